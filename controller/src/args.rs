@@ -1,4 +1,5 @@
-//! The command line. Names and defaults are Velero's where it has them (`pkg/cmd/server/config/config.go`, v1.18).
+//! The command line. Names and defaults are Velero's where it has them
+//! (`pkg/cmd/server/config/config.go`, v1.18).
 
 #[cfg(test)]
 mod deploy;
@@ -37,20 +38,23 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8085")]
     pub metrics_address: SocketAddr,
 
-    /// Address that serves stored files to users who reach the API server but not the store (HTTPS, through the API server's
-    /// service proxy). Without it no stored file is served.
+    /// Address that serves stored files to users who reach the API server but not the store (HTTPS,
+    /// through the API server's service proxy). Without it no stored file is served.
     #[arg(long, value_name = "ADDR")]
     pub files_address: Option<SocketAddr>,
 
-    /// Service that leads to this address by its port `files`, in the namespace of the installation.
+    /// Service that leads to this address by its port `files`, in the namespace of the
+    /// installation.
     #[arg(long, value_name = "NAME", default_value = "backup-controller")]
     pub files_service: String,
 
-    /// Maximum number of items in a backup that is restored. Each takes up to 500 bytes of memory in each running restore.
+    /// Maximum number of items in a backup that is restored. Each takes up to 500 bytes of memory
+    /// in each running restore.
     #[arg(long, value_name = "N", default_value_t = Limits::DEFAULT.items, value_parser = items)]
     pub restore_max_items: usize,
 
-    /// Maximum unpacked size of a backup that is restored, such as 4Gi. The disk at /tmp holds up to half of it.
+    /// Maximum unpacked size of a backup that is restored, such as 4Gi. The disk at /tmp holds up
+    /// to half of it.
     #[arg(long, value_name = "SIZE", default_value = "16Gi", value_parser = size)]
     pub restore_max_size: u64,
 
@@ -58,8 +62,8 @@ pub struct Args {
     #[arg(long, value_name = "MEGABYTES", conflicts_with = "restore_max_size")]
     pub max_backup_extraction_size: Option<u32>,
 
-    /// Memory for items that all running restores decode at the same time, such as 256Mi. An item of an eighth of it is restored
-    /// alone, and a larger one is an error of its restore.
+    /// Memory for items that all running restores decode at the same time, such as 256Mi. An item
+    /// of an eighth of it is restored alone, and a larger one is an error of its restore.
     #[arg(long, value_name = "SIZE", default_value = "256Mi", value_parser = item_memory)]
     pub restore_item_memory: u64,
 
@@ -67,17 +71,19 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub concurrent_backups: u16,
 
-    /// Maximum number of restores that restore items at the same time. The lock keeps overlapping ones apart.
+    /// Maximum number of restores that restore items at the same time. The lock keeps overlapping
+    /// ones apart.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub concurrent_restores: u16,
 
-    /// Types that restores begin with, in this order, then `-` and those that come last; the others are between them, by name.
-    /// Definitions and namespaces always come first [default: Velero's order]
+    /// Types that restores begin with, in this order, then `-` and those that come last; the others
+    /// are between them, by name. Definitions and namespaces always come first [default: Velero's
+    /// order]
     #[arg(long, value_name = "LIST")]
     pub restore_resource_priorities: Option<RestoreOrder>,
 
-    /// Number of pods and claims of one backup whose CSI snapshots are taken at the same time. Pods with hooks are handled one by
-    /// one.
+    /// Number of pods and claims of one backup whose CSI snapshots are taken at the same time. Pods
+    /// with hooks are handled one by one.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub item_block_worker_count: u16,
 
@@ -97,9 +103,9 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub item_operation_concurrency: u16,
 
-    /// Features to enable, with commas between them: EnableCSI (volumes of CSI drivers are snapshotted) and
-    /// EnableAPIGroupVersions (items are stored in all versions that are served, and restored in the one that the ConfigMap
-    /// enableapigroupversions or the cluster prefers).
+    /// Features to enable, with commas between them: EnableCSI (volumes of CSI drivers are
+    /// snapshotted) and EnableAPIGroupVersions (items are stored in all versions that are served,
+    /// and restored in the one that the ConfigMap enableapigroupversions or the cluster prefers).
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub features: Vec<String>,
 
@@ -107,23 +113,25 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER", default_value = "/plugins")]
     pub plugin_dir: PathBuf,
 
-    /// Providers of locations that are built in (aws, azure, gcp), but are to be served by their plugin, with commas
-    /// between them. Providers that are not built in always are.
+    /// Providers of locations that are built in (aws, azure, gcp), but are to be served by their
+    /// plugin, with commas between them. Providers that are not built in always are.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub object_store_plugins: Vec<String>,
 
-    /// Hosts that settings of locations may lead to (s3Url, storeEndpoint, storageAccountURI, activeDirectoryAuthorityURI),
-    /// with * for any part and commas between them, besides those of the providers. [default: any, but tokens and passwords of
-    /// locations without a credential of their own go to hosts of their provider only]
+    /// Hosts that settings of locations may lead to (s3Url, storeEndpoint, storageAccountURI,
+    /// activeDirectoryAuthorityURI), with * for any part and commas between them, besides those of
+    /// the providers. [default: any, but tokens and passwords of locations without a credential of
+    /// their own go to hosts of their provider only]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub allowed_endpoints: Vec<String>,
 
-    /// Folders that locations of provider local may be in, with commas between them. [default: any but those of the system and
-    /// those that hold files of this program]
+    /// Folders that locations of provider local may be in, with commas between them. [default: any
+    /// but those of the system and those that hold files of this program]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub allowed_local_paths: Vec<PathBuf>,
 
-    /// Timeout of a plugin for one item, its start included, or for one message of an object that it stores.
+    /// Timeout of a plugin for one item, its start included, or for one message of an object that
+    /// it stores.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(600), value_parser = positive)]
     pub plugin_timeout: GoDuration,
 
@@ -139,7 +147,8 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(60), allow_hyphen_values = true)]
     pub backup_sync_period: GoDuration,
 
-    /// Time without writes after which a folder without a finished backup is removed from a bucket; at least 24h, 0 turns it off.
+    /// Time without writes after which a folder without a finished backup is removed from a bucket;
+    /// at least 24h, 0 turns it off.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(720 * HOUR), value_parser = never_or_a_day)]
     pub stray_folder_ttl: GoDuration,
 
@@ -147,16 +156,18 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub default_backup_storage_location: String,
 
-    /// VolumeSnapshotLocations for backups that name none, of providers that have several: provider:name, comma-separated.
+    /// VolumeSnapshotLocations for backups that name none, of providers that have several:
+    /// provider:name, comma-separated.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = provider_and_name)]
     pub default_volume_snapshot_locations: Vec<(String, String)>,
 
-    /// ConfigMap, in the namespace of the installation, with volumePolicies for all backups; those of a backup come first.
+    /// ConfigMap, in the namespace of the installation, with volumePolicies for all backups; those
+    /// of a backup come first.
     #[arg(long, value_name = "NAME")]
     pub global_backup_volume_policies_configmap: Option<String>,
 
-    /// ConfigMap, in the namespace of the installation, with resource modifiers for restores that name none
-    /// (spec.resourceModifier) and do not set spec.skipDefaultResourceModifier.
+    /// ConfigMap, in the namespace of the installation, with resource modifiers for restores that
+    /// name none (spec.resourceModifier) and do not set spec.skipDefaultResourceModifier.
     #[arg(long, value_name = "NAME")]
     pub default_resource_modifier_configmap: Option<String>,
 
@@ -164,21 +175,24 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub client_page_size: u32,
 
-    /// In a backup without filters, leave out cluster-scoped resources that no item of it needs, as Velero does since 1.17.
-    /// Without this flag, a backup of everything holds everything.
+    /// In a backup without filters, leave out cluster-scoped resources that no item of it needs, as
+    /// Velero does since 1.17. Without this flag, a backup of everything holds everything.
     #[arg(long)]
     pub only_related_cluster_resources: bool,
 
-    /// Which library's reading of cron expressions counts: robfig (Velero up to 1.18.2) or netresearch (Velero after that). They
-    /// differ where day of month and day of week are both given, and in what they refuse.
+    /// Which library's reading of cron expressions counts: robfig (Velero up to 1.18.2) or
+    /// netresearch (Velero after that). They differ where day of month and day of week are both
+    /// given, and in what they refuse.
     #[arg(long, value_name = "NAME", default_value_t = Dialect::Robfig)]
     pub cron_dialect: Dialect,
 
-    /// When a schedule is first seen and a run is already due, wait for the next one; a schedule can say otherwise.
+    /// When a schedule is first seen and a run is already due, wait for the next one; a schedule
+    /// can say otherwise.
     #[arg(long)]
     pub schedule_skip_immediately: bool,
 
-    /// Interval between tries to delete an expired backup that could not be deleted; 0 or less is the default.
+    /// Interval between tries to delete an expired backup that could not be deleted; 0 or less is
+    /// the default.
     #[arg(long, value_name = "DURATION", default_value_t = GC_FREQUENCY, allow_hyphen_values = true)]
     pub garbage_collection_frequency: GoDuration,
 
@@ -198,8 +212,8 @@ pub struct Args {
     #[arg(long, value_name = "FORMAT", default_value = "json")]
     pub log_format: LogFormat,
 
-    /// Controllers to turn off, comma-separated, by Velero's names: backup, backup-deletion, backup-sync, download-request,
-    /// gc, restore, schedule, server-status-request.
+    /// Controllers to turn off, comma-separated, by Velero's names: backup, backup-deletion,
+    /// backup-sync, download-request, gc, restore, schedule, server-status-request.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = disableable)]
     pub disable_controllers: Vec<&'static str>,
 
@@ -207,8 +221,8 @@ pub struct Args {
     #[arg(long)]
     pub restore_only: bool,
 
-    /// API groups that may be unavailable without making a backup incomplete. Groups that were seen to offer nothing creatable are
-    /// added automatically.
+    /// API groups that may be unavailable without making a backup incomplete. Groups that were seen
+    /// to offer nothing creatable are added automatically.
     #[arg(
         long,
         value_name = "LIST",
@@ -217,8 +231,8 @@ pub struct Args {
     )]
     pub groups_without_items: Vec<String>,
 
-    /// Profile of objects that another operator runs, such as percona-ps. With velero, a Velero server does the work, and this
-    /// controller only maintains the lock. Can be repeated.
+    /// Profile of objects that another operator runs, such as percona-ps. With velero, a Velero
+    /// server does the work, and this controller only maintains the lock. Can be repeated.
     #[arg(long, value_name = "PROFILE")]
     pub guard: Vec<String>,
 
@@ -271,16 +285,24 @@ const DISABLEABLE: [(&str, &str); 8] = [
 ];
 
 fn disableable(name: &str) -> Result<&'static str, String> {
-    match DISABLEABLE.iter().find(|(theirs, _)| *theirs == name.trim()) {
-        Some((_, ours)) => Ok(ours),
-        None if ["backup-queue", "backup-operations", "backup-finalizer"].contains(&name) => {
+    let known = DISABLEABLE
+        .iter()
+        .find(|(theirs, _)| *theirs == name.trim());
+    if let Some((_, ours)) = known {
+        return Ok(ours);
+    }
+    match name {
+        "backup-queue" | "backup-operations" | "backup-finalizer" => {
             Err("it is a part of \"backup\" here".to_owned())
         }
-        None if ["restore-operations", "restore-finalizer"].contains(&name) => {
+        "restore-operations" | "restore-finalizer" => {
             Err("it is a part of \"restore\" here".to_owned())
         }
-        None if name == "backup-repo" => Err("it does not exist here; leave it out".to_owned()),
-        None => Err(format!("expected one of {}", DISABLEABLE.map(|(theirs, _)| theirs).join(", "))),
+        "backup-repo" => Err("it does not exist here; leave it out".to_owned()),
+        _ => Err(format!(
+            "expected one of {}",
+            DISABLEABLE.map(|(theirs, _)| theirs).join(", ")
+        )),
     }
 }
 
@@ -296,39 +318,58 @@ fn provider_and_name(text: &str) -> Result<(String, String), String> {
 
 /// Nothing, or at least a day: a backup that collects for long writes nothing that could be seen.
 fn never_or_a_day(text: &str) -> Result<GoDuration, String> {
-    let is_valid = |duration: GoDuration| duration.is_zero() || duration >= GoDuration::from_secs(24 * HOUR);
+    let is_valid =
+        |duration: GoDuration| duration.is_zero() || duration >= GoDuration::from_secs(24 * HOUR);
     duration(text, is_valid, "it has to be 0 (never), or at least 24h")
 }
 
 fn positive(text: &str) -> Result<GoDuration, String> {
-    duration(text, |duration| duration > GoDuration::from_secs(0), "it has to be more than 0")
+    duration(
+        text,
+        |duration| duration > GoDuration::from_secs(0),
+        "it has to be more than 0",
+    )
 }
 
 /// As many as have an index of 32 bits.
 fn items(text: &str) -> Result<usize, String> {
     let items = text.parse::<u32>().ok().filter(|items| *items > 0);
-    items.map(|items| items as usize).ok_or_else(|| "it has to be a number from 1 to 4294967295".to_owned())
+    items
+        .map(|items| items as usize)
+        .ok_or_else(|| "it has to be a number from 1 to 4294967295".to_owned())
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    let bytes = quantity::bytes(text).and_then(|bytes| u64::try_from(bytes).ok()).filter(|bytes| *bytes > 0);
+    let bytes = quantity::bytes(text)
+        .and_then(|bytes| u64::try_from(bytes).ok())
+        .filter(|bytes| *bytes > 0);
     bytes.ok_or_else(|| "it has to be a size such as 4Gi".to_owned())
 }
 
-/// At least as much as is needed for an object of the largest size that the API server takes (3 MiB).
+/// At least as much as is needed for an object of the largest size that the API server takes (3
+/// MiB).
 fn item_memory(text: &str) -> Result<u64, String> {
     Some(size(text)?)
         .filter(|bytes| *bytes >= 64 << 20)
         .ok_or_else(|| "it has to be at least 64Mi".to_owned())
 }
 
-fn duration(text: &str, is_valid: impl Fn(GoDuration) -> bool, rule: &str) -> Result<GoDuration, String> {
+fn duration(
+    text: &str,
+    is_valid: impl Fn(GoDuration) -> bool,
+    rule: &str,
+) -> Result<GoDuration, String> {
     let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
-    if is_valid(duration) { Ok(duration) } else { Err(rule.to_owned()) }
+    if is_valid(duration) {
+        Ok(duration)
+    } else {
+        Err(rule.to_owned())
+    }
 }
 
 impl Args {
-    /// The arguments of this process. One that cannot be used ends it, with a sentence on what to do.
+    /// The arguments of this process. One that cannot be used ends it, with a sentence on what to
+    /// do.
     pub fn of_process() -> Self {
         if let Some(refusal) = velero_flags::refusal(std::env::args()) {
             clap::Error::raw(clap::error::ErrorKind::UnknownArgument, refusal + "\n").exit();
@@ -338,13 +379,18 @@ impl Args {
 
     /// Whether a controller of this name runs.
     pub(crate) fn runs(&self, controller: &str) -> bool {
-        let in_restore_only = !["backup", "deletion", "retention", "schedule"].contains(&controller);
+        let in_restore_only =
+            !["backup", "deletion", "retention", "schedule"].contains(&controller);
         !self.disable_controllers.contains(&controller) && (!self.restore_only || in_restore_only)
     }
 
     /// Where locations may lead.
     pub(crate) fn allowed_places(&self) -> AllowedPlaces {
-        let own = [Some(std::env::temp_dir()), std::env::current_exe().ok(), Some(self.plugin_dir.clone())];
+        let own = [
+            Some(std::env::temp_dir()),
+            std::env::current_exe().ok(),
+            Some(self.plugin_dir.clone()),
+        ];
         AllowedPlaces {
             endpoints: self.allowed_endpoints.clone(),
             folders: self.allowed_local_paths.clone(),
@@ -364,19 +410,25 @@ impl Args {
             bytes: self
                 .max_backup_extraction_size
                 .filter(|megabytes| *megabytes > 0)
-                .map_or(self.restore_max_size, |megabytes| u64::from(megabytes) << 20),
+                .map_or(self.restore_max_size, |megabytes| {
+                    u64::from(megabytes) << 20
+                }),
             item_memory: ItemMemory::most(self.restore_item_memory),
         }
     }
 
     /// The ConfigMap with policies for the volumes of all backups.
     pub(crate) fn global_policies(&self) -> Option<&str> {
-        self.global_backup_volume_policies_configmap.as_deref().filter(|name| !name.is_empty())
+        self.global_backup_volume_policies_configmap
+            .as_deref()
+            .filter(|name| !name.is_empty())
     }
 
     /// The ConfigMap with modifiers for restores that name none.
     pub(crate) fn default_modifier(&self) -> Option<&str> {
-        self.default_resource_modifier_configmap.as_deref().filter(|name| !name.is_empty())
+        self.default_resource_modifier_configmap
+            .as_deref()
+            .filter(|name| !name.is_empty())
     }
 
     /// Whether volumes of CSI drivers are snapshotted.
@@ -408,6 +460,8 @@ impl Args {
 
     /// How often a running operation is asked.
     pub fn operation_pace(&self) -> GoDuration {
-        Some(self.item_operation_sync_frequency).filter(|every| !every.is_zero()).unwrap_or(SYNC_FREQUENCY)
+        Some(self.item_operation_sync_frequency)
+            .filter(|every| !every.is_zero())
+            .unwrap_or(SYNC_FREQUENCY)
     }
 }

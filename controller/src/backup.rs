@@ -1,8 +1,8 @@
 //! Backups: queue, validation, collection.
 //!
-//! `lifecycle` implements the interface of `job`. `queue` decides which Backup starts next, `prepare` how a Backup is changed
-//! when it starts; `collection` collects items, `renewal` reads items again that operations have changed, `metadata` builds
-//! the metadata stored at the end.
+//! `lifecycle` implements the interface of `job`. `queue` decides which Backup starts next,
+//! `prepare` how a Backup is changed when it starts; `collection` collects items, `renewal` reads
+//! items again that operations have changed, `metadata` builds the metadata stored at the end.
 
 pub(crate) mod actions;
 pub(crate) mod collect;

@@ -1,8 +1,10 @@
-//! Maintains the ledgers while this replica leads: releases claims of objects that are gone, rebuilds ledgers that were lost,
-//! and finds objects that run without a claim (created while the webhook was off, or stored long after they were admitted).
-//! These get a claim if nothing conflicts with it, and are reported otherwise. Objects in an unknown phase keep their claim,
+//! Maintains the ledgers while this replica leads: releases claims of objects that are gone,
+//! rebuilds ledgers that were lost, and finds objects that run without a claim (created while the
+//! webhook was off, or stored long after they were admitted). These get a claim if nothing
+//! conflicts with it, and are reported otherwise. Objects in an unknown phase keep their claim,
 //! possibly for ever, and are reported, too.
 
+use backup_core::event_reason::EventReason;
 use std::{
     collections::{BTreeMap, HashSet},
     sync::Arc,
@@ -10,8 +12,8 @@ use std::{
 };
 
 use backup_lock::{
-    Entry, Ledger, LedgerError, LedgerReconciler, ProtectedProfile, RunningObjects, collect::collect_gone,
-    ledger::Ask, observe::Observed,
+    Entry, Ledger, LedgerError, LedgerReconciler, ProtectedProfile, RunningObjects,
+    collect::collect_gone, ledger::Ask, observe::Observed,
 };
 use backup_runtime::Cluster;
 use futures::future::join_all;
@@ -23,9 +25,10 @@ use crate::metrics::Metrics;
 /// Timeout of one pass, for any number of claims.
 const PASS_DEADLINE: Duration = Duration::from_mins(1);
 /// Time limit for one change of a ledger.
-const BUDGET: Duration = Duration::from_secs(10);
-/// Delay before the claims of deleted objects are checked again, after an error or while another replica leads.
-const GONE_RETRY: Duration = Duration::from_secs(5);
+const RETRY_BUDGET: Duration = Duration::from_secs(10);
+/// Delay before the claims of deleted objects are checked again, after an error or while another
+/// replica leads.
+const GONE_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of objects remembered as reported; then all are reported again.
 const MAX_REPORTED: usize = 10_000;
 
@@ -39,7 +42,7 @@ pub(crate) struct ClaimsController {
 struct Profile {
     ledgers: LedgerReconciler,
     /// Uid and reason of each report.
-    reported: HashSet<(String, &'static str)>,
+    reported: HashSet<(String, EventReason)>,
     conflicting: u64,
     unknown: u64,
 }
@@ -83,18 +86,21 @@ impl ClaimsController {
                     tracing::warn!(profile = name, category, %error, "ledgers were not checked");
                 }
                 Err(_) => {
-                    tracing::warn!(profile = name, "ledgers were not checked in time; trying again");
+                    tracing::warn!(
+                        profile = name,
+                        "ledgers were not checked in time; trying again"
+                    );
                 }
             }
         }
     }
 
-    /// Frees the claims of objects as soon as a watch shows that they are gone; never returns. A replica that does not lead
-    /// records them, and frees their claims once it leads.
+    /// Frees the claims of objects as soon as a watch shows that they are gone; never returns. A
+    /// replica that does not lead records them, and frees their claims once it leads.
     async fn free_gone(&self, protected: &ProtectedProfile, running: &RunningObjects) {
         loop {
             while !self.cluster.leadership.is_leader() {
-                tokio::time::sleep(GONE_RETRY).await;
+                tokio::time::sleep(GONE_RETRY_INTERVAL).await;
             }
             let mut failed = false;
             for (scope, gone) in running.gone(protected.store.objects()).await {
@@ -105,7 +111,7 @@ impl ClaimsController {
                 }
             }
             if failed {
-                tokio::time::sleep(GONE_RETRY).await;
+                tokio::time::sleep(GONE_RETRY_INTERVAL).await;
             }
         }
     }
@@ -115,20 +121,30 @@ impl ClaimsController {
         profile: &mut Profile,
         mut running: BTreeMap<String, Vec<Observed>>,
     ) -> Result<(), LedgerError> {
-        let (protected, now) = (profile.ledgers.protected().clone(), std::time::Instant::now());
+        let protected = profile.ledgers.protected().clone();
+        let now = std::time::Instant::now();
         for scope in profile.ledgers.scopes(running.keys().cloned(), now).await? {
             // An error in one scope does not stop the others.
             let checked = async {
-                profile.ledgers.look(&scope, std::time::Instant::now()).await?;
+                profile
+                    .ledgers
+                    .look(&scope, std::time::Instant::now())
+                    .await?;
                 let running = running.remove(&scope).unwrap_or_default();
-                self.claim_unclaimed(profile, &protected, &scope, running).await
+                self.claim_unclaimed(profile, &protected, &scope, running)
+                    .await
             };
             if let Err(error) = checked.await {
                 tracing::warn!(scope, category = error.category(), %error, "a ledger was not checked");
             }
         }
-        self.metrics.lock(&protected.profile.name, profile.conflicting, profile.unknown);
-        (profile.conflicting, profile.unknown) = (0, 0);
+        self.metrics.lock(
+            &protected.profile.name,
+            profile.conflicting,
+            profile.unknown,
+        );
+        profile.conflicting = 0;
+        profile.unknown = 0;
         Ok(())
     }
 
@@ -143,7 +159,9 @@ impl ClaimsController {
         if running.is_empty() {
             return Ok(());
         }
-        let Some(stored) = protected.store.read(scope).await? else { return Ok(()) };
+        let Some(stored) = protected.store.read(scope).await? else {
+            return Ok(());
+        };
         for seen in running {
             if !seen.known {
                 profile.unknown += 1;
@@ -152,7 +170,7 @@ impl ClaimsController {
                      until it has ended or `kubectl backup locks release` takes it",
                     seen.phase
                 );
-                self.report(profile, protected, &seen, "UnknownPhase", &why);
+                self.report(profile, protected, &seen, EventReason::UnknownPhase, &why);
             }
             let entry = stored.ledger.entry(&seen.key, &seen.uid);
             // A claim that an operator released by force stays released.
@@ -160,27 +178,49 @@ impl ClaimsController {
                 continue;
             }
             // It may have ended, and released its place, since it was seen.
-            match protected.store.objects().read(&seen.key).await? {
-                Some(now) if now.uid == seen.uid && !now.over => {}
-                _ => continue,
+            let now = protected.store.objects().read(&seen.key).await?;
+            if now.is_none_or(|now| now.uid != seen.uid || now.over) {
+                continue;
             }
-            let footprint = protected.store.objects().footprint(&seen.key, &seen.spec).await?;
-            let change = |ledger: &mut Ledger| {
-                let admitted = ledger.admit(&seen.key, &seen.uid, &footprint, &seen.created, &Ask::default());
-                // An object of ours is not started, and blocks nothing. One of another operator runs already.
-                if admitted.is_err() && !protected.profile.engine {
-                    ledger.adopt(&seen.key, &seen.uid, &footprint, seen.state(), &seen.created);
-                }
-                admitted.err().map(|refusal| refusal.to_string())
-            };
-            match protected.store.change(scope, Instant::now() + BUDGET, change).await? {
+            let footprint = protected
+                .store
+                .objects()
+                .footprint(&seen.key, &seen.spec)
+                .await?;
+            let deadline = Instant::now() + RETRY_BUDGET;
+            let refusal = protected
+                .store
+                .change(scope, deadline, |ledger: &mut Ledger| {
+                    let admitted = ledger.admit(
+                        &seen.key,
+                        &seen.uid,
+                        &footprint,
+                        &seen.created,
+                        &Ask::default(),
+                    );
+                    // An object of ours is not started, and blocks nothing. One of another operator
+                    // runs already.
+                    if admitted.is_err() && !protected.profile.engine {
+                        ledger.adopt(
+                            &seen.key,
+                            &seen.uid,
+                            &footprint,
+                            seen.state(),
+                            &seen.created,
+                        );
+                    }
+                    admitted.err().map(|refusal| refusal.to_string())
+                })
+                .await?;
+            match refusal {
                 None => {
                     tracing::info!(key = %seen.key, uid = seen.uid, "claimed an object that had no claim");
                 }
                 Some(refusal) => {
                     profile.conflicting += 1;
-                    let note = format!("it runs without a place in the lock, beside others: {refusal}");
-                    self.report(profile, protected, &seen, "Unclaimed", &note);
+                    let note =
+                        format!("it runs without a place in the lock, beside others: {refusal}");
+                    self.report(profile, protected, &seen, EventReason::Unclaimed, &note);
                 }
             }
         }
@@ -192,7 +232,7 @@ impl ClaimsController {
         profile: &mut Profile,
         protected: &ProtectedProfile,
         seen: &Observed,
-        reason: &'static str,
+        reason: EventReason,
         note: &str,
     ) {
         if profile.reported.len() >= MAX_REPORTED {
@@ -201,8 +241,10 @@ impl ClaimsController {
         if !profile.reported.insert((seen.uid.clone(), reason)) {
             return;
         }
-        tracing::warn!(key = %seen.key, uid = seen.uid, reason, note);
-        if let Some(object) = backup_lock::observe::reference(&protected.profile, &seen.key, &seen.uid) {
+        tracing::warn!(key = %seen.key, uid = seen.uid, reason = reason.as_str(), note);
+        if let Some(object) =
+            backup_lock::observe::reference(&protected.profile, &seen.key, &seen.uid)
+        {
             self.cluster.events.warning_on(object, reason, note);
         }
     }

@@ -9,25 +9,27 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-/// Longer than a watch stays silent (the API server ends it after about five minutes). Single requests have their own,
-/// shorter limits.
+/// Longer than a watch stays silent (the API server ends it after about five minutes). Single
+/// requests have their own, shorter limits.
 const READ_TIMEOUT: Duration = Duration::from_secs(330);
 
-/// A client for single requests and watches, and one for connections that may be silent while a command in a pod runs.
+/// A client for single requests and watches, and one for connections that may be silent while a
+/// command in a pod runs.
 pub(crate) async fn clients(kubeconfig: Option<&Path>) -> anyhow::Result<(Client, Client)> {
     let config = config(kubeconfig).await?;
     let mut silent = config.clone();
     silent.read_timeout = None;
-    let client = |config| {
-        // The error's text includes its causes.
-        connection::client(config)
-            .map_err(|error| anyhow!("the configuration of the cluster can not be used: {error}"))
-    };
     Ok((client(config)?, client(silent)?))
 }
 
-/// The configuration from this kubeconfig; without one from `$KUBECONFIG`, `~/.kube/config`, or the pod's service account. An
-/// error is one sentence with the remedy.
+fn client(config: Config) -> anyhow::Result<Client> {
+    // The error's text includes its causes.
+    connection::client(config)
+        .map_err(|error| anyhow!("the configuration of the cluster can not be used: {error}"))
+}
+
+/// The configuration from this kubeconfig; without one from `$KUBECONFIG`, `~/.kube/config`, or the
+/// pod's service account. An error is one sentence with the remedy.
 async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<Config> {
     let mut config = match kubeconfig {
         Some(path) => {

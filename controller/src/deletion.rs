@@ -1,10 +1,11 @@
 //! DeleteBackupRequests: a backup is deleted with its files, its restores and their files.
 //!
-//! Everything is checked before anything is deleted, and a deletion that has begun is continued after a restart: the request
-//! stays InProgress and the Backup Deleting until the last step, and every step can be repeated. Because of the order of the
-//! steps a half-deleted backup never looks complete: phase, data of plugins and drivers (`external_data`), metadata, other
-//! files, versions of them, restores (`data`), the Backup, the request. Files that a store locks are hidden, and the deletion
-//! waits for the end of the lock (`object_lock`).
+//! Everything is checked before anything is deleted, and a deletion that has begun is continued
+//! after a restart: the request stays InProgress and the Backup Deleting until the last step, and
+//! every step can be repeated. Because of the order of the steps a half-deleted backup never looks
+//! complete: phase, data of plugins and drivers (`external_data`), metadata, other files, versions
+//! of them, restores (`data`), the Backup, the request. Files that a store locks are hidden, and
+//! the deletion waits for the end of the lock (`object_lock`).
 
 mod data;
 mod decide;
@@ -13,6 +14,7 @@ mod object_lock;
 mod observe;
 mod repository_data;
 
+use backup_core::event_reason::EventReason;
 use std::{sync::Arc, time::Duration};
 
 use backup_core::{
@@ -46,9 +48,9 @@ use decide::{Plan, waits};
 /// Maximum number of backups that are deleted concurrently.
 const CONCURRENCY: usize = 2;
 /// Delay before a waiting deletion is checked again.
-const LOOK_AGAIN: Action = Action::RequeueAfter(Duration::from_secs(5));
+const REQUEUE_LATER: Action = Action::RequeueAfter(Duration::from_secs(5));
 /// Reconcile again at once, through the queue.
-const AT_ONCE: Action = Action::RequeueAfter(Duration::from_millis(100));
+const REQUEUE_NOW: Action = Action::RequeueAfter(Duration::from_millis(100));
 
 pub(crate) struct DeletionController {
     pub(crate) cluster: Cluster,
@@ -66,15 +68,26 @@ pub(crate) struct DeletionController {
 impl DeletionController {
     /// Runs until the process is asked to end.
     pub(crate) async fn run(self, health: Health, stop: CancellationToken) {
-        let keys = watch::keys::<DeleteBackupRequest>(&self.cluster, &health, "delete backup requests");
+        let keys =
+            watch::keys::<DeleteBackupRequest>(&self.cluster, &health, "delete backup requests");
         let controller = Arc::new(self);
-        let reconcile = move |key| Arc::clone(&controller).reconcile(key);
-        run_queue("deletion", keys, CONCURRENCY, stop, reconcile).await;
+        run_queue("deletion", keys, CONCURRENCY, stop, move |key| {
+            Arc::clone(&controller).reconcile(key)
+        })
+        .await;
     }
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Action, ReconcileError> {
-        let request = found(self.cluster.api::<DeleteBackupRequest>().get(&key.name).await, &key.name)?;
-        let Some(request) = request else { return Ok(Action::AwaitChange) };
+        let request = found(
+            self.cluster
+                .api::<DeleteBackupRequest>()
+                .get(&key.name)
+                .await,
+            &key.name,
+        )?;
+        let Some(request) = request else {
+            return Ok(Action::AwaitChange);
+        };
         let facts = observe::facts(&self.cluster, &self.locations, &request).await?;
         match decide::decide(&request, &facts) {
             Plan::Nothing => Ok(Action::AwaitChange),
@@ -93,13 +106,23 @@ impl DeletionController {
     }
 
     fn wait(&self, request: &DeleteBackupRequest, reason: &str) -> Action {
-        tracing::info!(backup = request.spec.backup_name, reason, "the deletion waits");
-        self.cluster.events.normal(request, "Waiting", reason);
-        LOOK_AGAIN
+        tracing::info!(
+            backup = request.spec.backup_name,
+            reason,
+            "the deletion waits"
+        );
+        self.cluster
+            .events
+            .normal(request, EventReason::Waiting, reason);
+        REQUEUE_LATER
     }
 
     /// Publishes the deletion in the request, then begins it.
-    async fn begin(&self, request: &DeleteBackupRequest, backup: &Backup) -> Result<Action, ReconcileError> {
+    async fn begin(
+        &self,
+        request: &DeleteBackupRequest,
+        backup: &Backup,
+    ) -> Result<Action, ReconcileError> {
         if let Some(why) = self.keeps_for_its_data(request, backup).await? {
             return self.answer(request, Some(backup), vec![why]).await;
         }
@@ -113,46 +136,66 @@ impl DeletionController {
             })
         })
         .await?;
-        let PatchOutcome::Written(request) = outcome else { return Ok(AT_ONCE) };
-        self.metrics.deletion(Outcome::Attempt, backup.schedule().unwrap_or_default());
-        tracing::info!(backup = backup.name_any(), uid = backup.uid(), "deleting the backup");
+        let PatchOutcome::Written(request) = outcome else {
+            return Ok(REQUEUE_NOW);
+        };
+        self.metrics
+            .deletion(Outcome::Attempt, backup.schedule().unwrap_or_default());
+        tracing::info!(
+            backup = backup.name_any(),
+            uid = backup.uid(),
+            "deleting the backup"
+        );
         Box::pin(self.delete(&request, backup)).await
     }
 
     /// Deletes the backup's data, then the backup, then answers the request.
-    async fn delete(&self, request: &DeleteBackupRequest, backup: &Backup) -> Result<Action, ReconcileError> {
-        let Some(request) = &self.resume(request).await? else { return Ok(AT_ONCE) };
+    async fn delete(
+        &self,
+        request: &DeleteBackupRequest,
+        backup: &Backup,
+    ) -> Result<Action, ReconcileError> {
+        let Some(request) = &self.resume(request).await? else {
+            return Ok(REQUEUE_NOW);
+        };
         if let Some(wait) = self.claim(request).await? {
             return Ok(wait);
         }
         if backup.phase() != BackupPhase::Deleting {
             // From now on no restore from the backup begins.
             let outcome = retry::status_patch(&self.cluster, backup, |current| {
-                let ended = current.phase().is_terminal() && current.phase() != BackupPhase::Deleting;
+                let ended =
+                    current.phase().is_terminal() && current.phase() != BackupPhase::Deleting;
                 ended.then(|| json!({"status": {"phase": BackupPhase::Deleting}}))
             })
             .await?;
             if !matches!(outcome, PatchOutcome::Written(_)) {
-                return Ok(AT_ONCE);
+                return Ok(REQUEUE_NOW);
             }
         }
-        // Read again after the phase was published: a restore that saw the old phase is in this list, a later one sees the new
-        // phase.
+        // Read again after the phase was published: a restore that saw the old phase is in this
+        // list, a later one sees the new phase.
         let users = observe::users(&self.cluster, backup).await?;
         if !users.is_empty() {
-            tracing::info!(backup = backup.name_any(), ?users, "the deletion waits for restores");
-            return Ok(LOOK_AGAIN);
+            tracing::info!(
+                backup = backup.name_any(),
+                ?users,
+                "the deletion waits for restores"
+            );
+            return Ok(REQUEUE_LATER);
         }
         self.recent.record(&backup.name_any());
         let waits = waits(backup);
         let deleted = match self.delete_data(backup, waits.as_ref()).await {
             Ok(deleted) => deleted,
-            Err(StepError::Final(errors)) => return self.answer(request, Some(backup), errors).await,
+            Err(StepError::Final(errors)) => {
+                return self.answer(request, Some(backup), errors).await;
+            }
             Err(StepError::Retry(error)) => return Err(error),
         };
         if deleted.retained.is_locked() {
             let Some(left) = self.publish_wait(request, backup, waits, deleted).await? else {
-                return Ok(AT_ONCE);
+                return Ok(REQUEUE_NOW);
             };
             self.suspend(request).await?;
             return Ok(Action::RequeueAfter(left));
@@ -166,20 +209,23 @@ impl DeletionController {
         self.answer(request, Some(backup), Vec::new()).await
     }
 
-    /// Claims the right to delete, before anything is deleted: then no restore from the backup has a claim or gets one. If that
-    /// is refused for now, returns when to try again.
+    /// Claims the right to delete, before anything is deleted: then no restore from the backup has
+    /// a claim or gets one. If that is refused for now, returns when to try again.
     async fn claim(&self, request: &DeleteBackupRequest) -> Result<Option<Action>, ReconcileError> {
         self.cluster.leadership.check()?;
         let uid = request.uid().unwrap_or_default();
         match backup_lock::activate(&self.ledger, &key_of(request), &uid).await {
             Ok(_) => Ok(None),
             Err(
-                error @ (ActivateError::Conflict(_) | ActivateError::Waiting(_) | ActivateError::Full(_)),
+                error @ (ActivateError::Conflict(_)
+                | ActivateError::Waiting(_)
+                | ActivateError::Full(_)),
             ) => Ok(Some(self.wait(request, &error.to_string()))),
-            Err(error @ ActivateError::Released { .. }) => {
-                self.answer(request, None, vec![format!("nothing was deleted: {error}")]).await.map(Some)
-            }
-            Err(ActivateError::Gone { .. } | ActivateError::Over { .. }) => Ok(Some(AT_ONCE)),
+            Err(error @ ActivateError::Released { .. }) => self
+                .answer(request, None, vec![format!("nothing was deleted: {error}")])
+                .await
+                .map(Some),
+            Err(ActivateError::Gone { .. } | ActivateError::Over { .. }) => Ok(Some(REQUEUE_NOW)),
             Err(error) => Err(error.into()),
         }
     }
@@ -187,13 +233,15 @@ impl DeletionController {
     /// Releases the claim. A failure is only logged: claims of ended objects are collected anyway.
     async fn release(&self, request: &DeleteBackupRequest) {
         let key = key_of(request);
-        if let Err(error) = backup_lock::release(&self.ledger, &key, &request.uid().unwrap_or_default()).await
+        if let Err(error) =
+            backup_lock::release(&self.ledger, &key, &request.uid().unwrap_or_default()).await
         {
             tracing::debug!(%key, %error, "the claim of the deletion is left to be collected");
         }
     }
 
-    /// Answers the request. With errors it is kept for users to read; without, all requests for the backup are deleted.
+    /// Answers the request. With errors it is kept for users to read; without, all requests for the
+    /// backup are deleted.
     async fn answer(
         &self,
         request: &DeleteBackupRequest,
@@ -206,7 +254,9 @@ impl DeletionController {
                 .then(|| json!({"status": {"phase": Phase::Processed, "errors": errors}}))
         })
         .await?;
-        let PatchOutcome::Written(request) = outcome else { return Ok(Action::AwaitChange) };
+        let PatchOutcome::Written(request) = outcome else {
+            return Ok(Action::AwaitChange);
+        };
         self.release(&request).await;
         let schedule = backup.and_then(Backup::schedule).unwrap_or_default();
         if errors.is_empty() {
@@ -216,10 +266,18 @@ impl DeletionController {
         }
         self.metrics.deletion(Outcome::Failure, schedule);
         let text = errors.join("; ");
-        tracing::warn!(backup = request.spec.backup_name, error = text, "backup not deleted");
-        self.cluster.events.warning(&request, "NotDeleted", &text);
+        tracing::warn!(
+            backup = request.spec.backup_name,
+            error = text,
+            "backup not deleted"
+        );
+        self.cluster
+            .events
+            .warning(&request, EventReason::NotDeleted, &text);
         if let Some(backup) = backup {
-            self.cluster.events.warning(backup, "NotDeleted", &text);
+            self.cluster
+                .events
+                .warning(backup, EventReason::NotDeleted, &text);
         }
         Ok(Action::AwaitChange)
     }
@@ -250,17 +308,29 @@ enum StepError {
 impl<E: Into<ReconcileError>> From<E> for StepError {
     fn from(error: E) -> Self {
         let error = error.into();
-        if error.is_transient() { Self::Retry(error) } else { Self::Final(vec![error.to_string()]) }
+        if error.is_transient() {
+            Self::Retry(error)
+        } else {
+            Self::Final(vec![error.to_string()])
+        }
     }
 }
 
 impl StepError {
     fn unless_empty(problems: Vec<String>) -> Result<(), Self> {
-        if problems.is_empty() { Ok(()) } else { Err(Self::Final(problems)) }
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(Self::Final(problems))
+        }
     }
 }
 
 fn key_of(request: &DeleteBackupRequest) -> ObjectKey {
     let namespace = request.namespace().unwrap_or_default();
-    ObjectKey::new(ObjectKind::DeleteBackupRequest, &namespace, &request.name_any())
+    ObjectKey::new(
+        ObjectKind::DeleteBackupRequest,
+        &namespace,
+        &request.name_any(),
+    )
 }

@@ -1,4 +1,5 @@
-//! The types that the cluster serves and that can be backed up, with their versions and the names users use for them.
+//! The types that the cluster serves and that can be backed up, with their versions and the names
+//! users use for them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,19 +20,20 @@ use backup_runtime::{
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
-const BUDGET: Duration = Duration::from_secs(30);
+const RETRY_BUDGET: Duration = Duration::from_secs(30);
 
 /// The types that the cluster served when this was loaded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServedTypes {
-    all: Vec<Served>,
-    /// Groups and versions (`metrics.k8s.io/v1beta1`) whose server did not answer. Their types are missing here.
+    all: Vec<ServedType>,
+    /// Groups and versions (`metrics.k8s.io/v1beta1`) whose server did not answer. Their types are
+    /// missing here.
     pub failed: Vec<String>,
 }
 
 /// A type in its preferred version, with its other names.
 #[derive(Clone, Debug)]
-struct Served {
+struct ServedType {
     resource: ResourceType,
     singular: String,
     short: Vec<String>,
@@ -60,7 +62,10 @@ impl ReadError {
 
 impl From<kube::Error> for ReadError {
     fn from(source: kube::Error) -> Self {
-        Self { subject: "the API server", source }
+        Self {
+            subject: "the API server",
+            source,
+        }
     }
 }
 
@@ -75,13 +80,16 @@ pub(crate) struct KnownGroups {
 
 impl KnownGroups {
     pub(crate) fn new(named: impl IntoIterator<Item = String>) -> Self {
-        Self { seen: Mutex::default(), named: named.into_iter().collect() }
+        Self {
+            seen: Mutex::default(),
+            named: named.into_iter().collect(),
+        }
     }
 
     /// Records the groups that have answered.
     pub(crate) fn note(&self, served: &ServedTypes) {
         let mut now: BTreeMap<&str, bool> = BTreeMap::new();
-        for Served { resource, .. } in &served.all {
+        for ServedType { resource, .. } in &served.all {
             let creatable = resource.verbs.iter().any(|verb| verb == "create");
             *now.entry(&resource.group).or_default() |= creatable;
         }
@@ -97,19 +105,26 @@ impl KnownGroups {
     /// Whether a backup is complete without this `group/version`.
     pub(crate) fn has_nothing_to_back_up(&self, group_version: &str) -> bool {
         let group = group_version.split('/').next().unwrap_or_default();
-        self.seen.lock().get(group).map_or_else(|| self.named.contains(group), |creatable| !creatable)
+        self.seen
+            .lock()
+            .get(group)
+            .map_or_else(|| self.named.contains(group), |creatable| !creatable)
     }
 }
 
 impl ServedTypes {
-    /// Reads the types from the API server, by aggregated discovery (two requests). A single API group that is unavailable is
-    /// no error: see [`ServedTypes::failed`].
+    /// Reads the types from the API server, by aggregated discovery (two requests). A single API
+    /// group that is unavailable is no error: see [`ServedTypes::failed`].
     pub(crate) async fn load(client: &Client) -> Result<Self, ReadError> {
-        let core = retry::read(BUDGET, || client.list_core_api_versions_aggregated());
-        let groups = retry::read(BUDGET, || client.list_api_groups_aggregated());
+        let core = retry::read(RETRY_BUDGET, || client.list_core_api_versions_aggregated());
+        let groups = retry::read(RETRY_BUDGET, || client.list_api_groups_aggregated());
         let (core, groups) = tokio::try_join!(
-            core.map_err(ReadError::of("which core types the API server serves (/api)")),
-            groups.map_err(ReadError::of("which API groups the API server serves (/apis)")),
+            core.map_err(ReadError::of(
+                "which core types the API server serves (/api)"
+            )),
+            groups.map_err(ReadError::of(
+                "which API groups the API server serves (/apis)"
+            )),
         )?;
         Ok(Self::of(core.items.into_iter().chain(groups.items)))
     }
@@ -118,8 +133,12 @@ impl ServedTypes {
     fn of(groups: impl IntoIterator<Item = APIGroupDiscovery>) -> Self {
         let mut served = Self::default();
         for group in groups {
-            let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
-            // Versions come in order of preference; the first one with a type is its preferred version.
+            let name = group
+                .metadata
+                .and_then(|metadata| metadata.name)
+                .unwrap_or_default();
+            // Versions come in order of preference; the first one with a type is its preferred
+            // version.
             for version in group.versions {
                 let version_name = version.version.unwrap_or_default();
                 if version.freshness.as_deref() == Some("Stale") {
@@ -137,28 +156,39 @@ impl ServedTypes {
     /// Only these types, each with its plural name and kind.
     #[cfg(test)]
     pub(crate) fn just(types: &[ResourceType]) -> Self {
-        let all = types.iter().map(|resource| Served {
+        let all = types.iter().map(|resource| ServedType {
             resource: resource.clone(),
             singular: resource.kind.to_lowercase(),
             short: Vec::new(),
             others: Vec::new(),
         });
-        Self { all: all.collect(), failed: Vec::new() }
+        Self {
+            all: all.collect(),
+            failed: Vec::new(),
+        }
     }
 
     /// Adds a type in a less preferred version.
     #[cfg(test)]
     pub(crate) fn and_in(mut self, version: &str, group_resource: &str) -> Self {
-        for known in self.all.iter_mut().filter(|known| known.resource.group_resource() == group_resource) {
-            known.others.push(ResourceType { version: version.to_owned(), ..known.resource.clone() });
+        for known in self
+            .all
+            .iter_mut()
+            .filter(|known| known.resource.group_resource() == group_resource)
+        {
+            known.others.push(ResourceType {
+                version: version.to_owned(),
+                ..known.resource.clone()
+            });
         }
         self
     }
 
     fn add(&mut self, group: &str, version: &str, resource: APIResourceDiscovery) {
-        let (Some(plural), Some(kind)) =
-            (resource.resource, resource.response_kind.and_then(|kind| kind.kind))
-        else {
+        let (Some(plural), Some(kind)) = (
+            resource.resource,
+            resource.response_kind.and_then(|kind| kind.kind),
+        ) else {
             return;
         };
         let served = ResourceType {
@@ -173,14 +203,14 @@ impl ServedTypes {
                 .iter()
                 .any(|of| of.subresource.as_deref() == Some("status")),
         };
-        let is_known = |known: &&mut Served| {
+        let known = self.all.iter_mut().find(|known| {
             known.resource.group == served.group && known.resource.plural == served.plural
-        };
-        if let Some(known) = self.all.iter_mut().find(is_known) {
+        });
+        if let Some(known) = known {
             known.others.push(served);
             return;
         }
-        self.all.push(Served {
+        self.all.push(ServedType {
             resource: served,
             singular: resource.singular_resource.unwrap_or_default(),
             short: resource.short_names,
@@ -188,80 +218,132 @@ impl ServedTypes {
         });
     }
 
-    /// Adds the type of a CustomResourceDefinition as if it were served already, in its storage version.
+    /// Adds the type of a CustomResourceDefinition as if it were served already, in its storage
+    /// version.
     pub(crate) fn add_definition(&mut self, definition: &Map<String, Value>) {
-        let Some(spec) = definition.get("spec") else { return };
-        let text =
-            |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let versions = spec["versions"].as_array().into_iter().flatten();
-        let in_version = |version: &Value| ResourceType {
-            group: text("/group"),
-            version: version["name"].as_str().unwrap_or_default().to_owned(),
-            plural: text("/names/plural"),
-            kind: text("/names/kind"),
-            namespaced: spec["scope"] == "Namespaced",
-            verbs: ["create", "delete", "get", "list"].map(str::to_owned).to_vec(),
-            status_is_data: version.pointer("/subresources/status").is_none(),
+        let Some(spec) = definition.get("spec") else {
+            return;
         };
-        let Some(stored) = versions.clone().find(|version| version["storage"] == true) else { return };
-        let resource = in_version(stored);
-        if self.all.iter().any(|served| served.resource.group_resource() == resource.group_resource()) {
+        let versions = spec["versions"].as_array().into_iter().flatten();
+        let Some(stored) = versions.clone().find(|version| version["storage"] == true) else {
+            return;
+        };
+        let resource = defined_type(spec, stored);
+        if self
+            .all
+            .iter()
+            .any(|served| served.resource.group_resource() == resource.group_resource())
+        {
             return;
         }
-        let short = spec.pointer("/names/shortNames").and_then(Value::as_array).into_iter().flatten();
-        let others = versions.filter(|version| version["storage"] != true && version["served"] == true);
-        self.all.push(Served {
+        let short = spec
+            .pointer("/names/shortNames")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
+        let others =
+            versions.filter(|version| version["storage"] != true && version["served"] == true);
+        self.all.push(ServedType {
             resource,
-            singular: text("/names/singular"),
+            singular: text_at(spec, "/names/singular"),
             short: short.filter_map(Value::as_str).map(str::to_owned).collect(),
-            others: others.map(in_version).collect(),
+            others: others.map(|version| defined_type(spec, version)).collect(),
         });
     }
 
     /// Whether the server of a version of this group did not answer.
     pub(crate) fn is_away(&self, group: &str) -> bool {
-        self.failed.iter().any(|version| version.split('/').next() == Some(group))
+        self.failed
+            .iter()
+            .any(|version| version.split('/').next() == Some(group))
     }
 
-    /// The types that can be listed, read, created and deleted, in their preferred versions and the order of the API server.
+    /// The types that can be listed, read, created and deleted, in their preferred versions and the
+    /// order of the API server.
     pub(crate) fn types(&self) -> impl Iterator<Item = &ResourceType> {
-        self.all.iter().map(|served| &served.resource).filter(|resource| resource.can_be_backed_up())
+        self.all
+            .iter()
+            .map(|served| &served.resource)
+            .filter(|resource| resource.can_be_backed_up())
     }
 
     /// The type of this name, for example `pods` or `deployments.apps`.
     pub(crate) fn by_group_resource(&self, group_resource: &str) -> Option<&ResourceType> {
-        self.types().find(|resource| resource.group_resource() == group_resource)
+        self.types()
+            .find(|resource| resource.group_resource() == group_resource)
     }
 
-    /// The less preferred versions of a type that can be backed up in them, in the order of the API server.
-    pub(crate) fn other_versions(&self, group_resource: &str) -> impl Iterator<Item = &ResourceType> {
-        let of_type =
-            self.all.iter().filter(move |served| served.resource.group_resource() == group_resource);
-        of_type.flat_map(|served| &served.others).filter(|resource| resource.can_be_backed_up())
+    /// The less preferred versions of a type that can be backed up in them, in the order of the API
+    /// server.
+    pub(crate) fn other_versions(
+        &self,
+        group_resource: &str,
+    ) -> impl Iterator<Item = &ResourceType> {
+        let of_type = self
+            .all
+            .iter()
+            .filter(move |served| served.resource.group_resource() == group_resource);
+        of_type
+            .flat_map(|served| &served.others)
+            .filter(|resource| resource.can_be_backed_up())
     }
 
     /// The versions of a type, the preferred one first.
     pub(crate) fn versions(&self, group_resource: &str) -> Vec<&str> {
         let preferred = self.by_group_resource(group_resource);
-        let all = preferred.into_iter().chain(self.other_versions(group_resource));
+        let all = preferred
+            .into_iter()
+            .chain(self.other_versions(group_resource));
         all.map(|resource| resource.version.as_str()).collect()
     }
 
-    /// The full name of a type that a user calls `po`, `Pod`, `deploy` or `deployments.v1.apps`, in any case. If several types
-    /// have the name, the first in the order of the API server is taken, as in kubectl.
+    /// The full name of a type that a user calls `po`, `Pod`, `deploy` or `deployments.v1.apps`, in
+    /// any case. If several types have the name, the first in the order of the API server is taken,
+    /// as in kubectl.
     pub(crate) fn resolve(&self, name: &str) -> Option<String> {
         let name = name.to_ascii_lowercase();
-        let (head, rest) =
-            name.split_once('.').map_or((name.as_str(), None), |(head, rest)| (head, Some(rest)));
+        let (head, rest) = name
+            .split_once('.')
+            .map_or((name.as_str(), None), |(head, rest)| (head, Some(rest)));
         // Plural names win over short names and kinds of other types.
-        let living = || self.all.iter().filter(|served| served.lives_in(rest));
-        let found = living().find(|served| served.resource.plural == head);
-        let found = &found.or_else(|| living().find(|served| served.is_called(head)))?.resource;
-        Some(found.group_resource())
+        let found = self
+            .living_in(rest)
+            .find(|served| served.resource.plural == head)
+            .or_else(|| self.living_in(rest).find(|served| served.is_called(head)))?;
+        Some(found.resource.group_resource())
+    }
+
+    /// See [`ServedType::lives_in`].
+    fn living_in(&self, rest: Option<&str>) -> impl Iterator<Item = &ServedType> {
+        self.all.iter().filter(move |served| served.lives_in(rest))
     }
 }
 
-impl Served {
+/// The type of a CustomResourceDefinition with this spec, in one of its versions.
+fn defined_type(spec: &Value, version: &Value) -> ResourceType {
+    ResourceType {
+        group: text_at(spec, "/group"),
+        version: version["name"].as_str().unwrap_or_default().to_owned(),
+        plural: text_at(spec, "/names/plural"),
+        kind: text_at(spec, "/names/kind"),
+        namespaced: spec["scope"] == "Namespaced",
+        verbs: ["create", "delete", "get", "list"]
+            .map(str::to_owned)
+            .to_vec(),
+        status_is_data: version.pointer("/subresources/status").is_none(),
+    }
+}
+
+/// The text at a JSON pointer; empty if there is none.
+fn text_at(value: &Value, pointer: &str) -> String {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+impl ServedType {
     fn is_called(&self, name: &str) -> bool {
         self.singular == name
             || self.resource.kind.eq_ignore_ascii_case(name)
@@ -271,13 +353,19 @@ impl Served {
     /// `rest` is a group, a version, or `version.group`.
     fn lives_in(&self, rest: Option<&str>) -> bool {
         let Some(rest) = rest else { return true };
-        let served = |version: &str| {
-            [&self.resource].into_iter().chain(&self.others).any(|resource| resource.version == version)
-        };
         let own = &self.resource.group;
         rest == own
-            || rest.split_once('.').is_some_and(|(version, group)| group == own && served(version))
-            || (own.is_empty() && served(rest))
+            || rest
+                .split_once('.')
+                .is_some_and(|(version, group)| group == own && self.has_version(version))
+            || (own.is_empty() && self.has_version(rest))
+    }
+
+    fn has_version(&self, version: &str) -> bool {
+        [&self.resource]
+            .into_iter()
+            .chain(&self.others)
+            .any(|resource| resource.version == version)
     }
 }
 

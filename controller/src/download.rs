@@ -1,16 +1,18 @@
 //! DownloadRequests: a client asks for a URL of one file of a backup or restore.
 //!
-//! The URL gives everybody who has it access to the file, so it is written to the request only, never to a log. A request is
-//! answered once, stays for ten minutes, the lifetime of the URL, and is deleted. A request that cannot be answered is `Failed`
-//! at once, with the reason; if the cause may be temporary, it is retried until the request expires.
+//! The URL gives everybody who has it access to the file, so it is written to the request only,
+//! never to a log. A request is answered once, stays for ten minutes, the lifetime of the URL, and
+//! is deleted. A request that cannot be answered is `Failed` at once, with the reason; if the cause
+//! may be temporary, it is retried until the request expires.
 //!
-//! Most requests come in bursts (`velero backup describe` makes several), so the subject of a request is read at most once a
-//! second
-//! (`recent`), and the request itself comes from the watch.
+//! Most requests come in bursts (`velero backup describe` makes several), so the subject of a
+//! request is read at most once a second (`recent`), and the request itself comes from the watch.
 //!
-//! A backup or restore whose items are in progress has a partial log, which its worker stores on request (`flush_requests`).
+//! A backup or restore whose items are in progress has a partial log, which its worker stores on
+//! request (`flush_requests`).
 //!
-//! Clients that can reach the API server and not the store ask for a path of the service proxy instead (`files`).
+//! Clients that can reach the API server and not the store ask for a path of the service proxy
+//! instead (`files`).
 
 mod decide;
 pub(crate) mod files;
@@ -22,7 +24,9 @@ use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 use backup_core::{
     api::{
         DownloadRequest,
-        download_request::{DownloadRequestPhase as Phase, DownloadTarget, DownloadTargetKind as Kind},
+        download_request::{
+            DownloadRequestPhase as Phase, DownloadTarget, DownloadTargetKind as Kind,
+        },
     },
     reading::{self, Wanted},
 };
@@ -40,7 +44,9 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::{error::ReconcileError, job::operations::flush_requests::FlushRequests, location::Locations};
+use crate::{
+    error::ReconcileError, job::operations::flush_requests::FlushRequests, location::Locations,
+};
 use decide::{Plan, TTL};
 use observe::{DownloadController, Subject};
 
@@ -48,7 +54,7 @@ use observe::{DownloadController, Subject};
 const CONCURRENCY: usize = 16;
 
 /// Requests as delivered by the watch, until they are reconciled.
-type Delivered = Arc<Mutex<HashMap<Key, DownloadRequest>>>;
+type DeliveredRequests = Arc<Mutex<HashMap<Key, DownloadRequest>>>;
 
 #[derive(Clone)]
 pub(crate) struct DownloadContext {
@@ -63,13 +69,17 @@ pub(crate) struct DownloadContext {
 
 /// Runs until the process is asked to end.
 pub(crate) async fn run(ctx: DownloadContext, health: Health, stop: CancellationToken) {
-    let delivered = Delivered::default();
+    let delivered = DeliveredRequests::default();
     let watched = Arc::clone(&delivered);
-    let observe = move |key: &Key, request: Option<DownloadRequest>| match request {
-        Some(request) => _ = watched.lock().insert(key.clone(), request),
-        None => _ = watched.lock().remove(key),
-    };
-    let keys = watch::keys_with::<DownloadRequest>(&ctx.cluster, &health, "download requests", observe);
+    let keys = watch::keys_with::<DownloadRequest>(
+        &ctx.cluster,
+        &health,
+        "download requests",
+        move |key, request| match request {
+            Some(request) => _ = watched.lock().insert(key.clone(), request),
+            None => _ = watched.lock().remove(key),
+        },
+    );
     let controller = Arc::new(DownloadController::new(ctx));
     run_queue("download", keys, CONCURRENCY, stop, move |key| {
         let watched = delivered.lock().remove(&key);
@@ -85,12 +95,15 @@ impl DownloadController {
         watched: Option<DownloadRequest>,
     ) -> Result<Action, ReconcileError> {
         // An expired request is read again before it is removed.
-        let watched = watched.filter(|request| decide::decide(request, Timestamp::now()) != Plan::Remove);
+        let watched =
+            watched.filter(|request| decide::decide(request, Timestamp::now()) != Plan::Remove);
         let request = match watched {
             Some(request) => Some(request),
             None => self.request(&key.name).await?,
         };
-        let Some(request) = request else { return Ok(Action::AwaitChange) };
+        let Some(request) = request else {
+            return Ok(Action::AwaitChange);
+        };
         match decide::decide(&request, Timestamp::now()) {
             Plan::Answer => self.answer(&request).await,
             Plan::Keep(time) => Ok(Action::RequeueAfter(time)),
@@ -108,10 +121,10 @@ impl DownloadController {
         let status = match self.url(request).await {
             Ok(url) => json!({"phase": Phase::Processed, "downloadURL": url, "message": null}),
             Err(error @ ReconcileError::NotLeader(_)) => return Err(error),
-            Err(reason) if reason.is_transient() && decide::is_young(request, Timestamp::now()) => {
-                return Err(ReconcileError::Postponed(format!("no URL yet: {reason}")));
-            }
             Err(reason) => {
+                if reason.is_transient() && decide::is_young(request, Timestamp::now()) {
+                    return Err(ReconcileError::Postponed(format!("no URL yet: {reason}")));
+                }
                 tracing::info!(request = request.name_any(), %reason, "no URL");
                 json!({"phase": Phase::Failed, "message": reason.to_string()})
             }
@@ -133,19 +146,21 @@ impl DownloadController {
         let wanted = match reading::asked(request) {
             None => self.wanted_by_name(target).await?,
             Some(asked) => {
-                let DownloadContext { cluster, files_address, files_service, .. } = &self.ctx;
-                let path = || reading::path(&cluster.namespace, files_service, &request.name_any());
+                let serves_files = self.ctx.files_address.is_some();
                 match asked.map_err(ReconcileError::Impossible)?.wanted {
-                    Wanted::Plan(_) if files_address.is_some() => return Ok(path()),
                     Wanted::Plan(_) => {
-                        let why = "this controller answers nothing itself: it has no --files-address";
+                        if serves_files {
+                            return Ok(self.proxy_path(request));
+                        }
+                        let why =
+                            "this controller answers nothing itself: it has no --files-address";
                         return Err(ReconcileError::Impossible(why.to_owned()));
                     }
                     Wanted::File { uid } => {
                         let wanted = self.wanted_of(&uid, target).await?;
-                        if files_address.is_some() {
+                        if serves_files {
                             self.flush(target, &wanted.of).await;
-                            return Ok(path());
+                            return Ok(self.proxy_path(request));
                         }
                         // There is no other way to the file.
                         wanted
@@ -159,16 +174,33 @@ impl DownloadController {
             // Only the leader writes private keys.
             self.ctx.cluster.leadership.check()?;
             // There is none if the end is decided, or written already.
-            if let Some(url) = wanted.store.signed_url_of_snapshot(target, &wanted.of.uid, TTL).await? {
+            if let Some(url) = wanted
+                .store
+                .signed_url_of_snapshot(target, &wanted.of.uid, TTL)
+                .await?
+            {
                 return Ok(url);
             }
         }
         Ok(wanted.store.signed_url(target, TTL).await?)
     }
 
+    /// The path of the service proxy at which this controller serves the file of a request.
+    fn proxy_path(&self, request: &DownloadRequest) -> String {
+        let DownloadContext {
+            cluster,
+            files_service,
+            ..
+        } = &self.ctx;
+        reading::path(&cluster.namespace, files_service, &request.name_any())
+    }
+
     /// Has the current operations or log stored, if the target is one of them and still changes.
     async fn flush(&self, target: &DownloadTarget, of: &Subject) {
-        let operations = matches!(target.kind, Kind::BackupItemOperations | Kind::RestoreItemOperations);
+        let operations = matches!(
+            target.kind,
+            Kind::BackupItemOperations | Kind::RestoreItemOperations
+        );
         if of.waits && operations || is_growing(target, of) {
             self.ctx.flush_requests.flush(&of.uid).await;
         }

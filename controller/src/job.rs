@@ -1,19 +1,25 @@
-//! The life of a Backup or a Restore, implemented once; the differences are in [`lifecycle::Lifecycle`].
+//! The life of a Backup or a Restore, implemented once; the differences are in
+//! [`lifecycle::Lifecycle`].
 //!
-//! 1. `dispatcher` follows the watch. It gives each object that needs one a job: a turn of the queue, a worker, or the refusal
-//!    of an object that cannot be decoded. Only objects that have not ended are kept; their phases decide which may start.
-//! 2. `worker` reads the object, asks `decide`, does one step, and reads again. A crash between two steps loses nothing: the
-//!    next worker reads the same object and the same store.
-//! 3. The claim is taken in the ledger before the first write, with a finalizer on the object, so that a deletion cannot free
-//!    the claim while the work continues.
-//! 4. The work: items are collected or restored. Until its record is in the store, a crash makes it start again; side effects
-//!    that must not be repeated (commands in pods, actions of plugins) are in the `action_journal`.
-//! 5. Operations that actions have started are polled (`operations`); each state is stored before it is published.
-//! 6. `pending_end`: one record holds every byte of the end. Any process that finds it publishes the same bytes.
+//! 1. `dispatcher` follows the watch. It gives each object that needs one a job: a turn of the
+//!    queue, a worker, or the refusal of an object that cannot be decoded. Only objects that have
+//!    not ended are kept; their phases decide which may start.
+//! 2. `worker` reads the object, asks `decide`, does one step, and reads again. A crash between two
+//!    steps loses nothing: the next worker reads the same object and the same store.
+//! 3. The claim is taken in the ledger before the first write, with a finalizer on the object, so
+//!    that a deletion cannot free the claim while the work continues.
+//! 4. The work: items are collected or restored. Until its record is in the store, a crash makes it
+//!    start again; side effects that must not be repeated (commands in pods, actions of plugins)
+//!    are in the `action_journal`.
+//! 5. Operations that actions have started are polled (`operations`); each state is stored before
+//!    it is published.
+//! 6. `pending_end`: one record holds every byte of the end. Any process that finds it publishes
+//!    the same bytes.
 //! 7. The terminal patch: phase, times and counts as stored; it removes the work finalizer.
 //! 8. The claim is released. After a crash before that, the collector of claims releases it.
 //!
-//! The reason why an object is blocked is reported on the object (`worker/blocked`); the step is retried without limit.
+//! The reason why an object is blocked is reported on the object (`worker/blocked`); the step is
+//! retried without limit.
 
 pub(crate) mod action_journal;
 pub(crate) mod cancellation;

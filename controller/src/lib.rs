@@ -1,5 +1,5 @@
-//! The controllers for the life of backups and restores. Each is a struct with its dependencies; a pure function (`decide`)
-//! decides from what was read what it does with an object.
+//! The controllers for the life of backups and restores. Each is a struct with its dependencies; a
+//! pure function (`decide`) decides from what was read what it does with an object.
 
 #![warn(unreachable_pub)]
 
@@ -78,14 +78,16 @@ use snapshot_locations::SnapshotLocations;
 use startup::LedgerHome;
 use sync::{SkipCache, SyncController, WatchedBackups};
 
-/// Time for controllers to stop after the process was asked to end; the pod's grace period is a little longer.
-const SHUTDOWN: Duration = Duration::from_secs(25);
+/// Time for controllers to stop after the process was asked to end; the pod's grace period is a
+/// little longer.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// Runs the controllers until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// One sentence with the problem and the remedy: no cluster, a cluster that is too old, kinds that are missing, a Velero server
-/// in the same namespace, an address in use, or the loss of leadership.
+/// One sentence with the problem and the remedy: no cluster, a cluster that is too old, kinds that
+/// are missing, a Velero server in the same namespace, an address in use, or the loss of
+/// leadership.
 pub fn run(args: Args) -> BoxFuture<'static, anyhow::Result<()>> {
     // Boxed: a future with a named type is compiled here, and not again in the program.
     Box::pin(start(args))
@@ -94,36 +96,57 @@ pub fn run(args: Args) -> BoxFuture<'static, anyhow::Result<()>> {
 async fn start(args: Args) -> anyhow::Result<()> {
     init_logs(args.log_level, args.log_format);
     for feature in args.unknown_features() {
-        tracing::warn!(feature, "--features names a feature that is not known here; it changes nothing");
+        tracing::warn!(
+            feature,
+            "--features names a feature that is not known here; it changes nothing"
+        );
     }
     let (client, silent_client) = connect::clients(args.kubeconfig.as_deref()).await?;
-    let GuardedProfiles { profiles, unusable, .. } =
-        protected_profile::profiles(args.profiles.as_deref(), &args.guard)?;
+    let GuardedProfiles {
+        profiles, unusable, ..
+    } = protected_profile::profiles(args.profiles.as_deref(), &args.guard)?;
     startup::check(&client, &args.namespace, engine(&profiles)).await?;
     let installation = if engine(&profiles) {
         startup::installation(&client, &args.namespace).await?
     } else {
         String::new()
     };
-    let LedgerHome { ledgers, installations: named } = startup::ledger_home(&client, &args.namespace).await?;
+    let LedgerHome {
+        ledgers,
+        installations: named,
+    } = startup::ledger_home(&client, &args.namespace).await?;
     let grace = args.orphan_grace.as_std();
     let installations = Installations::default();
     installations.update(named);
-    let guard =
-        |profile| ProtectedProfile::new(client.clone(), &ledgers, profile, grace).only_in(&installations);
-    let guards: Arc<[ProtectedProfile]> = profiles.into_iter().map(guard).collect();
+    let guards: Arc<[ProtectedProfile]> = profiles
+        .into_iter()
+        .map(|profile| {
+            ProtectedProfile::new(client.clone(), &ledgers, profile, grace).only_in(&installations)
+        })
+        .collect();
     let velero = guards.iter().find(|guard| guard.profile.is_velero());
-    let ledger = velero.map(|guard| guard.store.clone()).context("there is no profile velero")?;
+    let ledger = velero
+        .map(|guard| guard.store.clone())
+        .context("there is no profile velero")?;
 
-    let (health, metrics, stop) = (Health::default(), Arc::new(Metrics::default()), CancellationToken::new());
+    let health = Health::default();
+    let metrics = Arc::new(Metrics::default());
+    let stop = CancellationToken::new();
     for profile in &unusable {
         metrics.profile_unusable(&profile.name);
     }
-    let listener = tokio::net::TcpListener::bind(args.metrics_address).await.with_context(|| {
-        format!("can not listen on {}: choose another address with --metrics-address", args.metrics_address)
-    })?;
+    let listener = tokio::net::TcpListener::bind(args.metrics_address)
+        .await
+        .with_context(|| {
+            format!(
+                "can not listen on {}: choose another address with --metrics-address",
+                args.metrics_address
+            )
+        })?;
     let host = host();
-    let elector = args.leader_elect.then(|| Elector::new(client.clone(), &args.namespace, &host));
+    let elector = args
+        .leader_elect
+        .then(|| Elector::new(client.clone(), &args.namespace, &host));
     let plugins = Host::new(Options {
         folder: args.plugin_dir.clone(),
         features: args.features.clone(),
@@ -134,14 +157,21 @@ async fn start(args: Args) -> anyhow::Result<()> {
     let cluster = Cluster {
         client: client.clone(),
         namespace: args.namespace.clone(),
-        leadership: elector.as_ref().map_or_else(Leadership::always, Elector::leadership),
+        leadership: elector
+            .as_ref()
+            .map_or_else(Leadership::always, Elector::leadership),
         events: Events::new(client.clone(), &host),
         patch_budget: args.resource_timeout.as_std(),
         page_size: args.client_page_size,
     };
     let scraped = metrics::router(Arc::clone(&metrics), cluster.leadership.clone());
     let server = axum::serve(listener, health::router(health.clone()).merge(scraped));
-    let moved = startup::follow(client.clone(), ledgers.clone(), args.namespace.clone(), installations);
+    let moved = startup::follow(
+        client.clone(),
+        ledgers.clone(),
+        args.namespace.clone(),
+        installations,
+    );
     let locations = Locations::new(
         client,
         &args.namespace,
@@ -150,7 +180,10 @@ async fn start(args: Args) -> anyhow::Result<()> {
         &args.object_store_plugins,
         args.allowed_places(),
     );
-    let registry = Registry::new(built_in(&cluster, args.csi(), &Arc::default()), plugins.clone());
+    let registry = Registry::new(
+        built_in(&cluster, args.csi(), &Arc::default()),
+        plugins.clone(),
+    );
     let concurrency = usize::from(args.item_operation_concurrency);
     let job = JobContext {
         cluster: cluster.clone(),
@@ -168,13 +201,24 @@ async fn start(args: Args) -> anyhow::Result<()> {
         files_address: args.files_address.filter(|_| job.ledger.profile().engine),
         files_service: args.files_service.clone(),
     };
-    tracing::info!(namespace = args.namespace, ledgers, version = env!("CARGO_PKG_VERSION"), "started");
+    tracing::info!(
+        namespace = args.namespace,
+        ledgers,
+        version = env!("CARGO_PKG_VERSION"),
+        "started"
+    );
 
     let others = guards.iter().filter(|guard| !guard.profile.is_velero());
     let restores = Arc::new(Restores {
-        executor: Arc::new(InCluster::new(silent_client.clone(), job.cluster.leadership.clone())),
+        executor: Arc::new(InCluster::new(
+            silent_client.clone(),
+            job.cluster.leadership.clone(),
+        )),
         plugins: plugins.clone(),
-        snapshot_locations: SnapshotLocations { cluster: job.cluster.clone(), plugins: plugins.clone() },
+        snapshot_locations: SnapshotLocations {
+            cluster: job.cluster.clone(),
+            plugins: plugins.clone(),
+        },
         installation: installation.clone(),
         default_item_operation_timeout: args.default_item_operation_timeout,
         guarded: others.flat_map(|guard| guard.profile.types()).collect(),
@@ -207,7 +251,9 @@ async fn start(args: Args) -> anyhow::Result<()> {
 
 /// Whether our controllers process Velero's objects.
 fn engine(profiles: &[Profile]) -> bool {
-    profiles.iter().any(|profile| profile.is_velero() && profile.engine)
+    profiles
+        .iter()
+        .any(|profile| profile.is_velero() && profile.engine)
 }
 
 /// Acquires leadership, works, and stops cleanly when asked to.
@@ -249,11 +295,15 @@ async fn work(
     result
 }
 
-async fn drain(controllers: Pin<&mut impl Future<Output = anyhow::Result<()>>>) -> anyhow::Result<()> {
-    tokio::time::timeout(SHUTDOWN, controllers).await.unwrap_or_else(|_| {
-        tracing::warn!("not everything stopped in time; it is resumed by the next replica");
-        Ok(())
-    })
+async fn drain(
+    controllers: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
+) -> anyhow::Result<()> {
+    tokio::time::timeout(SHUTDOWN_TIMEOUT, controllers)
+        .await
+        .unwrap_or_else(|_| {
+            tracing::warn!("not everything stopped in time; it is resumed by the next replica");
+            Ok(())
+        })
 }
 
 /// The parts of which the controllers are built.
@@ -273,14 +323,37 @@ struct Parts {
 
 /// Runs all controllers until they are asked to end or one fails. They begin at the first poll.
 async fn controllers(parts: Parts) -> anyhow::Result<()> {
-    let Parts { args, silent_client, guards, installation, plugins, health, job, restores, download } = parts;
-    let JobContext { cluster, ledger, locations, metrics, stop, .. } = job.clone();
-    let claims =
-        ClaimsController { cluster: cluster.clone(), metrics: Arc::clone(&metrics), protected: guards };
+    let Parts {
+        args,
+        silent_client,
+        guards,
+        installation,
+        plugins,
+        health,
+        job,
+        restores,
+        download,
+    } = parts;
+    let JobContext {
+        cluster,
+        ledger,
+        locations,
+        metrics,
+        stop,
+        ..
+    } = job.clone();
+    let claims = ClaimsController {
+        cluster: cluster.clone(),
+        metrics: Arc::clone(&metrics),
+        protected: guards,
+    };
     let mut all: Vec<(&str, BoxFuture<'static, anyhow::Result<()>>)> =
         vec![("claims", claims.run(stop.clone()).map(Ok).boxed())];
     if ledger.profile().engine {
-        let snapshot_locations = SnapshotLocations { cluster: cluster.clone(), plugins: plugins.clone() };
+        let snapshot_locations = SnapshotLocations {
+            cluster: cluster.clone(),
+            plugins: plugins.clone(),
+        };
         let deletions = RecentDeletions::default();
         let backups = Backups {
             silent_client: silent_client.clone(),
@@ -348,14 +421,37 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
         let restores = dispatcher::run::<Restores>(job, restores, health.clone(), "restores");
         all.push(("backup", backups.map(Ok).boxed()));
         all.push(("restore", restores.map(Ok).boxed()));
-        all.push(("location", location.run(health.clone(), stop.clone()).map(Ok).boxed()));
-        all.push(("deletion", deletion.run(health.clone(), stop.clone()).map(Ok).boxed()));
+        all.push((
+            "location",
+            location.run(health.clone(), stop.clone()).map(Ok).boxed(),
+        ));
+        all.push((
+            "deletion",
+            deletion.run(health.clone(), stop.clone()).map(Ok).boxed(),
+        ));
         all.push(("sync", sync.run(health.clone()).map(Ok).boxed()));
-        all.push(("retention", retention.run(health.clone(), stop.clone()).map(Ok).boxed()));
-        all.push(("schedule", schedule.run(health.clone(), stop.clone()).map(Ok).boxed()));
-        all.push(("download", download::run(download, health.clone(), stop.clone()).map(Ok).boxed()));
-        all.push(("server status", server_status.run(health, stop.clone()).map(Ok).boxed()));
-        all.push(("plugins", async move { plugins.run(stop).await }.map(Ok).boxed()));
+        all.push((
+            "retention",
+            retention.run(health.clone(), stop.clone()).map(Ok).boxed(),
+        ));
+        all.push((
+            "schedule",
+            schedule.run(health.clone(), stop.clone()).map(Ok).boxed(),
+        ));
+        all.push((
+            "download",
+            download::run(download, health.clone(), stop.clone())
+                .map(Ok)
+                .boxed(),
+        ));
+        all.push((
+            "server status",
+            server_status.run(health, stop.clone()).map(Ok).boxed(),
+        ));
+        all.push((
+            "plugins",
+            async move { plugins.run(stop).await }.map(Ok).boxed(),
+        ));
     } else {
         tracing::info!("a Velero server does the work here; looking after the lock only");
     }
@@ -363,7 +459,11 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
     // Each runs in its own task, so that one that computes does not block the others.
     let tasks = all.into_iter().map(|(name, controller)| {
         let task = AbortOnDrop(tokio::spawn(controller));
-        async move { task.join().await.with_context(|| format!("the {name} controller ended")) }
+        async move {
+            task.join()
+                .await
+                .with_context(|| format!("the {name} controller ended"))
+        }
     });
     try_join_all(tasks).await.map(|_| ())
 }
@@ -383,13 +483,18 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Writes logs as lines to standard error; `RUST_LOG` is the filter, by default the level without kube's logs of failed
-/// requests, as the caller reports those.
+/// Writes logs as lines to standard error; `RUST_LOG` is the filter, by default the level without
+/// kube's logs of failed requests, as the caller reports those.
 fn init_logs(level: LogLevel, format: LogFormat) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| {
-        tracing_subscriber::EnvFilter::new(format!("{},kube_client::client::builder=off", level.directive()))
+        tracing_subscriber::EnvFilter::new(format!(
+            "{},kube_client::client::builder=off",
+            level.directive()
+        ))
     });
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     // Fails only if logs are set up already, as in tests.
     let _ = match format {
         LogFormat::Json => logs.json().try_init(),

@@ -16,7 +16,8 @@ use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client, ResourceExt, api::ListParams, core::DeserializeGuard};
 use serde_json::Value;
 
-/// The Secret, and its key, for locations without their own credential, if it exists (Velero `velero install`).
+/// The Secret, and its key, for locations without their own credential, if it exists (Velero
+/// `velero install`).
 const DEFAULT_SECRET: &str = "cloud-credentials";
 const DEFAULT_KEY: &str = "cloud";
 
@@ -33,11 +34,15 @@ pub(crate) fn is_available(location: &BackupStorageLocation) -> bool {
 /// Period of locations without one, if the command line has none or a negative one.
 pub(crate) const DEFAULT_PERIOD: GoDuration = GoDuration::from_secs(60);
 
-/// The period of an action on a location: the location's own, else the command line's, else every minute; a negative period
-/// counts as not set (Velero `backup_storage_location_controller.go`, `backup_sync_controller.go`, v1.18).
+/// The period of an action on a location: the location's own, else the command line's, else every
+/// minute; a negative period counts as not set (Velero `backup_storage_location_controller.go`,
+/// `backup_sync_controller.go`, v1.18).
 pub(crate) fn period(own: Option<GoDuration>, default: GoDuration) -> Duration {
-    let set = |period: &GoDuration| *period >= GoDuration::default();
-    own.filter(set).or(Some(default).filter(set)).unwrap_or(DEFAULT_PERIOD).as_std()
+    own.into_iter()
+        .chain([default])
+        .find(|period| *period >= GoDuration::default())
+        .unwrap_or(DEFAULT_PERIOD)
+        .as_std()
 }
 
 /// Why a location cannot be used.
@@ -66,10 +71,21 @@ pub(crate) enum LocationError {
         field: &'static str,
     },
     /// The Secret exists without the key.
-    #[error("BackupStorageLocation {name}: Secret {secret} has no key {key}: add it, or correct {field}.key")]
-    NoKey { name: String, secret: String, key: String, field: &'static str },
+    #[error(
+        "BackupStorageLocation {name}: Secret {secret} has no key {key}: add it, or correct {field}.key"
+    )]
+    NoKey {
+        name: String,
+        secret: String,
+        key: String,
+        field: &'static str,
+    },
     #[error("BackupStorageLocation {name}: Secret {secret} could not be read: {}", plain(.source))]
-    SecretUnreadable { name: String, secret: String, source: kube::Error },
+    SecretUnreadable {
+        name: String,
+        secret: String,
+        source: kube::Error,
+    },
     #[error("BackupStorageLocation {name}: {reason}")]
     NoPlugin {
         name: String,
@@ -83,13 +99,23 @@ pub(crate) enum LocationError {
 }
 
 impl LocationError {
+    /// The error of the store of a location.
+    pub(crate) fn of_store(location: &str, source: StoreError) -> Self {
+        Self::Store {
+            name: location.to_owned(),
+            source,
+        }
+    }
+
     /// Category for logs.
     pub(crate) fn category(&self) -> &'static str {
         match self {
             Self::NotFound { .. } => "not_found",
             Self::NoDefault { .. } => "no_default",
             Self::Unreadable { .. } => "unreadable",
-            Self::NoSecret { .. } | Self::NoKey { .. } | Self::SecretUnreadable { .. } => "credentials",
+            Self::NoSecret { .. } | Self::NoKey { .. } | Self::SecretUnreadable { .. } => {
+                "credentials"
+            }
             Self::NoPlugin { .. } => "plugin",
             Self::Store { source, .. } => source.category(),
         }
@@ -103,9 +129,10 @@ impl LocationError {
             }
             Self::NoPlugin { may_come, .. } => *may_come,
             Self::Store { source, .. } => source.is_transient(),
-            Self::NotFound { .. } | Self::NoDefault { .. } | Self::NoSecret { .. } | Self::NoKey { .. } => {
-                false
-            }
+            Self::NotFound { .. }
+            | Self::NoDefault { .. }
+            | Self::NoSecret { .. }
+            | Self::NoKey { .. } => false,
         }
     }
 }
@@ -132,8 +159,8 @@ pub(crate) struct Locations {
 }
 
 impl Locations {
-    /// For the locations of a namespace; `default` is used if none is marked as the default. Plugins serve the locations of
-    /// providers that are not built in, and of those in `by_plugin`.
+    /// For the locations of a namespace; `default` is used if none is marked as the default.
+    /// Plugins serve the locations of providers that are not built in, and of those in `by_plugin`.
     pub(crate) fn new(
         client: Client,
         namespace: &str,
@@ -142,14 +169,28 @@ impl Locations {
         by_plugin: &[String],
         allowed: AllowedPlaces,
     ) -> Self {
-        let by_plugin = by_plugin.iter().map(|provider| backup_store::plugin_of(provider.trim())).collect();
-        let (namespace, default) = (namespace.to_owned(), default.to_owned());
-        Self { client, namespace, default, plugins, by_plugin, allowed, regions: Regions::default() }
+        let by_plugin = by_plugin
+            .iter()
+            .map(|provider| backup_store::plugin_of(provider.trim()))
+            .collect();
+        Self {
+            client,
+            namespace: namespace.to_owned(),
+            default: default.to_owned(),
+            plugins,
+            by_plugin,
+            allowed,
+            regions: Regions::default(),
+        }
     }
 
-    /// The current location of this name, and its store. Phase and access mode are not checked: see [`is_available`] and
-    /// [`is_read_only`]. The store is only asked for its region, if the location does not name it.
-    pub(crate) async fn open(&self, name: &str) -> Result<(BackupStorageLocation, Location), LocationError> {
+    /// The current location of this name, and its store. Phase and access mode are not checked: see
+    /// [`is_available`] and [`is_read_only`]. The store is only asked for its region, if the
+    /// location does not name it.
+    pub(crate) async fn open(
+        &self,
+        name: &str,
+    ) -> Result<(BackupStorageLocation, Location), LocationError> {
         let location = self.get(name).await?;
         let store = self.store(&location).await?;
         Ok((location, store))
@@ -158,14 +199,21 @@ impl Locations {
     pub(crate) async fn get(&self, name: &str) -> Result<BackupStorageLocation, LocationError> {
         match self.find(name).await {
             Ok(Some(location)) => Ok(location),
-            Ok(None) => {
-                Err(LocationError::NotFound { name: name.to_owned(), namespace: self.namespace.clone() })
-            }
-            Err(source) => Err(LocationError::Unreadable { name: name.to_owned(), source }),
+            Ok(None) => Err(LocationError::NotFound {
+                name: name.to_owned(),
+                namespace: self.namespace.clone(),
+            }),
+            Err(source) => Err(LocationError::Unreadable {
+                name: name.to_owned(),
+                source,
+            }),
         }
     }
 
-    pub(crate) async fn find(&self, name: &str) -> Result<Option<BackupStorageLocation>, kube::Error> {
+    pub(crate) async fn find(
+        &self,
+        name: &str,
+    ) -> Result<Option<BackupStorageLocation>, kube::Error> {
         let api: Api<BackupStorageLocation> = Api::namespaced(self.client.clone(), &self.namespace);
         found(api.get(name).await, name)
     }
@@ -175,28 +223,47 @@ impl Locations {
         let api: Api<DeserializeGuard<BackupStorageLocation>> =
             Api::namespaced(self.client.clone(), &self.namespace);
         let list = api.list(&ListParams::default()).await?;
-        Ok(list.items.into_iter().filter_map(|guard| guard.0.ok()).collect())
+        Ok(list
+            .items
+            .into_iter()
+            .filter_map(|guard| guard.0.ok())
+            .collect())
     }
 
     /// The location of a backup.
-    pub(crate) async fn of_backup(&self, backup: &Backup) -> Result<BackupStorageLocation, LocationError> {
-        match backup.spec.storage_location.as_ref().filter(|name| !name.is_empty()) {
+    pub(crate) async fn of_backup(
+        &self,
+        backup: &Backup,
+    ) -> Result<BackupStorageLocation, LocationError> {
+        match backup
+            .spec
+            .storage_location
+            .as_ref()
+            .filter(|name| !name.is_empty())
+        {
             Some(name) => self.get(name).await,
             None => self.get(&self.default_location().await?).await,
         }
     }
 
-    /// The name of the location for backups that name none: the newest marked as the default, else the command line's if it
-    /// exists (Velero `internal/storage/storagelocation.go`, v1.18).
+    /// The name of the location for backups that name none: the newest marked as the default, else
+    /// the command line's if it exists (Velero `internal/storage/storagelocation.go`, v1.18).
     pub(crate) async fn default_location(&self) -> Result<String, LocationError> {
         let all = self.all().await;
-        let all = all.map_err(|source| LocationError::Unreadable { name: "(all)".to_owned(), source })?;
-        choose_default(&all, &self.default)
-            .ok_or_else(|| LocationError::NoDefault { namespace: self.namespace.clone() })
+        let all = all.map_err(|source| LocationError::Unreadable {
+            name: "(all)".to_owned(),
+            source,
+        })?;
+        choose_default(&all, &self.default).ok_or_else(|| LocationError::NoDefault {
+            namespace: self.namespace.clone(),
+        })
     }
 
     /// The store of a location, opened with the current credentials from its Secrets.
-    pub(crate) async fn store(&self, location: &BackupStorageLocation) -> Result<Location, LocationError> {
+    pub(crate) async fn store(
+        &self,
+        location: &BackupStorageLocation,
+    ) -> Result<Location, LocationError> {
         self.store_and_secrets(location, &mut Vec::new()).await
     }
 
@@ -208,29 +275,47 @@ impl Locations {
     ) -> Result<Location, LocationError> {
         let name = location.name_any();
         // Both are read before an error is returned, so that a change of either is noticed.
-        let (default, key) = (DEFAULT_SECRET.to_owned(), DEFAULT_KEY.to_owned());
-        let default = SecretKey { name: default, key, optional: Some(true) };
+        let default = SecretKey {
+            name: DEFAULT_SECRET.to_owned(),
+            key: DEFAULT_KEY.to_owned(),
+            optional: Some(true),
+        };
         let credentials = match &location.spec.credential {
             Some(reference) => self.secret(&name, reference, "spec.credential", used).await,
-            None => self.secret(&name, &default, "the default credentials", used).await,
+            None => {
+                self.secret(&name, &default, "the default credentials", used)
+                    .await
+            }
         };
         let ca = match &location.spec.object_storage.ca_cert_ref {
-            Some(reference) => self.secret(&name, reference, "spec.objectStorage.caCertRef", used).await,
-            None => inline_ca(location).map_err(|source| LocationError::Store { name: name.clone(), source }),
+            Some(reference) => {
+                self.secret(&name, reference, "spec.objectStorage.caCertRef", used)
+                    .await
+            }
+            None => inline_ca(location).map_err(|source| LocationError::of_store(&name, source)),
         };
-        let (credentials, ca) = (credentials?, ca?);
-        let failed = |source| LocationError::Store { name: name.clone(), source };
-        self.allowed.check(&location.spec).map_err(failed)?;
+        let credentials = credentials?;
+        let ca = ca?;
+        self.allowed
+            .check(&location.spec)
+            .map_err(|source| LocationError::of_store(&name, source))?;
         let provider = &location.spec.provider;
-        if !backup_store::is_built_in(provider) || self.by_plugin.contains(&backup_store::plugin_of(provider))
+        if !backup_store::is_built_in(provider)
+            || self.by_plugin.contains(&backup_store::plugin_of(provider))
         {
             return self.through_plugin(location, credentials, ca).await;
         }
-        let location = self.regions.complete(location, ca.as_deref()).await.map_err(failed)?;
-        Location::open(&location, credentials.as_deref(), ca.as_deref()).map_err(failed)
+        let location = self
+            .regions
+            .complete(location, ca.as_deref())
+            .await
+            .map_err(|source| LocationError::of_store(&name, source))?;
+        Location::open(&location, credentials.as_deref(), ca.as_deref())
+            .map_err(|source| LocationError::of_store(&name, source))
     }
 
-    /// A plugin gets the settings that Velero would give it (`pkg/persistence/object_store.go`, v1.18).
+    /// A plugin gets the settings that Velero would give it (`pkg/persistence/object_store.go`,
+    /// v1.18).
     async fn through_plugin(
         &self,
         location: &BackupStorageLocation,
@@ -238,23 +323,45 @@ impl Locations {
         ca: Option<Vec<u8>>,
     ) -> Result<Location, LocationError> {
         let name = location.name_any();
-        let failed = |source| LocationError::Store { name: name.clone(), source };
-        let (bucket, prefix) = backup_store::bucket_and_prefix(location).map_err(failed)?;
+        let (bucket, prefix) = backup_store::bucket_and_prefix(location)
+            .map_err(|source| LocationError::of_store(&name, source))?;
         let mut config = location.spec.config.clone();
         // A location must not choose a file of this pod.
         config.remove("credentialsFile");
-        config.extend([("bucket".to_owned(), bucket.clone()), ("prefix".to_owned(), prefix)]);
+        config.extend([
+            ("bucket".to_owned(), bucket.clone()),
+            ("prefix".to_owned(), prefix),
+        ]);
         if let Some(ca) = ca {
-            config.insert("caCert".to_owned(), String::from_utf8_lossy(&ca).into_owned());
+            config.insert(
+                "caCert".to_owned(),
+                String::from_utf8_lossy(&ca).into_owned(),
+            );
         }
-        let kind = if location.spec.credential.is_some() { Credentials::Own } else { Credentials::Default };
-        let settings = Settings { config, credentials: credentials.map(kind) };
+        let kind = if location.spec.credential.is_some() {
+            Credentials::Own
+        } else {
+            Credentials::Default
+        };
+        let settings = Settings {
+            config,
+            credentials: credentials.map(kind),
+        };
         let plugin = backup_store::plugin_of(&location.spec.provider);
-        let bucket = self.plugins.bucket(&plugin, &bucket, settings).await.map_err(|missing| {
-            let Missing { reason, may_come } = missing;
-            LocationError::NoPlugin { name: name.clone(), reason, may_come }
-        })?;
-        Location::through_plugin(location, Arc::new(bucket)).map_err(failed)
+        let bucket = self
+            .plugins
+            .bucket(&plugin, &bucket, settings)
+            .await
+            .map_err(|missing| {
+                let Missing { reason, may_come } = missing;
+                LocationError::NoPlugin {
+                    name: name.clone(),
+                    reason,
+                    may_come,
+                }
+            })?;
+        Location::through_plugin(location, Arc::new(bucket))
+            .map_err(|source| LocationError::of_store(&name, source))
     }
 
     /// The value of a key; `None` only if the reference says that it is optional.
@@ -266,34 +373,50 @@ impl Locations {
         used: &mut Vec<UsedSecret>,
     ) -> Result<Option<Vec<u8>>, LocationError> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-        let (name, optional) = (location.to_owned(), reference.optional == Some(true));
-        let unreadable = |source| {
-            let secret = reference.name.clone();
-            LocationError::SecretUnreadable { name: name.clone(), secret, source }
-        };
-        let secret = found(api.get(&reference.name).await, &reference.name).map_err(unreadable)?;
+        let name = location.to_owned();
+        let is_optional = reference.optional == Some(true);
+        let secret = found(api.get(&reference.name).await, &reference.name).map_err(|source| {
+            LocationError::SecretUnreadable {
+                name: name.clone(),
+                secret: reference.name.clone(),
+                source,
+            }
+        })?;
         let version = secret.as_ref().and_then(ResourceExt::resource_version);
-        used.push(UsedSecret { name: reference.name.clone(), version });
+        used.push(UsedSecret {
+            name: reference.name.clone(),
+            version,
+        });
         let Some(secret) = secret else {
-            let missing = LocationError::NoSecret { name, secret: reference.name.clone(), field };
-            return if optional { Ok(None) } else { Err(missing) };
+            let missing = LocationError::NoSecret {
+                name,
+                secret: reference.name.clone(),
+                field,
+            };
+            return if is_optional { Ok(None) } else { Err(missing) };
         };
-        match secret.data.and_then(|mut data| data.remove(&reference.key)) {
-            Some(value) => Ok(Some(value.0)),
-            None if optional => Ok(None),
-            None => Err(LocationError::NoKey {
+        let value = secret.data.and_then(|mut data| data.remove(&reference.key));
+        if value.is_none() && !is_optional {
+            return Err(LocationError::NoKey {
                 name,
                 secret: reference.name.clone(),
                 key: reference.key.clone(),
                 field,
-            }),
+            });
         }
+        Ok(value.map(|value| value.0))
     }
 }
 
 /// The CA bundle in the location itself, which is base64 like all bytes in JSON.
 fn inline_ca(location: &BackupStorageLocation) -> Result<Option<Vec<u8>>, StoreError> {
-    let Some(text) = location.spec.object_storage.ca_cert.as_ref().filter(|text| !text.is_empty()) else {
+    let Some(text) = location
+        .spec
+        .object_storage
+        .ca_cert
+        .as_ref()
+        .filter(|text| !text.is_empty())
+    else {
         return Ok(None);
     };
     match serde_json::from_value::<ByteString>(Value::String(text.clone())) {
@@ -307,15 +430,31 @@ fn inline_ca(location: &BackupStorageLocation) -> Result<Option<Vec<u8>>, StoreE
     }
 }
 
-/// The location for backups that name none: of those marked as the default the newest, else `fallback` if it exists
-/// (Velero `backup_storage_location_controller.go`, v1.18).
-pub(crate) fn choose_default(locations: &[BackupStorageLocation], fallback: &str) -> Option<String> {
-    let marked = locations.iter().filter(|location| location.spec.default == Some(true));
+/// The location for backups that name none: of those marked as the default the newest, else
+/// `fallback` if it exists (Velero `backup_storage_location_controller.go`, v1.18).
+pub(crate) fn choose_default(
+    locations: &[BackupStorageLocation],
+    fallback: &str,
+) -> Option<String> {
+    let marked = locations
+        .iter()
+        .filter(|location| location.spec.default == Some(true));
     let newest = marked.max_by_key(|location| {
-        (location.metadata.creation_timestamp.as_ref().map(|time| time.0), location.name_any())
+        (
+            location
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map(|time| time.0),
+            location.name_any(),
+        )
     });
     newest
-        .or_else(|| locations.iter().find(|location| location.name_any() == fallback))
+        .or_else(|| {
+            locations
+                .iter()
+                .find(|location| location.name_any() == fallback)
+        })
         .map(ResourceExt::name_any)
 }
 
@@ -327,19 +466,33 @@ pub(crate) mod tests {
 
     use super::*;
 
-    pub(crate) fn location(name: &str, default: Option<bool>, created: i64) -> BackupStorageLocation {
+    pub(crate) fn location(
+        name: &str,
+        default: Option<bool>,
+        created: i64,
+    ) -> BackupStorageLocation {
         let mut location = BackupStorageLocation::new(name, BackupStorageLocationSpec::default());
         location.spec.default = default;
-        location.metadata.creation_timestamp = Some(Time(jiff::Timestamp::from_second(created).unwrap()));
+        location.metadata.creation_timestamp =
+            Some(Time(jiff::Timestamp::from_second(created).unwrap()));
         location
     }
 
     #[test]
     fn the_default_is_the_newest_marked_one_else_that_of_the_command_line() {
-        let (old, new) = (location("old", Some(true), 1), location("new", Some(true), 2));
-        let (plain, named) = (location("plain", None, 3), location("default", Some(false), 0));
+        let (old, new) = (
+            location("old", Some(true), 1),
+            location("new", Some(true), 2),
+        );
+        let (plain, named) = (
+            location("plain", None, 3),
+            location("default", Some(false), 0),
+        );
         for (locations, expected) in [
-            (vec![old.clone(), new.clone(), plain.clone(), named.clone()], Some("new")),
+            (
+                vec![old.clone(), new.clone(), plain.clone(), named.clone()],
+                Some("new"),
+            ),
             (vec![old, named.clone()], Some("old")),
             (vec![plain.clone(), named], Some("default")),
             (vec![plain], None),
@@ -356,7 +509,12 @@ pub(crate) mod tests {
         plain.spec.object_storage.ca_cert = Some("UEVN".to_owned());
         assert_eq!(inline_ca(&plain), Ok(Some(b"PEM".to_vec())));
         plain.spec.object_storage.ca_cert = Some("-----BEGIN".to_owned());
-        assert!(inline_ca(&plain).unwrap_err().to_string().contains("spec.objectStorage.caCert"));
+        assert!(
+            inline_ca(&plain)
+                .unwrap_err()
+                .to_string()
+                .contains("spec.objectStorage.caCert")
+        );
     }
 
     #[test]
@@ -379,15 +537,23 @@ pub(crate) mod tests {
         // Answers of an API server that has just started, and of one that lacks a binding.
         for (code, expected) in [(401, true), (403, true), (503, true), (400, false)] {
             let status =
-                Status::failure("secrets \"s\" is forbidden: User \"u\" cannot get it", "").with_code(code);
+                Status::failure("secrets \"s\" is forbidden: User \"u\" cannot get it", "")
+                    .with_code(code);
             let source = || kube::Error::Api(Box::new(status.clone()));
             let of_secret = LocationError::SecretUnreadable {
                 name: String::new(),
                 secret: String::new(),
                 source: source(),
             };
-            let of_location = LocationError::Unreadable { name: String::new(), source: source() };
-            assert_eq!([of_secret, of_location].map(|error| error.is_transient()), [expected; 2], "{code}");
+            let of_location = LocationError::Unreadable {
+                name: String::new(),
+                source: source(),
+            };
+            assert_eq!(
+                [of_secret, of_location].map(|error| error.is_transient()),
+                [expected; 2],
+                "{code}"
+            );
         }
     }
 }

@@ -1,10 +1,11 @@
-//! Validates BackupStorageLocations: the phase says whether backups can be stored there now, an annotation holds facts about
-//! the bucket. Marks one location as the default.
+//! Validates BackupStorageLocations: the phase says whether backups can be stored there now, an
+//! annotation holds facts about the bucket. Marks one location as the default.
 
 mod decide;
 mod default_location;
 mod secret_versions;
 
+use backup_core::event_reason::EventReason;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use backup_core::{
@@ -37,7 +38,8 @@ use crate::{
 use decide::{Plan, Validation};
 pub(crate) use secret_versions::SecretVersions;
 
-/// Maximum number of locations that are validated concurrently; one that hangs does not block the others.
+/// Maximum number of locations that are validated concurrently; one that hangs does not block the
+/// others.
 const CONCURRENCY: usize = 4;
 /// Timeout after which a store is unavailable.
 const DEADLINE: Duration = Duration::from_mins(1);
@@ -58,11 +60,17 @@ pub(crate) struct LocationController {
 impl LocationController {
     /// Runs until the process is asked to end.
     pub(crate) async fn run(self, health: Health, stop: CancellationToken) {
-        let keys = watch::keys::<BackupStorageLocation>(&self.cluster, &health, "backup storage locations");
+        let keys = watch::keys::<BackupStorageLocation>(
+            &self.cluster,
+            &health,
+            "backup storage locations",
+        );
         let keys = stream::select(keys.boxed(), self.secrets.watch(&self.cluster).boxed());
         let controller = Arc::new(self);
-        let reconcile = move |key| Arc::clone(&controller).reconcile(key);
-        run_queue("location", keys, CONCURRENCY, stop, reconcile).await;
+        run_queue("location", keys, CONCURRENCY, stop, move |key| {
+            Arc::clone(&controller).reconcile(key)
+        })
+        .await;
     }
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Action, ReconcileError> {
@@ -78,11 +86,7 @@ impl LocationController {
             return Ok(Action::AwaitChange);
         };
         let last = self.validations.lock().get(&key.name).cloned();
-        let plan = |last: Option<&Validation>| {
-            let changed = last.is_some_and(|last| self.secrets.have_changed(&last.secrets));
-            decide::decide(&location, last, changed, self.frequency, Clock::Boot.now())
-        };
-        let probe = match plan(last.as_ref()) {
+        let probe = match self.plan(&location, last.as_ref()) {
             Plan::Wait(action) => return Ok(action),
             Plan::Validate { probe } => probe,
         };
@@ -91,12 +95,18 @@ impl LocationController {
             return Ok(Action::AwaitChange); // it has changed
         }
         let validation = Box::pin(self.validate(&key, &location, last.as_ref(), probe)).await?;
-        let next = plan(Some(&validation));
+        let next = self.plan(&location, Some(&validation));
         self.validations.lock().insert(key.name, validation);
         Ok(match next {
             Plan::Wait(action) => action,
-            Plan::Validate { .. } => Action::RequeueAfter(decide::SHORTEST),
+            Plan::Validate { .. } => Action::RequeueAfter(decide::MIN_INTERVAL),
         })
+    }
+
+    fn plan(&self, location: &BackupStorageLocation, last: Option<&Validation>) -> Plan {
+        let secrets_changed = last.is_some_and(|last| self.secrets.have_changed(&last.secrets));
+        let now = Clock::Boot.now();
+        decide::decide(location, last, secrets_changed, self.frequency, now)
     }
 
     /// Validates the location as it was read and publishes the outcome.
@@ -110,14 +120,18 @@ impl LocationController {
         let mut secrets = Vec::new();
         let began = Clock::Boot.now();
         let checked = self.check(key, location, probe, &mut secrets);
-        let checked = tokio::time::timeout(DEADLINE, checked).await.unwrap_or_else(|_| {
-            let source = StoreError::Unreachable {
-                action: "list".to_owned(),
-                url: location.spec.object_storage.bucket.clone(),
-                detail: format!("no answer within {DEADLINE:?}; check the address and the network"),
-            };
-            Err(LocationError::Store { name: key.name.clone(), source })
-        });
+        let checked = tokio::time::timeout(DEADLINE, checked)
+            .await
+            .unwrap_or_else(|_| {
+                let source = StoreError::Unreachable {
+                    action: "list".to_owned(),
+                    url: location.spec.object_storage.bucket.clone(),
+                    detail: format!(
+                        "no answer within {DEADLINE:?}; check the address and the network"
+                    ),
+                };
+                Err(LocationError::of_store(&key.name, source))
+            });
         let validation = Validation {
             uid: location.metadata.uid.clone(),
             spec: location.spec.clone(),
@@ -130,18 +144,24 @@ impl LocationController {
             Ok(facts) => (facts, decide::remark(&location.spec)),
             Err(error) => (None, Some(shortened(&error.to_string(), MESSAGE_CHARS))),
         };
-        let phase = if validation.available { LocationPhase::Available } else { LocationPhase::Unavailable };
+        let phase = if validation.available {
+            LocationPhase::Available
+        } else {
+            LocationPhase::Unavailable
+        };
         // Facts about another bucket do not apply to this one.
         let outdated = last.is_some_and(|last| last.spec != location.spec);
         let annotation = match &facts {
             Some(facts) => Some(json!(facts.annotation())),
             None => outdated.then_some(Value::Null),
         };
-        self.publish(location, &phase, message.as_deref(), annotation).await?;
+        self.publish(location, &phase, message.as_deref(), annotation)
+            .await?;
         if let Some(facts) = &facts {
             self.emit_facts(location, facts);
         }
-        self.metrics.location(&key.name, validation.available, is_read_only(location));
+        self.metrics
+            .location(&key.name, validation.available, is_read_only(location));
         Ok(validation)
     }
 
@@ -156,16 +176,22 @@ impl LocationController {
         let store = self.locations.store_and_secrets(location, secrets).await;
         self.secrets.set_used(key, secrets);
         let store = store?;
-        let failed = |source| LocationError::Store { name: key.name.clone(), source };
-        store.check().await.map_err(failed)?;
+        store
+            .check()
+            .await
+            .map_err(|source| LocationError::of_store(&key.name, source))?;
         if !probe {
             return Ok(None);
         }
-        store.probe(!is_read_only(location)).await.map(Some).map_err(failed)
+        store
+            .probe(!is_read_only(location))
+            .await
+            .map(Some)
+            .map_err(|source| LocationError::of_store(&key.name, source))
     }
 
-    /// Writes phase, message and time, and `annotation` if the facts about the bucket may have changed; only if the spec is
-    /// still the validated one.
+    /// Writes phase, message and time, and `annotation` if the facts about the bucket may have
+    /// changed; only if the spec is still the validated one.
     async fn publish(
         &self,
         location: &BackupStorageLocation,
@@ -176,7 +202,8 @@ impl LocationController {
         let time = Time(jiff::Timestamp::now());
         let outcome = retry::status_patch(&self.cluster, location, |current| {
             (current.spec == location.spec).then(|| {
-                let status = json!({"phase": phase, "message": message, "lastValidationTime": time});
+                let status =
+                    json!({"phase": phase, "message": message, "lastValidationTime": time});
                 let mut patch = json!({"status": status});
                 if let Some(annotation) = &annotation {
                     patch["metadata"]["annotations"][BUCKET_ANNOTATION] = annotation.clone();
@@ -190,17 +217,27 @@ impl LocationController {
             PatchOutcome::Gone => return Ok(()),
             PatchOutcome::Stale => {
                 let what = "changed while it was validated; it is validated again";
-                return Err(ReconcileError::Changed(format!("BackupStorageLocation {name} {what}")));
+                return Err(ReconcileError::Changed(format!(
+                    "BackupStorageLocation {name} {what}"
+                )));
             }
             PatchOutcome::Written(_) => {}
         }
         if location.status.phase.as_ref() != Some(phase) {
             match (phase, message) {
                 (LocationPhase::Available, _) => {
-                    self.cluster.events.normal(location, "Available", "backups can be stored here");
+                    self.cluster.events.normal(
+                        location,
+                        EventReason::Available,
+                        "backups can be stored here",
+                    );
                 }
                 (_, message) => {
-                    self.cluster.events.warning(location, "Unavailable", message.unwrap_or_default());
+                    self.cluster.events.warning(
+                        location,
+                        EventReason::Unavailable,
+                        message.unwrap_or_default(),
+                    );
                 }
             }
             tracing::info!(location = name, %phase, reason = message, "location changed");
@@ -210,26 +247,43 @@ impl LocationController {
 
     /// Emits an event for each property of the bucket that a user may not expect, once.
     fn emit_facts(&self, location: &BackupStorageLocation, now: &Facts) {
-        let before = Facts::read(location.annotations().get(BUCKET_ANNOTATION).map(String::as_str));
+        let before = Facts::read(
+            location
+                .annotations()
+                .get(BUCKET_ANNOTATION)
+                .map(String::as_str),
+        );
         let before = before.unwrap_or_default();
-        let new_reason = now.not_removable.as_ref().filter(|why| before.not_removable.as_ref() != Some(why));
+        let new_reason = now
+            .not_removable
+            .as_ref()
+            .filter(|why| before.not_removable.as_ref() != Some(why));
         if let Some(why) = new_reason {
             let note = format!(
                 "backups can be stored here, but not deleted: {why}. What has expired stays until that is granted"
             );
-            self.cluster.events.warning(location, "NotRemovable", &note);
+            self.cluster
+                .events
+                .warning(location, EventReason::DeletesDenied, &note);
         }
         if now.unconditional && !before.unconditional {
             let note = "the store writes a key that is there although it is asked not to (If-None-Match), so each key is looked \
                         at before it is written; two clusters that share this bucket need a prefix each";
-            self.cluster.events.warning(location, "Unconditional", note);
+            self.cluster
+                .events
+                .warning(location, EventReason::NoConditionalWrites, note);
         }
-        let new_lock = now.lock.as_ref().filter(|lock| lock.enabled && before.lock.as_ref() != Some(lock));
+        let new_lock = now
+            .lock
+            .as_ref()
+            .filter(|lock| lock.enabled && before.lock.as_ref() != Some(lock));
         if let Some(lock) = new_lock {
             let note = format!(
                 "object lock of the bucket is {lock}: what is locked stays until then, also if it is deleted"
             );
-            self.cluster.events.normal(location, "ObjectLock", &note);
+            self.cluster
+                .events
+                .normal(location, EventReason::ObjectLock, &note);
         }
     }
 }

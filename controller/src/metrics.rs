@@ -1,12 +1,12 @@
-//! Updates the metrics, which `backup-metrics` declares. A transition is counted once, after it was published, by the process
-//! that has published it. Gauges about stored objects are computed from these ([`stored`]), so that they are right after a
-//! restart.
+//! Updates the metrics, which `backup-metrics` declares. A transition is counted once, after it was
+//! published, by the process that has published it. Gauges about stored objects are computed from
+//! these ([`stored`]), so that they are right after a restart.
 
 pub(crate) mod stored;
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{Router, extract::State, routing::get};
+use axum::{Router, extract::State, response::IntoResponse, routing::get};
 use backup_core::{api::Backup, labels::valid_value, sync::Summary};
 use backup_metrics::{CONTENT_TYPE, ControllerMetrics, Counter, LabelValues, Series};
 use backup_runtime::leader::Leadership;
@@ -68,11 +68,19 @@ fn by_outcome(series: &ControllerMetrics) -> [&Series<Counter, 1>; 5] {
 }
 
 fn csi_snapshots(series: &ControllerMetrics) -> [&Series<Counter, 2>; 3] {
-    [&series.csi_snapshot_attempt, &series.csi_snapshot_success, &series.csi_snapshot_failure]
+    [
+        &series.csi_snapshot_attempt,
+        &series.csi_snapshot_success,
+        &series.csi_snapshot_failure,
+    ]
 }
 
 fn native_snapshots(series: &ControllerMetrics) -> [&Series<Counter, 1>; 3] {
-    [&series.volume_snapshot_attempt, &series.volume_snapshot_success, &series.volume_snapshot_failure]
+    [
+        &series.volume_snapshot_attempt,
+        &series.volume_snapshot_success,
+        &series.volume_snapshot_failure,
+    ]
 }
 
 /// `schedule` is the value of the label `velero.io/schedule-name` of the backup, or empty.
@@ -90,22 +98,38 @@ impl Metrics {
 
     /// Sets the size of a finished backup's contents.
     pub(crate) fn backup_size(&self, schedule: &str, bytes: u64) {
-        self.series.backup_tarball_size_bytes.of([schedule]).set(gauge(bytes));
+        self.series
+            .backup_tarball_size_bytes
+            .of([schedule])
+            .set(gauge(bytes));
     }
 
     /// Counts from the status of an ended backup: warnings, snapshots, duration.
     pub(crate) fn backup_ended(&self, schedule: &str, name: &str, backup: &Backup) {
-        let (status, series) = (&backup.status, &self.series);
-        series.backup_warning.of([schedule]).inc_by(u64::try_from(status.warnings).unwrap_or(0));
+        let status = &backup.status;
+        let series = &self.series;
+        series
+            .backup_warning
+            .of([schedule])
+            .inc_by(u64::try_from(status.warnings).unwrap_or(0));
         if let (Some(start), Some(end)) = (&status.start_timestamp, &status.completion_timestamp) {
             let seconds = end.0.duration_since(start.0).as_secs_f64();
-            series.backup_duration_seconds.of([schedule]).observe(seconds.max(0.0));
+            series
+                .backup_duration_seconds
+                .of([schedule])
+                .observe(seconds.max(0.0));
         }
-        let (attempted, completed) = (status.volume_snapshots_attempted, status.volume_snapshots_completed);
+        let attempted = status.volume_snapshots_attempted;
+        let completed = status.volume_snapshots_completed;
         count_snapshots(native_snapshots(series), [schedule], attempted, completed);
         let attempted = status.csi_volume_snapshots_attempted;
         let completed = status.csi_volume_snapshots_completed;
-        count_snapshots(csi_snapshots(series), [schedule, name], attempted, completed);
+        count_snapshots(
+            csi_snapshots(series),
+            [schedule, name],
+            attempted,
+            completed,
+        );
     }
 
     pub(crate) fn restore(&self, outcome: Outcome, schedule: &str) {
@@ -133,15 +157,21 @@ impl Metrics {
 
     /// Exports the counters of a schedule from 0, so that its first backup is a change.
     pub(crate) fn show_schedule(&self, name: &str) {
-        let (schedule, series) = (valid_value(name), &self.series);
-        for counters in by_outcome(series).into_iter().chain([&series.schedule_skipped]) {
+        let schedule = valid_value(name);
+        let series = &self.series;
+        for counters in by_outcome(series)
+            .into_iter()
+            .chain([&series.schedule_skipped])
+        {
             counters.of([&schedule]);
         }
     }
 
-    /// Removes the series of a deleted schedule. Backups of it that end or are deleted later start a new series at 0.
+    /// Removes the series of a deleted schedule. Backups of it that end or are deleted later start
+    /// a new series at 0.
     pub(crate) fn forget_schedule(&self, name: &str) {
-        let (schedule, series) = (valid_value(name), &self.series);
+        let schedule = valid_value(name);
+        let series = &self.series;
         let others = [
             &series.restore_attempt,
             &series.restore_success,
@@ -154,7 +184,11 @@ impl Metrics {
             &series.backup_warning,
             &series.schedule_skipped,
         ];
-        for counters in by_outcome(series).into_iter().chain(native_snapshots(series)).chain(others) {
+        for counters in by_outcome(series)
+            .into_iter()
+            .chain(native_snapshots(series))
+            .chain(others)
+        {
             counters.remove([&schedule]);
         }
         series.backup_tarball_size_bytes.remove([&schedule]);
@@ -171,29 +205,48 @@ impl Metrics {
         }
     }
 
-    /// Sets the seconds between the next two backups of a schedule, and the time when one was last due. `None` if there are no
-    /// two, or none was due yet; both are `None` if the schedule is paused, or its expression is invalid.
+    /// Sets the seconds between the next two backups of a schedule, and the time when one was last
+    /// due. `None` if there are no two, or none was due yet; both are `None` if the schedule is
+    /// paused, or its expression is invalid.
     pub(crate) fn schedule_due(&self, name: &str, interval: Option<i64>, last: Option<Timestamp>) {
-        let (schedule, last) = (valid_value(name), last.map(Timestamp::as_second));
-        self.series.schedule_expected_interval_seconds.set([&schedule], interval);
-        self.series.schedule_last_due_timestamp_seconds.set([&schedule], last);
+        let schedule = valid_value(name);
+        let last = last.map(Timestamp::as_second);
+        self.series
+            .schedule_expected_interval_seconds
+            .set([&schedule], interval);
+        self.series
+            .schedule_last_due_timestamp_seconds
+            .set([&schedule], last);
     }
 
     /// Whether a schedule can make backups, and whether it is paused.
     pub(crate) fn schedule_state(&self, name: &str, usable: bool, paused: bool) {
         let schedule = valid_value(name);
-        self.series.schedule_usable.of([&schedule]).set(i64::from(usable));
-        self.series.schedule_paused.of([&schedule]).set(i64::from(paused));
+        self.series
+            .schedule_usable
+            .of([&schedule])
+            .set(i64::from(usable));
+        self.series
+            .schedule_paused
+            .of([&schedule])
+            .set(i64::from(paused));
     }
 
     pub(crate) fn schedule_skipped(&self, name: &str) {
         self.series.schedule_skipped.of([&valid_value(name)]).inc();
     }
 
-    /// Whether a location was available when it was last validated, and whether its spec allows writes.
+    /// Whether a location was available when it was last validated, and whether its spec allows
+    /// writes.
     pub(crate) fn location(&self, name: &str, available: bool, read_only: bool) {
-        self.series.backup_location_status_gauge.of([name]).set(i64::from(available));
-        self.series.backup_location_writable.of([name]).set(i64::from(available && !read_only));
+        self.series
+            .backup_location_status_gauge
+            .of([name])
+            .set(i64::from(available));
+        self.series
+            .backup_location_writable
+            .of([name])
+            .set(i64::from(available && !read_only));
     }
 
     /// Removes the gauges of a deleted location.
@@ -206,26 +259,52 @@ impl Metrics {
     pub(crate) fn synced(&self, name: &str, summary: &Summary) {
         let series = &self.series;
         series.backup_sync.of([name]).inc();
-        series.backup_sync_created.of([name]).inc_by(summary.created);
-        series.backup_sync_removed.of([name]).inc_by(summary.removed);
+        series
+            .backup_sync_created
+            .of([name])
+            .inc_by(summary.created);
+        series
+            .backup_sync_removed
+            .of([name])
+            .inc_by(summary.removed);
         series.backup_sync_pruned.of([name]).inc_by(summary.pruned);
         if summary.error.is_some() {
             series.backup_sync_failure.of([name]).inc();
             return;
         }
-        series.backup_sync_refused.of([name]).set(gauge(summary.refused));
-        series.backup_sync_skipped.of([name]).set(gauge(summary.skips()));
-        series.backup_sync_stray.of([name]).set(gauge(summary.skipped_as("stray")));
-        series.backup_sync_last_timestamp.of([name]).set(summary.started.as_second());
+        series
+            .backup_sync_refused
+            .of([name])
+            .set(gauge(summary.refused));
+        series
+            .backup_sync_skipped
+            .of([name])
+            .set(gauge(summary.skips()));
+        series
+            .backup_sync_stray
+            .of([name])
+            .set(gauge(summary.skipped_as("stray")));
+        series
+            .backup_sync_last_timestamp
+            .of([name])
+            .set(summary.started.as_second());
     }
 
-    /// Sets the seconds between two comparisons of a location, `None` if there are none, and the start of the last completed
-    /// one from its status: this process may not have done one yet.
-    pub(crate) fn sync_expected(&self, name: &str, period: Option<Duration>, last: Option<Timestamp>) {
+    /// Sets the seconds between two comparisons of a location, `None` if there are none, and the
+    /// start of the last completed one from its status: this process may not have done one yet.
+    pub(crate) fn sync_expected(
+        &self,
+        name: &str,
+        period: Option<Duration>,
+        last: Option<Timestamp>,
+    ) {
         let seconds = period.map(|period| gauge(period.as_secs()));
         self.series.backup_sync_period_seconds.set([name], seconds);
         if let Some(last) = last {
-            self.series.backup_sync_last_timestamp.of([name]).set(last.as_second());
+            self.series
+                .backup_sync_last_timestamp
+                .of([name])
+                .set(last.as_second());
         }
     }
 
@@ -252,20 +331,33 @@ impl Metrics {
         }
     }
 
-    /// Sets the number of objects of a profile that run without a place in the lock, and of those in an unknown phase.
+    /// Sets the number of objects of a profile that run without a place in the lock, and of those
+    /// in an unknown phase.
     pub(crate) fn lock(&self, profile: &str, conflicting: u64, unknown: u64) {
-        self.series.lock_unclaimed.of([profile]).set(gauge(conflicting));
-        self.series.lock_unknown_phase.of([profile]).set(gauge(unknown));
+        self.series
+            .lock_unclaimed
+            .of([profile])
+            .set(gauge(conflicting));
+        self.series
+            .lock_unknown_phase
+            .of([profile])
+            .set(gauge(unknown));
     }
 
     pub(crate) fn profile_unusable(&self, name: &str) {
         self.series.profiles_unusable.of([name]).set(1);
     }
 
-    /// Sets the number of objects of a kind that have not begun, and the creation time of the oldest.
+    /// Sets the number of objects of a kind that have not begun, and the creation time of the
+    /// oldest.
     fn queue(&self, kind: &str, length: usize, oldest: Option<Timestamp>) {
-        self.series.queue_length.of([kind]).set(gauge(length as u64));
-        self.series.queue_oldest_timestamp_seconds.set([kind], oldest.map(Timestamp::as_second));
+        self.series
+            .queue_length
+            .of([kind])
+            .set(gauge(length as u64));
+        self.series
+            .queue_oldest_timestamp_seconds
+            .set([kind], oldest.map(Timestamp::as_second));
     }
 
     /// All series, in the format of [`CONTENT_TYPE`].
@@ -276,11 +368,19 @@ impl Metrics {
 
 /// The route `/metrics`.
 pub(crate) fn router(metrics: Arc<Metrics>, leadership: Leadership) -> Router {
-    let scrape = async |State((metrics, leadership)): State<(Arc<Metrics>, Leadership)>| {
-        metrics.series.leader.set(i64::from(leadership.is_leader()));
-        ([(http::header::CONTENT_TYPE, CONTENT_TYPE)], metrics.encode())
-    };
-    Router::new().route("/metrics", get(scrape)).with_state((metrics, leadership))
+    Router::new()
+        .route("/metrics", get(scrape))
+        .with_state((metrics, leadership))
+}
+
+async fn scrape(
+    State((metrics, leadership)): State<(Arc<Metrics>, Leadership)>,
+) -> impl IntoResponse {
+    metrics.series.leader.set(i64::from(leadership.is_leader()));
+    (
+        [(http::header::CONTENT_TYPE, CONTENT_TYPE)],
+        metrics.encode(),
+    )
 }
 
 fn gauge(count: u64) -> i64 {

@@ -1,5 +1,5 @@
-//! Backups that this process has recently begun to delete. The sync checks them before it creates a Backup: it may have read
-//! the backup from the bucket before the deletion.
+//! Backups that this process has recently begun to delete. The sync checks them before it creates a
+//! Backup: it may have read the backup from the bucket before the deletion.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use backup_runtime::clock::Clock;
 use parking_lot::Mutex;
 
 /// Retention; data read from a bucket is used sooner.
-const KEPT: Duration = Duration::from_hours(24);
+const RETENTION_PERIOD: Duration = Duration::from_hours(24);
 
 /// Names of backups, with the time of the last step of their deletion. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +21,7 @@ impl RecentDeletions {
 
     fn record_at(&self, name: &str, now: Duration) {
         let mut all = self.0.lock();
-        all.retain(|_, at| now.saturating_sub(*at) < KEPT);
+        all.retain(|_, at| now.saturating_sub(*at) < RETENTION_PERIOD);
         all.insert(name.to_owned(), now);
     }
 
@@ -42,7 +42,7 @@ mod tests {
         deletions.record_at("b", seconds(100));
         assert!(deletions.any_since("b", seconds(99)) && deletions.any_since("b", seconds(100)));
         assert!(!deletions.any_since("b", seconds(101)) && !deletions.any_since("c", seconds(0)));
-        deletions.record_at("c", seconds(100) + KEPT);
+        deletions.record_at("c", seconds(100) + RETENTION_PERIOD);
         assert!(!deletions.any_since("b", seconds(0)), "kept for ever");
     }
 }

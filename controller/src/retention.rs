@@ -1,11 +1,12 @@
-//! Expired backups are deleted: each gets one DeleteBackupRequest, which the deletion controller carries out with all its
-//! checks.
+//! Expired backups are deleted: each gets one DeleteBackupRequest, which the deletion controller
+//! carries out with all its checks.
 //!
-//! Only backups that have ended, in locations that can be written. Otherwise a label of the Backup says why it is kept
-//! (Velero's `velero.io/gc-failure`), and the backup is checked again later.
+//! Only backups that have ended, in locations that can be written. Otherwise a label of the Backup
+//! says why it is kept (Velero's `velero.io/gc-failure`), and the backup is checked again later.
 
 mod decide;
 
+use backup_core::event_reason::EventReason;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use backup_core::{
@@ -47,7 +48,8 @@ pub(crate) struct RetentionController {
     pub(crate) period: Duration,
 }
 
-/// Expiries seen by the watch, of backups not reconciled since: nearly all are not due, and are not read again.
+/// Expiries seen by the watch, of backups not reconciled since: nearly all are not due, and are not
+/// read again.
 type Expiries = Arc<Mutex<HashMap<Key, Expiry>>>;
 
 impl RetentionController {
@@ -55,11 +57,18 @@ impl RetentionController {
     pub(crate) async fn run(self, health: Health, stop: CancellationToken) {
         let expiries = Expiries::default();
         let watched = Arc::clone(&expiries);
-        let observe = move |key: &Key, backup: Option<Backup>| match backup {
-            Some(backup) => _ = watched.lock().insert(key.clone(), decide::expiry(&backup, Timestamp::now())),
-            None => _ = watched.lock().remove(key),
-        };
-        let keys = watch::keys_with::<Backup>(&self.cluster, &health, "retention of backups", observe);
+        let keys = watch::keys_with::<Backup>(
+            &self.cluster,
+            &health,
+            "retention of backups",
+            move |key, backup| match backup {
+                Some(backup) => {
+                    let expiry = decide::expiry(&backup, Timestamp::now());
+                    _ = watched.lock().insert(key.clone(), expiry);
+                }
+                None => _ = watched.lock().remove(key),
+            },
+        );
         let controller = Arc::new(self);
         run_queue("retention", keys, CONCURRENCY, stop, move |key| {
             let watched = expiries.lock().remove(&key);
@@ -68,15 +77,21 @@ impl RetentionController {
         .await;
     }
 
-    async fn reconcile(self: Arc<Self>, key: Key, watched: Option<Expiry>) -> Result<Action, ReconcileError> {
+    async fn reconcile(
+        self: Arc<Self>,
+        key: Key,
+        watched: Option<Expiry>,
+    ) -> Result<Action, ReconcileError> {
         if let Some(action) = watched.and_then(Expiry::wait) {
             return Ok(action);
         }
-        // Everything is read again: from here on data may be deleted. The time is the API server's, so that no backup expires
-        // because the local clock is wrong.
+        // Everything is read again: from here on data may be deleted. The time is the API server's,
+        // so that no backup expires because the local clock is wrong.
         let now = server_time::now(&self.cluster.client).await?;
         let backup = found(self.cluster.api::<Backup>().get(&key.name).await, &key.name)?;
-        let Some(backup) = backup else { return Ok(Action::AwaitChange) };
+        let Some(backup) = backup else {
+            return Ok(Action::AwaitChange);
+        };
         if let Some(action) = decide::expiry(&backup, now).wait() {
             return Ok(action);
         }
@@ -95,13 +110,26 @@ impl RetentionController {
     }
 
     async fn facts(&self, backup: &Backup) -> Result<Facts, ReconcileError> {
-        let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
-        let selector =
-            format!("{}={},{}={uid}", labels::BACKUP_NAME, labels::valid_value(&name), labels::BACKUP_UID);
+        let name = backup.name_any();
+        let uid = backup.uid().unwrap_or_default();
+        let selector = format!(
+            "{}={},{}={uid}",
+            labels::BACKUP_NAME,
+            labels::valid_value(&name),
+            labels::BACKUP_UID
+        );
         let api: Api<DeserializeGuard<DeleteBackupRequest>> = self.cluster.api();
         let list = api.list(&ListParams::default().labels(&selector)).await?;
-        let requests = list.items.into_iter().filter_map(|guard| guard.0.ok()).collect();
-        Ok(Facts { failure: self.failure(backup).await, requests, own_request: request_name(backup) })
+        let requests = list
+            .items
+            .into_iter()
+            .filter_map(|guard| guard.0.ok())
+            .collect();
+        Ok(Facts {
+            failure: self.failure(backup).await,
+            requests,
+            own_request: request_name(backup),
+        })
     }
 
     async fn failure(&self, backup: &Backup) -> Option<Failure> {
@@ -109,64 +137,99 @@ impl RetentionController {
             return None; // it was refused, and never wrote anything
         }
         match self.locations.of_backup(backup).await {
-            Err(LocationError::NotFound { .. } | LocationError::NoDefault { .. }) => Some(Failure::NotFound),
+            Err(LocationError::NotFound { .. } | LocationError::NoDefault { .. }) => {
+                Some(Failure::NotFound)
+            }
             Err(error) => {
                 tracing::info!(backup = backup.name_any(), %error, "an expired backup stays");
                 Some(Failure::CannotGet)
             }
-            Ok(location) if is_read_only(&location) => Some(Failure::ReadOnly),
-            Ok(location) if !is_available(&location) => Some(Failure::Unavailable),
-            Ok(_) => None,
+            Ok(location) => {
+                if is_read_only(&location) {
+                    Some(Failure::ReadOnly)
+                } else if is_available(&location) {
+                    None
+                } else {
+                    Some(Failure::Unavailable)
+                }
+            }
         }
     }
 
     /// Sets Velero's label with the reason why an expired backup is kept.
     async fn label(&self, backup: &Backup, failure: Failure) -> Result<(), ReconcileError> {
         if self.set_label(backup, Some(failure.as_str())).await? {
-            let note = format!("the backup has expired and cannot be deleted now ({})", failure.as_str());
-            self.cluster.events.warning(backup, "NotDeleted", &note);
-            tracing::warn!(backup = backup.name_any(), reason = failure.as_str(), "an expired backup stays");
+            let note = format!(
+                "the backup has expired and cannot be deleted now ({})",
+                failure.as_str()
+            );
+            self.cluster
+                .events
+                .warning(backup, EventReason::NotDeleted, &note);
+            tracing::warn!(
+                backup = backup.name_any(),
+                reason = failure.as_str(),
+                "an expired backup stays"
+            );
         }
         Ok(())
     }
 
     /// Sets or removes the label. Returns whether that was a change.
-    async fn set_label(&self, backup: &Backup, value: Option<&str>) -> Result<bool, ReconcileError> {
-        let is_set = |backup: &Backup| backup.labels().get(labels::GC_FAILURE).map(String::as_str) == value;
-        if is_set(backup) {
+    async fn set_label(
+        &self,
+        backup: &Backup,
+        value: Option<&str>,
+    ) -> Result<bool, ReconcileError> {
+        if has_label(backup, value) {
             return Ok(false);
         }
         let outcome = retry::status_patch(&self.cluster, backup, |current| {
-            (!is_set(current)).then(|| json!({"metadata": {"labels": {labels::GC_FAILURE: value}}}))
+            (!has_label(current, value))
+                .then(|| json!({"metadata": {"labels": {labels::GC_FAILURE: value}}}))
         })
         .await?;
         Ok(matches!(outcome, PatchOutcome::Written(_)))
     }
 
-    /// Creates the request to delete this very backup: it names the uid, so that it never applies to another backup of the
-    /// name.
+    /// Creates the request to delete this very backup: it names the uid, so that it never applies
+    /// to another backup of the name.
     async fn request_deletion(&self, backup: &Backup) -> Result<(), ReconcileError> {
         self.set_label(backup, None).await?;
         let name = backup.name_any();
-        let spec =
-            DeleteBackupRequestSpec { backup_name: name.clone(), ..DeleteBackupRequestSpec::default() };
+        let spec = DeleteBackupRequestSpec {
+            backup_name: name.clone(),
+            ..DeleteBackupRequestSpec::default()
+        };
         let mut request = DeleteBackupRequest::new(&request_name(backup), spec);
         let labels = [
             (labels::BACKUP_NAME, labels::valid_value(&name)),
             (labels::BACKUP_UID, backup.uid().unwrap_or_default()),
         ];
-        request.metadata.labels = Some(labels.map(|(label, value)| (label.to_owned(), value)).into());
-        let (api, leadership) = (self.cluster.api(), &self.cluster.leadership);
+        request.metadata.labels = Some(
+            labels
+                .map(|(label, value)| (label.to_owned(), value))
+                .into(),
+        );
+        let api = self.cluster.api();
+        let leadership = &self.cluster.leadership;
         leadership.check()?;
         let params = PostParams::default();
-        match leadership.write(retry::WRITE_TIMEOUT, api.create(&params, &request)).await {
+        match leadership
+            .write(retry::WRITE_TIMEOUT, api.create(&params, &request))
+            .await
+        {
             Ok(_) => {
                 tracing::info!(
                     backup = name,
                     uid = backup.uid(),
                     "a backup has expired; its deletion is requested"
                 );
-                self.cluster.events.normal(backup, "Expired", "its time is over; it is deleted");
+                self.cluster.events.normal(
+                    backup,
+                    EventReason::Expired,
+                    "its time is over; it is deleted",
+                );
                 Ok(())
             }
             Err(error) if is_conflict(&error) => Ok(()),
@@ -175,7 +238,16 @@ impl RetentionController {
     }
 }
 
+/// Whether Velero's label has this value, or is absent if that is `None`.
+fn has_label(backup: &Backup, value: Option<&str>) -> bool {
+    backup.labels().get(labels::GC_FAILURE).map(String::as_str) == value
+}
+
 /// A stable name, so that two replicas create one request.
 fn request_name(backup: &Backup) -> String {
-    names::derived("expired", &backup.name_any(), &[&backup.uid().unwrap_or_default()])
+    names::derived(
+        "expired",
+        &backup.name_any(),
+        &[&backup.uid().unwrap_or_default()],
+    )
 }

@@ -1,5 +1,5 @@
-//! VolumeSnapshotLocations, in which plugins take snapshots of volumes: chooses those of a backup (`choice`), and opens one
-//! with its Secret and its plugin.
+//! VolumeSnapshotLocations, in which plugins take snapshots of volumes: chooses those of a backup
+//! (`choice`), and opens one with its Secret and its plugin.
 
 pub(crate) mod choice;
 pub(crate) mod zone;
@@ -24,22 +24,33 @@ use kube::{Api, ResourceExt as _};
 
 use choice::SnapshotCandidates;
 
-const BUDGET: Duration = Duration::from_secs(30);
-/// The Secret of locations without their own credential, if it exists, and its key (Velero `velero install`).
+const RETRY_BUDGET: Duration = Duration::from_secs(30);
+/// The Secret of locations without their own credential, if it exists, and its key (Velero `velero
+/// install`).
 const DEFAULT_SECRET: (&str, &str) = ("cloud-credentials", "cloud");
-/// The setting in which plugins get their credentials (Velero `internal/volume/snapshotlocation.go`, v1.18).
+/// The setting in which plugins get their credentials (Velero
+/// `internal/volume/snapshotlocation.go`, v1.18).
 const CREDENTIALS_FILE: &str = "credentialsFile";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SnapshotLocationError {
-    #[error("VolumeSnapshotLocation {0} does not exist: create it again, with the settings that it had")]
+    #[error(
+        "VolumeSnapshotLocation {0} does not exist: create it again, with the settings that it had"
+    )]
     NotFound(String),
     #[error("VolumeSnapshotLocation {location} could not be read: {}", plain(.source))]
-    Api { location: String, source: kube::Error },
+    Api {
+        location: String,
+        source: kube::Error,
+    },
     #[error(
         "VolumeSnapshotLocation {location}: Secret {secret} has no key {key}, or does not exist: correct spec.credential"
     )]
-    NoSecret { location: String, secret: String, key: String },
+    NoSecret {
+        location: String,
+        secret: String,
+        key: String,
+    },
     #[error(
         "VolumeSnapshotLocation {0}: spec.config[{CREDENTIALS_FILE}] cannot be honoured, and is not silently ignored: name a Secret \
          in spec.credential"
@@ -73,12 +84,16 @@ pub(crate) struct SnapshotLocations {
 }
 
 impl SnapshotLocations {
-    /// The locations and plugins for a backup's choice. Plugins are only asked if there are locations.
+    /// The locations and plugins for a backup's choice. Plugins are only asked if there are
+    /// locations.
     pub(crate) async fn candidates(&self) -> Result<SnapshotCandidates, kube::Error> {
         // A location that cannot be decoded counts as missing.
-        let decode = |object| list::decode(&object).ok();
-        let locations =
-            list::raw::<VolumeSnapshotLocation, VolumeSnapshotLocation>(&self.cluster, "", decode).await;
+        let locations = list::raw::<VolumeSnapshotLocation, VolumeSnapshotLocation>(
+            &self.cluster,
+            "",
+            |object| list::decode(&object).ok(),
+        )
+        .await;
         let locations = match locations {
             Ok(locations) => locations,
             // The definition is not installed.
@@ -88,27 +103,46 @@ impl SnapshotLocations {
         if locations.is_empty() {
             return Ok(SnapshotCandidates::default());
         }
-        let PluginNames { names: plugins, problems } = self.plugins.volume_snapshotters().await;
-        Ok(SnapshotCandidates { locations, plugins, problems })
+        let PluginNames {
+            names: plugins,
+            problems,
+        } = self.plugins.volume_snapshotters().await;
+        Ok(SnapshotCandidates {
+            locations,
+            plugins,
+            problems,
+        })
     }
 
-    /// Opens a location: returns the object that takes and deletes its snapshots, with the current credentials from its Secret.
-    /// Does not call the plugin, which logs to `log`, or to the log of this process without one.
+    /// Opens a location: returns the object that takes and deletes its snapshots, with the current
+    /// credentials from its Secret. Does not call the plugin, which logs to `log`, or to the log of
+    /// this process without one.
     pub(crate) async fn open(
         &self,
         name: &str,
         log: Option<&PluginLog>,
     ) -> Result<Arc<dyn VolumeSnapshotter>, SnapshotLocationError> {
         let api = self.cluster.api::<VolumeSnapshotLocation>();
-        let location = match found(retry::read(BUDGET, || api.get(name)).await, name) {
+        let location = match found(retry::read(RETRY_BUDGET, || api.get(name)).await, name) {
             Ok(Some(location)) => location,
             Ok(None) => return Err(SnapshotLocationError::NotFound(name.to_owned())),
-            Err(source) => return Err(SnapshotLocationError::Api { location: name.to_owned(), source }),
+            Err(source) => {
+                return Err(SnapshotLocationError::Api {
+                    location: name.to_owned(),
+                    source,
+                });
+            }
         };
         let config = settings(&location)?;
-        let settings = Settings { config, credentials: self.credentials(&location).await? };
+        let settings = Settings {
+            config,
+            credentials: self.credentials(&location).await?,
+        };
         let plugin = plugin_of(&location.spec.provider);
-        let snapshotter = self.plugins.volume_snapshotter(&plugin, settings, log).await;
+        let snapshotter = self
+            .plugins
+            .volume_snapshotter(&plugin, settings, log)
+            .await;
         snapshotter.map_err(|problems| SnapshotLocationError::NoPlugin {
             reason: choice::missing_plugin(name, &plugin, &problems),
             may_come: !problems.is_empty(),
@@ -120,29 +154,47 @@ impl SnapshotLocations {
         location: &VolumeSnapshotLocation,
     ) -> Result<Option<Credentials>, SnapshotLocationError> {
         let own = location.spec.credential.as_ref();
-        let (name, key) =
-            own.map_or(DEFAULT_SECRET, |reference| (reference.name.as_str(), reference.key.as_str()));
+        let (name, key) = own.map_or(DEFAULT_SECRET, |reference| {
+            (reference.name.as_str(), reference.key.as_str())
+        });
         let api: Api<Secret> = self.cluster.api();
-        let secret = found(retry::read(BUDGET, || api.get(name)).await, name)
-            .map_err(|source| SnapshotLocationError::Api { location: location.name_any(), source })?;
+        let secret =
+            found(retry::read(RETRY_BUDGET, || api.get(name)).await, name).map_err(|source| {
+                SnapshotLocationError::Api {
+                    location: location.name_any(),
+                    source,
+                }
+            })?;
         let text = secret.and_then(|secret| secret.data?.remove(key));
         match (text, own) {
             (Some(text), Some(_)) => Ok(Some(Credentials::Own(text.0))),
             (Some(text), None) => Ok(Some(Credentials::Default(text.0))),
             (None, Some(reference)) if reference.optional != Some(true) => {
-                let (secret, key) = (name.to_owned(), key.to_owned());
-                Err(SnapshotLocationError::NoSecret { location: location.name_any(), secret, key })
+                Err(SnapshotLocationError::NoSecret {
+                    location: location.name_any(),
+                    secret: name.to_owned(),
+                    key: key.to_owned(),
+                })
             }
             (None, _) => Ok(None),
         }
     }
 
-    /// Deletes snapshots in the storage system; one attempt for each. May be repeated. Returns messages about those that
-    /// remain.
-    pub(crate) async fn delete(&self, snapshots: &[VolumeSnapshot]) -> Result<Vec<String>, NotLeader> {
+    /// Deletes snapshots in the storage system; one attempt for each. May be repeated. Returns
+    /// messages about those that remain.
+    pub(crate) async fn delete(
+        &self,
+        snapshots: &[VolumeSnapshot],
+    ) -> Result<Vec<String>, NotLeader> {
         let mut by_location: BTreeMap<&str, Vec<&VolumeSnapshot>> = BTreeMap::new();
-        for snapshot in snapshots.iter().filter(|one| !one.status.provider_snapshot_id.is_empty()) {
-            by_location.entry(&snapshot.spec.location).or_default().push(snapshot);
+        for snapshot in snapshots
+            .iter()
+            .filter(|one| !one.status.provider_snapshot_id.is_empty())
+        {
+            by_location
+                .entry(&snapshot.spec.location)
+                .or_default()
+                .push(snapshot);
         }
         let mut problems = Vec::new();
         for (location, snapshots) in by_location {
@@ -168,21 +220,26 @@ impl SnapshotLocations {
     }
 }
 
-/// The settings for the plugin of a location. A location must not choose a file of this pod: the plugin gets the file with the
-/// Secret's credentials as `credentialsFile`.
+/// The settings for the plugin of a location. A location must not choose a file of this pod: the
+/// plugin gets the file with the Secret's credentials as `credentialsFile`.
 pub(crate) fn settings(
     location: &VolumeSnapshotLocation,
 ) -> Result<BTreeMap<String, String>, SnapshotLocationError> {
     let mut config = location.spec.config.clone();
-    match config.remove(CREDENTIALS_FILE) {
-        Some(file) if !file.is_empty() => Err(SnapshotLocationError::CredentialsFile(location.name_any())),
-        _ => Ok(config),
+    let file = config.remove(CREDENTIALS_FILE).unwrap_or_default();
+    if file.is_empty() {
+        Ok(config)
+    } else {
+        Err(SnapshotLocationError::CredentialsFile(location.name_any()))
     }
 }
 
 fn not_deleted(snapshots: &[&VolumeSnapshot], error: &SnapshotLocationError) -> String {
-    const SHOWN: usize = 5;
-    let ids = snapshots.iter().take(SHOWN).map(|one| one.status.provider_snapshot_id.as_str());
+    const MAX_SHOWN: usize = 5;
+    let ids = snapshots
+        .iter()
+        .take(MAX_SHOWN)
+        .map(|one| one.status.provider_snapshot_id.as_str());
     let shown = listed(&ids.collect::<Vec<_>>(), snapshots.len());
     format!("snapshots {shown} stay in the storage system: {error}")
 }
@@ -196,17 +253,34 @@ mod tests {
     #[test]
     fn each_setting_is_told_to_the_plugin_or_refused() {
         let location = |key: Option<&str>| {
-            let config = key.map(|key| (key.to_owned(), "other".to_owned())).into_iter().collect();
-            VolumeSnapshotLocation::new("l", VolumeSnapshotLocationSpec { config, ..Default::default() })
+            let config = key
+                .map(|key| (key.to_owned(), "other".to_owned()))
+                .into_iter()
+                .collect();
+            VolumeSnapshotLocation::new(
+                "l",
+                VolumeSnapshotLocationSpec {
+                    config,
+                    ..Default::default()
+                },
+            )
         };
         let keys = ["region", "profile", "resourceGroup", CREDENTIALS_FILE];
         backup_testkit::assert_each_key_counts(keys, &[], |key| {
             settings(&location(key)).map(|config| format!("{config:?}"))
         });
-        let refused = settings(&location(Some(CREDENTIALS_FILE))).unwrap_err().to_string();
-        assert!(refused.contains("name a Secret in spec.credential"), "{refused}");
+        let refused = settings(&location(Some(CREDENTIALS_FILE)))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refused.contains("name a Secret in spec.credential"),
+            "{refused}"
+        );
         let mut empty = location(None);
-        empty.spec.config.insert(CREDENTIALS_FILE.to_owned(), String::new());
+        empty
+            .spec
+            .config
+            .insert(CREDENTIALS_FILE.to_owned(), String::new());
         assert_eq!(settings(&empty).unwrap(), BTreeMap::new());
     }
 }

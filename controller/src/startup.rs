@@ -1,12 +1,13 @@
-//! Conditions for any work: a violation is reported at once in one sentence, not by a failing backup.
+//! Conditions for any work: a violation is reported at once in one sentence, not by a failing
+//! backup.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use backup_core::{
     api::{
-        BackupPhase, DeleteBackupRequestPhase, LocationPhase, RestorePhase, schedule::SchedulePhase,
-        server_status_request::ServerStatusRequestPhase,
+        BackupPhase, DeleteBackupRequestPhase, LocationPhase, RestorePhase,
+        schedule::SchedulePhase, server_status_request::ServerStatusRequestPhase,
     },
     cluster,
     labels::INSTALLATIONS_ANNOTATION,
@@ -26,30 +27,44 @@ use tokio::time::Instant;
 
 use backup_runtime::{errors::plain, retry};
 
-const BUDGET: Duration = Duration::from_secs(10);
+const RETRY_BUDGET: Duration = Duration::from_secs(10);
 /// Time during which a refusal may be temporary.
-const STARTING: Duration = Duration::from_secs(20);
+const STARTUP_GRACE: Duration = Duration::from_secs(20);
 const REGISTRATION: &str = Registration::NAME;
 /// Interval between checks of the registration.
-const RECHECK: Duration = Duration::from_secs(30);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// The kinds that the controllers need and, of each, every phase they may write.
 const KINDS: [(&str, &str, &[&str]); 8] = [
     ("Backup", "backups", BackupPhase::KNOWN),
     ("Restore", "restores", RestorePhase::KNOWN),
-    ("BackupStorageLocation", "backupstoragelocations", LocationPhase::KNOWN),
-    ("DeleteBackupRequest", "deletebackuprequests", DeleteBackupRequestPhase::KNOWN),
+    (
+        "BackupStorageLocation",
+        "backupstoragelocations",
+        LocationPhase::KNOWN,
+    ),
+    (
+        "DeleteBackupRequest",
+        "deletebackuprequests",
+        DeleteBackupRequestPhase::KNOWN,
+    ),
     ("Schedule", "schedules", SchedulePhase::KNOWN),
-    // Velero 1.18's definitions do not have `Failed`: there a request that can't be answered is removed by its age.
+    // Velero 1.18's definitions do not have `Failed`: there a request that can't be answered is
+    // removed by its age.
     ("DownloadRequest", "downloadrequests", &["Processed"]),
-    ("ServerStatusRequest", "serverstatusrequests", ServerStatusRequestPhase::KNOWN),
+    (
+        "ServerStatusRequest",
+        "serverstatusrequests",
+        ServerStatusRequestPhase::KNOWN,
+    ),
     ("PodVolumeBackup", "podvolumebackups", &[]),
 ];
 
 /// The kinds that a guard reads.
 const GUARDED: [&str; 3] = ["backups", "restores", "deletebackuprequests"];
 
-/// Checks the cluster and the namespace. Only an `engine` must not run beside a Velero server, and only it writes phases:
-/// otherwise the definitions are the Velero server's. An error says what to do.
+/// Checks the cluster and the namespace. Only an `engine` must not run beside a Velero server, and
+/// only it writes phases: otherwise the definitions are the Velero server's. An error says what to
+/// do.
 pub(crate) async fn check(client: &Client, namespace: &str, engine: bool) -> anyhow::Result<()> {
     let version = version(client).await.map_err(|error| {
         anyhow!(
@@ -67,11 +82,12 @@ pub(crate) async fn check(client: &Client, namespace: &str, engine: bool) -> any
     Ok(())
 }
 
-/// Reads the version. An API server that has just started answers 403 until its authorizer is loaded.
+/// Reads the version. An API server that has just started answers 403 until its authorizer is
+/// loaded.
 async fn version(client: &Client) -> kube::Result<Info> {
-    let end = Instant::now() + STARTING;
+    let end = Instant::now() + STARTUP_GRACE;
     loop {
-        match retry::read(BUDGET, || client.apiserver_version()).await {
+        match retry::read(RETRY_BUDGET, || client.apiserver_version()).await {
             Err(kube::Error::Api(status)) if status.code == 403 && Instant::now() < end => {
                 tracing::info!(
                     error = status.message,
@@ -94,10 +110,21 @@ fn check_version(major: &str, minor: &str) -> anyhow::Result<()> {
 }
 
 async fn check_kinds(client: &Client, engine: bool) -> anyhow::Result<()> {
-    let served = match retry::read(BUDGET, || client.list_api_group_resources("velero.io/v1")).await {
-        Ok(list) => list.resources.into_iter().map(|resource| resource.name).collect(),
+    let served = match retry::read(RETRY_BUDGET, || {
+        client.list_api_group_resources("velero.io/v1")
+    })
+    .await
+    {
+        Ok(list) => list
+            .resources
+            .into_iter()
+            .map(|resource| resource.name)
+            .collect(),
         Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-        Err(error) => bail!("the kinds of velero.io/v1 could not be listed: {}", plain(&error)),
+        Err(error) => bail!(
+            "the kinds of velero.io/v1 could not be listed: {}",
+            plain(&error)
+        ),
     };
     let missing: Vec<&str> = KINDS
         .iter()
@@ -110,7 +137,11 @@ async fn check_kinds(client: &Client, engine: bool) -> anyhow::Result<()> {
         "the cluster does not serve {} of velero.io/v1: install {} definitions{}, then start again",
         missing.join(", "),
         if engine { "the" } else { "the Velero server's" },
-        if engine { " (kubectl backup upgrade, or the tool that made the installation)" } else { "" }
+        if engine {
+            " (kubectl backup upgrade, or the tool that made the installation)"
+        } else {
+            ""
+        }
     );
     Ok(())
 }
@@ -121,9 +152,10 @@ async fn check_phases(client: &Client) -> anyhow::Result<()> {
     let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     for (kind, plural, phases) in KINDS {
         let name = format!("{plural}.velero.io");
-        let definition = match retry::read(BUDGET, || definitions.get(&name)).await {
+        let definition = match retry::read(RETRY_BUDGET, || definitions.get(&name)).await {
             Ok(definition) => definition,
-            // Without the permission to read it the check is skipped; a refused phase is then found when it is written.
+            // Without the permission to read it the check is skipped; a refused phase is then found
+            // when it is written.
             Err(error) => {
                 tracing::warn!(
                     name,
@@ -146,22 +178,43 @@ async fn check_phases(client: &Client) -> anyhow::Result<()> {
 
 /// The phases that a definition's schema refuses. A schema without an enum refuses none.
 fn unknown_phases<'a>(definition: &Value, phases: &[&'a str]) -> Vec<&'a str> {
-    let versions = definition["spec"]["versions"].as_array().map_or(&[][..], Vec::as_slice);
-    let Some(version) = versions.iter().find(|version| version["name"] == "v1") else { return Vec::new() };
-    let phase = &version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["phase"];
-    let Some(allowed) = phase["enum"].as_array() else { return Vec::new() };
-    phases.iter().copied().filter(|phase| !allowed.iter().any(|value| value == phase)).collect()
+    let versions = definition["spec"]["versions"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let Some(version) = versions.iter().find(|version| version["name"] == "v1") else {
+        return Vec::new();
+    };
+    let phase =
+        &version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["phase"];
+    let Some(allowed) = phase["enum"].as_array() else {
+        return Vec::new();
+    };
+    phases
+        .iter()
+        .copied()
+        .filter(|phase| !allowed.iter().any(|value| value == phase))
+        .collect()
 }
 
 /// Two engines in one namespace would both run every backup.
 async fn check_no_velero(client: &Client, namespace: &str) -> anyhow::Result<()> {
     let resource = ApiResource::erase::<Deployment>(&());
-    let deployments: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let deployments: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &resource);
     let everything = ListParams::default();
-    let list = retry::read(BUDGET, || deployments.list(&everything)).await.map_err(|error| {
-        anyhow!("the Deployments of namespace {namespace} could not be listed: {}", plain(&error))
-    })?;
-    if let Some(server) = list.items.iter().find(|deployment| cluster::runs_velero(&deployment.data)) {
+    let list = retry::read(RETRY_BUDGET, || deployments.list(&everything))
+        .await
+        .map_err(|error| {
+            anyhow!(
+                "the Deployments of namespace {namespace} could not be listed: {}",
+                plain(&error)
+            )
+        })?;
+    if let Some(server) = list
+        .items
+        .iter()
+        .find(|deployment| cluster::runs_velero(&deployment.data))
+    {
         let name = server.name_any();
         bail!(
             "the Velero server {namespace}/{name} runs in this namespace, and each backup would be run twice: stop it \
@@ -177,18 +230,28 @@ pub(crate) struct LedgerHome {
     pub(crate) installations: BTreeSet<String>,
 }
 
-/// Finds the ledgers. There is one for each scope and cluster, whatever the number of installations; they are in the namespace
-/// of the registered webhook. Fails if that webhook would not cover an installation in `namespace`.
+/// Finds the ledgers. There is one for each scope and cluster, whatever the number of
+/// installations; they are in the namespace of the registered webhook. Fails if that webhook would
+/// not cover an installation in `namespace`.
 pub(crate) async fn ledger_home(client: &Client, namespace: &str) -> anyhow::Result<LedgerHome> {
     if let Some(found) = registration(client).await? {
         return home_of(found, namespace);
     }
     let leases: Api<Lease> = Api::all(client.clone());
-    let named = ListParams::default().fields(&format!("metadata.name={}", lease_name(VELERO_SCOPE)));
-    let list = retry::read(BUDGET, || leases.list(&named)).await.map_err(|error| {
-        anyhow!("the Leases of all namespaces could not be listed, to find ledgers: {}", plain(&error))
-    })?;
-    let others = list.items.into_iter().filter_map(|lease| lease.metadata.namespace);
+    let named =
+        ListParams::default().fields(&format!("metadata.name={}", lease_name(VELERO_SCOPE)));
+    let list = retry::read(RETRY_BUDGET, || leases.list(&named))
+        .await
+        .map_err(|error| {
+            anyhow!(
+                "the Leases of all namespaces could not be listed, to find ledgers: {}",
+                plain(&error)
+            )
+        })?;
+    let others = list
+        .items
+        .into_iter()
+        .filter_map(|lease| lease.metadata.namespace);
     if let Some(other) = others.into_iter().find(|other| other != namespace) {
         bail!(
             "there is no ValidatingWebhookConfiguration {REGISTRATION}, and namespace {other} has the ledger of another \
@@ -196,11 +259,14 @@ pub(crate) async fn ledger_home(client: &Client, namespace: &str) -> anyhow::Res
              then start again"
         );
     }
-    Ok(LedgerHome { ledgers: namespace.to_owned(), installations: [namespace.to_owned()].into() })
+    Ok(LedgerHome {
+        ledgers: namespace.to_owned(),
+        installations: [namespace.to_owned()].into(),
+    })
 }
 
 async fn registration(client: &Client) -> anyhow::Result<Option<Registration>> {
-    retry::read(BUDGET, || Registration::read(client.clone())).await.map_err(|error| {
+    retry::read(RETRY_BUDGET, || Registration::read(client.clone())).await.map_err(|error| {
         anyhow!(
             "ValidatingWebhookConfiguration {REGISTRATION} could not be read, so it is not known where the ledgers are: {}",
             plain(&error)
@@ -209,7 +275,9 @@ async fn registration(client: &Client) -> anyhow::Result<Option<Registration>> {
 }
 
 fn home_of(found: Registration, namespace: &str) -> anyhow::Result<LedgerHome> {
-    let ledgers = found.service_namespace.unwrap_or_else(|| namespace.to_owned());
+    let ledgers = found
+        .service_namespace
+        .unwrap_or_else(|| namespace.to_owned());
     let mut installations = found.installations;
     ensure!(
         ledgers == namespace || installations.contains(namespace),
@@ -218,11 +286,15 @@ fn home_of(found: Registration, namespace: &str) -> anyhow::Result<LedgerHome> {
          {INSTALLATIONS_ANNOTATION}, then start again"
     );
     installations.insert(namespace.to_owned());
-    Ok(LedgerHome { ledgers, installations })
+    Ok(LedgerHome {
+        ledgers,
+        installations,
+    })
 }
 
-/// Follows the registration: updates `installations`, and ends with an error once the ledgers have left the namespace
-/// `ledgers`. The process then restarts with the new ones. A deleted registration changes nothing.
+/// Follows the registration: updates `installations`, and ends with an error once the ledgers have
+/// left the namespace `ledgers`. The process then restarts with the new ones. A deleted
+/// registration changes nothing.
 pub(crate) async fn follow(
     client: Client,
     ledgers: String,
@@ -230,35 +302,42 @@ pub(crate) async fn follow(
     installations: Installations,
 ) -> anyhow::Error {
     loop {
-        tokio::time::sleep(RECHECK).await;
+        tokio::time::sleep(RECHECK_INTERVAL).await;
         match registration(&client).await {
             Ok(None) => {}
-            Ok(Some(found)) => match home_of(found, &namespace) {
-                Ok(now) if now.ledgers == ledgers => {
-                    installations.update(now.installations);
-                }
-                Ok(now) => {
+            Ok(Some(found)) => {
+                let now = match home_of(found, &namespace) {
+                    Ok(now) => now,
+                    Err(error) => return error,
+                };
+                if now.ledgers != ledgers {
                     return anyhow!(
                         "the ledgers are in namespace {} now, says ValidatingWebhookConfiguration {REGISTRATION}, and not in \
                          {ledgers} any more: starting again",
                         now.ledgers
                     );
                 }
-                Err(error) => return error,
-            },
-            Err(error) => tracing::warn!(error = format!("{error:#}"), "the registration was not checked"),
+                installations.update(now.installations);
+            }
+            Err(error) => tracing::warn!(
+                error = format!("{error:#}"),
+                "the registration was not checked"
+            ),
         }
     }
 }
 
-/// The cluster and the namespace of an installation, in a unique form: the uid of `kube-system`, which identifies a cluster,
-/// and the namespace.
+/// The cluster and the namespace of an installation, in a unique form: the uid of `kube-system`,
+/// which identifies a cluster, and the namespace.
 pub(crate) async fn installation(client: &Client, namespace: &str) -> anyhow::Result<String> {
     let api: Api<Namespace> = Api::all(client.clone());
-    let system = retry::read(BUDGET, || api.get_metadata("kube-system")).await;
-    let system =
-        system.context("namespace kube-system cannot be read: grant the controller get on namespaces")?;
-    Ok(format!("{}/{namespace}", system.metadata.uid.unwrap_or_default()))
+    let system = retry::read(RETRY_BUDGET, || api.get_metadata("kube-system")).await;
+    let system = system
+        .context("namespace kube-system cannot be read: grant the controller get on namespaces")?;
+    Ok(format!(
+        "{}/{namespace}",
+        system.metadata.uid.unwrap_or_default()
+    ))
 }
 
 #[cfg(test)]
@@ -270,7 +349,12 @@ mod tests {
     #[test]
     fn a_cluster_that_is_too_old_is_refused_and_told_so() {
         assert!(check_version("1", "30").is_ok());
-        assert!(check_version("1", "29").unwrap_err().to_string().contains("upgrade the cluster"));
+        assert!(
+            check_version("1", "29")
+                .unwrap_err()
+                .to_string()
+                .contains("upgrade the cluster")
+        );
     }
 
     #[test]
@@ -281,7 +365,10 @@ mod tests {
         };
         let old = definition(json!(["New", "InProgress", "Processed"]));
         assert!(unknown_phases(&old, DeleteBackupRequestPhase::KNOWN).is_empty());
-        assert_eq!(unknown_phases(&definition(json!(["New"])), &["New", "Queued"]), ["Queued"]);
+        assert_eq!(
+            unknown_phases(&definition(json!(["New"])), &["New", "Queued"]),
+            ["Queued"]
+        );
         assert!(unknown_phases(&definition(Value::Null), &["Queued"]).is_empty());
     }
 }

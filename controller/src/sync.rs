@@ -1,9 +1,10 @@
-//! Compares buckets with the cluster: backups that are only in a bucket are imported into the cluster, and Backups that are
-//! gone from their bucket are removed from the cluster.
+//! Compares buckets with the cluster: backups that are only in a bucket are imported into the
+//! cluster, and Backups that are gone from their bucket are removed from the cluster.
 //!
-//! A pass over a location reads the cluster, then lists the bucket, and compares the two (`comparison`). It imports backups
-//! that are missing in the cluster (`import`), removes Backups that are gone from the bucket unless these are too many
-//! (`pass`), and writes a summary to the location. A problem with one backup is part of the summary; the pass continues.
+//! A pass over a location reads the cluster, then lists the bucket, and compares the two
+//! (`comparison`). It imports backups that are missing in the cluster (`import`), removes Backups
+//! that are gone from the bucket unless these are too many (`pass`), and writes a summary to the
+//! location. A problem with one backup is part of the summary; the pass continues.
 
 mod comparison;
 mod csi;
@@ -18,12 +19,13 @@ mod side_objects;
 mod skip_cache;
 mod watched_backups;
 
+use backup_core::event_reason::EventReason;
 use std::{sync::Arc, time::Duration};
 
 use backup_core::{
     api::{BackupStorageLocation, GoDuration},
     labels::{SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
-    sync::{Request, Summary},
+    sync::{Note, Request, Summary},
 };
 use backup_runtime::{
     Cluster,
@@ -55,11 +57,12 @@ use skip_cache::LocationCache;
 pub(crate) use skip_cache::SkipCache;
 pub(crate) use watched_backups::WatchedBackups;
 
-/// Maximum number of locations that are compared concurrently; a slow one does not block the others.
+/// Maximum number of locations that are compared concurrently; a slow one does not block the
+/// others.
 const CONCURRENCY: usize = 16;
 /// Time after the start during which other locations wait for the pass over the default one.
-const DEFAULT_FIRST: Duration = Duration::from_secs(10);
-const DEFAULT_FIRST_STEP: Duration = Duration::from_millis(500);
+const MAX_WAIT_FOR_DEFAULT: Duration = Duration::from_secs(10);
+const DEFAULT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Time limit for a write; the next pass writes again.
 const WRITE_BUDGET: Duration = Duration::from_secs(30);
 
@@ -89,7 +92,8 @@ impl SyncController {
     /// Runs until the process is asked to end.
     pub(crate) async fn run(self, health: Health) {
         let keys = watch::keys::<BackupStorageLocation>(&self.cluster, &health, "backup sync");
-        let (stop, controller) = (self.stop.clone(), Arc::new(self));
+        let stop = self.stop.clone();
+        let controller = Arc::new(self);
         let reconcile = {
             let controller = Arc::clone(&controller);
             move |key| Arc::clone(&controller).reconcile(key)
@@ -108,15 +112,18 @@ impl SyncController {
             return Ok(Action::AwaitChange);
         };
         let last = location.status.last_synced_time.as_ref().map(|time| time.0);
-        self.metrics.sync_expected(&key.name, decide::every(&location, self.period), last);
+        self.metrics
+            .sync_expected(&key.name, decide::every(&location, self.period), last);
         let now = Clock::Boot.now();
         let mut cache = self.skip_cache.get(&location);
         match decide::decide(&location, cache.passed, self.period, now) {
             Plan::Wait(action) => return Ok(action),
             Plan::Sync => {}
         }
-        if now.saturating_sub(self.started) < DEFAULT_FIRST && !self.goes_first(&location).await? {
-            return Ok(Action::RequeueAfter(DEFAULT_FIRST_STEP));
+        if now.saturating_sub(self.started) < MAX_WAIT_FOR_DEFAULT
+            && !self.goes_first(&location).await?
+        {
+            return Ok(Action::RequeueAfter(DEFAULT_CHECK_INTERVAL));
         }
         // Taken at most once, even if a later step fails: a request may allow removals.
         let request = self.take_request(&location).await?;
@@ -126,25 +133,32 @@ impl SyncController {
             ..Summary::default()
         };
         if is_available(&location) {
-            self.run_pass(&location, &mut cache, request.as_ref(), &mut summary).await?;
+            self.run_pass(&location, &mut cache, request.as_ref(), &mut summary)
+                .await?;
         } else {
-            let message = location.status.message.as_deref().unwrap_or("it was not validated yet");
+            let message = location
+                .status
+                .message
+                .as_deref()
+                .unwrap_or("it was not validated yet");
             summary.error = Some(format!("the location is not available: {message}"));
         }
         self.publish(&location, &summary).await?;
-        // Counted from the end: otherwise the next pass would begin at once after a long one, and its summary would replace the
-        // answer to a request before it was read.
+        // Counted from the end: otherwise the next pass would begin at once after a long one, and
+        // its summary would replace the answer to a request before it was read.
         let ended = Clock::Boot.now();
         cache.passed = Some(ended);
         self.skip_cache.put(&location, cache);
-        Ok(match decide::decide(&location, Some(ended), self.period, ended) {
-            Plan::Wait(action) => action,
-            Plan::Sync => Action::RequeueAfter(decide::SHORTEST),
-        })
+        Ok(
+            match decide::decide(&location, Some(ended), self.period, ended) {
+                Plan::Wait(action) => action,
+                Plan::Sync => Action::RequeueAfter(decide::MIN_INTERVAL),
+            },
+        )
     }
 
-    /// Whether this location may be compared now: if two hold a backup of the same name, the cluster has that of the default
-    /// one.
+    /// Whether this location may be compared now: if two hold a backup of the same name, the
+    /// cluster has that of the default one.
     async fn goes_first(&self, location: &BackupStorageLocation) -> Result<bool, ReconcileError> {
         let all = retry::read(pass::READ_BUDGET, || self.locations.all()).await?;
         let default = choose_default(&all, &self.default_location);
@@ -157,22 +171,34 @@ impl SyncController {
         }))
     }
 
-    /// Removes a user's request from the location and returns it. The write is conditional, so each request is taken once.
+    /// Removes a user's request from the location and returns it. The write is conditional, so each
+    /// request is taken once.
     async fn take_request(
         &self,
         location: &BackupStorageLocation,
     ) -> Result<Option<Request>, ReconcileError> {
-        let Some(text) = location.annotations().get(SYNC_REQUEST_ANNOTATION) else { return Ok(None) };
-        let Cluster { leadership, .. } = &self.cluster;
-        let patch = |current: &BackupStorageLocation| {
-            (current.annotations().get(SYNC_REQUEST_ANNOTATION) == Some(text))
-                .then(|| json!({ "metadata": { "annotations": { SYNC_REQUEST_ANNOTATION: null } } }))
+        let Some(text) = location.annotations().get(SYNC_REQUEST_ANNOTATION) else {
+            return Ok(None);
         };
-        let outcome =
-            retry::status_patch_in(&self.cluster.api(), leadership, WRITE_BUDGET, location, patch).await?;
+        let Cluster { leadership, .. } = &self.cluster;
+        let outcome = retry::status_patch_in(
+            &self.cluster.api(),
+            leadership,
+            WRITE_BUDGET,
+            location,
+            |current: &BackupStorageLocation| {
+                (current.annotations().get(SYNC_REQUEST_ANNOTATION) == Some(text)).then(
+                    || json!({ "metadata": { "annotations": { SYNC_REQUEST_ANNOTATION: null } } }),
+                )
+            },
+        )
+        .await?;
+        if !matches!(outcome, PatchOutcome::Written(_)) {
+            return Ok(None);
+        }
         // A request that cannot be decoded only asks for a pass.
-        let request = || serde_json::from_str(text).unwrap_or_default();
-        Ok(matches!(outcome, PatchOutcome::Written(_)).then(request))
+        let request: Request = serde_json::from_str(text).unwrap_or_default();
+        Ok(Some(request))
     }
 
     /// Makes a pass. An error is part of the summary, unless this replica must not write.
@@ -185,7 +211,10 @@ impl SyncController {
     ) -> Result<(), ReconcileError> {
         let began = Clock::Boot.now();
         let name = location.name_any();
-        match self.compare_and_apply(location, cache, request, began, summary).await {
+        match self
+            .compare_and_apply(location, cache, request, began, summary)
+            .await
+        {
             Ok(()) => {}
             Err(error @ ReconcileError::NotLeader(_)) => return Err(error),
             Err(error) => {
@@ -195,9 +224,16 @@ impl SyncController {
         }
         let took = Clock::Boot.now().saturating_sub(began);
         summary.millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        let (created, removed) = (summary.created, summary.removed);
+        let created = summary.created;
+        let removed = summary.removed;
         if created + removed > 0 {
-            tracing::info!(location = name, created, removed, ?took, "bucket and cluster compared");
+            tracing::info!(
+                location = name,
+                created,
+                removed,
+                ?took,
+                "bucket and cluster compared"
+            );
         }
         Ok(())
     }
@@ -222,9 +258,14 @@ impl SyncController {
             store: &store,
             began,
         };
-        // The cluster first: a backup that it shows as stored was stored before the listing of the bucket began. A user who
-        // requests a pass, or has just changed the location, expects it to see the state at that time.
-        let watched = if request.is_some() || cache.passed.is_none() { None } else { self.watched.get() };
+        // The cluster first: a backup that it shows as stored was stored before the listing of the
+        // bucket began. A user who requests a pass, or has just changed the location, expects it to
+        // see the state at that time.
+        let watched = if request.is_some() || cache.passed.is_none() {
+            None
+        } else {
+            self.watched.get()
+        };
         let backups = match watched {
             Some(backups) => backups,
             None => comparison::cluster_backups(&self.cluster).await?,
@@ -233,11 +274,16 @@ impl SyncController {
         summary.found = folders.len() as u64;
         let compared = Comparison::of(&folders, &backups, &location.name_any());
         for (backup, other) in &compared.conflicts {
-            let reason = format!("the cluster has a Backup of this name that is stored in location {other}");
+            let reason =
+                format!("the cluster has a Backup of this name that is stored in location {other}");
             summary.skip(backup, "conflict", &reason);
         }
         for folder in &compared.foreign {
-            summary.skip(folder, "not_a_name", "no Backup can have this name; it is left alone");
+            summary.skip(
+                folder,
+                "invalid_name",
+                "no Backup can have this name; it is left alone",
+            );
         }
         cache.retain(&|folder| compared.missing.binary_search(&folder).is_ok());
         let mut due = Vec::new();
@@ -254,7 +300,13 @@ impl SyncController {
             side_objects::resume(&pass, backup, summary).await?;
         }
 
-        inspection::inspect(&pass, &compared.with_folder, &mut cache.inspected, summary.started).await?;
+        inspection::inspect(
+            &pass,
+            &compared.with_folder,
+            &mut cache.inspected,
+            summary.started,
+        )
+        .await?;
         let agreed = request.and_then(|request| request.remove);
         if let Some(refusal) = compared.removal_refusal(folders.len(), summary.started, agreed) {
             summary.refused = compared.orphans.len() as u64;
@@ -272,52 +324,69 @@ impl SyncController {
         Ok(())
     }
 
-    /// Writes the summary, and the time of a completed pass, unless the location points elsewhere by now.
+    /// Writes the summary, and the time of a completed pass, unless the location points elsewhere
+    /// by now.
     async fn publish(
         &self,
         location: &BackupStorageLocation,
         summary: &Summary,
     ) -> Result<(), ReconcileError> {
         let before = location.annotations().get(SYNC_ANNOTATION);
-        let before: Summary = before.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let before: Summary = before
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
         self.emit_changes(location, &before, summary);
         self.metrics.synced(&location.name_any(), summary);
-        let mut patch = json!({ "metadata": { "annotations": { SYNC_ANNOTATION: summary.annotation() } } });
+        let mut patch =
+            json!({ "metadata": { "annotations": { SYNC_ANNOTATION: summary.annotation() } } });
         if summary.error.is_none() {
             patch["status"]["lastSyncedTime"] = json!(Time(summary.started));
         }
         let Cluster { leadership, .. } = &self.cluster;
-        retry::status_patch_in(&self.cluster.api(), leadership, WRITE_BUDGET, location, |current| {
-            (current.spec == location.spec).then(|| patch.clone())
-        })
+        retry::status_patch_in(
+            &self.cluster.api(),
+            leadership,
+            WRITE_BUDGET,
+            location,
+            |current| (current.spec == location.spec).then(|| patch.clone()),
+        )
         .await?;
         Ok(())
     }
 
     /// Emits events about changes since the last pass.
     fn emit_changes(&self, location: &BackupStorageLocation, before: &Summary, now: &Summary) {
-        let (events, name) = (&self.cluster.events, location.name_any());
-        if let Some(error) = now.error.as_ref().filter(|error| before.error.as_ref() != Some(error)) {
-            events.warning(location, "NotSynced", error);
+        let events = &self.cluster.events;
+        let name = location.name_any();
+        if let Some(error) = now
+            .error
+            .as_ref()
+            .filter(|error| before.error.as_ref() != Some(error))
+        {
+            events.warning(location, EventReason::NotSynced, error);
         }
-        let first = |what: &str| now.notes.iter().find(|note| note.what == what);
         if now.refused > 0 && now.refused != before.refused {
             let refused = now.refused;
-            let why = first("refused").map_or("", |note| note.reason.as_str());
+            let why = first_note(now, "refused").map_or("", |note| note.reason.as_str());
             let note = format!(
                 "{refused} Backups were not removed from the cluster: {why}. If they are to go, run `kubectl backup locations sync \
                  {name} --accept-removals={refused}`"
             );
-            events.warning(location, "RemovalRefused", &note);
+            events.warning(location, EventReason::RemovalRefused, &note);
         }
         if now.created > 0 || now.removed > 0 {
-            let note = format!("{} Backups were created and {} removed", now.created, now.removed);
-            events.normal(location, "Synced", &note);
+            let note = format!(
+                "{} Backups were created and {} removed",
+                now.created, now.removed
+            );
+            events.normal(location, EventReason::Synced, &note);
         }
         if now.pruned > 0 {
-            let note =
-                format!("{} folders of backups that never ended were removed from the bucket", now.pruned);
-            events.normal(location, "FoldersPruned", &note);
+            let note = format!(
+                "{} folders of backups that never ended were removed from the bucket",
+                now.pruned
+            );
+            events.normal(location, EventReason::FoldersPruned, &note);
         }
         if now.skipped_as(STRAY) > before.skipped_as(STRAY) {
             let note = format!(
@@ -325,14 +394,20 @@ impl SyncController {
                  shows them",
                 now.skipped_as(STRAY)
             );
-            events.warning(location, "StrayFolders", &note);
+            events.warning(location, EventReason::IncompleteBackups, &note);
         }
         let conflicts = now.skipped_as("conflict");
         if conflicts > before.skipped_as("conflict") {
-            let example = first("conflict").map(|note| format!("; {}: {}", note.name, note.reason));
+            let example =
+                first_note(now, "conflict").map(|note| format!("; {}: {}", note.name, note.reason));
             let example = example.unwrap_or_default();
-            let note = format!("{conflicts} backups have names that another location uses{example}");
-            events.warning(location, "NamesConflict", &note);
+            let note =
+                format!("{conflicts} backups have names that another location uses{example}");
+            events.warning(location, EventReason::NamesConflict, &note);
         }
     }
+}
+
+fn first_note<'a>(summary: &'a Summary, what: &str) -> Option<&'a Note> {
+    summary.notes.iter().find(|note| note.what == what)
 }

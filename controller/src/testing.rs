@@ -40,7 +40,10 @@ pub(crate) fn locations(cluster: &Cluster) -> Locations {
 
 /// The location `default` in a folder.
 pub(crate) fn local_location(folder: &Path) -> BackupStorageLocation {
-    let mut spec = BackupStorageLocationSpec { provider: "local".to_owned(), ..Default::default() };
+    let mut spec = BackupStorageLocationSpec {
+        provider: "local".to_owned(),
+        ..Default::default()
+    };
     spec.object_storage.bucket = folder.to_str().unwrap().to_owned();
     BackupStorageLocation::new("default", spec)
 }
@@ -53,7 +56,9 @@ pub(crate) fn resource(group: &str, plural: &str, kind: &str, namespaced: bool) 
         plural: plural.to_owned(),
         kind: kind.to_owned(),
         namespaced,
-        verbs: ["list", "create", "get", "delete"].map(str::to_owned).to_vec(),
+        verbs: ["list", "create", "get", "delete"]
+            .map(str::to_owned)
+            .to_vec(),
         status_is_data: false,
     }
 }
@@ -115,5 +120,8 @@ pub(crate) fn no_files() -> JobFiles {
 
 /// The claimant of a folder for an object of this uid.
 pub(crate) fn claimant(uid: &str) -> backup_store::Claimant {
-    backup_store::Claimant { uid: uid.to_owned(), installation: "cluster/velero".to_owned() }
+    backup_store::Claimant {
+        uid: uid.to_owned(),
+        installation: "cluster/velero".to_owned(),
+    }
 }

@@ -1,4 +1,5 @@
-//! Warnings that the API server and its webhooks send with their answers, shown as kubectl shows them.
+//! Warnings that the API server and its webhooks send with their answers, shown as kubectl shows
+//! them.
 
 use std::sync::Arc;
 

@@ -21,8 +21,8 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub(crate) use backup::{
     CancelArgs, CatArgs, CreateArgs, DeleteArgs, DeleteBackupsArgs, DeletionArgs, DescribeArgs,
-    DescribeBackupArgs, DiffArgs, DownloadArgs, GetArgs, GetBackupsArgs, LogsArgs, LsArgs, OperationsArgs,
-    SearchArgs, Until, UntilArgs, VerifyArgs, WaitForArgs,
+    DescribeBackupArgs, DiffArgs, DownloadArgs, GetArgs, GetBackupsArgs, LogsArgs, LsArgs,
+    OperationsArgs, SearchArgs, Until, UntilArgs, VerifyArgs, WaitForArgs,
 };
 pub(crate) use debug::DebugArgs;
 pub(crate) use install::{InstallArgs, RolloutArgs, UninstallArgs, UpgradeArgs};
@@ -32,15 +32,17 @@ pub(crate) use installation::{
 };
 pub(crate) use locations::{
     LocationCreateArgs, LocationFlags, LocationSetArgs, LocationsCommand, ProviderFlags,
-    SnapshotLocationCreateArgs, SnapshotLocationSetArgs, SnapshotLocationsArgs, SnapshotLocationsCommand,
-    SyncArgs, TrialArgs,
+    SnapshotLocationCreateArgs, SnapshotLocationSetArgs, SnapshotLocationsArgs,
+    SnapshotLocationsCommand, SyncArgs, TrialArgs,
 };
 pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs, Target};
 pub(crate) use output::{Column, DocumentArgs, Form, ListFlags, Output, OutputArgs, Shown};
 pub(crate) use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
 pub(crate) use schedules::{ScheduleCreateArgs, ScheduleSetArgs, SchedulesCommand, TriggerArgs};
 pub(crate) use selector::Alternatives;
-pub(crate) use spec::{BackupSpecArgs, CreationArgs, DryRun, FileArgs, ItemArgs, ObjectArgs, WaitArgs};
+pub(crate) use spec::{
+    BackupSpecArgs, CreationArgs, DryRun, FileArgs, ItemArgs, ObjectArgs, WaitArgs,
+};
 
 /// Part of what `options` prints.
 const EXIT_CODES: &str = "\
@@ -111,16 +113,20 @@ pub(crate) enum Command {
     /// List schedules with their next runs; show, create, pause, trigger and delete them
     #[command(visible_alias = "schedule")]
     Schedules(GroupArgs<SchedulesCommand>),
-    /// Manage the locations that backups are stored in: list, show, create, change, delete them, compare them with the cluster
+    /// Manage the locations that backups are stored in: list, show, create, change, delete them,
+    /// compare them with the cluster
     #[command(visible_alias = "location")]
     Locations(GroupArgs<LocationsCommand>),
-    /// Show who holds the lock between backups and restores; release what hangs, hold it during maintenance
+    /// Show who holds the lock between backups and restores; release what hangs, hold it during
+    /// maintenance
     #[command(visible_alias = "lock")]
     Locks(Box<LocksArgs>),
-    /// List the operators whose backups and restores can be kept apart, and the policy in force for each
+    /// List the operators whose backups and restores can be kept apart, and the policy in force for
+    /// each
     #[command(visible_alias = "profile")]
     Profiles(ProfilesArgs),
-    /// Show which namespaces are protected, and why others are not; what runs, and where it is stored
+    /// Show which namespaces are protected, and why others are not; what runs, and where it is
+    /// stored
     Status(StatusArgs),
     /// Install the webhook and the controller in the cluster
     Install(Box<InstallArgs>),
@@ -128,7 +134,8 @@ pub(crate) enum Command {
     Upgrade(Box<UpgradeArgs>),
     /// Remove the webhook and the controller; what they work on stays
     Uninstall(UninstallArgs),
-    /// Check that everything is in place: CRDs, webhook configuration, certificate, permissions, controller, locations, clock
+    /// Check that everything is in place: CRDs, webhook configuration, certificate, permissions,
+    /// controller, locations, clock
     Doctor(DocumentArgs),
     /// Write an archive with what is needed to report a problem; secrets are taken out
     Debug(DebugArgs),
@@ -164,7 +171,10 @@ pub(crate) fn command() -> clap::Command {
 fn examples(path: &str) -> String {
     let title = format!("[{}]", path.replace(" restores ", " restore "));
     let all = include_str!("cli/examples.txt").lines();
-    let own = all.skip_while(|line| *line != title).skip(1).take_while(|line| !line.starts_with('['));
+    let own = all
+        .skip_while(|line| *line != title)
+        .skip(1)
+        .take_while(|line| !line.starts_with('['));
     let text = own.fold("Examples:\n".to_owned(), |text, line| match line {
         "" => text + "\n",
         line => text + "  " + line + "\n",
@@ -176,10 +186,15 @@ fn examples(path: &str) -> String {
 pub(crate) fn global_options(width: Option<usize>) -> String {
     let command = GlobalArgs::augment_args(clap::Command::new("kubectl backup"))
         .disable_help_flag(true)
-        .help_template("The following options can be passed to any command:\n\n{all-args}{after-help}")
+        .help_template(
+            "The following options can be passed to any command:\n\n{all-args}{after-help}",
+        )
         .after_help(EXIT_CODES)
         .max_term_width(WIDTH);
-    width.map_or(command.clone(), |width| command.term_width(width)).render_help().to_string()
+    width
+        .map_or(command.clone(), |width| command.term_width(width))
+        .render_help()
+        .to_string()
 }
 
 /// Flags of every command: which cluster, as whom, which installation.
@@ -198,7 +213,8 @@ pub(crate) struct GlobalArgs {
     /// User of the kubeconfig to use
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) user: Option<String>,
-    /// Namespace of the installation [default: as velero's client is configured, else $VELERO_NAMESPACE, else velero]
+    /// Namespace of the installation [default: as velero's client is configured, else
+    /// $VELERO_NAMESPACE, else velero]
     #[arg(short, long, global = true, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
     /// User to act as
@@ -283,8 +299,18 @@ pub(crate) struct GroupArgs<C: Subcommand> {
 impl<C: Subcommand> GroupArgs<C> {
     /// The command that was typed, or listing.
     pub(crate) fn or_list(self, get: fn(GetArgs) -> C) -> C {
-        let Self { list, output, command } = self;
-        command.unwrap_or_else(|| get(GetArgs { list, output, ..GetArgs::default() }))
+        let Self {
+            list,
+            output,
+            command,
+        } = self;
+        command.unwrap_or_else(|| {
+            get(GetArgs {
+                list,
+                output,
+                ..GetArgs::default()
+            })
+        })
     }
 }
 
@@ -318,17 +344,26 @@ pub(crate) fn duration(text: &str) -> Result<GoDuration, String> {
 fn with_days(text: &str) -> Option<GoDuration> {
     let (days, rest) = text.split_once('d')?;
     let days: u32 = days.parse().ok()?;
-    let rest = if rest.is_empty() { GoDuration::default() } else { rest.parse().ok()? };
-    let starts_with_digit =
-        text.ends_with('d') || text.split('d').nth(1)?.starts_with(|c: char| c.is_ascii_digit());
+    let rest = if rest.is_empty() {
+        GoDuration::default()
+    } else {
+        rest.parse().ok()?
+    };
+    let starts_with_digit = text.ends_with('d')
+        || text
+            .split('d')
+            .nth(1)?
+            .starts_with(|c: char| c.is_ascii_digit());
     let whole = Duration::from_hours(24 * u64::from(days));
     starts_with_digit.then(|| whole.saturating_add(rest.as_std()).into())
 }
 
 /// The same, and as with kubectl a number alone is seconds.
 fn seconds_or_duration(text: &str) -> Result<GoDuration, String> {
-    text.parse()
-        .map_or_else(|_| duration(text), |seconds: u32| Ok(Duration::from_secs(seconds.into()).into()))
+    text.parse().map_or_else(
+        |_| duration(text),
+        |seconds: u32| Ok(Duration::from_secs(seconds.into()).into()),
+    )
 }
 
 pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
@@ -362,30 +397,55 @@ mod tests {
             ("1h1d", None),
             ("1d1d", None),
         ] {
-            assert_eq!(duration(text).ok().map(GoDuration::as_secs), seconds, "{text}");
+            assert_eq!(
+                duration(text).ok().map(GoDuration::as_secs),
+                seconds,
+                "{text}"
+            );
         }
     }
 
     /// Each command, and the examples in its help.
     fn examples(command: &clap::Command) -> Vec<(String, Vec<String>)> {
-        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-        let lines = help.lines().filter(|line| line.starts_with("  kubectl backup ")).map(str::to_owned);
+        let help = command
+            .get_after_help()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let lines = help
+            .lines()
+            .filter(|line| line.starts_with("  kubectl backup "))
+            .map(str::to_owned);
         let own = (command.get_name().to_owned(), lines.collect());
-        std::iter::once(own).chain(command.get_subcommands().flat_map(examples)).collect()
+        std::iter::once(own)
+            .chain(command.get_subcommands().flat_map(examples))
+            .collect()
     }
 
     #[test]
     fn every_command_has_two_examples_in_its_help() {
         for (name, examples) in examples(&command()) {
-            assert!(examples.len() >= 2, "{name} has {} examples", examples.len());
+            assert!(
+                examples.len() >= 2,
+                "{name} has {} examples",
+                examples.len()
+            );
         }
     }
 
     #[test]
     fn the_examples_in_the_help_can_be_typed() {
-        for line in examples(&command()).into_iter().flat_map(|(_, lines)| lines) {
-            let typed =
-                line.split(" | ").next().unwrap_or(&line).split(" > ").next().unwrap_or(&line).to_owned();
+        for line in examples(&command())
+            .into_iter()
+            .flat_map(|(_, lines)| lines)
+        {
+            let typed = line
+                .split(" | ")
+                .next()
+                .unwrap_or(&line)
+                .split(" > ")
+                .next()
+                .unwrap_or(&line)
+                .to_owned();
             accepted(&typed, '\'');
         }
     }
@@ -393,10 +453,14 @@ mod tests {
     /// Fails unless the line can be typed. What is in quotes is one word.
     fn accepted(line: &str, quote: char) {
         let mut is_quoted = false;
-        let words = line.trim().strip_prefix("kubectl ").unwrap().split(|c: char| {
-            is_quoted ^= c == quote;
-            c == ' ' && !is_quoted
-        });
+        let words = line
+            .trim()
+            .strip_prefix("kubectl ")
+            .unwrap()
+            .split(|c: char| {
+                is_quoted ^= c == quote;
+                c == ' ' && !is_quoted
+            });
         Cli::try_parse_from(words.map(|word| word.replace(quote, "")))
             .unwrap_or_else(|error| panic!("{line}\n{error}"));
     }
@@ -410,16 +474,34 @@ mod tests {
         for (name, plugin) in plugins {
             let text = |field: &str| plugin[field].as_str().unwrap();
             let scope = plugin["scopes"][0].as_str().unwrap();
-            assert!(keys.insert((scope, text("shortCut"))), "{name}: its key is taken in {scope}");
-            let (plural, kind) = (scope.strip_suffix(".velero.io").unwrap(), name.split('-').next().unwrap());
+            assert!(
+                keys.insert((scope, text("shortCut"))),
+                "{name}: its key is taken in {scope}"
+            );
+            let (plural, kind) = (
+                scope.strip_suffix(".velero.io").unwrap(),
+                name.split('-').next().unwrap(),
+            );
             assert_eq!(plural, format!("{kind}s"), "{name}");
-            assert!(!text("description").is_empty() && text("command") == "sh", "{name}");
+            assert!(
+                !text("description").is_empty() && text("command") == "sh",
+                "{name}"
+            );
             assert_eq!(plugin["args"][0], "-c", "{name}");
             let line = plugin["args"][1].as_str().unwrap();
-            let command = line.split(" 2>&1").next().unwrap().split(';').next().unwrap();
+            let command = line
+                .split(" 2>&1")
+                .next()
+                .unwrap()
+                .split(';')
+                .next()
+                .unwrap();
             // Only those of the view: each names its object, installation and cluster.
-            let group =
-                if kind == "backup" { "kubectl backup " } else { &format!("kubectl backup {plural} ") };
+            let group = if kind == "backup" {
+                "kubectl backup "
+            } else {
+                &format!("kubectl backup {plural} ")
+            };
             let verb = name.split('-').nth(1).unwrap();
             let begin = format!("{group}{verb} \"$NAME\" -n \"$NAMESPACE\" --context \"$CONTEXT\"");
             assert!(command.starts_with(&begin), "{name}: {command}");

@@ -1,6 +1,12 @@
 //! From flags, environment and kubeconfig to a client and the namespace of the installation.
 
-use std::{fmt::Debug, future::Future, net::IpAddr, path::PathBuf, time::Duration};
+use std::{
+    fmt::Debug,
+    future::Future,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use backup_core::{api::NamespacedKind, text::causes};
 use http::Uri;
@@ -29,11 +35,12 @@ use crate::{
 /// How long a single request may take unless `--request-timeout` says otherwise.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a part of what is shown may take, with all its requests, unless one request alone may take longer.
+/// How long a part of what is shown may take, with all its requests, unless one request alone may
+/// take longer.
 const PART_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Objects in one page of a list.
-pub(crate) const PAGE: u32 = 500;
+pub(crate) const PAGE_SIZE: u32 = 500;
 
 /// Who writes, for the managed fields of objects.
 pub(crate) const FIELD_MANAGER: &str = "kubectl-backup";
@@ -74,18 +81,28 @@ impl Session {
         config.proxy_url = proxy(proxy_of_cluster, terminal, &config.cluster_url)?;
         check_server_by(&mut config, flags);
         act_as(&mut config.auth_info, flags);
-        // A person sits before it: our own few retries with short steps instead of 15 with steps of minutes.
+        // A person sits before it: our own few retries with short steps instead of 15 with steps of
+        // minutes.
         config.default_retry = false;
-        let given = flags
-            .request_timeout
-            .map(|timeout| if timeout.is_zero() { Duration::from_hours(24 * 365) } else { timeout.as_std() });
+        let given = flags.request_timeout.map(|timeout| {
+            if timeout.is_zero() {
+                Duration::from_hours(24 * 365)
+            } else {
+                timeout.as_std()
+            }
+        });
         let request_timeout = given.unwrap_or(REQUEST_TIMEOUT);
         let part_timeout = given.unwrap_or_default().max(PART_TIMEOUT);
         config.connect_timeout = Some(request_timeout.min(REQUEST_TIMEOUT));
-        let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let server = config
+            .cluster_url
+            .to_string()
+            .trim_end_matches('/')
+            .to_owned();
         let warnings = terminal.api_warnings.clone();
         let noting = MapResponseLayer::new(move |response| warnings.note(response));
-        let client = ClientBuilder::try_from(config).map(|builder| builder.with_layer(&noting).build());
+        let client =
+            ClientBuilder::try_from(config).map(|builder| builder.with_layer(&noting).build());
         let client: Client = client.map_err(|error| match error {
             kube::Error::Auth(error) => no_credentials(&server, &error),
             error => Problem::other(format!("cannot set up the connection to {server}: {}", causes(&error)))
@@ -94,7 +111,13 @@ impl Session {
                 ),
         })?;
         let namespace = installation_namespace(terminal);
-        Ok(Self { client, namespace, server, request_timeout, part_timeout })
+        Ok(Self {
+            client,
+            namespace,
+            server,
+            request_timeout,
+            part_timeout,
+        })
     }
 
     /// The installation's objects of a kind.
@@ -124,7 +147,8 @@ impl Session {
     }
 
     pub(crate) async fn get<K: NamespacedKind>(&self, name: &str) -> Result<K, Problem> {
-        self.call(About::of::<K>("get", name), self.api::<K>().get(name)).await
+        self.call(About::of::<K>("get", name), self.api::<K>().get(name))
+            .await
     }
 
     /// The metadata only: that of an object that cannot be decoded, too.
@@ -132,7 +156,11 @@ impl Session {
         &self,
         name: &str,
     ) -> Result<PartialObjectMeta<K>, Problem> {
-        self.call(About::of::<K>("get", name), self.api::<K>().get_metadata(name)).await
+        self.call(
+            About::of::<K>("get", name),
+            self.api::<K>().get_metadata(name),
+        )
+        .await
     }
 
     pub(crate) async fn create<K: NamespacedKind>(
@@ -141,10 +169,15 @@ impl Session {
         params: &PostParams,
     ) -> Result<K, Problem> {
         let name = object.meta().name.clone().unwrap_or_default();
-        self.call(About::of::<K>("create", &name), self.api::<K>().create(params, object)).await
+        self.call(
+            About::of::<K>("create", &name),
+            self.api::<K>().create(params, object),
+        )
+        .await
     }
 
-    /// Merges a patch into the object of this uid alone: the API server refuses a patch with another one.
+    /// Merges a patch into the object of this uid alone: the API server refuses a patch with
+    /// another one.
     pub(crate) async fn patch<K: NamespacedKind>(
         &self,
         name: &str,
@@ -152,9 +185,17 @@ impl Session {
         mut patch: Value,
     ) -> Result<PartialObjectMeta<K>, Problem> {
         patch["metadata"]["uid"] = uid.cloned().into();
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let (api, patch) = (self.api::<K>(), Patch::Merge(patch));
-        self.call(About::of::<K>("patch", name), api.patch_metadata(name, &params, &patch)).await
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let api = self.api::<K>();
+        let patch = Patch::Merge(patch);
+        self.call(
+            About::of::<K>("patch", name),
+            api.patch_metadata(name, &params, &patch),
+        )
+        .await
     }
 
     /// Deletes the object that these preconditions name. One that is gone already is no error.
@@ -163,32 +204,54 @@ impl Session {
         name: &str,
         preconditions: Preconditions,
     ) -> Result<(), Problem> {
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match self.call(About::of::<K>("delete", name), self.api::<K>().delete(name, &params)).await {
+        let params = DeleteParams {
+            preconditions: Some(preconditions),
+            ..DeleteParams::default()
+        };
+        match self
+            .call(
+                About::of::<K>("delete", name),
+                self.api::<K>().delete(name, &params),
+            )
+            .await
+        {
             Err(problem) if !problem.is_not_found() => Err(problem),
             _ => Ok(()),
         }
     }
 
     /// The first page of a list, without objects that cannot be decoded.
-    pub(crate) async fn page<K: NamespacedKind>(&self, params: &ListParams) -> Result<Vec<K>, Problem> {
+    pub(crate) async fn page<K: NamespacedKind>(
+        &self,
+        params: &ListParams,
+    ) -> Result<Vec<K>, Problem> {
         let api: Api<Readable<K>> = self.api();
-        let page = self.call(About::of::<K>("list", ""), api.list(params)).await?;
-        Ok(page.items.into_iter().filter_map(|item| item.object).collect())
+        let page = self
+            .call(About::of::<K>("list", ""), api.list(params))
+            .await?;
+        Ok(page
+            .items
+            .into_iter()
+            .filter_map(|item| item.object)
+            .collect())
     }
 
-    /// Lists the installation's objects of a kind as [`Self::list`] does, without those that cannot be decoded.
+    /// Lists the installation's objects of a kind as [`Self::list`] does, without those that cannot
+    /// be decoded.
     pub(crate) async fn list_readable<K: NamespacedKind, T>(
         &self,
         params: ListParams,
         mut keep: impl FnMut(K) -> Option<T>,
     ) -> Result<Vec<T>, Problem> {
         let api: Api<Readable<K>> = self.api();
-        self.list(About::of::<K>("list", ""), &api, params, |item| keep(item.object?)).await
+        self.list(About::of::<K>("list", ""), &api, params, |item| {
+            keep(item.object?)
+        })
+        .await
     }
 
-    /// Lists page by page, and keeps of each object what `keep` gives: no more than a page of whole objects is in memory.
-    /// A list that expires between two pages (410) is read again, once.
+    /// Lists page by page, and keeps of each object what `keep` gives: no more than a page of whole
+    /// objects is in memory. A list that expires between two pages (410) is read again, once.
     pub(crate) async fn list<K, T>(
         &self,
         about: About<'_>,
@@ -199,8 +262,9 @@ impl Session {
     where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
-        let params = params.limit(PAGE);
-        let (mut kept, mut is_second) = (Vec::new(), false);
+        let params = params.limit(PAGE_SIZE);
+        let mut kept = Vec::new();
+        let mut is_second = false;
         let mut pages = self.pages(api, params.clone());
         loop {
             let page = async { pages.recv().await.transpose() };
@@ -210,7 +274,10 @@ impl Session {
                     let page: ObjectList<K> = self.decoded(&about, serde_json::from_str(&text))?;
                     kept.extend(page.items.into_iter().filter_map(&mut keep));
                 }
-                Err(Problem { kind: ProblemKind::Api { code: 410, .. }, .. }) if !is_second => {
+                Err(Problem {
+                    kind: ProblemKind::Api { code: 410, .. },
+                    ..
+                }) if !is_second => {
                     is_second = true;
                     kept.clear();
                     pages = self.pages(api, params.clone());
@@ -221,19 +288,28 @@ impl Session {
     }
 
     /// The pages of a list as they come; each is asked for while the one before it is decoded.
-    fn pages<K: Resource>(&self, api: &Api<K>, mut params: ListParams) -> Receiver<kube::Result<String>> {
-        let (client, path) = (self.client.clone(), api.resource_url().to_owned());
+    fn pages<K: Resource>(
+        &self,
+        api: &Api<K>,
+        mut params: ListParams,
+    ) -> Receiver<kube::Result<String>> {
+        let client = self.client.clone();
+        let path = api.resource_url().to_owned();
         let (sender, pages) = channel(1);
         tokio::spawn(async move {
             while let Ok(place) = sender.reserve().await {
-                let request =
-                    kube::core::Request::new(&path).list(&params).map_err(kube::Error::BuildRequest);
+                let request = kube::core::Request::new(&path)
+                    .list(&params)
+                    .map_err(kube::Error::BuildRequest);
                 let page = match request {
                     Ok(request) => client.request_text(request).await,
                     Err(error) => Err(error),
                 };
                 // What is no list is an error of who decodes it.
-                let head = page.as_ref().ok().and_then(|text| serde_json::from_str::<Head>(text).ok());
+                let head = page
+                    .as_ref()
+                    .ok()
+                    .and_then(|text| serde_json::from_str::<Head>(text).ok());
                 place.send(page);
                 params.continue_token = head.and_then(|head| head.metadata.continue_);
                 if params.continue_token.as_ref().is_none_or(String::is_empty) {
@@ -244,16 +320,31 @@ impl Session {
         pages
     }
 
-    fn decoded<T>(&self, about: &About<'_>, decoded: Result<T, serde_json::Error>) -> Result<T, Problem> {
+    fn decoded<T>(
+        &self,
+        about: &About<'_>,
+        decoded: Result<T, serde_json::Error>,
+    ) -> Result<T, Problem> {
         decoded.map_err(|error| self.explain(about, kube::Error::SerdeError(error)))
     }
 }
 
-/// The proxy on the way to the API server: that of its cluster in the kubeconfig, else the one that the environment names, as kubectl
-/// has it (Go's `net/http`, `ProxyFromEnvironment`). kube holds NO_PROXY against the address of the proxy (5.0), so it is asked here.
-fn proxy(of_cluster: Option<String>, terminal: &Terminal, server: &Uri) -> Result<Option<Uri>, Problem> {
-    let Some(given) = of_cluster.or_else(|| proxy_of_environment(terminal, server)) else { return Ok(None) };
-    let url = if given.contains("://") { given } else { format!("http://{given}") };
+/// The proxy on the way to the API server: that of its cluster in the kubeconfig, else the one that
+/// the environment names, as kubectl has it (Go's `net/http`, `ProxyFromEnvironment`). kube holds
+/// NO_PROXY against the address of the proxy (5.0), so it is asked here.
+fn proxy(
+    of_cluster: Option<String>,
+    terminal: &Terminal,
+    server: &Uri,
+) -> Result<Option<Uri>, Problem> {
+    let Some(given) = of_cluster.or_else(|| proxy_of_environment(terminal, server)) else {
+        return Ok(None);
+    };
+    let url = if given.contains("://") {
+        given
+    } else {
+        format!("http://{given}")
+    };
     // It may hold a password.
     let parsed = url.parse().map_err(|error| {
         Problem::other(format!("the address of the proxy is no URL: {error}"))
@@ -263,20 +354,50 @@ fn proxy(of_cluster: Option<String>, terminal: &Terminal, server: &Uri) -> Resul
 }
 
 fn proxy_of_cluster(kubeconfig: &Kubeconfig, flags: &GlobalArgs) -> Option<String> {
-    let context = flags.context.as_ref().or(kubeconfig.current_context.as_ref());
-    let of_context = kubeconfig.contexts.iter().find(|one| Some(&one.name) == context);
-    let name = flags.cluster.as_ref().or_else(|| Some(&of_context?.context.as_ref()?.cluster))?;
-    let cluster = kubeconfig.clusters.iter().find(|one| one.name == *name)?.cluster.as_ref()?;
+    let context = flags
+        .context
+        .as_ref()
+        .or(kubeconfig.current_context.as_ref());
+    let of_context = kubeconfig
+        .contexts
+        .iter()
+        .find(|one| Some(&one.name) == context);
+    let name = flags
+        .cluster
+        .as_ref()
+        .or_else(|| Some(&of_context?.context.as_ref()?.cluster))?;
+    let cluster = kubeconfig
+        .clusters
+        .iter()
+        .find(|one| one.name == *name)?
+        .cluster
+        .as_ref()?;
     cluster.proxy_url.clone().filter(|url| !url.is_empty())
 }
 
 fn proxy_of_environment(terminal: &Terminal, server: &Uri) -> Option<String> {
-    let var = |name: &str| terminal.var(name).or_else(|| terminal.var(&name.to_lowercase()));
     let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
-    let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    let without = Matcher::builder().all("http://proxy").no(var("NO_PROXY").unwrap_or_default()).build();
-    let name = if server.scheme_str() == Some("https") { "HTTPS_PROXY" } else { "HTTP_PROXY" };
-    var(name).filter(|_| !is_local && without.intercept(server).is_some())
+    let is_local = host == "localhost"
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback());
+    let without = Matcher::builder()
+        .all("http://proxy")
+        .no(proxy_variable("NO_PROXY", terminal).unwrap_or_default())
+        .build();
+    let name = if server.scheme_str() == Some("https") {
+        "HTTPS_PROXY"
+    } else {
+        "HTTP_PROXY"
+    };
+    proxy_variable(name, terminal).filter(|_| !is_local && without.intercept(server).is_some())
+}
+
+/// The environment variable with this name, or with the same name in lower case.
+fn proxy_variable(name: &str, terminal: &Terminal) -> Option<String> {
+    terminal
+        .var(name)
+        .or_else(|| terminal.var(&name.to_lowercase()))
 }
 
 /// Flags about the API server's certificate go over the kubeconfig.
@@ -293,7 +414,8 @@ fn check_server_by(config: &mut Config, flags: &GlobalArgs) {
     }
 }
 
-/// Flags about the user go over the kubeconfig. A token counts alone: a certificate beside it would win.
+/// Flags about the user go over the kubeconfig. A token counts alone: a certificate beside it would
+/// win.
 fn act_as(who: &mut AuthInfo, flags: &GlobalArgs) {
     if let Some(Token(token)) = &flags.token {
         *who = AuthInfo {
@@ -305,12 +427,13 @@ fn act_as(who: &mut AuthInfo, flags: &GlobalArgs) {
             ..AuthInfo::default()
         };
     }
-    let path = |file: &PathBuf| Some(file.display().to_string());
     if let Some(file) = &flags.client_certificate {
-        (who.client_certificate, who.client_certificate_data) = (path(file), None);
+        who.client_certificate = Some(file.display().to_string());
+        who.client_certificate_data = None;
     }
     if let Some(file) = &flags.client_key {
-        (who.client_key, who.client_key_data) = (path(file), None);
+        who.client_key = Some(file.display().to_string());
+        who.client_key_data = None;
     }
     if flags.as_user.is_some() {
         who.impersonate.clone_from(&flags.as_user);
@@ -321,8 +444,8 @@ fn act_as(who: &mut AuthInfo, flags: &GlobalArgs) {
     }
 }
 
-/// As velero's own command resolves it (Velero `pkg/client/factory.go`): flag, then `~/.config/velero/config.json`,
-/// then `$VELERO_NAMESPACE`, then `velero`.
+/// As velero's own command resolves it (Velero `pkg/client/factory.go`): flag, then
+/// `~/.config/velero/config.json`, then `$VELERO_NAMESPACE`, then `velero`.
 pub(crate) fn installation_namespace(terminal: &Terminal) -> String {
     let flags = &terminal.flags;
     flags
@@ -330,8 +453,13 @@ pub(crate) fn installation_namespace(terminal: &Terminal) -> String {
         .clone()
         .or_else(|| {
             let path = home(terminal)?.join(".config/velero/config.json");
-            let config: serde_json::Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-            config.get("namespace")?.as_str().filter(|name| !name.is_empty()).map(str::to_owned)
+            let config: serde_json::Value =
+                serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+            config
+                .get("namespace")?
+                .as_str()
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned)
         })
         .or_else(|| terminal.var("VELERO_NAMESPACE"))
         .unwrap_or_else(|| "velero".to_owned())
@@ -346,10 +474,13 @@ async fn read_config(terminal: &Terminal) -> Result<(Config, Option<String>), Pr
         }
         if terminal.has_var("KUBERNETES_SERVICE_HOST") {
             let config = Config::incluster().map_err(|error| {
-                Problem::other(format!("cannot use the service account of this pod: {}", causes(&error)))
-                    .with_remedy(
-                        "Mount a service account token into the pod, or name a file with --kubeconfig.",
-                    )
+                Problem::other(format!(
+                    "cannot use the service account of this pod: {}",
+                    causes(&error)
+                ))
+                .with_remedy(
+                    "Mount a service account token into the pod, or name a file with --kubeconfig.",
+                )
             })?;
             return Ok((config, None));
         }
@@ -363,16 +494,26 @@ async fn read_config(terminal: &Terminal) -> Result<(Config, Option<String>), Pr
         cluster: flags.cluster.clone(),
         user: flags.user.clone(),
     };
-    let contexts: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
-    let known_user =
-        flags.user.as_ref().is_none_or(|user| kubeconfig.auth_infos.iter().any(|known| known.name == *user));
-    if let (false, Some(user)) = (known_user, &flags.user) {
+    let contexts: Vec<String> = kubeconfig
+        .contexts
+        .iter()
+        .map(|context| context.name.clone())
+        .collect();
+    let known_user = flags.user.as_ref().is_none_or(|user| {
+        kubeconfig
+            .auth_infos
+            .iter()
+            .any(|known| known.name == *user)
+    });
+    if !known_user && let Some(user) = &flags.user {
         return Err(Problem::other(format!("{source} has no user {user:?}"))
             .with_remedy("`kubectl config get-users` lists them."));
     }
     let proxy = proxy_of_cluster(&kubeconfig, flags);
     let read = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    if let (Err(KubeconfigError::CurrentContextNotSet), Some(server)) = (&read, &flags.server) {
+    if let Err(KubeconfigError::CurrentContextNotSet) = &read
+        && let Some(server) = &flags.server
+    {
         return Ok((Config::new(parse_server(server)?), proxy));
     }
     let config = read.map_err(|error| explain_config(&error, &source, &contexts))?;
@@ -381,37 +522,53 @@ async fn read_config(terminal: &Terminal) -> Result<(Config, Option<String>), Pr
 
 /// The kubeconfig that the flags choose, if there is one that can be read.
 pub(crate) fn kubeconfig(terminal: &Terminal) -> Option<Kubeconfig> {
-    read_kubeconfig(terminal).ok().flatten().map(|(kubeconfig, _)| kubeconfig)
+    read_kubeconfig(terminal)
+        .ok()
+        .flatten()
+        .map(|(kubeconfig, _)| kubeconfig)
 }
 
-/// The kubeconfig and where it comes from, as kubectl finds it: the flag's file; every file of `$KUBECONFIG` that
-/// exists, merged; `~/.kube/config`.
+/// The kubeconfig and where it comes from, as kubectl finds it: the flag's file; every file of
+/// `$KUBECONFIG` that exists, merged; `~/.kube/config`.
 fn read_kubeconfig(terminal: &Terminal) -> Result<Option<(Kubeconfig, String)>, Problem> {
-    let read = |path: &PathBuf| {
-        Kubeconfig::read_from(path).map_err(|error| explain_config(&error, &path.display().to_string(), &[]))
-    };
     if let Some(path) = &terminal.flags.kubeconfig {
-        return Ok(Some((read(path)?, path.display().to_string())));
+        return Ok(Some((read_file(path)?, path.display().to_string())));
     }
     if let Some(list) = terminal.var("KUBECONFIG") {
         let files: Vec<PathBuf> = std::env::split_paths(&list)
             .filter(|path| !path.as_os_str().is_empty() && path.exists())
             .collect();
         if files.is_empty() {
-            return Err(Problem::other(format!("$KUBECONFIG names {list}, which does not exist"))
-                .with_remedy("Correct or unset it, or name a file with --kubeconfig."));
+            return Err(
+                Problem::other(format!("$KUBECONFIG names {list}, which does not exist"))
+                    .with_remedy("Correct or unset it, or name a file with --kubeconfig."),
+            );
         }
         let mut merged = Kubeconfig::default();
         for file in &files {
-            let unusable = |error| explain_config(&error, &file.display().to_string(), &[]);
-            merged = merged.merge(read(file)?).map_err(unusable)?;
+            merged = merged
+                .merge(read_file(file)?)
+                .map_err(|error| explain_config(&error, &file.display().to_string(), &[]))?;
         }
         return Ok(Some((merged, format!("$KUBECONFIG ({list})"))));
     }
-    let Some(home) = home(terminal) else { return Ok(None) };
+    let Some(home) = home(terminal) else {
+        return Ok(None);
+    };
     let path = home.join(".kube/config");
-    if path.exists() { Ok(Some((read(&path)?, path.display().to_string()))) } else { Ok(None) }
+    if path.exists() {
+        Ok(Some((read_file(&path)?, path.display().to_string())))
+    } else {
+        Ok(None)
+    }
 }
+
+fn read_file(path: &Path) -> Result<Kubeconfig, Problem> {
+    Kubeconfig::read_from(path)
+        .map_err(|error| explain_config(&error, &path.display().to_string(), &[]))
+}
+
+const OTHER_FILE: &str = "Correct the file, or name another with --kubeconfig.";
 
 fn explain_config(error: &KubeconfigError, source: &str, contexts: &[String]) -> Problem {
     let known = if contexts.is_empty() {
@@ -419,39 +576,57 @@ fn explain_config(error: &KubeconfigError, source: &str, contexts: &[String]) ->
     } else {
         format!("it has {}", contexts.join(", "))
     };
-    let correct = || "Correct the file, or name another with --kubeconfig.".to_owned();
     let (message, remedy) = match error {
         KubeconfigError::ReadConfig(io, _) => (
             format!("cannot read the kubeconfig {source}: {io}"),
-            "Check the path and its permissions, or name another file with --kubeconfig.".to_owned(),
+            "Check the path and its permissions, or name another file with --kubeconfig."
+                .to_owned(),
         ),
-        // The parser quotes the lines around the mistake, and those may be keys: only its first line is shown.
+        // The parser quotes the lines around the mistake, and those may be keys: only its first
+        // line is shown.
         KubeconfigError::Parse(parse) => {
             let why = parse.to_string();
-            let why = why.lines().next().unwrap_or_default().trim_start_matches("error: ");
-            (format!("the kubeconfig {source} is not valid YAML: {why}"), correct())
+            let why = why
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .trim_start_matches("error: ");
+            (
+                format!("the kubeconfig {source} is not valid YAML: {why}"),
+                OTHER_FILE.to_owned(),
+            )
         }
-        KubeconfigError::CurrentContextNotSet => {
-            (format!("{source} sets no current context"), format!("Choose one with --context; {known}."))
-        }
-        KubeconfigError::LoadContext(name) => {
-            (format!("{source} has no context {name:?}"), format!("Choose one with --context; {known}."))
-        }
+        KubeconfigError::CurrentContextNotSet => (
+            format!("{source} sets no current context"),
+            format!("Choose one with --context; {known}."),
+        ),
+        KubeconfigError::LoadContext(name) => (
+            format!("{source} has no context {name:?}"),
+            format!("Choose one with --context; {known}."),
+        ),
         KubeconfigError::LoadClusterOfContext(name) => (
             format!("{source} has no cluster {name:?}"),
             "Choose one with --cluster; `kubectl config get-clusters` lists them.".to_owned(),
         ),
         KubeconfigError::MissingClusterUrl => (
             format!("the cluster chosen in {source} has no server"),
-            "Set it with `kubectl config set-cluster NAME --server=URL`, or give --server.".to_owned(),
+            "Set it with `kubectl config set-cluster NAME --server=URL`, or give --server."
+                .to_owned(),
         ),
-        other => (format!("cannot use the kubeconfig {source}: {}", causes(other)), correct()),
+        other => (
+            format!("cannot use the kubeconfig {source}: {}", causes(other)),
+            OTHER_FILE.to_owned(),
+        ),
     };
     Problem::other(message).with_remedy(remedy)
 }
 
 fn parse_server(server: &str) -> Result<http::Uri, Problem> {
-    let with_scheme = if server.contains("://") { server.to_owned() } else { format!("https://{server}") };
+    let with_scheme = if server.contains("://") {
+        server.to_owned()
+    } else {
+        format!("https://{server}")
+    };
     with_scheme.parse().map_err(|error| {
         Problem::usage(format!("--server {server:?} is not a URL: {error}"))
             .with_remedy("It looks like https://host:6443.")

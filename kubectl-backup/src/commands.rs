@@ -36,8 +36,8 @@ mod wait;
 
 use self::prelude::*;
 use crate::cli::{
-    self, Command, LocationsCommand, LocksCommand, ProfilesCommand, RestoreCommand, SchedulesCommand,
-    global_options,
+    self, Command, LocationsCommand, LocksCommand, ProfilesCommand, RestoreCommand,
+    SchedulesCommand, global_options,
 };
 
 pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> CommandResult {
@@ -45,7 +45,9 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
         Command::Create(args) => Box::pin(create::run(*args, terminal)).await,
         Command::Get(args) => match (&args.guarded.kind, &args.containing) {
             (None, None) => get::run::<Backup>(args.get, terminal).await,
-            (None, Some(namespace)) => Box::pin(get::containing::run(namespace, &args.get, terminal)).await,
+            (None, Some(namespace)) => {
+                Box::pin(get::containing::run(namespace, &args.get, terminal)).await
+            }
             (Some(kind), _) => Box::pin(guarded::get(kind, &args, terminal)).await,
         },
         Command::Describe(args) => match &args.guarded.kind {
@@ -73,7 +75,9 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
         Command::Delete(args) => delete::backups(args, terminal).await,
         Command::Locks(args) => match args.command {
             None => Box::pin(locks::list(args.list, terminal)).await,
-            Some(LocksCommand::Release(args)) => Box::pin(locks::release::run(args, terminal)).await,
+            Some(LocksCommand::Release(args)) => {
+                Box::pin(locks::release::run(args, terminal)).await
+            }
             Some(LocksCommand::Hold(args)) => Box::pin(locks::hold::run(args, terminal)).await,
         },
         Command::Profiles(args) => match args.command {
@@ -96,7 +100,11 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
             Ok(Exit::Done)
         }
         Command::Restore(args) => {
-            let cli::RestoreArgs { backup, create: mut direct, command } = *args;
+            let cli::RestoreArgs {
+                backup,
+                create: mut direct,
+                command,
+            } = *args;
             let Some(command) = command else {
                 direct.source.from_backup = direct.source.from_backup.or(backup);
                 return Box::pin(restore::run(None, direct, terminal)).await;
@@ -124,12 +132,18 @@ async fn restores(command: RestoreCommand, terminal: &mut Terminal) -> CommandRe
         RestoreCommand::Get(args) => get::run::<Restore>(args, terminal).await,
         RestoreCommand::Describe(args) => Box::pin(describe::run::<Restore>(args, terminal)).await,
         RestoreCommand::Logs(args) => Box::pin(logs::run::<Restore>(args, terminal)).await,
-        RestoreCommand::Operations(args) => Box::pin(operations::run::<Restore>(args, terminal)).await,
+        RestoreCommand::Operations(args) => {
+            Box::pin(operations::run::<Restore>(args, terminal)).await
+        }
         RestoreCommand::Cancel(args) => cancel::run::<Restore>(args, terminal).await,
         RestoreCommand::Wait(args) => Box::pin(wait::objects::<Restore>(&args, terminal)).await,
         RestoreCommand::Delete(args) => {
-            delete::objects::<Restore>(args, async |_, _| "; what it restored stays".to_owned(), terminal)
-                .await
+            delete::objects::<Restore>(
+                args,
+                async |_, _| "; what it restored stays".to_owned(),
+                terminal,
+            )
+            .await
         }
     }
 }

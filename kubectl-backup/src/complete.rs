@@ -1,6 +1,7 @@
-//! Completion in shells. kubectl runs `kubectl_complete-backup WORD...` and reads output in cobra's format (kubectl
-//! `pkg/cmd/plugin/plugin_completion.go`): one candidate a line, with a tab before its description, and a last line `:DIRECTIVE`.
-//! Our scripts for bash, zsh and fish read the same format. If names cannot be read in time, they are left out silently.
+//! Completion in shells. kubectl runs `kubectl_complete-backup WORD...` and reads output in cobra's
+//! format (kubectl `pkg/cmd/plugin/plugin_completion.go`): one candidate a line, with a tab before
+//! its description, and a last line `:DIRECTIVE`. Our scripts for bash, zsh and fish read the same
+//! format. If names cannot be read in time, they are left out silently.
 
 mod question;
 
@@ -27,27 +28,38 @@ use crate::{
 /// The hidden first word that requests completions.
 pub(crate) const WORD: &str = "__complete";
 
-/// Directives of cobra (`completions.go`): file names may be offered or not; no space after the word.
+/// Directives of cobra (`completions.go`): file names may be offered or not; no space after the
+/// word.
 const FILES: u8 = 0;
 const NO_FILES: u8 = 4;
 const NO_SPACE: u8 = 2;
 
 /// Prints the candidates for the last word.
 pub(crate) async fn run(words: &[OsString], terminal: &mut Terminal) -> Exit {
-    let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let words: Vec<String> = words
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
     let command = built();
     let question = question::ask(&command, &words);
     let mut directive = if question.files { FILES } else { NO_FILES };
     let mut all = question.fixed;
     if let Some(noun) = question.noun {
-        let with_ending = |(name, about): (String, String)| (name + question.ending, about);
-        all.extend(names(noun, &words, terminal).await.into_iter().map(with_ending));
+        let names = names(noun, &words, terminal).await;
+        all.extend(
+            names
+                .into_iter()
+                .map(|(name, about)| (name + question.ending, about)),
+        );
     }
     all.retain(|(candidate, _)| {
         candidate.starts_with(&question.typed) && !question.taken.contains(candidate)
     });
-    let goes_on = |(candidate, _): &(String, String)| candidate.ends_with(['=', '/']);
-    if all.len() == 1 && all.iter().all(goes_on) {
+    if all.len() == 1
+        && all
+            .iter()
+            .all(|(candidate, _)| candidate.ends_with(['=', '/']))
+    {
         directive |= NO_SPACE;
     }
     let mut text = String::new();
@@ -76,33 +88,46 @@ pub(crate) const fn script(shell: Shell) -> &'static str {
     }
 }
 
-const PATIENCE: Duration = Duration::from_millis(1500);
-const MOST: u32 = 500;
+const NAMES_TIMEOUT: Duration = Duration::from_millis(1500);
+const MAX_NAMES: u32 = 500;
 
 /// Names and their descriptions; empty if they cannot be read in time.
 async fn names(noun: Noun, words: &[String], terminal: &mut Terminal) -> Vec<(String, String)> {
     terminal.flags = flags(words);
     if matches!(noun, Noun::Context | Noun::Cluster | Noun::User) {
-        let Some(config) = kubeconfig(terminal) else { return Vec::new() };
+        let Some(config) = kubeconfig(terminal) else {
+            return Vec::new();
+        };
         return match noun {
             Noun::Context => undescribed(config.contexts.into_iter().map(|one| one.name)),
             Noun::Cluster => undescribed(config.clusters.into_iter().map(|one| one.name)),
             _ => undescribed(config.auth_infos.into_iter().map(|one| one.name)),
         };
     }
-    tokio::time::timeout(PATIENCE, from_cluster(noun, terminal)).await.ok().flatten().unwrap_or_default()
+    tokio::time::timeout(NAMES_TIMEOUT, from_cluster(noun, terminal))
+        .await
+        .ok()
+        .flatten()
+        .unwrap_or_default()
 }
 
 fn undescribed(names: impl IntoIterator<Item = String>) -> Vec<(String, String)> {
-    names.into_iter().map(|name| (name, String::new())).collect()
+    names
+        .into_iter()
+        .map(|name| (name, String::new()))
+        .collect()
 }
 
-/// The flags among the previous words that choose the connection. Errors in other words are ignored.
+/// The flags among the previous words that choose the connection. Errors in other words are
+/// ignored.
 fn flags(words: &[String]) -> GlobalArgs {
     let typed = words.split_last().map_or(&[][..], |(_, before)| before);
     let all = std::iter::once("kubectl-backup").chain(typed.iter().map(String::as_str));
     let matches = built().ignore_errors(true).try_get_matches_from(all);
-    matches.ok().and_then(|matches| GlobalArgs::from_arg_matches(&matches).ok()).unwrap_or_default()
+    matches
+        .ok()
+        .and_then(|matches| GlobalArgs::from_arg_matches(&matches).ok())
+        .unwrap_or_default()
 }
 
 async fn from_cluster(noun: Noun, terminal: &Terminal) -> Option<Vec<(String, String)>> {
@@ -127,28 +152,53 @@ async fn from_cluster(noun: Noun, terminal: &Terminal) -> Option<Vec<(String, St
 }
 
 async fn listed(api: Api<DynamicObject>) -> Option<Vec<(String, String)>> {
-    let list = api.list_metadata(&ListParams::default().limit(MOST)).await.ok()?;
-    let mut names: Vec<String> = list.items.into_iter().filter_map(|item| item.metadata.name).collect();
+    let list = api
+        .list_metadata(&ListParams::default().limit(MAX_NAMES))
+        .await
+        .ok()?;
+    let mut names: Vec<String> = list
+        .items
+        .into_iter()
+        .filter_map(|item| item.metadata.name)
+        .collect();
     names.sort_by(|a, b| order(a, b));
     Some(undescribed(names))
 }
 
 fn namespaces(session: &Session) -> Api<DynamicObject> {
-    Api::all_with(session.client.clone(), &ApiResource::erase::<Namespace>(&()))
+    Api::all_with(
+        session.client.clone(),
+        &ApiResource::erase::<Namespace>(&()),
+    )
 }
 
 /// Names of types with their kinds, and short names with the types they stand for.
-async fn types(session: &Session, is_wanted: impl Fn(&ServedType) -> bool) -> Vec<(String, String)> {
+async fn types(
+    session: &Session,
+    is_wanted: impl Fn(&ServedType) -> bool,
+) -> Vec<(String, String)> {
     let mut all: Vec<ServedType> = served_types(session).await;
     all.retain(is_wanted);
-    let short = |one: &ServedType| {
-        let meant = one.group_resource.clone();
-        one.short_names.iter().map(move |short| (short.clone(), meant.clone())).collect::<Vec<_>>()
-    };
-    let short: Vec<_> = all.iter().flat_map(short).collect();
-    all.into_iter().map(|one| (one.group_resource, one.kind)).chain(short).collect()
+    let short: Vec<_> = all.iter().flat_map(short_names).collect();
+    all.into_iter()
+        .map(|one| (one.group_resource, one.kind))
+        .chain(short)
+        .collect()
+}
+
+/// The short names of a type, each with the type's full name.
+fn short_names(served: &ServedType) -> Vec<(String, String)> {
+    served
+        .short_names
+        .iter()
+        .map(|short| (short.clone(), served.group_resource.clone()))
+        .collect()
 }
 
 fn ours<K: Resource<DynamicType = ()>>(session: &Session) -> Api<DynamicObject> {
-    Api::namespaced_with(session.client.clone(), &session.namespace, &ApiResource::erase::<K>(&()))
+    Api::namespaced_with(
+        session.client.clone(),
+        &session.namespace,
+        &ApiResource::erase::<K>(&()),
+    )
 }

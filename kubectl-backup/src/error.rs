@@ -13,13 +13,15 @@ pub(crate) use roles::Role;
 pub enum Exit {
     /// Done.
     Done = 0,
-    /// An error, a refusal, something broken that `doctor` has found (a check that it could not make leaves 0), a namespace that
-    /// is not protected (`status`), or a difference that `diff` has found.
+    /// An error, a refusal, something broken that `doctor` has found (a check that it could not
+    /// make leaves 0), a namespace that is not protected (`status`), or a difference that `diff`
+    /// has found.
     Failed = 1,
     /// Invalid arguments; of `diff`, any error.
     Usage = 2,
-    /// What was waited for or watched has ended, but is not `Completed`, or has saved or restored nothing; a restore that was
-    /// planned would not be `Completed`; what `verify` has read is damaged.
+    /// What was waited for or watched has ended, but is not `Completed`, or has saved or restored
+    /// nothing; a restore that was planned would not be `Completed`; what `verify` has read is
+    /// damaged.
     NotGood = 3,
     /// Time ran out while waiting.
     TimedOut = 124,
@@ -69,7 +71,8 @@ pub(crate) enum ProblemKind {
     Unauthorized,
     /// RBAC refuses the request.
     Forbidden,
-    /// An admission webhook or policy refused the request; with a time if a retry may succeed. The message is shown unchanged.
+    /// An admission webhook or policy refused the request; with a time if a retry may succeed. The
+    /// message is shown unchanged.
     Refused {
         retry_after: Option<Duration>,
     },
@@ -103,7 +106,12 @@ pub(crate) enum ProblemKind {
 
 impl Problem {
     pub(crate) fn new(kind: ProblemKind, message: impl Into<String>) -> Self {
-        Self { kind, doing: String::new(), message: message.into(), remedy: None }
+        Self {
+            kind,
+            doing: String::new(),
+            message: message.into(),
+            remedy: None,
+        }
     }
 
     pub(crate) fn other(message: impl Into<String>) -> Self {
@@ -120,7 +128,10 @@ impl Problem {
 
     #[must_use]
     pub(crate) fn with_remedy(self, remedy: impl Into<String>) -> Self {
-        Self { remedy: Some(remedy.into()), ..self }
+        Self {
+            remedy: Some(remedy.into()),
+            ..self
+        }
     }
 
     pub(crate) const fn exit(&self) -> Exit {
@@ -136,7 +147,8 @@ impl Problem {
         self.kind == ProblemKind::NotFound
     }
 
-    /// Whether a retry may succeed soon: the API server or the controller is away, starting or overloaded.
+    /// Whether a retry may succeed soon: the API server or the controller is away, starting or
+    /// overloaded.
     pub(crate) const fn is_transient(&self) -> bool {
         match self.kind {
             ProblemKind::Unreachable | ProblemKind::Slow | ProblemKind::Unanswered => true,
@@ -145,22 +157,33 @@ impl Problem {
         }
     }
 
-    /// Whether an API server may answer this shortly after its start, before its authorizer and CRDs are loaded.
+    /// Whether an API server may answer this shortly after its start, before its authorizer and
+    /// CRDs are loaded.
     pub(crate) const fn is_of_start(&self) -> bool {
-        matches!(self.kind, ProblemKind::Forbidden | ProblemKind::Unauthorized | ProblemKind::NotServed)
+        matches!(
+            self.kind,
+            ProblemKind::Forbidden | ProblemKind::Unauthorized | ProblemKind::NotServed
+        )
     }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { doing, message, .. } = self;
-        if doing.is_empty() { f.write_str(message) } else { write!(f, "{doing}: {message}") }
+        if doing.is_empty() {
+            f.write_str(message)
+        } else {
+            write!(f, "{doing}: {message}")
+        }
     }
 }
 
 impl From<io::Error> for Problem {
     fn from(error: io::Error) -> Self {
-        Self::new(ProblemKind::Output(error.kind()), format!("cannot write the output: {error}"))
+        Self::new(
+            ProblemKind::Output(error.kind()),
+            format!("cannot write the output: {error}"),
+        )
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
 /// A fetched part, or why it could not be fetched. A missing part never fails the whole.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub(crate) enum Fetched<T> {
+pub(crate) enum FetchResult<T> {
     Known(T),
     Missing {
         /// Why the part is missing, in one sentence.
@@ -21,9 +21,11 @@ pub(crate) enum Fetched<T> {
     },
 }
 
-impl<T> Fetched<T> {
+impl<T> FetchResult<T> {
     pub(crate) fn missing(why: impl Into<String>) -> Self {
-        Self::Missing { unavailable: why.into() }
+        Self::Missing {
+            unavailable: why.into(),
+        }
     }
 
     pub(crate) fn known(&self) -> Option<&T> {
@@ -41,15 +43,15 @@ impl<T> Fetched<T> {
         }
     }
 
-    pub(crate) fn map<U>(self, make: impl FnOnce(T) -> U) -> Fetched<U> {
+    pub(crate) fn map<U>(self, make: impl FnOnce(T) -> U) -> FetchResult<U> {
         match self {
-            Self::Known(value) => Fetched::Known(make(value)),
-            Self::Missing { unavailable } => Fetched::Missing { unavailable },
+            Self::Known(value) => FetchResult::Known(make(value)),
+            Self::Missing { unavailable } => FetchResult::Missing { unavailable },
         }
     }
 }
 
-impl<T> Fetched<Option<T>> {
+impl<T> FetchResult<Option<T>> {
     /// The value, if it was fetched and exists.
     pub(crate) fn value(&self) -> Option<&T> {
         self.known().and_then(Option::as_ref)
@@ -60,26 +62,29 @@ impl<T> Fetched<Option<T>> {
 pub(crate) async fn fetched<T>(
     session: &Session,
     fetch: impl Future<Output = Result<T, Problem>>,
-) -> Fetched<T> {
+) -> FetchResult<T> {
     within(session.part_timeout, fetch).await
 }
 
 /// Why a part is missing, and the role that would allow the request, if there is one.
 fn why(problem: &Problem) -> String {
     let message = plain(&problem.to_string());
-    match &problem.remedy {
-        Some(remedy) if Role::for_refusal(&problem.message).is_some() => format!("{message}. {remedy}"),
-        _ => message,
+    if let Some(remedy) = &problem.remedy
+        && Role::for_refusal(&problem.message).is_some()
+    {
+        format!("{message}. {remedy}")
+    } else {
+        message
     }
 }
 
 pub(crate) async fn within<T>(
     limit: Duration,
     fetch: impl Future<Output = Result<T, Problem>>,
-) -> Fetched<T> {
+) -> FetchResult<T> {
     match tokio::time::timeout(limit, fetch).await {
-        Ok(Ok(value)) => Fetched::Known(value),
-        Ok(Err(problem)) => Fetched::missing(why(&problem)),
-        Err(_) => Fetched::missing(format!("no answer within {limit:?}")),
+        Ok(Ok(value)) => FetchResult::Known(value),
+        Ok(Err(problem)) => FetchResult::missing(why(&problem)),
+        Err(_) => FetchResult::missing(format!("no answer within {limit:?}")),
     }
 }

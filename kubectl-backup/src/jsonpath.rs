@@ -1,7 +1,9 @@
-//! kubectl's dialect of JSONPath (k8s.io/client-go `util/jsonpath`), as far as it is commonly used: `{.items[*].metadata.name}`,
-//! `{range .items[*]}…{"\n"}{end}`, `[?(@.status.phase=="Failed")]`. Unsupported syntax is refused by name, never guessed.
+//! kubectl's dialect of JSONPath (k8s.io/client-go `util/jsonpath`), as far as it is commonly used:
+//! `{.items[*].metadata.name}`, `{range .items[*]}…{"\n"}{end}`, `[?(@.status.phase=="Failed")]`.
+//! Unsupported syntax is refused by name, never guessed.
 //!
-//! Existing crates for JSONPath implement RFC 9535, which has no templates and requires `$` at the beginning.
+//! Existing crates for JSONPath implement RFC 9535, which has no templates and requires `$` at the
+//! beginning.
 
 mod read;
 
@@ -50,12 +52,20 @@ enum Piece {
 }
 
 impl Path {
-    /// Parses one path, with or without braces and first dot, as kubectl does for `--sort-by` and columns.
+    /// Parses one path, with or without braces and first dot, as kubectl does for `--sort-by` and
+    /// columns.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let inner = text.trim();
-        let inner = inner.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(inner).trim();
-        let dotted =
-            if inner.starts_with(['.', '[', '$', '@']) { inner.to_owned() } else { format!(".{inner}") };
+        let inner = inner
+            .strip_prefix('{')
+            .and_then(|rest| rest.strip_suffix('}'))
+            .unwrap_or(inner)
+            .trim();
+        let dotted = if inner.starts_with(['.', '[', '$', '@']) {
+            inner.to_owned()
+        } else {
+            format!(".{inner}")
+        };
         read::path(&dotted)
     }
 
@@ -81,7 +91,8 @@ impl Template {
         read::template(text).map(Self)
     }
 
-    /// Fills the template from a value. Several values of one path are separated by a space, as in kubectl.
+    /// Fills the template from a value. Several values of one path are separated by a space, as in
+    /// kubectl.
     pub(crate) fn fill(&self, value: &Value) -> String {
         let mut text = String::new();
         fill(&self.0, value, value, &mut text);
@@ -109,7 +120,10 @@ fn fill(pieces: &[Piece], root: &Value, current: &Value, text: &mut String) {
 fn find<'value>(path: &Path, root: &'value Value, current: &'value Value) -> Vec<&'value Value> {
     let mut found = vec![if path.from_root { root } else { current }];
     for step in &path.steps {
-        found = found.into_iter().flat_map(|value| follow(step, root, value)).collect();
+        found = found
+            .into_iter()
+            .flat_map(|value| follow(step, root, value))
+            .collect();
     }
     found
 }
@@ -119,14 +133,13 @@ fn follow<'value>(step: &Step, root: &'value Value, value: &'value Value) -> Vec
         (Step::Field(name), Value::Object(all)) => all.get(name).into_iter().collect(),
         (Step::Every, Value::Object(all)) => all.values().collect(),
         (Step::Every, Value::Array(all)) => all.iter().collect(),
-        (Step::Index(at), Value::Array(all)) => {
-            place(*at, all.len()).and_then(|at| all.get(at)).into_iter().collect()
-        }
+        (Step::Index(at), Value::Array(all)) => place(*at, all.len())
+            .and_then(|at| all.get(at))
+            .into_iter()
+            .collect(),
         (Step::Slice(from, to), Value::Array(all)) => {
-            let edge = |at: Option<i64>, or: usize| {
-                at.map_or(or, |at| place(at, all.len()).unwrap_or(0)).min(all.len())
-            };
-            let (from, to) = (edge(*from, 0), edge(*to, all.len()));
+            let from = slice_edge(*from, 0, all.len());
+            let to = slice_edge(*to, all.len(), all.len());
             all.get(from..to).unwrap_or_default().iter().collect()
         }
         (Step::Where(filter), Value::Array(all)) => {
@@ -134,6 +147,12 @@ fn follow<'value>(step: &Step, root: &'value Value, value: &'value Value) -> Vec
         }
         _ => Vec::new(),
     }
+}
+
+/// The position of an edge of a slice; `default` if the edge is left out.
+fn slice_edge(at: Option<i64>, default: usize, length: usize) -> usize {
+    at.map_or(default, |at| place(at, length).unwrap_or(0))
+        .min(length)
 }
 
 /// Negative indexes count from the end.
@@ -144,8 +163,12 @@ fn place(at: i64, length: usize) -> Option<usize> {
 
 fn holds(filter: &Filter, root: &Value, one: &Value) -> bool {
     let found = find(&filter.path, root, one);
-    let Some((comparison, wanted)) = &filter.wanted else { return !found.is_empty() };
-    found.first().is_some_and(|value| compare(value, comparison, wanted))
+    let Some((comparison, wanted)) = &filter.wanted else {
+        return !found.is_empty();
+    };
+    found
+        .first()
+        .is_some_and(|value| compare(value, comparison, wanted))
 }
 
 fn compare(value: &Value, comparison: Comparison, wanted: &Value) -> bool {
@@ -170,12 +193,14 @@ pub(crate) fn show(value: &Value) -> String {
     }
 }
 
-/// The order of two values. A missing value comes first, as in kubectl; numbers are compared by size, all other values as text.
+/// The order of two values. A missing value comes first, as in kubectl; numbers are compared by
+/// size, all other values as text.
 pub(crate) fn order(a: Option<&Value>, b: Option<&Value>) -> Ordering {
     match (a, b) {
-        (Some(Value::Number(a)), Some(Value::Number(b))) => {
-            a.as_f64().partial_cmp(&b.as_f64()).unwrap_or(Ordering::Equal)
-        }
+        (Some(Value::Number(a)), Some(Value::Number(b))) => a
+            .as_f64()
+            .partial_cmp(&b.as_f64())
+            .unwrap_or(Ordering::Equal),
         (Some(Value::String(a)), Some(Value::String(b))) => a.cmp(b),
         (Some(a), Some(b)) => a.to_string().cmp(&b.to_string()),
         (a, b) => a.is_some().cmp(&b.is_some()),
@@ -184,8 +209,13 @@ pub(crate) fn order(a: Option<&Value>, b: Option<&Value>) -> Ordering {
 
 /// Sorts entries by one of their fields; the sort is stable.
 pub(crate) fn sort<T: Serialize>(all: &mut Vec<T>, by: &Path) {
-    let key = |one: &T| by.first(&serde_json::to_value(one).unwrap_or_default());
-    let mut keyed: Vec<_> = all.drain(..).map(|one| (key(&one), one)).collect();
+    let mut keyed: Vec<_> = all
+        .drain(..)
+        .map(|one| {
+            let json = serde_json::to_value(&one).unwrap_or_default();
+            (by.first(&json), one)
+        })
+        .collect();
     keyed.sort_by(|(a, _), (b, _)| order(a.as_ref(), b.as_ref()));
     all.extend(keyed.into_iter().map(|(_, one)| one));
 }
@@ -219,11 +249,23 @@ mod tests {
             ("{.items[*].status.errors}", "0 12"),
             ("{.items[1].spec}", r#"{"includedNamespaces":["x","y"]}"#),
             ("{.items[1].spec.includedNamespaces[*]}", "x y"),
-            ("{.items[0].metadata.labels.velero\\.io/schedule-name}", "nightly"),
-            ("{.items[0].metadata.labels['velero.io/schedule-name']}", "nightly"),
+            (
+                "{.items[0].metadata.labels.velero\\.io/schedule-name}",
+                "nightly",
+            ),
+            (
+                "{.items[0].metadata.labels['velero.io/schedule-name']}",
+                "nightly",
+            ),
             (r#"{.items[0].metadata["name"]}"#, "a"),
-            ("{.items[0].metadata.*}", r#"{"velero.io/schedule-name":"nightly"} a"#),
-            (r#"{.items[?(@.status.phase=="Failed")].metadata.name}"#, "b"),
+            (
+                "{.items[0].metadata.*}",
+                r#"{"velero.io/schedule-name":"nightly"} a"#,
+            ),
+            (
+                r#"{.items[?(@.status.phase=="Failed")].metadata.name}"#,
+                "b",
+            ),
             ("{.items[?(@.status.phase != 'Failed')].metadata.name}", "a"),
             ("{.items[?(@.status.errors > 3)].metadata.name}", "b"),
             ("{.items[?(@.status.errors<=12)].metadata.name}", "a b"),
@@ -269,9 +311,18 @@ mod tests {
 
     #[test]
     fn a_path_may_stand_without_braces_and_dot() {
-        for text in [".metadata.name", "metadata.name", "{.metadata.name}", "{ metadata.name }"] {
+        for text in [
+            ".metadata.name",
+            "metadata.name",
+            "{.metadata.name}",
+            "{ metadata.name }",
+        ] {
             let item = &list()["items"][0];
-            assert_eq!(Path::parse(text).unwrap().find(item), [&json!("a")], "{text}");
+            assert_eq!(
+                Path::parse(text).unwrap().find(item),
+                [&json!("a")],
+                "{text}"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `kubectl backup`: create, get, describe, restore, delete.
 //!
-//! `run` takes the arguments and a [`Terminal`] (streams, environment, clock) and returns the [`Exit`], so that tests see exactly
-//! what a user sees. Data goes to stdout, messages to stderr.
+//! `run` takes the arguments and a [`Terminal`] (streams, environment, clock) and returns the
+//! [`Exit`], so that tests see exactly what a user sees. Data goes to stdout, messages to stderr.
 
 mod api_warnings;
 mod backoff;
@@ -46,14 +46,21 @@ pub fn run_blocking(args: Vec<OsString>, mut terminal: Terminal) -> Exit {
         Ok(task) => task,
         Err(exit) => return exit,
     };
-    match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
+    match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime.block_on(Box::pin(perform(task, &mut terminal))),
-        Err(error) => report(&Problem::other(format!("cannot start: {error}")), &mut terminal),
+        Err(error) => report(
+            &Problem::other(format!("cannot start: {error}")),
+            &mut terminal,
+        ),
     }
 }
 
-/// Parses the arguments and runs the command. The future is boxed, so that it is compiled here once, and not in each program that
-/// awaits it.
+/// Parses the arguments and runs the command. The future is boxed, so that it is compiled here
+/// once, and not in each program that awaits it.
 pub fn run(args: Vec<OsString>, terminal: &mut Terminal) -> LocalBoxFuture<'_, Exit> {
     match task(args, terminal) {
         Ok(task) => perform(task, terminal).boxed_local(),
@@ -62,7 +69,8 @@ pub fn run(args: Vec<OsString>, terminal: &mut Terminal) -> LocalBoxFuture<'_, E
 }
 
 enum Task {
-    /// A command, and the command that the user probably meant if the words are typical of velero or kubectl.
+    /// A command, and the command that the user probably meant if the words are typical of velero
+    /// or kubectl.
     Command(Box<cli::Cli>, Option<String>),
     /// Completion of words that are not yet a command.
     Complete(Vec<OsString>),
@@ -84,23 +92,41 @@ async fn perform(task: Task, terminal: &mut Terminal) -> Exit {
 }
 
 /// Prints help and version to stdout (exit code 0), and errors in the arguments to stderr (usage).
-fn parse(args: Vec<OsString>, meant: Option<&str>, terminal: &mut Terminal) -> Result<cli::Cli, Exit> {
+fn parse(
+    args: Vec<OsString>,
+    meant: Option<&str>,
+    terminal: &mut Terminal,
+) -> Result<cli::Cli, Exit> {
     let mut command = cli::command();
     if let Some(width) = terminal.width {
         command = command.term_width(width);
     }
-    let words: Vec<String> = args.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let parsed = command.try_get_matches_from(args).and_then(|matches| cli::Cli::from_arg_matches(&matches));
+    let words: Vec<String> = args
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let parsed = command
+        .try_get_matches_from(args)
+        .and_then(|matches| cli::Cli::from_arg_matches(&matches));
     parsed.map_err(|error| {
         if let Some(refusal) = flag_of_velero(&words, &error) {
             let label = terminal.err_style().bad("error:");
             terminal.say(&format!("{label} {refusal}"));
             return Exit::Usage;
         }
-        let (text, is_mistake) = (error.render(), error.use_stderr());
-        let is_terminal = if is_mistake { terminal.err_is_terminal } else { terminal.out_is_terminal };
+        let text = error.render();
+        let is_mistake = error.use_stderr();
+        let is_terminal = if is_mistake {
+            terminal.err_is_terminal
+        } else {
+            terminal.out_is_terminal
+        };
         let colour = is_terminal && !terminal.has_var("NO_COLOR");
-        let text = if colour { text.ansi().to_string() } else { text.to_string() };
+        let text = if colour {
+            text.ansi().to_string()
+        } else {
+            text.to_string()
+        };
         if !is_mistake {
             return terminal.data(&text).map_or(Exit::Failed, |()| Exit::Done);
         }
@@ -115,24 +141,30 @@ fn parse(args: Vec<OsString>, meant: Option<&str>, terminal: &mut Terminal) -> R
 /// The message for a flag of velero that the parser does not know.
 fn flag_of_velero(words: &[String], error: &clap::Error) -> Option<String> {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
-    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
-    (error.kind() == ErrorKind::UnknownArgument).then(|| cli::velero_flags::refusal(words, flag)).flatten()
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    (error.kind() == ErrorKind::UnknownArgument)
+        .then(|| cli::velero_flags::refusal(words, flag))
+        .flatten()
 }
 
 async fn execute(cli: cli::Cli, meant: Option<String>, terminal: &mut Terminal) -> Exit {
     terminal.flags = cli.global;
     let done = Box::pin(commands::dispatch(cli.command, terminal)).await;
     terminal.say_api_warnings();
-    match done {
-        Ok(exit) => exit,
-        Err(problem) => match meant {
-            // A kind was parsed as a name.
-            Some(meant) if problem.is_not_found() => {
-                report(&problem.with_remedy(format!("Or did you mean `{meant}`?")), terminal)
-            }
-            _ => report(&problem, terminal),
-        },
+    let problem = match done {
+        Ok(exit) => return exit,
+        Err(problem) => problem,
+    };
+    // A kind was parsed as a name.
+    if let Some(meant) = meant
+        && problem.is_not_found()
+    {
+        let problem = problem.with_remedy(format!("Or did you mean `{meant}`?"));
+        return report(&problem, terminal);
     }
+    report(&problem, terminal)
 }
 
 /// Prints the problem, then the remedy.

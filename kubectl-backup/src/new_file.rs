@@ -1,4 +1,5 @@
-//! A file that a command writes for the user: written completely or not at all, and readable only by its owner.
+//! A file that a command writes for the user: written completely or not at all, and readable only
+//! by its owner.
 
 use std::{
     io::{self, Write},
@@ -19,28 +20,50 @@ pub(crate) struct NewFile {
 impl NewFile {
     /// Fails if a file exists at the path and may not be overwritten.
     pub(crate) fn check(path: &Path, overwrite: bool) -> Result<(), Problem> {
-        if overwrite || !path.exists() { Ok(()) } else { Err(taken(path)) }
+        if overwrite || !path.exists() {
+            Ok(())
+        } else {
+            Err(taken(path))
+        }
     }
 
     pub(crate) fn create(path: PathBuf, overwrite: bool) -> Result<Self, Problem> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
         let file = tempfile::Builder::new()
             .prefix(".kubectl-backup-")
             .tempfile_in(folder.unwrap_or(Path::new(".")))
             // The error's own text would name a temporary file.
             .map_err(|error| failed(&path, &error.kind().into()))?;
-        Ok(Self { path, overwrite, file })
+        Ok(Self {
+            path,
+            overwrite,
+            file,
+        })
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Problem> {
-        self.file.write_all(bytes).map_err(|error| failed(&self.path, &error))
+        self.file
+            .write_all(bytes)
+            .map_err(|error| failed(&self.path, &error))
     }
 
     /// Gives the file its final name.
     pub(crate) fn keep(self) -> Result<(), Problem> {
-        let Self { path, overwrite, file } = self;
-        file.as_file().sync_all().map_err(|error| failed(&path, &error))?;
-        let kept = if overwrite { file.persist(&path) } else { file.persist_noclobber(&path) };
+        let Self {
+            path,
+            overwrite,
+            file,
+        } = self;
+        file.as_file()
+            .sync_all()
+            .map_err(|error| failed(&path, &error))?;
+        let kept = if overwrite {
+            file.persist(&path)
+        } else {
+            file.persist_noclobber(&path)
+        };
         kept.map(drop).map_err(|error| match error.error.kind() {
             io::ErrorKind::AlreadyExists => taken(&path),
             _ => failed(&path, &error.error),

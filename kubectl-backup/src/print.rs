@@ -8,7 +8,7 @@ mod size;
 
 use std::io::Write;
 
-pub(crate) use age::{ago, day, human, minute, moment, seconds, since, took, until};
+pub(crate) use age::{ago, ago_or_never, day, human, minute, moment, seconds, since, took, until};
 pub(crate) use page::{page, row};
 pub(crate) use size::size;
 
@@ -66,7 +66,11 @@ impl Style {
     }
 
     fn paint(self, code: &str, text: &str) -> String {
-        if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+        if self.colour && !text.is_empty() {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
     }
 }
 
@@ -77,20 +81,36 @@ pub(crate) fn table(
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> std::io::Result<String> {
     let header = with_headers.then(|| headers.iter().map(|header| (*header).to_owned()).collect());
-    let cut = |row: Vec<String>| row.into_iter().take(headers.len()).collect();
-    aligned(header.into_iter().chain(rows.into_iter().map(cut)))
+    let rows = rows
+        .into_iter()
+        .map(|row| row.into_iter().take(headers.len()).collect::<Vec<String>>());
+    aligned(header.into_iter().chain(rows))
 }
 
 /// Rows with aligned columns. Cells must not contain line ends or tabs.
 pub(crate) fn aligned(rows: impl IntoIterator<Item = Vec<String>>) -> std::io::Result<String> {
-    let mut writer = tabwriter::TabWriter::new(Vec::new()).minwidth(0).padding(3).ansi(true);
+    let mut writer = tabwriter::TabWriter::new(Vec::new())
+        .minwidth(0)
+        .padding(3)
+        .ansi(true);
     for row in rows {
-        writeln!(writer, "{}", row.iter().map(|cell| one_line(cell)).collect::<Vec<_>>().join("\t"))?;
+        writeln!(
+            writer,
+            "{}",
+            row.iter()
+                .map(|cell| one_line(cell))
+                .collect::<Vec<_>>()
+                .join("\t")
+        )?;
     }
     writer.flush()?;
-    let bytes = writer.into_inner().map_err(|error| std::io::Error::other(error.to_string()))?;
+    let bytes = writer
+        .into_inner()
+        .map_err(|error| std::io::Error::other(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(std::io::Error::other)?;
-    Ok(text.lines().fold(String::new(), |all, line| all + line.trim_end() + "\n"))
+    Ok(text
+        .lines()
+        .fold(String::new(), |all, line| all + line.trim_end() + "\n"))
 }
 
 /// A screen that is built line by line.
@@ -102,9 +122,16 @@ pub(crate) struct Screen {
 impl Screen {
     /// Starts a screen; its first line has the sign and the name of the object, and `rest`.
     pub(crate) fn of(style: Style, tone: Tone, name: &str, rest: &[&str]) -> Self {
-        let mut screen = Self { text: String::new(), style };
+        let mut screen = Self {
+            text: String::new(),
+            style,
+        };
         let sign = style.tone(tone, tone.sign());
-        screen.line(&format!("{sign} {}   {}", style.title(name), rest.join("   ")));
+        screen.line(&format!(
+            "{sign} {}   {}",
+            style.title(name),
+            rest.join("   ")
+        ));
         screen
     }
 
@@ -114,11 +141,17 @@ impl Screen {
 
     /// Adds indented lines.
     pub(crate) fn lines(&mut self, lines: impl IntoIterator<Item = impl std::fmt::Display>) {
-        lines.into_iter().for_each(|line| self.line(&format!("  {line}")));
+        lines
+            .into_iter()
+            .for_each(|line| self.line(&format!("  {line}")));
     }
 
     /// Adds titles and texts in two columns.
-    pub(crate) fn facts<'a>(&mut self, width: usize, facts: impl IntoIterator<Item = (&'a str, String)>) {
+    pub(crate) fn facts<'a>(
+        &mut self,
+        width: usize,
+        facts: impl IntoIterator<Item = (&'a str, String)>,
+    ) {
         for (title, text) in facts {
             self.line(&format!("  {title:<width$}{text}"));
         }
@@ -134,13 +167,25 @@ impl Screen {
 /// A text on one line, without characters that control the terminal.
 pub(crate) fn one_line(text: &str) -> String {
     // ESC is kept only for our own colours: texts from data fields pass `plain` first.
-    text.chars().map(|c| if c.is_control() && c != '\x1b' { ' ' } else { c }).collect()
+    text.chars()
+        .map(|c| {
+            if c.is_control() && c != '\x1b' {
+                ' '
+            } else {
+                c
+            }
+        })
+        .collect()
 }
 
-/// Makes a text from the cluster safe for a terminal: control characters (also those of escape sequences) and line ends become
-/// one space.
+/// Makes a text from the cluster safe for a terminal: control characters (also those of escape
+/// sequences) and line ends become one space.
 pub(crate) fn plain(text: &str) -> String {
-    text.split(char::is_control).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    text.split(char::is_control)
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[cfg(test)]
@@ -155,7 +200,10 @@ mod tests {
             vec!["b".to_owned(), String::new()],
         ];
         let text = table(&["NAME", "N"], true, rows).unwrap();
-        assert_eq!(text, "NAME        N\n\u{1b}[32mnächtlich\u{1b}[0m   1\n备份        2\nb\n");
+        assert_eq!(
+            text,
+            "NAME        N\n\u{1b}[32mnächtlich\u{1b}[0m   1\n备份        2\nb\n"
+        );
     }
 
     #[test]

@@ -6,8 +6,8 @@ use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-/// For lists whose undecodable items are ignored silently. Unlike kube's `DeserializeGuard` it builds no JSON tree of each object
-/// first.
+/// For lists whose undecodable items are ignored silently. Unlike kube's `DeserializeGuard` it
+/// builds no JSON tree of each object first.
 #[derive(Clone, Debug)]
 pub(crate) struct Readable<K> {
     pub(crate) object: Option<K>,
@@ -18,7 +18,10 @@ pub(crate) struct Readable<K> {
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Readable<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        Ok(Self { object: serde_json::from_str(raw.get()).ok(), meta: ObjectMeta::default() })
+        Ok(Self {
+            object: serde_json::from_str(raw.get()).ok(),
+            meta: ObjectMeta::default(),
+        })
     }
 }
 

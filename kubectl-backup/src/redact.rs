@@ -1,5 +1,6 @@
-//! Removes secrets from data for a report. Pure. In objects, fields that may hold a secret are replaced whether they do or not;
-//! in texts, also those in objects, everything that looks like a secret is replaced ([`SecretPatterns`]).
+//! Removes secrets from data for a report. Pure. In objects, fields that may hold a secret are
+//! replaced whether they do or not; in texts, also those in objects, everything that looks like a
+//! secret is replaced ([`SecretPatterns`]).
 
 mod patterns;
 
@@ -13,8 +14,9 @@ pub(crate) const REDACTED: &str = "REDACTED";
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Settings of locations that are no secrets: those of Velero's plugins for AWS, Azure and Google. Other plugins may have other
-/// settings, and any of them may be a key, so unknown settings are removed.
+/// Settings of locations that are no secrets: those of Velero's plugins for AWS, Azure and Google.
+/// Other plugins may have other settings, and any of them may be a key, so unknown settings are
+/// removed.
 const OPEN_SETTINGS: [&str; 27] = [
     "region",
     "profile",
@@ -54,11 +56,14 @@ pub(crate) fn redact(value: &mut Value) {
             for (name, value) in fields {
                 match name.as_str() {
                     "annotations" => {
-                        each_field(value, |name| [LAST_APPLIED, READ_KEY_ANNOTATION].contains(&name));
+                        each_field(value, |name| {
+                            [LAST_APPLIED, READ_KEY_ANNOTATION].contains(&name)
+                        });
                     }
                     "config" => each_field(value, |name| !OPEN_SETTINGS.contains(&name)),
                     "env" => env(value),
-                    // Commands of hooks in a backup or restore often contain the password of a database.
+                    // Commands of hooks in a backup or restore often contain the password of a
+                    // database.
                     "hooks" => commands(value),
                     "clientConfig" => path(value),
                     _ => {}
@@ -77,13 +82,17 @@ fn hide(value: &mut Value) {
 /// Hides the fields with these names.
 fn each_field(value: &mut Value, is_hidden: impl Fn(&str) -> bool) {
     let fields = value.as_object_mut().into_iter().flatten();
-    fields.filter(|(name, _)| is_hidden(name)).for_each(|(_, value)| hide(value));
+    fields
+        .filter(|(name, _)| is_hidden(name))
+        .for_each(|(_, value)| hide(value));
 }
 
 /// Hides literal values of environment variables; references to other objects stay.
 fn env(value: &mut Value) {
     let variables = value.as_array_mut().into_iter().flatten();
-    variables.filter_map(|variable| variable.get_mut("value")).for_each(hide);
+    variables
+        .filter_map(|variable| variable.get_mut("value"))
+        .for_each(hide);
 }
 
 fn commands(value: &mut Value) {
@@ -101,14 +110,18 @@ fn commands(value: &mut Value) {
     }
 }
 
-/// The path is the secret by which the API server authenticates to the webhook (docs/design/lock.md).
+/// The path is the secret by which the API server authenticates to the webhook
+/// (docs/design/lock.md).
 fn path(client: &mut Value) {
     if let Some(path) = client.pointer_mut("/service/path") {
         hide(path);
     }
     if let Some(url) = client.get_mut("url") {
         let host = url.as_str().and_then(|url| url.parse::<http::Uri>().ok());
-        let host = host.and_then(|url| url.authority().map(|host| format!("https://{}/", host.as_str())));
+        let host = host.and_then(|url| {
+            url.authority()
+                .map(|host| format!("https://{}/", host.as_str()))
+        });
         *url = format!("{}{REDACTED}", host.unwrap_or_default()).into();
     }
 }
@@ -139,7 +152,10 @@ mod tests {
         planted["metadata"]["managedFields"] = json!([{ "manager": "kubectl" }]);
         assert_eq!(redacted(planted), pod(REDACTED, REDACTED));
         // A variable without a value does not get one.
-        assert_eq!(redacted(json!({ "env": [{ "name": "A" }] })), json!({ "env": [{ "name": "A" }] }));
+        assert_eq!(
+            redacted(json!({ "env": [{ "name": "A" }] })),
+            json!({ "env": [{ "name": "A" }] })
+        );
     }
 
     #[test]
@@ -159,7 +175,10 @@ mod tests {
                     "postHooks": [{ "init": { "initContainers": [{ "name": "i", "command": command }] } }] }] },
                 "containers": [{ "command": ["/backup-controller"], "args": ["server"] }] })
         };
-        assert_eq!(redacted(spec(json!(["mysql", "-phunter2"]))), spec(json!(REDACTED)));
+        assert_eq!(
+            redacted(spec(json!(["mysql", "-phunter2"]))),
+            spec(json!(REDACTED))
+        );
     }
 
     #[test]
@@ -168,14 +187,24 @@ mod tests {
             json!({ "webhooks": [{ "clientConfig": { "caBundle": "x", "service": { "name": "w", "path": path } } },
                 { "clientConfig": { "url": url } }] })
         };
-        let (path, url) = ("/validate/0123abcd", "https://10.0.0.1:9443/validate/0123abcd");
-        assert_eq!(redacted(webhook(path, url)), webhook(REDACTED, "https://10.0.0.1:9443/REDACTED"));
-        assert_eq!(redacted(json!({ "clientConfig": { "url": "?" } }))["clientConfig"]["url"], REDACTED);
+        let (path, url) = (
+            "/validate/0123abcd",
+            "https://10.0.0.1:9443/validate/0123abcd",
+        );
+        assert_eq!(
+            redacted(webhook(path, url)),
+            webhook(REDACTED, "https://10.0.0.1:9443/REDACTED")
+        );
+        assert_eq!(
+            redacted(json!({ "clientConfig": { "url": "?" } }))["clientConfig"]["url"],
+            REDACTED
+        );
     }
 
     #[test]
     fn the_hash_of_the_key_of_a_download_is_hidden() {
-        let request = |hash: &str| json!({ "metadata": { "annotations": { READ_KEY_ANNOTATION: hash } } });
+        let request =
+            |hash: &str| json!({ "metadata": { "annotations": { READ_KEY_ANNOTATION: hash } } });
         assert_eq!(redacted(request("0123")), request(REDACTED));
     }
 }

@@ -1,8 +1,9 @@
 //! Reads files of backups and restores through the API server: no other server has to be reachable.
 //!
-//! A DownloadRequest asks for the file and contains the hash of a key that is generated here; the key itself is sent only with
-//! the request for the file ([`backup_core::reading`]). A Velero server does not know keys and answers with a URL of the bucket,
-//! which is followed as its own command does. After a broken connection, reading resumes where it stopped; a used or expired key
+//! A DownloadRequest asks for the file and contains the hash of a key that is generated here; the
+//! key itself is sent only with the request for the file ([`backup_core::reading`]). A Velero
+//! server does not know keys and answers with a URL of the bucket, which is followed as its own
+//! command does. After a broken connection, reading resumes where it stopped; a used or expired key
 //! is replaced by a new one.
 
 pub(crate) mod archive;
@@ -37,7 +38,7 @@ use crate::{
 pub(crate) use reader::{document, piped, sized, unpacked};
 
 /// Time without progress after which retries end.
-const PATIENCE: Duration = Duration::from_mins(1);
+const STALL_TIMEOUT: Duration = Duration::from_mins(1);
 /// Maximum size of an error message that is read (bytes).
 const MAX_STATUS: usize = 64 * 1024;
 
@@ -45,7 +46,7 @@ const MAX_STATUS: usize = 64 * 1024;
 pub(crate) struct StoredFile<'a> {
     kind: DownloadTargetKind,
     pub(crate) name: &'a str,
-    wanted: Wanted<'a>,
+    target: ReadTarget<'a>,
     /// The wanted part; `None` for the whole file.
     part: Option<Part>,
 }
@@ -66,7 +67,7 @@ pub(crate) struct Version {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Wanted<'a> {
+enum ReadTarget<'a> {
     /// A file of the object with this uid; a newer object of the same name is an error.
     Stored { uid: &'a str },
     /// The plan of a restore with this spec (JSON), instead of a stored file.
@@ -76,18 +77,23 @@ enum Wanted<'a> {
 impl<'a> StoredFile<'a> {
     /// A file of the backup or restore with this metadata.
     pub(crate) fn of(kind: DownloadTargetKind, meta: &'a ObjectMeta) -> Self {
-        let (name, uid) = (meta.name.as_deref(), meta.uid.as_deref());
         Self {
             kind,
-            name: name.unwrap_or_default(),
-            wanted: Wanted::Stored { uid: uid.unwrap_or_default() },
+            name: meta.name.as_deref().unwrap_or_default(),
+            target: ReadTarget::Stored {
+                uid: meta.uid.as_deref().unwrap_or_default(),
+            },
             part: None,
         }
     }
 
-    /// Restricts the read to these bytes. If the file has changed since, the problem is [`ProblemKind::Changed`].
+    /// Restricts the read to these bytes. If the file has changed since, the problem is
+    /// [`ProblemKind::Changed`].
     pub(crate) fn part(self, part: Part) -> Self {
-        Self { part: Some(part), ..self }
+        Self {
+            part: Some(part),
+            ..self
+        }
     }
 
     /// The plan of a restore with this name and spec ([`backup_core::restore_plan`]).
@@ -96,13 +102,13 @@ impl<'a> StoredFile<'a> {
         Self {
             kind: DownloadTargetKind::RestoreResourceList,
             name,
-            wanted: Wanted::Plan { spec },
+            target: ReadTarget::Plan { spec },
             part: None,
         }
     }
 
     fn is_plan(&self) -> bool {
-        matches!(self.wanted, Wanted::Plan { .. })
+        matches!(self.target, ReadTarget::Plan { .. })
     }
 
     fn title(&self) -> String {
@@ -121,7 +127,8 @@ pub(crate) struct FileRead {
     pub(crate) version: Option<Version>,
 }
 
-/// Reads a stored file. `sink` receives every byte once, in order; `talk` receives messages for the user in the meantime.
+/// Reads a stored file. `sink` receives every byte once, in order; `talk` receives messages for the
+/// user in the meantime.
 pub(crate) async fn read(
     session: &Session,
     file: &StoredFile<'_>,
@@ -129,7 +136,9 @@ pub(crate) async fn read(
     mut talk: impl FnMut(&str),
 ) -> Result<FileRead, Problem> {
     let mut reading = FileReader::new(session, file);
-    let (mut since, mut pauses, mut is_first) = (Instant::now(), backoff::pauses(), true);
+    let mut since = Instant::now();
+    let mut pauses = backoff::pauses();
+    let mut is_first = true;
     loop {
         let before = reading.offset;
         let problem = match reading.attempt(&mut sink).await {
@@ -138,16 +147,18 @@ pub(crate) async fn read(
             Err(ReadError::Retryable(problem)) => problem,
         };
         if reading.offset > before {
-            (since, pauses, is_first) = (Instant::now(), backoff::pauses(), true);
+            since = Instant::now();
+            pauses = backoff::pauses();
+            is_first = true;
         }
         // A plan can be read only once.
-        if since.elapsed() > PATIENCE || file.is_plan() && reading.offset > 0 {
+        if since.elapsed() > STALL_TIMEOUT || file.is_plan() && reading.offset > 0 {
             return Err(problem);
         }
         if std::mem::take(&mut is_first) {
             talk(&format!("{problem}; trying again"));
         }
-        sleep(pauses.next().unwrap_or(PATIENCE)).await;
+        sleep(pauses.next().unwrap_or(STALL_TIMEOUT)).await;
     }
 }
 
@@ -162,7 +173,11 @@ enum ReadError {
 
 impl From<Problem> for ReadError {
     fn from(problem: Problem) -> Self {
-        if problem.is_transient() { Self::Retryable(problem) } else { Self::Final(problem) }
+        if problem.is_transient() {
+            Self::Retryable(problem)
+        } else {
+            Self::Final(problem)
+        }
     }
 }
 
@@ -180,20 +195,41 @@ struct FileReader<'a> {
 
 impl<'a> FileReader<'a> {
     fn new(session: &'a Session, file: &'a StoredFile<'a>) -> Self {
-        let (offset, of) = file.part.as_ref().map_or((0, None), |part| (part.range.start, Some(&part.of)));
-        let (size, e_tag) = (of.map(|of| of.size), of.map(|of| of.e_tag.clone()));
-        Self { session, file, grant: None, offset, size, e_tag }
+        let (offset, of) = file
+            .part
+            .as_ref()
+            .map_or((0, None), |part| (part.range.start, Some(&part.of)));
+        let size = of.map(|of| of.size);
+        let e_tag = of.map(|of| of.e_tag.clone());
+        Self {
+            session,
+            file,
+            grant: None,
+            offset,
+            size,
+            e_tag,
+        }
     }
 
     fn done(self) -> FileRead {
         let begin = self.file.part.as_ref().map_or(0, |part| part.range.start);
-        let version = self.size.zip(self.e_tag).map(|(size, e_tag)| Version { size, e_tag });
-        FileRead { length: self.offset - begin, version }
+        let version = self
+            .size
+            .zip(self.e_tag)
+            .map(|(size, e_tag)| Version { size, e_tag });
+        FileRead {
+            length: self.offset - begin,
+            version,
+        }
     }
 
     /// The end of the wanted bytes, once known.
     fn end(&self) -> Option<u64> {
-        self.file.part.as_ref().map(|part| part.range.end).or(self.size)
+        self.file
+            .part
+            .as_ref()
+            .map(|part| part.range.end)
+            .or(self.size)
     }
 
     async fn attempt(
@@ -220,15 +256,21 @@ impl<'a> FileReader<'a> {
             let frame = timeout(self.session.request_timeout, body.frame()).await;
             let frame = match frame.map_err(|_| self.slow())? {
                 Some(Ok(frame)) => frame,
-                Some(Err(error)) => return Err(ReadError::Retryable(self.broken(&causes(&*error)))),
+                Some(Err(error)) => {
+                    return Err(ReadError::Retryable(self.broken(&causes(&*error))));
+                }
                 None => break,
             };
-            let Ok(mut bytes) = frame.into_data() else { continue };
+            let Ok(mut bytes) = frame.into_data() else {
+                continue;
+            };
             let known = skip.min(bytes.len() as u64);
             skip -= known;
             let _ = bytes.split_to(usize::try_from(known).unwrap_or(bytes.len()));
             if let Some(end) = self.end() {
-                bytes.truncate(usize::try_from(end.saturating_sub(self.offset)).unwrap_or(usize::MAX));
+                bytes.truncate(
+                    usize::try_from(end.saturating_sub(self.offset)).unwrap_or(usize::MAX),
+                );
             }
             sink(&bytes).map_err(ReadError::Final)?;
             self.offset += bytes.len() as u64;
@@ -236,73 +278,93 @@ impl<'a> FileReader<'a> {
                 break;
             }
         }
-        match self.end() {
-            Some(end) if end != self.offset => Err(ReadError::Retryable(self.broken("the connection ended"))),
-            _ => Ok(()),
+        if self.end().is_some_and(|end| end != self.offset) {
+            return Err(ReadError::Retryable(self.broken("the connection ended")));
         }
+        Ok(())
     }
 
     async fn send(&self, grant: &Grant) -> Result<Response<Bytes>, ReadError> {
         match grant {
             Grant::Path { path, key } => {
                 let request = self.request(Request::get(path).header(KEY_HEADER, key.as_str()))?;
-                let sent = self.session.client.send(request).await.map_err(|error| self.explain(error))?;
+                let sent = self
+                    .session
+                    .client
+                    .send(request)
+                    .await
+                    .map_err(|error| self.explain(error))?;
                 Ok(sent.map(|body| body.map_err(Into::into).boxed_unsync()))
             }
             Grant::Url(url) => {
                 let request = self.request(Request::get(url))?;
-                send_to_store(request).await.map_err(|why| ReadError::Retryable(self.other(why)))
+                send_to_store(request)
+                    .await
+                    .map_err(|why| ReadError::Retryable(self.other(why)))
             }
         }
     }
 
     fn request(&self, mut request: request::Builder) -> Result<Request<Body>, Problem> {
-        let last = self.file.part.as_ref().map(|part| part.range.end.saturating_sub(1).to_string());
+        let last = self
+            .file
+            .part
+            .as_ref()
+            .map(|part| part.range.end.saturating_sub(1).to_string());
         if self.offset > 0 || last.is_some() {
-            request = request.header(RANGE, format!("bytes={}-{}", self.offset, last.unwrap_or_default()));
+            request = request.header(
+                RANGE,
+                format!("bytes={}-{}", self.offset, last.unwrap_or_default()),
+            );
             if let Some(e_tag) = &self.e_tag {
                 request = request.header(IF_RANGE, e_tag);
             }
         }
-        request.body(Body::empty()).map_err(|error| self.other(error.to_string()))
+        request
+            .body(Body::empty())
+            .map_err(|error| self.other(error.to_string()))
     }
 
     /// Number of bytes of the answer that were already read; `None` if the answer is no file.
     fn begin(&mut self, response: &Response<Bytes>) -> Result<Option<u64>, ReadError> {
-        let (headers, code) = (response.headers(), response.status());
+        let headers = response.headers();
         let e_tag = text(headers, &ETAG);
-        let changed = || {
-            let why = format!("{} has changed while it was read", self.file.title());
-            ReadError::Final(Problem::new(ProblemKind::Changed, why).with_remedy("Try again."))
-        };
         let is_known = self.offset > 0 || self.file.part.is_some();
         let other_version = is_known && e_tag != self.e_tag;
-        match code {
-            StatusCode::OK if other_version => Err(changed()),
+        match response.status() {
             StatusCode::OK => {
-                (self.size, self.e_tag) = (number(text(headers, &CONTENT_LENGTH).as_deref()), e_tag);
+                if other_version {
+                    return Err(self.changed());
+                }
+                self.size = number(text(headers, &CONTENT_LENGTH).as_deref());
+                self.e_tag = e_tag;
                 Ok(Some(self.offset))
             }
             StatusCode::PARTIAL_CONTENT => {
                 let range = text(headers, &CONTENT_RANGE).unwrap_or_default();
-                let begin = range.strip_prefix("bytes ").and_then(|range| range.split('-').next());
+                let begin = range
+                    .strip_prefix("bytes ")
+                    .and_then(|range| range.split('-').next());
                 let size = range.rsplit('/').next();
                 if other_version || number(size) != self.size {
-                    return Err(changed());
+                    return Err(self.changed());
                 }
                 if number(begin) != Some(self.offset) {
-                    let why =
-                        format!("bytes from {} on were asked for, and the answer has {range:?}", self.offset);
+                    let why = format!(
+                        "bytes from {} on were asked for, and the answer has {range:?}",
+                        self.offset
+                    );
                     return Err(ReadError::Final(self.other(why)));
                 }
                 Ok(Some(0))
             }
-            StatusCode::RANGE_NOT_SATISFIABLE => Err(changed()),
+            StatusCode::RANGE_NOT_SATISFIABLE => Err(self.changed()),
             _ => Ok(None),
         }
     }
 
-    /// A refusal by the store: a URL is valid for ten minutes, and is given even if the file does not exist.
+    /// A refusal by the store: a URL is valid for ten minutes, and is given even if the file does
+    /// not exist.
     fn refused_by_store(&mut self, response: &Response<Bytes>) -> ReadError {
         let code = response.status();
         if code == StatusCode::NOT_FOUND {
@@ -319,8 +381,12 @@ impl<'a> FileReader<'a> {
     async fn refused(&mut self, response: Response<Bytes>) -> Result<(), ReadError> {
         let code = response.status();
         let body = Limited::new(response.into_body(), MAX_STATUS).collect();
-        let body = timeout(self.session.request_timeout, body).await.map_err(|_| self.slow())?;
-        let bytes = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let body = timeout(self.session.request_timeout, body)
+            .await
+            .map_err(|_| self.slow())?;
+        let bytes = body
+            .map(http_body_util::Collected::to_bytes)
+            .unwrap_or_default();
         let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_else(|_| {
             let text: String = String::from_utf8_lossy(&bytes).chars().take(200).collect();
             Status::failure(&plain(&text), "").with_code(code.as_u16())
@@ -330,9 +396,10 @@ impl<'a> FileReader<'a> {
             // The proxy cannot reach the controller, or the API server forbids the request.
             if code == StatusCode::NOT_FOUND {
                 let why = plain(&status.message);
-                let problem =
-                    Problem::other(format!("the API server does not lead to the controller's files: {why}"))
-                        .with_remedy("Install the Service backup-controller from deploy/base.");
+                let problem = Problem::other(format!(
+                    "the API server does not lead to the controller's files: {why}"
+                ))
+                .with_remedy("Install the Service backup-controller from deploy/base.");
                 return Err(ReadError::Final(problem));
             }
             return Err(self.explain(kube::Error::Api(Box::new(status))).into());
@@ -353,8 +420,19 @@ impl<'a> FileReader<'a> {
     }
 
     fn other(&self, why: String) -> Problem {
-        let kind = ProblemKind::Api { code: 0, retry_after: None };
-        Problem { doing: format!("cannot read {}", self.file.title()), ..Problem::new(kind, why) }
+        let kind = ProblemKind::Api {
+            code: 0,
+            retry_after: None,
+        };
+        Problem {
+            doing: format!("cannot read {}", self.file.title()),
+            ..Problem::new(kind, why)
+        }
+    }
+
+    fn changed(&self) -> ReadError {
+        let why = format!("{} has changed while it was read", self.file.title());
+        ReadError::Final(Problem::new(ProblemKind::Changed, why).with_remedy("Try again."))
     }
 
     fn broken(&self, why: &str) -> Problem {
@@ -362,7 +440,10 @@ impl<'a> FileReader<'a> {
     }
 
     fn explain(&self, error: kube::Error) -> Problem {
-        self.session.explain(&About::called("read", "file", "services/proxy", &self.file.title()), error)
+        self.session.explain(
+            &About::called("read", "file", "services/proxy", &self.file.title()),
+            error,
+        )
     }
 
     fn slow(&self) -> Problem {
@@ -372,7 +453,10 @@ impl<'a> FileReader<'a> {
 }
 
 fn text(headers: &HeaderMap, name: &http::HeaderName) -> Option<String> {
-    headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+    headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .map(str::to_owned)
 }
 
 fn number(text: Option<&str>) -> Option<u64> {

@@ -59,17 +59,27 @@ pub struct Terminal {
 
 /// Quotes a word for a shell, if necessary.
 fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,~".contains(c);
-    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    if word
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "-_./:@%+=,~".contains(c))
+    {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+fn window_size() -> Option<Size> {
+    let (columns, rows) = terminal_size::terminal_size()?;
+    Some(Size {
+        columns: columns.0.into(),
+        rows: rows.0.into(),
+    })
 }
 
 impl Terminal {
     /// Streams, environment and clock of the process.
     pub fn standard() -> Self {
-        let size = || {
-            let (columns, rows) = terminal_size::terminal_size()?;
-            Some(Size { columns: columns.0.into(), rows: rows.0.into() })
-        };
         Self {
             // A Windows console is switched to colours, or they are translated for it.
             out: Box::new(AutoStream::always(std::io::stdout())),
@@ -79,9 +89,11 @@ impl Terminal {
             err_is_terminal: std::io::stderr().is_terminal(),
             in_is_terminal: std::io::stdin().is_terminal(),
             width: None,
-            size: Box::new(size),
+            size: Box::new(window_size),
             // A path that is not UTF-8 does not work, but the variable counts as set.
-            var: Rc::new(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())),
+            var: Rc::new(|name| {
+                std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+            }),
             now: Box::new(Timestamp::now),
             flags: GlobalArgs::default(),
             session: None,
@@ -109,10 +121,18 @@ impl Terminal {
     }
 
     /// For a command whose output is captured: the same environment, time, flags and connection.
-    pub(crate) fn captured(&self, session: &Session, out: Box<dyn Write>, err: Box<dyn Write>) -> Self {
+    pub(crate) fn captured(
+        &self,
+        session: &Session,
+        out: Box<dyn Write>,
+        err: Box<dyn Write>,
+    ) -> Self {
         Self {
             var: self.var.clone(),
-            flags: GlobalArgs { color: Colour::Never, ..self.flags.clone() },
+            flags: GlobalArgs {
+                color: Colour::Never,
+                ..self.flags.clone()
+            },
             session: Some(session.clone()),
             ..Self::piped(out, err, self.now())
         }
@@ -150,13 +170,16 @@ impl Terminal {
         self.style(self.err_is_terminal)
     }
 
-    /// `--color` first, then `NO_COLOR` (unless empty; no-color.org), then whether the stream is a terminal.
+    /// `--color` first, then `NO_COLOR` (unless empty; no-color.org), then whether the stream is a
+    /// terminal.
     fn style(&self, is_terminal: bool) -> Style {
         Style::new(match self.flags.color {
             Colour::Always => true,
             Colour::Never => false,
             Colour::Auto => {
-                is_terminal && !self.has_var("NO_COLOR") && self.var("TERM").as_deref() != Some("dumb")
+                is_terminal
+                    && !self.has_var("NO_COLOR")
+                    && self.var("TERM").as_deref() != Some("dumb")
             }
         })
     }
@@ -173,9 +196,17 @@ impl Terminal {
         self.talk_raw(&format!("{line}\n"));
     }
 
-    /// Adds the flags by which the user has chosen cluster and installation to the commands in a text.
+    /// Adds the flags by which the user has chosen cluster and installation to the commands in a
+    /// text.
     pub(crate) fn pasteable(&self, text: &str) -> String {
-        let GlobalArgs { kubeconfig, context, cluster, user, namespace, .. } = &self.flags;
+        let GlobalArgs {
+            kubeconfig,
+            context,
+            cluster,
+            user,
+            namespace,
+            ..
+        } = &self.flags;
         let kubeconfig = kubeconfig.as_ref().map(|path| path.display().to_string());
         let given = [
             ("--kubeconfig", kubeconfig.as_ref()),
@@ -183,13 +214,19 @@ impl Terminal {
             ("--cluster", cluster.as_ref()),
             ("--user", user.as_ref()),
         ];
-        let flag = |(name, value): (&str, Option<&String>)| Some(format!(" {name}={}", quoted(value?)));
-        let connection: String = given.into_iter().filter_map(flag).collect();
-        let installation =
-            namespace.as_ref().map_or_else(String::new, |name| format!(" -n {}", quoted(name)));
+        let connection: String = given
+            .into_iter()
+            .filter_map(|(name, value)| Some(format!(" {name}={}", quoted(value?))))
+            .collect();
+        let installation = namespace
+            .as_ref()
+            .map_or_else(String::new, |name| format!(" -n {}", quoted(name)));
         // kubectl accepts flags only after the name of a plugin.
         text.replace("kubectl -n ", &format!("kubectl{connection} -n "))
-            .replace("kubectl backup ", &format!("kubectl backup{connection}{installation} "))
+            .replace(
+                "kubectl backup ",
+                &format!("kubectl backup{connection}{installation} "),
+            )
     }
 
     /// Writes a message to stderr without a line end.
@@ -211,6 +248,9 @@ impl Terminal {
         self.talk_raw(&format!("{question} [y/N] "));
         let mut answer = String::new();
         self.input.read_line(&mut answer).ok()?;
-        Some(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+        Some(matches!(
+            answer.trim().to_ascii_lowercase().as_str(),
+            "y" | "yes"
+        ))
     }
 }

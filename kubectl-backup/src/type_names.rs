@@ -1,7 +1,8 @@
-//! Names of types as users write them: `deployments.apps`, `deployments`, `deployment`, `Deployment` or `deploy`.
+//! Names of types as users write them: `deployments.apps`, `deployments`, `deployment`,
+//! `Deployment` or `deploy`.
 //!
-//! Names of built-in types are known without a request. For other types discovery is used; if it does not answer, only plural and
-//! singular names are known, derived from the backup itself.
+//! Names of built-in types are known without a request. For other types discovery is used; if it
+//! does not answer, only plural and singular names are known, derived from the backup itself.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -47,7 +48,10 @@ impl TypeQuery {
             plural: one.plural.to_owned(),
             kind: one.kind.to_lowercase(),
         });
-        Self { meant: meant.collect(), typed }
+        Self {
+            meant: meant.collect(),
+            typed,
+        }
     }
 
     /// Whether the cluster, or Kubernetes itself, has a type with this name.
@@ -57,8 +61,12 @@ impl TypeQuery {
 
     /// Whether the query means this type, given as `deployments.apps`.
     pub(crate) fn is(&self, group_resource: &str) -> bool {
-        let (plural, group) = group_resource.split_once('.').unwrap_or((group_resource, ""));
-        self.meant.iter().any(|one| one.group == group && one.plural == plural)
+        let (plural, group) = group_resource
+            .split_once('.')
+            .unwrap_or((group_resource, ""));
+        self.meant
+            .iter()
+            .any(|one| one.group == group && one.plural == plural)
             || is_spelled(&self.typed, plural, group)
     }
 
@@ -67,8 +75,13 @@ impl TypeQuery {
         let (version, kind) = kind.rsplit_once('/').unwrap_or(("", kind));
         let group = version.rsplit_once('/').map_or("", |(group, _)| group);
         let kind = kind.to_lowercase();
-        self.meant.iter().any(|one| one.group == group && one.kind == kind)
-            || plurals(&kind).into_iter().chain([kind]).any(|name| is_spelled(&self.typed, &name, group))
+        self.meant
+            .iter()
+            .any(|one| one.group == group && one.kind == kind)
+            || plurals(&kind)
+                .into_iter()
+                .chain([kind])
+                .any(|name| is_spelled(&self.typed, &name, group))
     }
 }
 
@@ -78,7 +91,10 @@ async fn discovery(session: &Session) -> Vec<APIGroupDiscovery> {
         session.client.list_core_api_versions_aggregated(),
         session.client.list_api_groups_aggregated()
     );
-    core.into_iter().chain(groups).flat_map(|list| list.items).collect()
+    core.into_iter()
+        .chain(groups)
+        .flat_map(|list| list.items)
+        .collect()
 }
 
 /// A type whose objects the cluster can list.
@@ -99,14 +115,27 @@ pub(crate) async fn served_types(session: &Session) -> Vec<ServedType> {
 fn listed_types(groups: &[APIGroupDiscovery]) -> Vec<ServedType> {
     let mut found = BTreeMap::new();
     for group in groups {
-        let name = group.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).unwrap_or_default();
+        let name = group
+            .metadata
+            .as_ref()
+            .and_then(|metadata| metadata.name.as_deref())
+            .unwrap_or_default();
         for resource in group.versions.iter().flat_map(|version| &version.resources) {
-            let Some(plural) = resource.resource.as_deref() else { continue };
+            let Some(plural) = resource.resource.as_deref() else {
+                continue;
+            };
             if !resource.verbs.iter().any(|verb| verb == "list") {
                 continue;
             }
-            let kind = resource.response_kind.as_ref().and_then(|kind| kind.kind.clone());
-            let group_resource = if name.is_empty() { plural.to_owned() } else { format!("{plural}.{name}") };
+            let kind = resource
+                .response_kind
+                .as_ref()
+                .and_then(|kind| kind.kind.clone());
+            let group_resource = if name.is_empty() {
+                plural.to_owned()
+            } else {
+                format!("{plural}.{name}")
+            };
             let served = ServedType {
                 group_resource: group_resource.clone(),
                 kind: kind.unwrap_or_default(),
@@ -121,8 +150,9 @@ fn listed_types(groups: &[APIGroupDiscovery]) -> Vec<ServedType> {
 
 /// Whether the text is the plural or singular name of the type, with or without its group.
 fn is_spelled(typed: &str, plural: &str, group: &str) -> bool {
-    let (typed, typed_group) =
-        typed.split_once('.').map_or((typed, None), |(name, group)| (name, Some(group)));
+    let (typed, typed_group) = typed
+        .split_once('.')
+        .map_or((typed, None), |(name, group)| (name, Some(group)));
     typed_group.is_none_or(|typed| typed == group)
         && (typed == plural || plurals(typed).iter().any(|one| one == plural))
 }
@@ -136,20 +166,38 @@ fn plurals(kind: &str) -> Vec<String> {
 
 /// The served types with this name.
 fn served(groups: &[APIGroupDiscovery], typed: &str) -> Vec<NamedType> {
-    let (head, rest) = typed.split_once('.').map_or((typed, None), |(head, rest)| (head, Some(rest)));
+    let (head, rest) = typed
+        .split_once('.')
+        .map_or((typed, None), |(head, rest)| (head, Some(rest)));
     let mut found = Vec::new();
     for group in groups {
-        let name = group.metadata.as_ref().and_then(|metadata| metadata.name.clone()).unwrap_or_default();
-        let of_group = |version: &str| {
-            rest.is_none_or(|rest| rest == name || rest == version || rest == format!("{version}.{name}"))
-        };
+        let name = group
+            .metadata
+            .as_ref()
+            .and_then(|metadata| metadata.name.clone())
+            .unwrap_or_default();
         for version in &group.versions {
-            let is_meant = of_group(version.version.as_deref().unwrap_or_default());
-            for resource in version.resources.iter().filter(|resource| is_meant && is_called(resource, head))
+            let served_version = version.version.as_deref().unwrap_or_default();
+            let is_meant = rest.is_none_or(|rest| {
+                rest == name || rest == served_version || rest == format!("{served_version}.{name}")
+            });
+            for resource in version
+                .resources
+                .iter()
+                .filter(|resource| is_meant && is_called(resource, head))
             {
-                let kind = resource.response_kind.as_ref().and_then(|kind| kind.kind.clone());
-                let (Some(plural), Some(kind)) = (resource.resource.clone(), kind) else { continue };
-                let named = NamedType { group: name.clone(), plural, kind: kind.to_lowercase() };
+                let kind = resource
+                    .response_kind
+                    .as_ref()
+                    .and_then(|kind| kind.kind.clone());
+                let (Some(plural), Some(kind)) = (resource.resource.clone(), kind) else {
+                    continue;
+                };
+                let named = NamedType {
+                    group: name.clone(),
+                    plural,
+                    kind: kind.to_lowercase(),
+                };
                 if !found.contains(&named) {
                     found.push(named);
                 }
@@ -160,9 +208,19 @@ fn served(groups: &[APIGroupDiscovery], typed: &str) -> Vec<NamedType> {
 }
 
 fn is_called(resource: &APIResourceDiscovery, head: &str) -> bool {
-    let kind = resource.response_kind.as_ref().and_then(|kind| kind.kind.as_deref());
-    let names = [resource.resource.as_deref(), resource.singular_resource.as_deref(), kind];
-    names.into_iter().flatten().any(|name| name.eq_ignore_ascii_case(head))
+    let kind = resource
+        .response_kind
+        .as_ref()
+        .and_then(|kind| kind.kind.as_deref());
+    let names = [
+        resource.resource.as_deref(),
+        resource.singular_resource.as_deref(),
+        kind,
+    ];
+    names
+        .into_iter()
+        .flatten()
+        .any(|name| name.eq_ignore_ascii_case(head))
         || resource.short_names.iter().any(|short| short == head)
 }
 
@@ -189,7 +247,13 @@ mod tests {
         assert!(is("networkpolicy", "networkpolicies.networking.k8s.io") && is("cm", "configmaps"));
         assert!(is("ingress", "ingresses.networking.k8s.io") && is("endpoints", "endpoints"));
         assert!(is("widget", "widgets.example.com"), "as it is spelled");
-        for typed in ["deployments.extensions", "deploy.extensions", "", "deployments.apps.x", "cm"] {
+        for typed in [
+            "deployments.extensions",
+            "deploy.extensions",
+            "",
+            "deployments.apps.x",
+            "cm",
+        ] {
             assert!(!is(typed, "deployments.apps"), "{typed}");
         }
     }
@@ -199,7 +263,10 @@ mod tests {
         let is = |typed: &str, kind: &str| TypeQuery::offline(typed).is_kind(kind);
         assert!(is("deploy", "apps/v1/Deployment") && is("deployments.apps", "apps/v1/Deployment"));
         assert!(is("pv", "v1/PersistentVolume") && is("widgets", "example.com/v1/Widget"));
-        assert!(!is("deployments.extensions", "apps/v1/Deployment") && !is("pvc", "v1/PersistentVolume"));
+        assert!(
+            !is("deployments.extensions", "apps/v1/Deployment")
+                && !is("pvc", "v1/PersistentVolume")
+        );
     }
 
     #[test]
@@ -209,9 +276,21 @@ mod tests {
               "scope": "Namespaced", "singularResource": "widget", "shortNames": ["wd"], "verbs": ["get"] },
         ] }] });
         let groups: Vec<APIGroupDiscovery> = vec![serde_json::from_value(group).unwrap()];
-        for typed in ["wd", "wd.example.com", "wd.v1.example.com", "widget", "widgets"] {
-            let query = TypeQuery { typed: typed.to_owned(), meant: served(&groups, typed) };
-            assert!(query.is("widgets.example.com") && query.is_kind("example.com/v1/Widget"), "{typed}");
+        for typed in [
+            "wd",
+            "wd.example.com",
+            "wd.v1.example.com",
+            "widget",
+            "widgets",
+        ] {
+            let query = TypeQuery {
+                typed: typed.to_owned(),
+                meant: served(&groups, typed),
+            };
+            assert!(
+                query.is("widgets.example.com") && query.is_kind("example.com/v1/Widget"),
+                "{typed}"
+            );
         }
         for typed in ["wd.example.org", "w"] {
             assert_eq!(served(&groups, typed), [], "{typed}");

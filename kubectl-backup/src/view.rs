@@ -1,5 +1,5 @@
-//! Rows and documents for Backups, Restores, schedules, locations and locks, made by pure functions from objects of the API and
-//! the time.
+//! Rows and documents for Backups, Restores, schedules, locations and locks, made by pure functions
+//! from objects of the API and the time.
 
 pub(crate) mod backup;
 pub(crate) mod description;
@@ -16,9 +16,11 @@ pub(crate) mod sync;
 pub(crate) mod table_kind;
 pub(crate) mod workload;
 
-pub(crate) use description::{Attempts, Count, Description, Fact, Moment, Restorable, Verdict, troubles};
+pub(crate) use description::{
+    Attempts, Count, Description, Fact, Moment, Restorable, Verdict, troubles,
+};
 pub(crate) use related::{DeletionView, EventView, HolderView, LocationSummary, LockView, RunView};
-pub(crate) use stored::{Message, ResourceList, Stored};
+pub(crate) use stored::{FileContents, Message, ResourceList};
 pub(crate) use table_kind::{
     Columns, InstallationPlaces, KindTable, TableKind, full_name, unreadable_warning,
 };

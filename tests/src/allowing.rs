@@ -1,5 +1,5 @@
-//! Baseline: a webhook that only answers. What a measured webhook takes beyond it is the cost of its decision, without the
-//! cost of the call.
+//! Baseline: a webhook that only answers. What a measured webhook takes beyond it is the cost of
+//! its decision, without the cost of the call.
 
 use axum::{Json, Router, routing::post};
 use serde::Deserialize;
@@ -10,10 +10,13 @@ use crate::{pki::Identity, served::Served};
 /// Starts a webhook that decides nothing: `/validate` allows, `/refuse` refuses.
 pub async fn start(identity: &Identity) -> anyhow::Result<Served> {
     let allow = |Json(review): Json<Review>| async move { allowed(&review) };
-    let refuse =
-        |Json(review): Json<Review>| async move { refused(&review, "this webhook refuses everything") };
+    let refuse = |Json(review): Json<Review>| async move {
+        refused(&review, "this webhook refuses everything")
+    };
     Served::apart(identity, async move || {
-        Ok(Router::new().route("/validate", post(allow)).route("/refuse", post(refuse)))
+        Ok(Router::new()
+            .route("/validate", post(allow))
+            .route("/refuse", post(refuse)))
     })
     .await
 }
@@ -40,12 +43,16 @@ pub(crate) struct Object {
 }
 
 pub(crate) fn allowed(review: &Review) -> Json<Value> {
-    Json(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "response": { "uid": review.request.uid, "allowed": true } }))
+    Json(
+        json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "response": { "uid": review.request.uid, "allowed": true } }),
+    )
 }
 
 pub(crate) fn refused(review: &Review, message: &str) -> Json<Value> {
-    Json(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+    Json(
+        json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "response": { "uid": review.request.uid, "allowed": false,
-            "status": { "code": 403, "reason": "Forbidden", "message": message } } }))
+            "status": { "code": 403, "reason": "Forbidden", "message": message } } }),
+    )
 }

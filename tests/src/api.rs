@@ -1,4 +1,5 @@
-//! Requests of tests to the API server: with default parameters, JSON objects, and deadlines for waits.
+//! Requests of tests to the API server: with default parameters, JSON objects, and deadlines for
+//! waits.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -23,7 +24,8 @@ pub fn resource(api_version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
-/// Objects of a kind in a namespace; without one, cluster-scoped objects or those of all namespaces.
+/// Objects of a kind in a namespace; without one, cluster-scoped objects or those of all
+/// namespaces.
 pub fn objects(
     client: &Client,
     namespace: Option<&str>,
@@ -36,7 +38,12 @@ pub fn objects(
     }
 }
 
-pub fn objects_in(client: &Client, namespace: &str, api_version: &str, kind: &str) -> Api<DynamicObject> {
+pub fn objects_in(
+    client: &Client,
+    namespace: &str,
+    api_version: &str,
+    kind: &str,
+) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &resource(api_version, kind))
 }
 
@@ -47,7 +54,10 @@ pub fn all_objects(client: &Client, api_version: &str, kind: &str) -> Api<Dynami
 
 /// Parameters of a creation that stores nothing (dry run).
 pub fn dry_run() -> PostParams {
-    PostParams { dry_run: true, ..PostParams::default() }
+    PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    }
 }
 
 /// Requests that tests send by an [`Api`].
@@ -60,30 +70,45 @@ pub trait ApiExt<K: Clone + Debug + Serialize + DeserializeOwned> {
     }
 
     async fn create_json(&self, object: Value) -> kube::Result<K> {
-        self.create_object(&serde_json::from_value(object).map_err(kube::Error::SerdeError)?).await
+        self.create_object(&serde_json::from_value(object).map_err(kube::Error::SerdeError)?)
+            .await
     }
 
     /// Server-side apply that takes over fields of other managers.
     async fn apply_object(&self, name: &str, object: &(impl Serialize + Debug)) -> kube::Result<K> {
-        self.api().patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(object)).await
+        self.api()
+            .patch(
+                name,
+                &PatchParams::apply(MANAGER).force(),
+                &Patch::Apply(object),
+            )
+            .await
     }
 
     async fn merge_patch(&self, name: &str, patch: Value) -> kube::Result<K> {
-        self.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+        self.api()
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
     }
 
     async fn merge_patch_status(&self, name: &str, status: Value) -> kube::Result<K> {
         let patch = Patch::Merge(json!({ "status": status }));
-        self.api().patch_status(name, &PatchParams::default(), &patch).await
+        self.api()
+            .patch_status(name, &PatchParams::default(), &patch)
+            .await
     }
 
     async fn delete_object(&self, name: &str) -> kube::Result<()> {
-        self.api().delete(name, &DeleteParams::default()).await.map(drop)
+        self.api()
+            .delete(name, &DeleteParams::default())
+            .await
+            .map(drop)
     }
 
     /// Deletes an object whatever finalizers it has.
     async fn delete_at_once(&self, name: &str) -> kube::Result<()> {
-        self.merge_patch(name, json!({ "metadata": { "finalizers": null } })).await?;
+        self.merge_patch(name, json!({ "metadata": { "finalizers": null } }))
+            .await?;
         self.delete_object(name).await
     }
 
@@ -98,12 +123,16 @@ pub trait ApiExt<K: Clone + Debug + Serialize + DeserializeOwned> {
     async fn wait_gone(&self, name: &str, deadline: Duration) -> anyhow::Result<()> {
         eventually(&format!("{name} is gone"), deadline, async || {
             let left = self.api().get_opt(name).await?;
-            Ok::<_, kube::Error>(when(left.is_none(), left.map(|left| state(&left)).unwrap_or_default()))
+            Ok::<_, kube::Error>(when(
+                left.is_none(),
+                left.map(|left| state(&left)).unwrap_or_default(),
+            ))
         })
         .await
     }
 
-    /// Waits until an object exists and fulfils a condition. The error has its last annotations and status.
+    /// Waits until an object exists and fulfils a condition. The error has its last annotations and
+    /// status.
     async fn wait_until(
         &self,
         name: &str,
@@ -114,7 +143,11 @@ pub trait ApiExt<K: Clone + Debug + Serialize + DeserializeOwned> {
         eventually(&format!("{name} {what}"), deadline, async || {
             let object = self.api().get(name).await?;
             let seen = state(&object);
-            Ok::<_, kube::Error>(if is_so(&object) { Probe::Ready(object) } else { Probe::NotYet(seen) })
+            Ok::<_, kube::Error>(if is_so(&object) {
+                Probe::Ready(object)
+            } else {
+                Probe::NotYet(seen)
+            })
         })
         .await
     }
@@ -129,11 +162,17 @@ impl<K: Clone + Debug + Serialize + DeserializeOwned> ApiExt<K> for Api<K> {
 /// The parts of an object that explain why a wait failed.
 fn state(object: &impl Serialize) -> String {
     let object = serde_json::to_value(object).unwrap_or_default();
-    format!("status {}, annotations {}", object["status"], object["metadata"]["annotations"])
+    format!(
+        "status {}, annotations {}",
+        object["status"], object["metadata"]["annotations"]
+    )
 }
 
 /// Creates objects with several requests at a time, which share two cores with the API server.
-pub async fn create_all(client: &Client, objects: impl IntoIterator<Item = Value>) -> anyhow::Result<()> {
+pub async fn create_all(
+    client: &Client,
+    objects: impl IntoIterator<Item = Value>,
+) -> anyhow::Result<()> {
     const CONNECTIONS: usize = 16;
     let creations = stream::iter(objects).map(|object| create(client, object));
     creations.buffer_unordered(CONNECTIONS).try_collect().await
@@ -144,11 +183,18 @@ async fn create(client: &Client, object: Value) -> anyhow::Result<()> {
     const TRIES: usize = 5;
     let object: DynamicObject = serde_json::from_value(object)?;
     let types = object.types.as_ref().context("no kind")?;
-    let api = objects(client, object.metadata.namespace.as_deref(), &types.api_version, &types.kind);
+    let api = objects(
+        client,
+        object.metadata.namespace.as_deref(),
+        &types.api_version,
+        &types.kind,
+    );
     let mut broken = 0;
     loop {
         match api.create_object(&object).await {
-            Err(kube::Error::HyperError(_) | kube::Error::Service(_)) if broken < TRIES => broken += 1,
+            Err(kube::Error::HyperError(_) | kube::Error::Service(_)) if broken < TRIES => {
+                broken += 1;
+            }
             Err(kube::Error::Api(status)) if broken > 0 && status.code == 409 => return Ok(()),
             created => return Ok(created.map(drop)?),
         }

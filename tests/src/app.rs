@@ -30,9 +30,13 @@ pub struct App {
 }
 
 impl App {
-    /// An application of this name, with `config_maps` ConfigMaps in each of its namespaces and a few objects of other kinds.
+    /// An application of this name, with `config_maps` ConfigMaps in each of its namespaces and a
+    /// few objects of other kinds.
     pub fn new(name: &str, config_maps: usize) -> Self {
-        Self { name: name.to_owned(), config_maps }
+        Self {
+            name: name.to_owned(),
+            config_maps,
+        }
     }
 
     pub fn namespaces(&self) -> [String; 3] {
@@ -48,7 +52,8 @@ impl App {
         format!("{}Widget", self.name)
     }
 
-    /// Creates all objects, and waits until the cluster's controllers have made the pods. Returns the number of objects created.
+    /// Creates all objects, and waits until the cluster's controllers have made the pods. Returns
+    /// the number of objects created.
     pub async fn create(&self, client: &Client) -> anyhow::Result<usize> {
         let mut count = self.create_cluster_scoped(client).await?;
         let mut objects = Vec::new();
@@ -63,7 +68,8 @@ impl App {
 
     async fn create_cluster_scoped(&self, client: &Client) -> anyhow::Result<usize> {
         let name = format!("{}-reader", self.name);
-        let rules = json!([{ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"] }]);
+        let rules =
+            json!([{ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"] }]);
         let mut objects = vec![
             self.crd_manifest(),
             json!({ "apiVersion": RBAC, "kind": "ClusterRole", "metadata": { "name": name }, "rules": rules }),
@@ -78,9 +84,12 @@ impl App {
         let count = objects.len();
         create_all(client, objects).await?;
         for namespace in self.namespaces() {
-            // The cluster adds it to every namespace; a listing taken before that would differ although our code is correct.
+            // The cluster adds it to every namespace; a listing taken before that would differ
+            // although our code is correct.
             let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
-            accounts.wait_until("default", "exists", SOON, |_| true).await?;
+            accounts
+                .wait_until("default", "exists", SOON, |_| true)
+                .await?;
         }
         crds_served(client, &[self.crd()]).await?;
         Ok(count)
@@ -105,7 +114,8 @@ impl App {
     fn objects(&self, namespace: &str) -> Vec<Value> {
         let mut all = Vec::new();
         let mut add = |api_version: &str, kind: &str, name: &str, mut body: Value| {
-            let metadata = json!({ "name": name, "namespace": namespace, "labels": { "app": self.name } });
+            let metadata =
+                json!({ "name": name, "namespace": namespace, "labels": { "app": self.name } });
             json_patch::merge(
                 &mut body,
                 &json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata }),
@@ -113,17 +123,21 @@ impl App {
             all.push(body);
         };
         for number in 0..self.config_maps {
-            let text =
-                format!("setting {number} of {namespace}: <ünïcode> & \"quotes\"\n").repeat(1 + number % 12);
+            let text = format!("setting {number} of {namespace}: <ünïcode> & \"quotes\"\n")
+                .repeat(1 + number % 12);
             let data = json!({ "data": { "settings.ini": text, "number": number.to_string() }, "binaryData": { "blob": "AAECAwQ=" } });
             add("v1", "ConfigMap", &format!("config-{number:04}"), data);
         }
         for number in 0..self.config_maps / 5 {
-            let data =
-                json!({ "type": "Opaque", "data": { "password": "c2VjcmV0" }, "immutable": number % 7 == 0 });
+            let data = json!({ "type": "Opaque", "data": { "password": "c2VjcmV0" }, "immutable": number % 7 == 0 });
             add("v1", "Secret", &format!("secret-{number:04}"), data);
             let widget = json!({ "spec": { "size": number, "colour": "blue" } });
-            add("example.com/v1", &self.kind(), &format!("widget-{number:04}"), widget);
+            add(
+                "example.com/v1",
+                &self.kind(),
+                &format!("widget-{number:04}"),
+                widget,
+            );
         }
         add("v1", "ServiceAccount", "shop", json!({}));
         let rules = json!([{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] }]);
@@ -142,7 +156,12 @@ impl App {
             let spec = json!({ "replicas": 2, "selector": { "matchLabels": labels }, "template": template });
             add("apps/v1", "Deployment", &name, json!({ "spec": spec }));
             let ports = json!([{ "port": 80, "targetPort": 8080 }]);
-            add("v1", "Service", &name, json!({ "spec": { "selector": labels, "ports": ports } }));
+            add(
+                "v1",
+                "Service",
+                &name,
+                json!({ "spec": { "selector": labels, "ports": ports } }),
+            );
         }
         let headless = json!({ "clusterIP": "None", "ports": [{ "port": 5432 }] });
         add("v1", "Service", "headless", json!({ "spec": headless }));
@@ -150,14 +169,30 @@ impl App {
             "serviceName": "headless", "replicas": 1, "selector": { "matchLabels": { "db": "yes" } },
             "template": { "metadata": { "labels": { "db": "yes" } }, "spec": { "containers": [
                 { "name": "main", "image": "example.com/db:1" }] } } });
-        add("apps/v1", "StatefulSet", "database", json!({ "spec": database }));
+        add(
+            "apps/v1",
+            "StatefulSet",
+            "database",
+            json!({ "spec": database }),
+        );
         let nightly = json!({
             "schedule": "0 3 * * *", "suspend": true, "jobTemplate": { "spec": { "template": { "spec": {
                 "restartPolicy": "Never", "containers": [{ "name": "main", "image": "example.com/job:1" }] } } } } });
         add("batch/v1", "CronJob", "nightly", json!({ "spec": nightly }));
-        add("networking.k8s.io/v1", "NetworkPolicy", "closed", json!({ "spec": { "podSelector": {} } }));
-        let budget = json!({ "minAvailable": 1, "selector": { "matchLabels": { "app": self.name } } });
-        add("policy/v1", "PodDisruptionBudget", "one", json!({ "spec": budget }));
+        add(
+            "networking.k8s.io/v1",
+            "NetworkPolicy",
+            "closed",
+            json!({ "spec": { "podSelector": {} } }),
+        );
+        let budget =
+            json!({ "minAvailable": 1, "selector": { "matchLabels": { "app": self.name } } });
+        add(
+            "policy/v1",
+            "PodDisruptionBudget",
+            "one",
+            json!({ "spec": budget }),
+        );
         all
     }
 
@@ -165,10 +200,14 @@ impl App {
     async fn wait_for_pods(&self, client: &Client) -> anyhow::Result<()> {
         for namespace in self.namespaces() {
             let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-            eventually("pods made by the controllers", Duration::from_mins(1), async || {
-                let count = pods.list_all().await?.len();
-                Ok::<_, kube::Error>(when(count == 9, format!("{count} of 9 in {namespace}")))
-            })
+            eventually(
+                "pods made by the controllers",
+                Duration::from_mins(1),
+                async || {
+                    let count = pods.list_all().await?.len();
+                    Ok::<_, kube::Error>(when(count == 9, format!("{count} of 9 in {namespace}")))
+                },
+            )
             .await?;
         }
         Ok(())
@@ -183,8 +222,12 @@ impl App {
             namespaces.delete_object(&namespace).await?;
         }
         crds.delete_object(&self.crd()).await?;
-        Api::<ClusterRole>::all(client.clone()).delete_object(&reader).await?;
-        Api::<ClusterRoleBinding>::all(client.clone()).delete_object(&reader).await?;
+        Api::<ClusterRole>::all(client.clone())
+            .delete_object(&reader)
+            .await?;
+        Api::<ClusterRoleBinding>::all(client.clone())
+            .delete_object(&reader)
+            .await?;
         for namespace in self.namespaces() {
             namespaces.wait_gone(&namespace, GONE).await?;
         }

@@ -7,7 +7,8 @@ use tokio::{io::AsyncWriteExt as _, process::Command};
 
 use crate::binaries::build_control_plane;
 
-/// A gzipped tar archive, written byte by byte: libraries refuse to write a path that leads out of the archive.
+/// A gzipped tar archive, written byte by byte: libraries refuse to write a path that leads out of
+/// the archive.
 pub fn tarball(entries: &[(&str, &[u8])]) -> anyhow::Result<Vec<u8>> {
     let mut tar = Vec::new();
     for (name, data) in entries {
@@ -24,8 +25,8 @@ fn add(tar: &mut Vec<u8>, name: &str, data: &[u8]) {
     tar.resize(tar.len().next_multiple_of(512), 0);
 }
 
-/// Writes a tar archive in gzip members of 1 MiB, as the controller does. Returns the compressed size (bytes). Paths must be
-/// shorter than 100 bytes.
+/// Writes a tar archive in gzip members of 1 MiB, as the controller does. Returns the compressed
+/// size (bytes). Paths must be shorter than 100 bytes.
 pub fn write_members(
     entries: impl Iterator<Item = (String, Vec<u8>)>,
     mut to: impl std::io::Write,
@@ -40,7 +41,9 @@ pub fn write_members(
         }
         anyhow::Ok(size)
     };
-    for (name, data) in std::iter::once(("metadata/version".to_owned(), b"1.1.0\n".to_vec())).chain(entries) {
+    for (name, data) in
+        std::iter::once(("metadata/version".to_owned(), b"1.1.0\n".to_vec())).chain(entries)
+    {
         add(&mut tar, &name, &data);
         cut(&mut tar, MEMBER)?;
     }
@@ -85,12 +88,20 @@ pub(crate) fn gzipped(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
 /// Size (bytes) of a tar archive compressed by Go's gzip at its default level, as Velero does.
 pub async fn gzip_size_in_go(tar: &[u8]) -> anyhow::Result<u64> {
     let mut command = Command::new(build_control_plane()?);
-    command.arg("gzip-size").stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    command
+        .arg("gzip-size")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
     let mut child = command.spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(tar).await?;
     }
     let output = child.wait_with_output().await?;
-    ensure!(output.status.success(), "gzip-size failed ({})", output.status);
+    ensure!(
+        output.status.success(),
+        "gzip-size failed ({})",
+        output.status
+    );
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }

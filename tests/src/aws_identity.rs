@@ -1,5 +1,6 @@
-//! The services from which pods and nodes get AWS credentials: instance metadata, the pod identity agent, and the token
-//! service (STS). All give out the keys of the kit's S3 server, and an empty session token, as that server knows none.
+//! The services from which pods and nodes get AWS credentials: instance metadata, the pod identity
+//! agent, and the token service (STS). All give out the keys of the kit's S3 server, and an empty
+//! session token, as that server knows none.
 
 use std::{
     collections::BTreeMap,
@@ -48,7 +49,11 @@ impl AwsIdentity {
         let told = Arc::<Mutex<Told>>::default();
         let recorder = Arc::clone(&told);
         let app = Router::new().fallback(any(move |request: Request| answer(request, recorder)));
-        Ok(Self { server: Served::start(&identity, app).await?, ca: pki.ca_pem(), told })
+        Ok(Self {
+            server: Served::start(&identity, app).await?,
+            ca: pki.ca_pem(),
+            told,
+        })
     }
 
     pub fn url(&self) -> String {
@@ -59,10 +64,12 @@ impl AwsIdentity {
         &self.ca
     }
 
-    /// Number of times that credentials were given out by this method since the last call. Errors: a request that AWS would
-    /// refuse.
+    /// Number of times that credentials were given out by this method since the last call. Errors:
+    /// a request that AWS would refuse.
     pub fn given(&self, way: &str) -> anyhow::Result<u32> {
-        let Ok(mut told) = self.told.lock() else { bail!("the server has panicked") };
+        let Ok(mut told) = self.told.lock() else {
+            bail!("the server has panicked")
+        };
         let Told { given, refused } = std::mem::take(&mut *told);
         if let Some(refused) = refused.first() {
             bail!("refused: {refused}");
@@ -73,13 +80,19 @@ impl AwsIdentity {
 
 async fn answer(request: Request, told: Arc<Mutex<Told>>) -> (StatusCode, String) {
     let (head, body) = request.into_parts();
-    let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let body = body
+        .collect()
+        .await
+        .map(http_body_util::Collected::to_bytes)
+        .unwrap_or_default();
     let answered = given_for(&head, &body);
     if let Ok(mut told) = told.lock() {
         match &answered {
             Ok((Some(way), _)) => *told.given.entry((*way).to_owned()).or_default() += 1,
             Ok((None, _)) => {}
-            Err(why) => told.refused.push(format!("{} {}: {why}", head.method, head.uri.path())),
+            Err(why) => told
+                .refused
+                .push(format!("{} {}: {why}", head.method, head.uri.path())),
         }
     }
     match answered {
@@ -89,9 +102,16 @@ async fn answer(request: Request, told: Arc<Mutex<Told>>) -> (StatusCode, String
 }
 
 /// The method by which credentials are given out (if they are), and the answer.
-fn given_for(head: &http::request::Parts, body: &Bytes) -> Result<(Option<&'static str>, String), String> {
-    let header =
-        |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+fn given_for(
+    head: &http::request::Parts,
+    body: &Bytes,
+) -> Result<(Option<&'static str>, String), String> {
+    let header = |name: &str| {
+        head.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    };
     // Real services refuse unknown headers.
     if head.headers.contains_key("if-none-match") {
         return Err("If-None-Match is not for who gives out credentials".to_owned());
@@ -114,8 +134,9 @@ fn given_for(head: &http::request::Parts, body: &Bytes) -> Result<(Option<&'stat
         "/" => {
             let query = head.uri.query().unwrap_or_default().as_bytes();
             let pairs = url::form_urlencoded::parse(query).chain(url::form_urlencoded::parse(body));
-            let asked: BTreeMap<String, String> =
-                pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
+            let asked: BTreeMap<String, String> = pairs
+                .map(|(name, value)| (name.into_owned(), value.into_owned()))
+                .collect();
             let said = |name: &str| asked.get(name).map(String::as_str).unwrap_or_default();
             if said("RoleArn") != ROLE || said("RoleSessionName").is_empty() {
                 return Err("the role is another one".to_owned());

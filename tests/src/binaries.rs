@@ -1,4 +1,5 @@
-//! Paths of the programs: ours from cargo's target folder, the control plane's built once from the Go module.
+//! Paths of the programs: ours from cargo's target folder, the control plane's built once from the
+//! Go module.
 
 use std::{
     collections::BTreeMap,
@@ -11,21 +12,34 @@ use anyhow::{Context as _, bail};
 use sha2::{Digest as _, Sha256};
 
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map(Path::to_owned)
+        .unwrap_or_default()
 }
 
 pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// The cargo that runs this, without the variables that it sets about the current package: ring's build script reads them, so
-/// ring and all its dependents would be rebuilt at every change between a cargo started by a user and one started by cargo.
+/// The cargo that runs this, without the variables that it sets about the current package: ring's
+/// build script reads them, so ring and all its dependents would be rebuilt at every change between
+/// a cargo started by a user and one started by cargo.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
     for (name, _) in std::env::vars_os() {
-        let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
-        if of_package.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+        let of_package = [
+            "CARGO_PKG_",
+            "CARGO_MANIFEST_",
+            "CARGO_BIN_",
+            "CARGO_CRATE_",
+            "CARGO_PRIMARY_",
+        ];
+        if of_package
+            .iter()
+            .any(|prefix| name.to_string_lossy().starts_with(prefix))
+        {
             command.env_remove(name);
         }
     }
@@ -44,8 +58,9 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Builds them once (cargo does nothing when they are fresh) and returns their paths. If `BACKUP_TESTS_PROGRAMS` is set,
-    /// uses those in that folder instead: an older build for comparison, or released programs.
+    /// Builds them once (cargo does nothing when they are fresh) and returns their paths. If
+    /// `BACKUP_TESTS_PROGRAMS` is set, uses those in that folder instead: an older build for
+    /// comparison, or released programs.
     pub fn build(profile: &str) -> anyhow::Result<Self> {
         // Worlds that start at the same time wait here for the first one.
         static BUILT: Mutex<BTreeMap<String, Programs>> = Mutex::new(BTreeMap::new());
@@ -57,7 +72,8 @@ impl Programs {
             return Ok(programs.clone());
         }
         let mut command = cargo();
-        // Builds the whole workspace, so that features are the same as in every other build and nothing is built twice.
+        // Builds the whole workspace, so that features are the same as in every other build and
+        // nothing is built twice.
         command.args(["build", "--workspace", "--bins", "--profile", profile]);
         if profile != "dev" {
             // Measured programs are built by the compiler itself, not by the wrapper that lints.
@@ -67,7 +83,8 @@ impl Programs {
         if !status.success() {
             bail!("cargo build failed ({status})");
         }
-        let programs = Self::in_folder(&target().join(if profile == "dev" { "debug" } else { profile }));
+        let programs =
+            Self::in_folder(&target().join(if profile == "dev" { "debug" } else { profile }));
         built.insert(profile.to_owned(), programs.clone());
         Ok(programs)
     }
@@ -95,14 +112,16 @@ pub enum PlanePrograms {
 }
 
 impl PlanePrograms {
-    /// From `KUBEBUILDER_ASSETS`, or built from the Go module for the Kubernetes version in `BACKUP_TESTS_KUBERNETES`, once
-    /// for each checksum of its sources.
+    /// From `KUBEBUILDER_ASSETS`, or built from the Go module for the Kubernetes version in
+    /// `BACKUP_TESTS_KUBERNETES`, once for each checksum of its sources.
     pub fn find() -> anyhow::Result<Self> {
         if let Some(folder) = std::env::var_os("KUBEBUILDER_ASSETS") {
             return Ok(Self::Folder(folder.into()));
         }
         match std::env::var(KUBERNETES) {
-            Ok(version) if version != DEFAULT_KUBERNETES => Ok(Self::Ours(build_other_kubernetes(&version)?)),
+            Ok(version) if version != DEFAULT_KUBERNETES => {
+                Ok(Self::Ours(build_other_kubernetes(&version)?))
+            }
             _ => Ok(Self::Ours(build_control_plane()?)),
         }
     }
@@ -128,7 +147,8 @@ pub const KUBERNETES: &str = "BACKUP_TESTS_KUBERNETES";
 /// The version in `tests/control-plane/go.mod`.
 pub const DEFAULT_KUBERNETES: &str = "1.34";
 
-/// Kubernetes versions that can be built: the one in `go.mod`, and one for each file in `tests/control-plane/kubernetes`.
+/// Kubernetes versions that can be built: the one in `go.mod`, and one for each file in
+/// `tests/control-plane/kubernetes`.
 pub fn kubernetes_versions() -> anyhow::Result<Vec<String>> {
     let mut versions = vec![DEFAULT_KUBERNETES.to_owned()];
     for entry in std::fs::read_dir(root().join("tests/control-plane/kubernetes"))? {
@@ -139,15 +159,17 @@ pub fn kubernetes_versions() -> anyhow::Result<Vec<String>> {
     Ok(versions)
 }
 
-/// Whether the S3 server is available: it needs Go, unless it was built before. A machine without Go, with its own cluster or
-/// binaries, tests on a local folder instead.
+/// Whether the S3 server is available: it needs Go, unless it was built before. A machine without
+/// Go, with its own cluster or binaries, tests on a local folder instead.
 pub(crate) fn s3_available() -> bool {
-    let others =
-        ["KUBECONFIG_FOR_TESTS", "KUBEBUILDER_ASSETS"].iter().any(|name| std::env::var_os(name).is_some());
+    let others = ["KUBECONFIG_FOR_TESTS", "KUBEBUILDER_ASSETS"]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some());
     !others || go_available()
 }
 
-/// Builds `tests/control-plane`, unless these sources were built before. Returns the path of the binary.
+/// Builds `tests/control-plane`, unless these sources were built before. Returns the path of the
+/// binary.
 pub(crate) fn build_control_plane() -> anyhow::Result<PathBuf> {
     build_go(
         "control-plane",
@@ -157,14 +179,17 @@ pub(crate) fn build_control_plane() -> anyhow::Result<PathBuf> {
     )
 }
 
-/// Builds etcd, kube-apiserver and kube-controller-manager of this Kubernetes version (`tests/control-plane/kubernetes`): the
-/// same sources with another `go.mod`, without the programs that are not part of Kubernetes. Returns the path of the binary.
+/// Builds etcd, kube-apiserver and kube-controller-manager of this Kubernetes version
+/// (`tests/control-plane/kubernetes`): the same sources with another `go.mod`, without the programs
+/// that are not part of Kubernetes. Returns the path of the binary.
 fn build_other_kubernetes(version: &str) -> anyhow::Result<PathBuf> {
     let modules = format!("kubernetes/{version}.mod");
     let file = root().join("tests/control-plane").join(&modules);
     if !file.exists() {
         let known = kubernetes_versions()?.join(", ");
-        bail!("{KUBERNETES}={version}: only {known} can be built, as tests/control-plane/kubernetes says");
+        bail!(
+            "{KUBERNETES}={version}: only {known} can be built, as tests/control-plane/kubernetes says"
+        );
     }
     let exact = kubernetes_of(&std::fs::read_to_string(file)?)
         .with_context(|| format!("{modules} does not name k8s.io/kubernetes"))?;
@@ -180,11 +205,14 @@ fn build_other_kubernetes(version: &str) -> anyhow::Result<PathBuf> {
 
 /// The Kubernetes version that a `go.mod` requires.
 fn kubernetes_of(modules: &str) -> Option<String> {
-    let required = modules.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))?;
+    let required = modules
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))?;
     Some(required.split_whitespace().next()?.to_owned())
 }
 
-/// Builds kubectl and the client-go program (`tests/control-plane/clients`). Returns the path of the binary with both.
+/// Builds kubectl and the client-go program (`tests/control-plane/clients`). Returns the path of
+/// the binary with both.
 pub fn build_clients() -> anyhow::Result<PathBuf> {
     build_go(
         "control-plane",
@@ -194,7 +222,8 @@ pub fn build_clients() -> anyhow::Result<PathBuf> {
     )
 }
 
-/// Builds kubelet, kube-scheduler and kube-proxy (`tests/control-plane/node`). Returns the path of the binary with all of them.
+/// Builds kubelet, kube-scheduler and kube-proxy (`tests/control-plane/node`). Returns the path of
+/// the binary with all of them.
 pub(crate) fn build_node_programs() -> anyhow::Result<PathBuf> {
     build_go(
         "control-plane",
@@ -206,7 +235,12 @@ pub(crate) fn build_node_programs() -> anyhow::Result<PathBuf> {
 
 /// Builds CoreDNS (`tests/dns`). Returns its path.
 pub(crate) fn build_dns() -> anyhow::Result<PathBuf> {
-    build_go("dns", ".", "dns", "CoreDNS from Go modules: about two minutes on 2 cores, once")
+    build_go(
+        "dns",
+        ".",
+        "dns",
+        "CoreDNS from Go modules: about two minutes on 2 cores, once",
+    )
 }
 
 /// Builds Helm (`tests/helm`). Returns its path. It needs Go: see [`go_available`].
@@ -221,12 +255,20 @@ pub(crate) fn build_helm() -> anyhow::Result<PathBuf> {
 
 /// Builds the plugin binary (`tests/plugins`). Returns its path. It needs Go: see [`go_available`].
 pub(crate) fn build_plugins() -> anyhow::Result<PathBuf> {
-    build_go("plugins", ".", "plugins", "plugins on Velero's framework: about 3 minutes on 2 cores, once")
+    build_go(
+        "plugins",
+        ".",
+        "plugins",
+        "plugins on Velero's framework: about 3 minutes on 2 cores, once",
+    )
 }
 
 /// Whether Go is installed.
 pub(crate) fn go_available() -> bool {
-    Command::new("go").arg("version").output().is_ok_and(|output| output.status.success())
+    Command::new("go")
+        .arg("version")
+        .output()
+        .is_ok_and(|output| output.status.success())
 }
 
 /// Builds a package of a module in `tests`, unless these sources were built before.
@@ -234,8 +276,8 @@ fn build_go(module: &str, package: &str, name: &str, what: &str) -> anyhow::Resu
     build_go_as(module, package, name, what, &ldflags("v1.34.4"), &[])
 }
 
-/// Like `build_go`, with these linker settings and `go build` flags. Another `go.mod` in a folder beside the sources counts
-/// as a source only if a flag names it.
+/// Like `build_go`, with these linker settings and `go build` flags. Another `go.mod` in a folder
+/// beside the sources counts as a source only if a flag names it.
 fn build_go_as(
     module: &str,
     package: &str,
@@ -249,7 +291,10 @@ fn build_go_as(
     let _one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     let source = root().join("tests").join(module);
     let others = flags.last().map(|flag| source.join(flag));
-    let binary = target().join(module).join(checksum(&source, others.as_deref(), ldflags)?).join(name);
+    let binary = target()
+        .join(module)
+        .join(checksum(&source, others.as_deref(), ldflags)?)
+        .join(name);
     if binary.exists() {
         return Ok(binary);
     }
@@ -287,8 +332,8 @@ fn ldflags(version: &str) -> String {
     )
 }
 
-/// Checksum of the sources of a module. Of the `go.mod` files for other Kubernetes versions, only the one used in this build
-/// counts.
+/// Checksum of the sources of a module. Of the `go.mod` files for other Kubernetes versions, only
+/// the one used in this build counts.
 fn checksum(source: &Path, modules: Option<&Path>, ldflags: &str) -> anyhow::Result<String> {
     let mut files = Vec::new();
     let mut folders = vec![source.to_owned()];
@@ -309,7 +354,9 @@ fn checksum(source: &Path, modules: Option<&Path>, ldflags: &str) -> anyhow::Res
     }
     if let Some(modules) = modules {
         // Sources that are not linked do not count.
-        files.retain(|file| file.parent() == Some(source) && file.extension().is_some_and(|ext| ext == "go"));
+        files.retain(|file| {
+            file.parent() == Some(source) && file.extension().is_some_and(|ext| ext == "go")
+        });
         files.extend([modules.to_owned(), modules.with_extension("sum")]);
     }
     files.sort();
@@ -319,5 +366,10 @@ fn checksum(source: &Path, modules: Option<&Path>, ldflags: &str) -> anyhow::Res
         hash.update(file.strip_prefix(source)?.as_os_str().as_encoded_bytes());
         hash.update(std::fs::read(&file)?);
     }
-    Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    Ok(hash
+        .finalize()
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }

@@ -1,4 +1,5 @@
-//! A real control plane: etcd, one or more API servers over it, and the controller manager, on free loopback ports.
+//! A real control plane: etcd, one or more API servers over it, and the controller manager, on free
+//! loopback ports.
 
 use std::{
     collections::BTreeMap,
@@ -45,12 +46,18 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts a control plane with this many API servers and these extra flags for them; its files are in `folder`.
-    pub async fn start(folder: &Path, api_servers: usize, flags: &[String]) -> anyhow::Result<Self> {
+    /// Starts a control plane with this many API servers and these extra flags for them; its files
+    /// are in `folder`.
+    pub async fn start(
+        folder: &Path,
+        api_servers: usize,
+        flags: &[String],
+    ) -> anyhow::Result<Self> {
         Self::start_with(folder, api_servers, flags, &[]).await
     }
 
-    /// Starts a control plane for nodes: pods reach its API server at this address, and controllers manage nodes.
+    /// Starts a control plane for nodes: pods reach its API server at this address, and controllers
+    /// manage nodes.
     pub(crate) async fn start_for_nodes(folder: &Path, address: Ipv4Addr) -> anyhow::Result<Self> {
         let server = [
             "--bind-address=0.0.0.0".to_owned(),
@@ -64,7 +71,13 @@ impl ControlPlane {
         ];
         let controllers =
             "node-lifecycle-controller,taint-eviction-controller,pod-garbage-collector-controller";
-        Self::start_with(folder, 1, &server, &[format!("--controllers={controllers}")]).await
+        Self::start_with(
+            folder,
+            1,
+            &server,
+            &[format!("--controllers={controllers}")],
+        )
+        .await
     }
 
     async fn start_with(
@@ -76,12 +89,21 @@ impl ControlPlane {
         let folder = folder.join("plane");
         std::fs::create_dir_all(&folder)?;
         if let Some(existing) = std::env::var_os("KUBECONFIG_FOR_TESTS") {
-            return Ok(Self { folder, admin: existing.into(), ..Self::default() });
+            return Ok(Self {
+                folder,
+                admin: existing.into(),
+                ..Self::default()
+            });
         }
         let programs = PlanePrograms::find()?;
         let pki = Pki::new(&folder)?;
-        let starting =
-            Starting { programs: &programs, pki: &pki, folder: &folder, server_flags, manager_flags };
+        let starting = Starting {
+            programs: &programs,
+            pki: &pki,
+            folder: &folder,
+            server_flags,
+            manager_flags,
+        };
 
         let (etcd, etcd_url) = starting.etcd()?;
         let serving = pki.server("apiserver")?;
@@ -145,18 +167,26 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Compacts etcd to the current revision, as it does by itself after some minutes: paged lists that began before cannot
-    /// be continued.
+    /// Compacts etcd to the current revision, as it does by itself after some minutes: paged lists
+    /// that began before cannot be continued.
     pub async fn forget_the_past(&self) -> anyhow::Result<()> {
-        let etcd = self.etcd_url.as_deref().context("the cluster is not ours")?;
+        let etcd = self
+            .etcd_url
+            .as_deref()
+            .context("the cluster is not ours")?;
         let ask = async |method: &str, question: Value| -> anyhow::Result<Value> {
-            let request =
-                reqwest::Client::new().post(format!("{etcd}/v3/kv/{method}")).body(question.to_string());
-            Ok(serde_json::from_str(&request.send().await?.error_for_status()?.text().await?)?)
+            let request = reqwest::Client::new()
+                .post(format!("{etcd}/v3/kv/{method}"))
+                .body(question.to_string());
+            Ok(serde_json::from_str(
+                &request.send().await?.error_for_status()?.text().await?,
+            )?)
         };
         // The key is one zero byte.
         let now = ask("range", json!({ "key": "AA==" })).await?["header"]["revision"].clone();
-        ask("compaction", json!({ "revision": now, "physical": true })).await.map(|_| ())
+        ask("compaction", json!({ "revision": now, "physical": true }))
+            .await
+            .map(|_| ())
     }
 
     /// Stops the controller manager, which processes every object that is created.
@@ -177,8 +207,8 @@ impl ControlPlane {
         self.folder.join(format!("admin-{server}.kubeconfig"))
     }
 
-    /// A client of a cluster administrator, or of the impersonated `user`, for one of the API servers, without the proxy. It
-    /// does not retry.
+    /// A client of a cluster administrator, or of the impersonated `user`, for one of the API
+    /// servers, without the proxy. It does not retry.
     pub async fn client_of(&self, server: usize, user: Option<&str>) -> anyhow::Result<Client> {
         let mut config = config_from(&self.admin_kubeconfig_of(server)).await?;
         config.auth_info.impersonate = user.map(str::to_owned);
@@ -190,15 +220,17 @@ impl ControlPlane {
         client_from(&self.admin).await
     }
 
-    /// A client of a user (`name`) or of a ServiceAccount (`system:serviceaccount:<namespace>:<name>`), by impersonation, for
-    /// the first API server, without the proxy.
+    /// A client of a user (`name`) or of a ServiceAccount
+    /// (`system:serviceaccount:<namespace>:<name>`), by impersonation, for the first API server,
+    /// without the proxy.
     pub async fn impersonate(&self, user: &str) -> anyhow::Result<Client> {
         self.acting_as(user, None).await
     }
 
     /// Like `impersonate`, for a user who may do everything.
     pub async fn administrator(&self, user: &str) -> anyhow::Result<Client> {
-        self.acting_as(user, Some(vec!["system:masters".to_owned()])).await
+        self.acting_as(user, Some(vec!["system:masters".to_owned()]))
+            .await
     }
 
     async fn acting_as(&self, user: &str, groups: Option<Vec<String>>) -> anyhow::Result<Client> {
@@ -213,10 +245,17 @@ impl ControlPlane {
         self.pki.as_ref()
     }
 
-    /// A kubeconfig with a token of this ServiceAccount, through the proxy in front of the API servers.
-    pub async fn service_account_kubeconfig(&self, namespace: &str, name: &str) -> anyhow::Result<PathBuf> {
+    /// A kubeconfig with a token of this ServiceAccount, through the proxy in front of the API
+    /// servers.
+    pub async fn service_account_kubeconfig(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> anyhow::Result<PathBuf> {
         if let Some(front) = &self.front {
-            return self.service_account_kubeconfig_by(front.address(), namespace, name).await;
+            return self
+                .service_account_kubeconfig_by(front.address(), namespace, name)
+                .await;
         }
         let token = self.service_account_token(namespace, name).await?;
         let mut config = serde_saphyr::from_str::<Value>(&std::fs::read_to_string(&self.admin)?)?;
@@ -237,11 +276,17 @@ impl ControlPlane {
     ) -> anyhow::Result<PathBuf> {
         let ca = self.pki.as_ref().context("the cluster is not ours")?.ca();
         let token = self.service_account_token(namespace, name).await?;
-        let path = self.folder.join(format!("{namespace}-{name}-{}.kubeconfig", address.port()));
+        let path = self
+            .folder
+            .join(format!("{namespace}-{name}-{}.kubeconfig", address.port()));
         write_kubeconfig(&path, address, &ca, &json!({ "token": token }))
     }
 
-    pub(crate) async fn service_account_token(&self, namespace: &str, name: &str) -> anyhow::Result<String> {
+    pub(crate) async fn service_account_token(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> anyhow::Result<String> {
         let api: Api<ServiceAccount> = Api::namespaced(self.admin().await?, namespace);
         let request = TokenRequest {
             spec: TokenRequestSpec {
@@ -259,7 +304,12 @@ impl ControlPlane {
     }
 
     /// A kubeconfig with a certificate of this user, for the first API server, without the proxy.
-    pub(crate) fn user_kubeconfig(&self, name: &str, user: &str, groups: &[&str]) -> anyhow::Result<PathBuf> {
+    pub(crate) fn user_kubeconfig(
+        &self,
+        name: &str,
+        user: &str,
+        groups: &[&str],
+    ) -> anyhow::Result<PathBuf> {
         let pki = self.pki.as_ref().context("the cluster is not ours")?;
         let identity = identity_user(&pki.client(name, user, groups)?);
         let path = self.folder.join(format!("{name}.kubeconfig"));
@@ -267,7 +317,10 @@ impl ControlPlane {
     }
 
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
-        self.etcd.iter().chain(&self.api_servers).chain(&self.controller_manager)
+        self.etcd
+            .iter()
+            .chain(&self.api_servers)
+            .chain(&self.controller_manager)
     }
 }
 
@@ -290,8 +343,8 @@ async fn config_from(kubeconfig: &Path) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// A free loopback port, below the range that the kernel gives to outgoing connections: such a port was once taken between
-/// this check and the API server's start.
+/// A free loopback port, below the range that the kernel gives to outgoing connections: such a port
+/// was once taken between this check and the API server's start.
 fn free_port() -> anyhow::Result<u16> {
     const FIRST: u32 = 10_000;
     const COUNT: u32 = 22_000;
@@ -305,7 +358,10 @@ fn free_port() -> anyhow::Result<u16> {
             return Ok(port);
         }
     }
-    bail!("no port of 127.0.0.1 between {FIRST} and {} is free", FIRST + COUNT)
+    bail!(
+        "no port of 127.0.0.1 between {FIRST} and {} is free",
+        FIRST + COUNT
+    )
 }
 
 /// An address of loopback with a free port.
@@ -317,7 +373,12 @@ fn identity_user(identity: &Identity) -> Value {
     json!({ "client-certificate": identity.cert, "client-key": identity.key })
 }
 
-fn write_kubeconfig(path: &Path, server: SocketAddr, ca: &Path, user: &Value) -> anyhow::Result<PathBuf> {
+fn write_kubeconfig(
+    path: &Path,
+    server: SocketAddr,
+    ca: &Path,
+    user: &Value,
+) -> anyhow::Result<PathBuf> {
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "tests",
         "clusters": [{ "name": "tests", "cluster": { "server": format!("https://{server}"), "certificate-authority": ca } }],
@@ -348,7 +409,15 @@ impl Starting<'_> {
     fn run(&self, component: &str, name: &str, flags: &[String]) -> anyhow::Result<Process> {
         let (program, mut args) = self.programs.command(component);
         args.extend_from_slice(flags);
-        Process::start(Spec { name: name.to_owned(), program, args, env: BTreeMap::new() }, self.folder)
+        Process::start(
+            Spec {
+                name: name.to_owned(),
+                program,
+                args,
+                env: BTreeMap::new(),
+            },
+            self.folder,
+        )
     }
 
     fn etcd(&self) -> anyhow::Result<(Process, String)> {
@@ -388,7 +457,10 @@ impl Starting<'_> {
             format!("--client-ca-file={}", self.pki.ca().display()),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             format!("--service-account-key-file={}", accounts.cert.display()),
-            format!("--service-account-signing-key-file={}", accounts.key.display()),
+            format!(
+                "--service-account-signing-key-file={}",
+                accounts.key.display()
+            ),
             "--authorization-mode=RBAC".to_owned(),
             "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
             // The servers are on loopback, which is not allowed for endpoints of a Service.
@@ -397,13 +469,27 @@ impl Starting<'_> {
             "--profiling=false".to_owned(),
         ];
         flags.extend_from_slice(self.server_flags);
-        Ok((self.run("kube-apiserver", &format!("kube-apiserver-{number}"), &flags)?, address))
+        Ok((
+            self.run(
+                "kube-apiserver",
+                &format!("kube-apiserver-{number}"),
+                &flags,
+            )?,
+            address,
+        ))
     }
 
-    fn controller_manager(&self, kubeconfig: &Path, accounts: &Identity) -> anyhow::Result<Process> {
+    fn controller_manager(
+        &self,
+        kubeconfig: &Path,
+        accounts: &Identity,
+    ) -> anyhow::Result<Process> {
         let mut flags = vec![
             format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--service-account-private-key-file={}", accounts.key.display()),
+            format!(
+                "--service-account-private-key-file={}",
+                accounts.key.display()
+            ),
             format!("--root-ca-file={}", self.pki.ca().display()),
             "--secure-port=0".to_owned(),
             "--leader-elect=false".to_owned(),

@@ -1,5 +1,5 @@
-//! An HTTP proxy in front of the S3 server that can answer requests itself, lose answers, and delay requests. The test's rule
-//! decides for each request.
+//! An HTTP proxy in front of the S3 server that can answer requests itself, lose answers, and delay
+//! requests. The test's rule decides for each request.
 
 use std::{
     io,
@@ -53,10 +53,12 @@ impl Asked {
         !matches!(self.method, Method::GET | Method::HEAD)
     }
 
-    /// Whether the request would make an object visible: a plain PUT, or the completion of an upload.
+    /// Whether the request would make an object visible: a plain PUT, or the completion of an
+    /// upload.
     pub fn makes_visible(&self) -> bool {
         let part = self.query.contains("uploadId=");
-        (self.method == Method::PUT && !part && !self.key.is_empty()) || (self.method == Method::POST && part)
+        (self.method == Method::PUT && !part && !self.key.is_empty())
+            || (self.method == Method::POST && part)
     }
 
     /// Whether the request would make an object visible that readers take for part of a backup.
@@ -92,20 +94,27 @@ impl FaultyS3 {
         let address = listener.local_addr()?;
         let state = State {
             upstream,
-            client: reqwest::Client::builder().timeout(Duration::from_mins(1)).build()?,
+            client: reqwest::Client::builder()
+                .timeout(Duration::from_mins(1))
+                .build()?,
             rule: Arc::new(RwLock::new(Box::new(|_: &Asked| Mood::Pass))),
             asked: Arc::default(),
         };
         let (end, serving) = (CancellationToken::new(), state.clone());
-        let router =
-            Router::new().fallback(move |method: Method, uri: Uri, headers: HeaderMap, body: Bytes| {
+        let router = Router::new().fallback(
+            move |method: Method, uri: Uri, headers: HeaderMap, body: Bytes| {
                 let state = serving.clone();
                 async move { state.answer(method, &uri, headers, body).await }
-            });
+            },
+        );
         let router = router.layer(axum::extract::DefaultBodyLimit::disable());
         let serve = async move { axum::serve(listener, router).await };
         tokio::spawn(end.clone().run_until_cancelled_owned(serve));
-        Ok(Self { address, state, end })
+        Ok(Self {
+            address,
+            state,
+            end,
+        })
     }
 
     pub fn url(&self) -> String {
@@ -136,7 +145,11 @@ impl FaultyS3 {
     }
 
     pub fn asked(&self) -> Vec<Asked> {
-        self.state.asked.lock().map(|asked| asked.clone()).unwrap_or_default()
+        self.state
+            .asked
+            .lock()
+            .map(|asked| asked.clone())
+            .unwrap_or_default()
     }
 }
 
@@ -151,9 +164,14 @@ impl State {
         let path = uri.path().trim_start_matches('/');
         let asked = Asked {
             method: method.clone(),
-            key: path.split_once('/').map(|(_, key)| key.to_owned()).unwrap_or_default(),
+            key: path
+                .split_once('/')
+                .map(|(_, key)| key.to_owned())
+                .unwrap_or_default(),
             query: uri.query().unwrap_or_default().to_owned(),
-            only_new: headers.get(header::IF_NONE_MATCH).is_some_and(|value| value == "*"),
+            only_new: headers
+                .get(header::IF_NONE_MATCH)
+                .is_some_and(|value| value == "*"),
         };
         let says = || self.rule.read().map_or(Mood::Pass, |rule| rule(&asked));
         let mut mood = says();
@@ -172,13 +190,27 @@ impl State {
         }
         let url = format!("http://{}{uri}", self.upstream);
         let mut headers = headers;
-        for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::CONTENT_LENGTH] {
+        for name in [
+            header::CONNECTION,
+            header::TRANSFER_ENCODING,
+            header::CONTENT_LENGTH,
+        ] {
             headers.remove(name); // of this connection; the next one has its own
         }
-        let sent = self.client.request(method, url).headers(headers).body(body).send().await;
-        let Ok(answer) = sent else { return refusal(502) };
+        let sent = self
+            .client
+            .request(method, url)
+            .headers(headers)
+            .body(body)
+            .send()
+            .await;
+        let Ok(answer) = sent else {
+            return refusal(502);
+        };
         let (status, mut headers) = (answer.status(), answer.headers().clone());
-        let Ok(body) = answer.bytes().await else { return refusal(502) };
+        let Ok(body) = answer.bytes().await else {
+            return refusal(502);
+        };
         if mood == Mood::LoseAnswer {
             return refusal(500);
         }

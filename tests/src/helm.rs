@@ -22,12 +22,20 @@ impl Helm {
     pub fn new(kubeconfig: &Path, folder: &Path) -> anyhow::Result<Self> {
         let folder = folder.join("helm");
         std::fs::create_dir_all(&folder)?;
-        Ok(Self { program: build_helm()?, kubeconfig: kubeconfig.to_owned(), folder })
+        Ok(Self {
+            program: build_helm()?,
+            kubeconfig: kubeconfig.to_owned(),
+            folder,
+        })
     }
 
     /// Writes values to a file, for `--values`.
     pub fn values(&self, text: &str) -> anyhow::Result<String> {
-        let path = tempfile::Builder::new().suffix(".yaml").tempfile_in(&self.folder)?.keep()?.1;
+        let path = tempfile::Builder::new()
+            .suffix(".yaml")
+            .tempfile_in(&self.folder)?
+            .keep()?
+            .1;
         std::fs::write(&path, text)?;
         Ok(path.display().to_string())
     }
@@ -39,8 +47,16 @@ impl Helm {
 
     pub async fn run(&self, args: &[&str]) -> anyhow::Result<Ran> {
         let mut command = Command::new(&self.program);
-        command.args(args).env("KUBECONFIG", &self.kubeconfig).env("HOME", &self.folder);
-        for name in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "HELM_NAMESPACE"] {
+        command
+            .args(args)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("HOME", &self.folder);
+        for name in [
+            "HELM_CACHE_HOME",
+            "HELM_CONFIG_HOME",
+            "HELM_DATA_HOME",
+            "HELM_NAMESPACE",
+        ] {
             command.env_remove(name);
         }
         Ran::of(command).await

@@ -1,10 +1,11 @@
-//! Histories: clients that create, apply, finish, delete and recreate Backups and Restores side by side against real API
-//! servers and webhook replicas, while things go wrong at named points; and a checker that judges what was recorded.
+//! Histories: clients that create, apply, finish, delete and recreate Backups and Restores side by
+//! side against real API servers and webhook replicas, while things go wrong at named points; and a
+//! checker that judges what was recorded.
 //!
-//! `plan` and `check` are pure. `faults` decides which component is due for a fault; `tap` applies faults to single requests.
-//! `whose` says whose objects a history is about. `operator` plays the engine, or a guarded operator, `clients` the users,
-//! `soak_op` their operations in a soak only; `disturbances` are the faults of a soak. `etcd` reports what is stored. `run`
-//! puts it together.
+//! `plan` and `check` are pure. `faults` decides which component is due for a fault; `tap` applies
+//! faults to single requests. `whose` says whose objects a history is about. `operator` plays the
+//! engine, or a guarded operator, `clients` the users, `soak_op` their operations in a soak only;
+//! `disturbances` are the faults of a soak. `etcd` reports what is stored. `run` puts it together.
 
 mod buckets;
 mod check;

@@ -1,5 +1,5 @@
-//! Installs the project into a cluster from `deploy/`, as a user would, except that the programs run as processes of the test
-//! and not as Deployments.
+//! Installs the project into a cluster from `deploy/`, as a user would, except that the programs
+//! run as processes of the test and not as Deployments.
 
 use std::{
     net::SocketAddr,
@@ -31,11 +31,15 @@ const SOON: Duration = Duration::from_mins(1);
 /// The Service of the webhook.
 pub(crate) const SERVICE: &str = "backup-webhook";
 /// Objects of programs that run in the cluster, which are processes here.
-const LEFT_OUT: [&str; 4] =
-    ["Deployment", "Service", "PodDisruptionBudget", "ValidatingWebhookConfiguration"];
+const LEFT_OUT: [&str; 4] = [
+    "Deployment",
+    "Service",
+    "PodDisruptionBudget",
+    "ValidatingWebhookConfiguration",
+];
 
-/// Applies the CRDs and waits until they are served, then the namespace, and all of `deploy/base` except the workloads and
-/// the webhook registration.
+/// Applies the CRDs and waits until they are served, then the namespace, and all of `deploy/base`
+/// except the workloads and the webhook registration.
 pub async fn install(client: &Client) -> anyhow::Result<()> {
     install_crds(client, documents(&root().join("deploy/crds"))?).await?;
     apply_all(client, documents(&root().join("deploy/once"))?.into_iter()).await?;
@@ -46,24 +50,35 @@ pub async fn install(client: &Client) -> anyhow::Result<()> {
 /// Applies every policy of `deploy/base`.
 pub(crate) async fn install_policies(client: &Client) -> anyhow::Result<()> {
     let base = documents(&root().join("deploy/base"))?.into_iter();
-    apply_all(client, base.filter(|object| kind(object).starts_with("ValidatingAdmissionPolicy"))).await
+    apply_all(
+        client,
+        base.filter(|object| kind(object).starts_with("ValidatingAdmissionPolicy")),
+    )
+    .await
 }
 
-/// Applies the objects of a profile in `deploy/profiles`, and registers the webhook for its kinds under a URL. The programs
-/// need the flag `--guard` with its name.
-pub async fn install_profile(client: &Client, name: &str, url: &str, ca_pem: &str) -> anyhow::Result<()> {
+/// Applies the objects of a profile in `deploy/profiles`, and registers the webhook for its kinds
+/// under a URL. The programs need the flag `--guard` with its name.
+pub async fn install_profile(
+    client: &Client,
+    name: &str,
+    url: &str,
+    ca_pem: &str,
+) -> anyhow::Result<()> {
     let folder = root().join("deploy/profiles").join(name);
     apply_all(client, documents(&folder)?.into_iter()).await?;
     register(client, &folder, url, None, ca_pem).await
 }
 
-/// Applies the definitions of another operator's kinds, `tests/crds/<name>.yaml`, and waits until they are served.
+/// Applies the definitions of another operator's kinds, `tests/crds/<name>.yaml`, and waits until
+/// they are served.
 pub async fn install_test_crds(client: &Client, name: &str) -> anyhow::Result<()> {
     let file = root().join("tests/crds").join(format!("{name}.yaml"));
     install_crds(client, documents_of(&file)?).await
 }
 
-/// Defines a namespaced kind with any fields, and waits until it is served. Returns the name of the definition.
+/// Defines a namespaced kind with any fields, and waits until it is served. Returns the name of the
+/// definition.
 pub async fn define_kind(client: &Client, group: &str, kind: &str) -> anyhow::Result<String> {
     let singular = kind.to_lowercase();
     let name = format!("{singular}s.{group}");
@@ -75,12 +90,15 @@ pub async fn define_kind(client: &Client, group: &str, kind: &str) -> anyhow::Re
             "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }] } });
     install_crds(client, vec![serde_json::from_value(definition)?]).await?;
     let objects = all_objects(client, &format!("{group}/v1"), kind);
-    eventually("the kind is served", SOON, async || objects.list_all().await.map(|_| Probe::Ready(())))
-        .await?;
+    eventually("the kind is served", SOON, async || {
+        objects.list_all().await.map(|_| Probe::Ready(()))
+    })
+    .await?;
     Ok(name)
 }
 
-/// Registers an API group without a server, and waits until the API server knows it. Returns the name of the APIService.
+/// Registers an API group without a server, and waits until the API server knows it. Returns the
+/// name of the APIService.
 pub async fn register_unreachable_group(client: &Client, group: &str) -> anyhow::Result<String> {
     let name = format!("v1.{group}");
     let service = json!({ "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
@@ -90,7 +108,10 @@ pub async fn register_unreachable_group(client: &Client, group: &str) -> anyhow:
     api_services(client).create_json(service).await?;
     eventually("the group is known as stale", SOON, async || {
         let groups = serde_json::to_string(&client.list_api_groups_aggregated().await?)?;
-        anyhow::Ok(when(groups.contains(group) && groups.contains("Stale"), "not in discovery"))
+        anyhow::Ok(when(
+            groups.contains(group) && groups.contains("Stale"),
+            "not in discovery",
+        ))
     })
     .await?;
     Ok(name)
@@ -114,12 +135,24 @@ async fn install_crds(client: &Client, definitions: Vec<DynamicObject>) -> anyho
     for definition in &definitions {
         apply(&api, definition).await?;
     }
-    crds_served(client, &definitions.iter().map(ResourceExt::name_any).collect::<Vec<_>>()).await
+    crds_served(
+        client,
+        &definitions
+            .iter()
+            .map(ResourceExt::name_any)
+            .collect::<Vec<_>>(),
+    )
+    .await
 }
 
 /// Applies objects, except workloads and registrations.
-async fn apply_all(client: &Client, objects: impl Iterator<Item = DynamicObject>) -> anyhow::Result<()> {
-    let objects: Vec<DynamicObject> = objects.filter(|object| !LEFT_OUT.contains(&kind(object))).collect();
+async fn apply_all(
+    client: &Client,
+    objects: impl Iterator<Item = DynamicObject>,
+) -> anyhow::Result<()> {
+    let objects: Vec<DynamicObject> = objects
+        .filter(|object| !LEFT_OUT.contains(&kind(object)))
+        .collect();
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
     for object in &objects {
         let api = api_of(client, &discovery, object)?;
@@ -128,7 +161,8 @@ async fn apply_all(client: &Client, objects: impl Iterator<Item = DynamicObject>
     Ok(())
 }
 
-/// The API of an object of a manifest; without a namespace in the object, in that of the installation.
+/// The API of an object of a manifest; without a namespace in the object, in that of the
+/// installation.
 pub fn api_of(
     client: &Client,
     discovery: &Discovery,
@@ -149,7 +183,8 @@ pub fn api_of(
     })
 }
 
-/// Registers the webhook under a URL on loopback. Ours adds the path itself; a control has a fixed `path`.
+/// Registers the webhook under a URL on loopback. Ours adds the path itself; a control has a fixed
+/// `path`.
 pub(crate) async fn register_webhook(
     client: &Client,
     url: &str,
@@ -171,18 +206,22 @@ async fn register(
     if configurations.is_empty() {
         anyhow::bail!("no ValidatingWebhookConfiguration in {}", folder.display());
     }
-    let port = url::Url::parse(url)?.port().with_context(|| format!("no port in {url}"))?;
+    let port = url::Url::parse(url)?
+        .port()
+        .with_context(|| format!("no port in {url}"))?;
     let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     for mut configuration in configurations {
         ask_by_service(client, SERVICE, port, path, &mut configuration).await?;
-        api.apply_object(&configuration.name_any(), &configuration).await?;
+        api.apply_object(&configuration.name_any(), &configuration)
+            .await?;
     }
     Ok(())
 }
 
-/// Has the API server call the webhooks of a configuration on a loopback port by a Service of this name, because it then
-/// connects as in production: by many connections, which a proxy spreads over replicas. For a URL on loopback it keeps a
-/// single one. No proxy serves Services here, but a Service for a name outside of the cluster needs none.
+/// Has the API server call the webhooks of a configuration on a loopback port by a Service of this
+/// name, because it then connects as in production: by many connections, which a proxy spreads over
+/// replicas. For a URL on loopback it keeps a single one. No proxy serves Services here, but a
+/// Service for a name outside of the cluster needs none.
 pub async fn ask_by_service(
     client: &Client,
     service: &str,
@@ -206,26 +245,40 @@ pub async fn ask_by_service(
     Ok(())
 }
 
-/// The path by which the API server calls our webhook, once the webhook has written it into its registration.
+/// The path by which the API server calls our webhook, once the webhook has written it into its
+/// registration.
 pub async fn webhook_path(client: &Client) -> anyhow::Result<String> {
     let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    eventually("the webhook has a path", Duration::from_secs(30), async || {
-        let webhooks = api.get("backup-webhook").await?.webhooks.unwrap_or_default();
-        let service = webhooks.into_iter().find_map(|webhook| webhook.client_config.service);
-        let path = service.and_then(|service| service.path);
-        anyhow::Ok(path.map_or_else(|| Probe::NotYet("none".to_owned()), Probe::Ready))
-    })
+    eventually(
+        "the webhook has a path",
+        Duration::from_secs(30),
+        async || {
+            let webhooks = api
+                .get("backup-webhook")
+                .await?
+                .webhooks
+                .unwrap_or_default();
+            let service = webhooks
+                .into_iter()
+                .find_map(|webhook| webhook.client_config.service);
+            let path = service.and_then(|service| service.path);
+            anyhow::Ok(path.map_or_else(|| Probe::NotYet("none".to_owned()), Probe::Ready))
+        },
+    )
     .await
 }
 
-/// The webhook configurations in a folder, with a URL in place of the Service; those for deletions only if requested.
+/// The webhook configurations in a folder, with a URL in place of the Service; those for deletions
+/// only if requested.
 pub fn registrations(
     folder: &Path,
     url: &str,
     ca_pem: &str,
 ) -> anyhow::Result<Vec<ValidatingWebhookConfiguration>> {
     let mut configurations = Vec::new();
-    for object in documents(folder)?.iter().filter(|object| kind(object) == "ValidatingWebhookConfiguration")
+    for object in documents(folder)?
+        .iter()
+        .filter(|object| kind(object) == "ValidatingWebhookConfiguration")
     {
         let mut configuration: ValidatingWebhookConfiguration =
             serde_json::from_value(serde_json::to_value(object)?)?;
@@ -239,14 +292,24 @@ pub fn registrations(
     Ok(configurations)
 }
 
-/// Makes the Service of the controller, as in `deploy/base`, lead to an address, by a pod that represents the process there.
-/// There are no nodes, so no controller would find the pod: the endpoints are written here.
-pub(crate) async fn lead_to_files(client: &Client, number: usize, address: SocketAddr) -> anyhow::Result<()> {
+/// Makes the Service of the controller, as in `deploy/base`, lead to an address, by a pod that
+/// represents the process there. There are no nodes, so no controller would find the pod: the
+/// endpoints are written here.
+pub(crate) async fn lead_to_files(
+    client: &Client,
+    number: usize,
+    address: SocketAddr,
+) -> anyhow::Result<()> {
     const NAME: &str = "backup-controller";
     let base = documents(&root().join("deploy/base"))?;
-    let service = base.into_iter().find(|object| kind(object) == "Service" && object.name_any() == NAME);
+    let service = base
+        .into_iter()
+        .find(|object| kind(object) == "Service" && object.name_any() == NAME);
     let mut service = service.context("no Service of the controller")?;
-    let port = service.data["spec"]["ports"][0]["name"].as_str().context("its port has no name")?.to_owned();
+    let port = service.data["spec"]["ports"][0]["name"]
+        .as_str()
+        .context("its port has no name")?
+        .to_owned();
     service.data["spec"]["selector"] = serde_json::Value::Null;
     let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
     services.apply_object(NAME, &service).await?;
@@ -255,29 +318,44 @@ pub(crate) async fn lead_to_files(client: &Client, number: usize, address: Socke
         "spec": { "containers": [{ "name": "controller", "image": NAME }] } });
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     pods.apply_object(&name, &pod).await?;
-    pods.merge_patch_status(&name, json!({ "podIP": ip, "podIPs": [{ "ip": ip }] })).await?;
+    pods.merge_patch_status(&name, json!({ "podIP": ip, "podIPs": [{ "ip": ip }] }))
+        .await?;
     let endpoints = objects_in(client, NAMESPACE, "v1", "Endpoints");
-    let known = endpoints.get_opt(NAME).await?.map(|known| known.data["subsets"].clone());
-    let mut subsets = known.as_ref().and_then(|known| known.as_array().cloned()).unwrap_or_default();
+    let known = endpoints
+        .get_opt(NAME)
+        .await?
+        .map(|known| known.data["subsets"].clone());
+    let mut subsets = known
+        .as_ref()
+        .and_then(|known| known.as_array().cloned())
+        .unwrap_or_default();
     subsets.push(json!({
         "addresses": [{ "ip": ip, "targetRef": { "kind": "Pod", "namespace": NAMESPACE, "name": name } }],
         "ports": [{ "name": port, "port": address.port() }] }));
-    let object =
-        json!({ "apiVersion": "v1", "kind": "Endpoints", "metadata": { "name": NAME }, "subsets": subsets });
+    let object = json!({ "apiVersion": "v1", "kind": "Endpoints", "metadata": { "name": NAME }, "subsets": subsets });
     endpoints.apply_object(NAME, &object).await?;
     Ok(())
 }
 
 /// Creates a namespace unless it exists.
 pub async fn ensure_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
-    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-    Api::<Namespace>::all(client.clone()).apply_object(name, &namespace).await?;
+    let namespace =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+    Api::<Namespace>::all(client.clone())
+        .apply_object(name, &namespace)
+        .await?;
     Ok(())
 }
 
-/// Creates a ServiceAccount in the namespace of the installation, and binds a ClusterRole to it there.
-pub(crate) async fn ensure_account(client: &Client, name: &str, role: Option<&str>) -> anyhow::Result<()> {
-    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } });
+/// Creates a ServiceAccount in the namespace of the installation, and binds a ClusterRole to it
+/// there.
+pub(crate) async fn ensure_account(
+    client: &Client,
+    name: &str,
+    role: Option<&str>,
+) -> anyhow::Result<()> {
+    let account =
+        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } });
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
     accounts.apply_object(name, &account).await?;
     let Some(role) = role else { return Ok(()) };
@@ -298,7 +376,9 @@ pub async fn ensure_secret(
 ) -> anyhow::Result<()> {
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name },
         "data": { key: ByteString(value.as_bytes().to_vec()) } });
-    Api::<Secret>::namespaced(client.clone(), namespace).apply_object(name, &secret).await?;
+    Api::<Secret>::namespaced(client.clone(), namespace)
+        .apply_object(name, &secret)
+        .await?;
     Ok(())
 }
 
@@ -310,7 +390,10 @@ pub fn documents(folder: &Path) -> anyhow::Result<Vec<DynamicObject>> {
         .collect::<Result<_, _>>()?;
     files.retain(|path| path.extension().is_some_and(|ext| ext == "yaml"));
     files.sort();
-    files.retain(|path| path.file_name().is_some_and(|name| name != "kustomization.yaml"));
+    files.retain(|path| {
+        path.file_name()
+            .is_some_and(|name| name != "kustomization.yaml")
+    });
     let mut all = Vec::new();
     for file in files {
         all.extend(documents_of(&file)?);
@@ -320,14 +403,22 @@ pub fn documents(folder: &Path) -> anyhow::Result<Vec<DynamicObject>> {
 
 fn documents_of(file: &Path) -> anyhow::Result<Vec<DynamicObject>> {
     let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-    let values: Vec<serde_json::Value> =
-        serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not YAML", file.display()))?;
-    let objects = values.into_iter().filter(|value| !value.is_null()).map(serde_json::from_value);
-    objects.collect::<Result<_, _>>().with_context(|| format!("an object in {}", file.display()))
+    let values: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text)
+        .with_context(|| format!("{} is not YAML", file.display()))?;
+    let objects = values
+        .into_iter()
+        .filter(|value| !value.is_null())
+        .map(serde_json::from_value);
+    objects
+        .collect::<Result<_, _>>()
+        .with_context(|| format!("an object in {}", file.display()))
 }
 
 fn kind(object: &DynamicObject) -> &str {
-    object.types.as_ref().map_or("", |types| types.kind.as_str())
+    object
+        .types
+        .as_ref()
+        .map_or("", |types| types.kind.as_str())
 }
 
 /// Waits until definitions of these names are established.
@@ -335,16 +426,24 @@ pub async fn crds_served(client: &Client, names: &[String]) -> anyhow::Result<()
     let crds = all_objects(client, CRD_VERSION, "CustomResourceDefinition");
     for name in names {
         let established = |crd: &DynamicObject| {
-            let conditions = crd.data["status"]["conditions"].as_array().into_iter().flatten();
-            conditions.into_iter().any(|one| one["type"] == "Established" && one["status"] == "True")
+            let conditions = crd.data["status"]["conditions"]
+                .as_array()
+                .into_iter()
+                .flatten();
+            conditions
+                .into_iter()
+                .any(|one| one["type"] == "Established" && one["status"] == "True")
         };
-        crds.wait_until(name, "is established", Duration::from_secs(30), established).await?;
+        crds.wait_until(name, "is established", Duration::from_secs(30), established)
+            .await?;
     }
     Ok(())
 }
 
 async fn apply(api: &Api<DynamicObject>, object: &DynamicObject) -> anyhow::Result<()> {
     let name = object.name_any();
-    api.apply_object(&name, object).await.with_context(|| format!("apply {} {name}", kind(object)))?;
+    api.apply_object(&name, object)
+        .await
+        .with_context(|| format!("apply {} {name}", kind(object)))?;
     Ok(())
 }

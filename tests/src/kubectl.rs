@@ -47,13 +47,21 @@ impl Kubectl {
     pub(crate) fn new(program: PathBuf, kubeconfig: &Path, folder: &Path) -> anyhow::Result<Self> {
         let folder = folder.join("kubectl");
         std::fs::create_dir_all(&folder)?;
-        Ok(Self { program, kubeconfig: kubeconfig.to_owned(), folder })
+        Ok(Self {
+            program,
+            kubeconfig: kubeconfig.to_owned(),
+            folder,
+        })
     }
 
     /// Writes an object to a file, for `-f`.
     pub fn manifest(&self, object: &impl serde::Serialize) -> anyhow::Result<String> {
         let text = serde_json::to_vec(object)?;
-        let path = tempfile::Builder::new().suffix(".json").tempfile_in(&self.folder)?.keep()?.1;
+        let path = tempfile::Builder::new()
+            .suffix(".json")
+            .tempfile_in(&self.folder)?
+            .keep()?
+            .1;
         std::fs::write(&path, text)?;
         Ok(path.display().to_string())
     }
@@ -74,7 +82,10 @@ impl Kubectl {
         resource: &str,
         flags: &[&str],
     ) -> anyhow::Result<ClientGo> {
-        let mut command = self.command("client-go-create", &["--file", manifest, "--resource", resource]);
+        let mut command = self.command(
+            "client-go-create",
+            &["--file", manifest, "--resource", resource],
+        );
         command.args(flags);
         let ran = Ran::of(command).await?;
         serde_json::from_str(&ran.stdout).with_context(|| format!("{ran:?}"))
@@ -83,7 +94,9 @@ impl Kubectl {
     /// Runs the commands of a page in a folder, as a user would in a shell.
     pub async fn shell(&self, plugin: &Path, folder: &Path, commands: &str) -> anyhow::Result<Ran> {
         let mut command = self.in_shell(plugin)?;
-        command.args(["-e", "-x", "-c", commands]).current_dir(folder);
+        command
+            .args(["-e", "-x", "-c", commands])
+            .current_dir(folder);
         Ran::of(command).await
     }
 
@@ -100,7 +113,9 @@ impl Kubectl {
         std::fs::set_permissions(&program, Permissions::from_mode(0o755))?;
         let path = std::env::var("PATH").unwrap_or_default();
         let mut command = Command::new("sh");
-        command.env("PATH", format!("{}:{path}", bin.display())).env_remove("VELERO_NAMESPACE");
+        command
+            .env("PATH", format!("{}:{path}", bin.display()))
+            .env_remove("VELERO_NAMESPACE");
         self.set_environment(&mut command);
         Ok(command)
     }
@@ -115,7 +130,9 @@ impl Kubectl {
     fn set_environment(&self, command: &mut Command) {
         command.env("KUBECONFIG", &self.kubeconfig);
         // Discovery data cached for one world must not be used for the next one on the same port.
-        command.env("KUBECACHEDIR", self.folder.join("cache")).env("HOME", &self.folder);
+        command
+            .env("KUBECACHEDIR", self.folder.join("cache"))
+            .env("HOME", &self.folder);
     }
 }
 

@@ -41,8 +41,14 @@ impl Ran {
     ) -> anyhow::Result<Self> {
         let start = Instant::now();
         let shown = format!("{:?}", command.as_std());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let child = command.spawn().with_context(|| format!("{shown} cannot be started"))?;
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let child = command
+            .spawn()
+            .with_context(|| format!("{shown} cannot be started"))?;
         let id = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let mut end = std::pin::pin!(child.wait_with_output());
         let run = async {
@@ -79,7 +85,10 @@ impl Ran {
 
 impl KubectlBackup {
     pub(crate) fn new(program: &Path, kubeconfig: &Path) -> Self {
-        Self { program: program.to_owned(), kubeconfig: kubeconfig.to_owned() }
+        Self {
+            program: program.to_owned(),
+            kubeconfig: kubeconfig.to_owned(),
+        }
     }
 
     pub fn program(&self) -> &Path {
@@ -110,10 +119,15 @@ impl KubectlBackup {
         Ran::interrupted(self.command(args), when).await
     }
 
-    /// Runs the plugin, and returns its peak memory, sampled every few milliseconds. Errors: the exit code is neither 0 nor 1.
+    /// Runs the plugin, and returns its peak memory, sampled every few milliseconds. Errors: the
+    /// exit code is neither 0 nor 1.
     pub async fn peak_memory_kib(&self, args: &[&str]) -> anyhow::Result<u64> {
         let mut command = self.command(args);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true).spawn()?;
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
         let id = child.id().context("it has no id")?;
         let mut peak = 0;
         loop {
@@ -144,7 +158,10 @@ impl KubectlBackup {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(args).env("KUBECONFIG", &self.kubeconfig).env_remove("VELERO_NAMESPACE");
+        command
+            .args(args)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env_remove("VELERO_NAMESPACE");
         command.env("KUBECACHEDIR", self.cache());
         command
     }

@@ -1,5 +1,5 @@
-//! A node whose kubelet runs commands in containers that do not exist (`tests/control-plane/kubelet.go`). The API server
-//! connects to it as to any other.
+//! A node whose kubelet runs commands in containers that do not exist
+//! (`tests/control-plane/kubelet.go`). The API server connects to it as to any other.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -56,10 +56,14 @@ impl Kubelet {
             "conditions": [{ "type": "Ready", "status": "True", "reason": "Scripted" }],
         });
         nodes.merge_patch_status(NODE, status).await?;
-        Ok(Self { _process: process, log })
+        Ok(Self {
+            _process: process,
+            log,
+        })
     }
 
-    /// A pod on this node, with one container `main`, which is running for the API server, and these claims as volumes.
+    /// A pod on this node, with one container `main`, which is running for the API server, and
+    /// these claims as volumes.
     pub async fn pod(
         &self,
         world: &World,
@@ -84,12 +88,18 @@ impl Kubelet {
             pods.create_object(&pod).await.map(Probe::Ready)
         })
         .await?;
-        pods.merge_patch_status(name, json!({ "phase": "Running" })).await?;
+        pods.merge_patch_status(name, json!({ "phase": "Running" }))
+            .await?;
         Ok(())
     }
 
     /// Assigns a restored pod, which is on no node, to this one, and sets its containers running.
-    pub async fn start_pod(&self, world: &World, namespace: &str, name: &str) -> anyhow::Result<()> {
+    pub async fn start_pod(
+        &self,
+        world: &World,
+        namespace: &str,
+        name: &str,
+    ) -> anyhow::Result<()> {
         let pods: Api<Pod> = Api::namespaced(world.client.clone(), namespace);
         eventually("the pod is restored", Duration::from_mins(1), async || {
             let found = pods.get_opt(name).await?;
@@ -99,32 +109,49 @@ impl Kubelet {
         let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": name },
             "target": { "apiVersion": "v1", "kind": "Node", "name": NODE } });
         let params = PostParams::default();
-        let _: Value = pods.create_subresource("binding", name, &params, &binding).await?;
+        let _: Value = pods
+            .create_subresource("binding", name, &params, &binding)
+            .await?;
         let container = json!({ "name": "main", "image": "none", "imageID": "", "restartCount": 0, "ready": true,
             "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } } });
-        pods.merge_patch_status(name, json!({ "phase": "Running", "containerStatuses": [container] }))
-            .await?;
+        pods.merge_patch_status(
+            name,
+            json!({ "phase": "Running", "containerStatuses": [container] }),
+        )
+        .await?;
         Ok(())
     }
 
     /// All commands that it was asked to run so far.
     pub fn calls(&self) -> anyhow::Result<Vec<Call>> {
         let text = std::fs::read_to_string(&self.log)?;
-        Ok(text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
+        Ok(text
+            .lines()
+            .map(serde_json::from_str)
+            .collect::<Result<_, _>>()?)
     }
 
     /// Waits until a command of a pod has begun, by its first word.
     pub async fn wait_for_begin(&self, pod: &str, command: &str) -> anyhow::Result<()> {
-        eventually(&format!("{command} has begun"), Duration::from_mins(1), async || {
-            let story = self.story(pod)?;
-            anyhow::Ok(when(story.contains(&format!("{command} began")), format!("{story:?}")))
-        })
+        eventually(
+            &format!("{command} has begun"),
+            Duration::from_mins(1),
+            async || {
+                let story = self.story(pod)?;
+                anyhow::Ok(when(
+                    story.contains(&format!("{command} began")),
+                    format!("{story:?}"),
+                ))
+            },
+        )
         .await
     }
 
     /// First words of the commands of a pod, and their outcomes, in order.
     pub fn story(&self, pod: &str) -> anyhow::Result<Vec<String>> {
         let calls = self.calls()?.into_iter().filter(|call| call.pod == pod);
-        Ok(calls.map(|call| format!("{} {}", call.command[0], call.event)).collect())
+        Ok(calls
+            .map(|call| format!("{} {}", call.command[0], call.event))
+            .collect())
     }
 }

@@ -1,8 +1,11 @@
-//! The test kit: real control planes, object stores, webhooks and controllers as processes on free loopback ports, and faults
-//! for them.
+//! The test kit: real control planes, object stores, webhooks and controllers as processes on free
+//! loopback ports, and faults for them.
 
 #![warn(unreachable_pub)]
-#![allow(missing_docs, reason = "the kit is not published: a comment stands where it says more than a name")]
+#![allow(
+    missing_docs,
+    reason = "the kit is not published: a comment stands where it says more than a name"
+)]
 
 pub mod allowing;
 pub mod api;

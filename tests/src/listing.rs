@@ -1,5 +1,5 @@
-//! A plain listing of the objects that the API server serves, to compare a cluster before and after. It is independent of our
-//! own code, which cannot prove its own results.
+//! A plain listing of the objects that the API server serves, to compare a cluster before and
+//! after. It is independent of our own code, which cannot prove its own results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ pub type Listing = BTreeMap<String, Value>;
 /// Kinds that the cluster's own controllers create, under random names, to follow other objects.
 const FOLLOWERS: [&str; 4] = ["Event", "EndpointSlice", "Lease", "ControllerRevision"];
 
-/// Lists every object in these namespaces, the namespaces themselves, and the cluster-scoped objects whose names start with
-/// one of the prefixes.
+/// Lists every object in these namespaces, the namespaces themselves, and the cluster-scoped
+/// objects whose names start with one of the prefixes.
 pub async fn list(
     client: &Client,
     namespaces: &[&str],
@@ -28,7 +28,9 @@ pub async fn list(
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
     for group in discovery.groups() {
         for (resource, capabilities) in group.recommended_resources() {
-            if !capabilities.supports_operation(verbs::LIST) || FOLLOWERS.contains(&resource.kind.as_str()) {
+            if !capabilities.supports_operation(verbs::LIST)
+                || FOLLOWERS.contains(&resource.kind.as_str())
+            {
                 continue;
             }
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
@@ -41,7 +43,9 @@ pub async fn list(
                     let ours = match (&capabilities.scope, namespace.as_deref()) {
                         (Scope::Namespaced, Some(namespace)) => wanted.contains(namespace),
                         _ if resource.kind == "Namespace" => wanted.contains(name.as_str()),
-                        _ => cluster_prefixes.iter().any(|prefix| name.starts_with(prefix)),
+                        _ => cluster_prefixes
+                            .iter()
+                            .any(|prefix| name.starts_with(prefix)),
                     };
                     if ours {
                         let key = format!(
@@ -50,7 +54,10 @@ pub async fn list(
                             resource.kind,
                             namespace.unwrap_or_default()
                         );
-                        all.insert(key, normalise(&resource.kind, serde_json::to_value(&object)?));
+                        all.insert(
+                            key,
+                            normalise(&resource.kind, serde_json::to_value(&object)?),
+                        );
                     }
                 }
                 match list.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -63,8 +70,8 @@ pub async fn list(
     Ok(all)
 }
 
-/// Removes fields that no restore can bring back: those that the API server and the cluster's controllers generate for each
-/// object, and the labels with the source of a restored object.
+/// Removes fields that no restore can bring back: those that the API server and the cluster's
+/// controllers generate for each object, and the labels with the source of a restored object.
 fn normalise(kind: &str, mut object: Value) -> Value {
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
@@ -85,14 +92,26 @@ fn normalise(kind: &str, mut object: Value) -> Value {
             labels.remove("velero.io/backup-name");
             labels.remove("velero.io/restore-name");
         }
-        if metadata.get("labels").and_then(Value::as_object).is_some_and(serde_json::Map::is_empty) {
+        if metadata
+            .get("labels")
+            .and_then(Value::as_object)
+            .is_some_and(serde_json::Map::is_empty)
+        {
             metadata.remove("labels");
         }
         // The controller of Endpoints creates those of a restored Service itself, at another time.
-        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        if let Some(annotations) = metadata
+            .get_mut("annotations")
+            .and_then(Value::as_object_mut)
+        {
             annotations.remove("endpoints.kubernetes.io/last-change-trigger-time");
         }
-        for owner in metadata.get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten() {
+        for owner in metadata
+            .get_mut("ownerReferences")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             owner["uid"] = Value::Null;
         }
     }
@@ -111,7 +130,9 @@ fn normalise(kind: &str, mut object: Value) -> Value {
 
 fn forget_token_names(value: &mut Value) {
     match value {
-        Value::String(text) if text.starts_with("kube-api-access-") => "kube-api-access".clone_into(text),
+        Value::String(text) if text.starts_with("kube-api-access-") => {
+            "kube-api-access".clone_into(text);
+        }
         Value::Array(items) => items.iter_mut().for_each(forget_token_names),
         Value::Object(fields) => fields.values_mut().for_each(forget_token_names),
         _ => {}
@@ -124,7 +145,9 @@ fn paths(path: &str, old: &Value, new: &Value, found: &mut Vec<String>) {
         (Value::Object(old), Value::Object(new)) => {
             let fields: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
             for field in fields {
-                let side = |map: &serde_json::Map<String, Value>| map.get(field).cloned().unwrap_or_default();
+                let side = |map: &serde_json::Map<String, Value>| {
+                    map.get(field).cloned().unwrap_or_default()
+                };
                 paths(&format!("{path}.{field}"), &side(old), &side(new), found);
             }
         }
@@ -146,7 +169,12 @@ pub fn differences(before: &Listing, after: &Listing) -> Vec<String> {
             }
         }
     }
-    lines.extend(after.keys().filter(|key| !before.contains_key(*key)).map(|key| format!("new: {key}")));
+    lines.extend(
+        after
+            .keys()
+            .filter(|key| !before.contains_key(*key))
+            .map(|key| format!("new: {key}")),
+    );
     lines
 }
 
@@ -159,12 +187,24 @@ mod tests {
     #[test]
     fn a_lost_changed_or_extra_object_is_a_difference_and_a_new_uid_is_not() {
         let object = |uid: &str, data: &str| {
-            normalise("ConfigMap", json!({ "metadata": { "name": "a", "uid": uid }, "data": data }))
+            normalise(
+                "ConfigMap",
+                json!({ "metadata": { "name": "a", "uid": uid }, "data": data }),
+            )
         };
-        let before = Listing::from([("a".to_owned(), object("1", "x")), ("b".to_owned(), object("2", "x"))]);
-        let same = Listing::from([("a".to_owned(), object("3", "x")), ("b".to_owned(), object("4", "x"))]);
+        let before = Listing::from([
+            ("a".to_owned(), object("1", "x")),
+            ("b".to_owned(), object("2", "x")),
+        ]);
+        let same = Listing::from([
+            ("a".to_owned(), object("3", "x")),
+            ("b".to_owned(), object("4", "x")),
+        ]);
         assert!(differences(&before, &same).is_empty());
-        let other = Listing::from([("a".to_owned(), object("3", "y")), ("c".to_owned(), object("5", "x"))]);
+        let other = Listing::from([
+            ("a".to_owned(), object("3", "y")),
+            ("c".to_owned(), object("5", "x")),
+        ]);
         assert_eq!(differences(&before, &other).len(), 3);
     }
 }

@@ -1,4 +1,5 @@
-//! A clock that is set forward or back, for programs that are started with [`MovedClock::variables`].
+//! A clock that is set forward or back, for programs that are started with
+//! [`MovedClock::variables`].
 
 use std::{
     fs::File,
@@ -26,11 +27,18 @@ impl MovedClock {
         }
         let (library, file) = (folder.join("clock.so"), folder.join("clock"));
         let source = root().join("tests/clock/clock.c");
-        let built =
-            Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).output();
-        let built =
-            built.context("run cc, the C compiler (build-essential), which builds the moved clock")?;
-        ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .arg(&library)
+            .arg(&source)
+            .output();
+        let built = built
+            .context("run cc, the C compiler (build-essential), which builds the moved clock")?;
+        ensure!(
+            built.status.success(),
+            "{}",
+            String::from_utf8_lossy(&built.stderr)
+        );
         let clock = Self { library, file };
         std::fs::write(&clock.file, 0_i64.to_ne_bytes())?;
         Ok(clock)
@@ -55,7 +63,10 @@ impl MovedClock {
     }
 
     fn set(&self, seconds: i64) -> anyhow::Result<()> {
-        File::options().write(true).open(&self.file)?.write_all_at(&seconds.to_ne_bytes(), 0)?;
+        File::options()
+            .write(true)
+            .open(&self.file)?
+            .write_all_at(&seconds.to_ne_bytes(), 0)?;
         Ok(())
     }
 }

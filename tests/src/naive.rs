@@ -1,6 +1,6 @@
-//! The control: a webhook with the usual approach. It looks for a running object that conflicts, and allows when it sees
-//! none. Between the look and the creation the other object starts; tests that cannot detect this prove nothing about our
-//! webhook.
+//! The control: a webhook with the usual approach. It looks for a running object that conflicts,
+//! and allows when it sees none. Between the look and the creation the other object starts; tests
+//! that cannot detect this prove nothing about our webhook.
 
 use std::time::Duration;
 
@@ -26,7 +26,9 @@ use crate::{
 pub async fn start(client: Client, identity: &Identity) -> anyhow::Result<Served> {
     let validate = move |Json(review)| {
         let client = client.clone();
-        reviewed(review, |request, response| decide(client, request, response))
+        reviewed(review, |request, response| {
+            decide(client, request, response)
+        })
     };
     Served::start(identity, Router::new().route("/validate", post(validate))).await
 }
@@ -38,7 +40,8 @@ async fn decide(
 ) -> AdmissionResponse {
     match in_the_way(&client, &request).await {
         Ok(None) => {
-            // Delay of a busy API server or a slow informer; without it the window exists, but is smaller.
+            // Delay of a busy API server or a slow informer; without it the window exists, but is
+            // smaller.
             tokio::time::sleep(Duration::from_millis(20)).await;
             response
         }
@@ -53,20 +56,34 @@ async fn in_the_way(
     client: &Client,
     request: &AdmissionRequest<DynamicObject>,
 ) -> kube::Result<Option<String>> {
-    let Some(object) = request.object.as_ref().filter(|_| request.operation == Operation::Create) else {
+    let Some(object) = request
+        .object
+        .as_ref()
+        .filter(|_| request.operation == Operation::Create)
+    else {
         return Ok(None);
     };
     let spec = object.data.get("spec").cloned().unwrap_or_default();
     let wanted = footprint(&request.kind.kind, &spec);
     let restores: Api<Restore> = Api::namespaced(client.clone(), NAMESPACE);
-    for restore in restores.list_all().await?.iter().filter(|restore| restore.phase().is_active()) {
+    for restore in restores
+        .list_all()
+        .await?
+        .iter()
+        .filter(|restore| restore.phase().is_active())
+    {
         if wanted.overlaps(&Footprint::of_restore(&restore.spec, None)) {
             return Ok(Some(format!("Restore {NAMESPACE}/{}", restore.name_any())));
         }
     }
     if request.kind.kind == "Restore" {
         let backups: Api<Backup> = Api::namespaced(client.clone(), NAMESPACE);
-        for backup in backups.list_all().await?.iter().filter(|backup| backup.phase().is_active()) {
+        for backup in backups
+            .list_all()
+            .await?
+            .iter()
+            .filter(|backup| backup.phase().is_active())
+        {
             if wanted.overlaps(&Footprint::of_backup(&backup.spec)) {
                 return Ok(Some(format!("Backup {NAMESPACE}/{}", backup.name_any())));
             }

@@ -1,8 +1,8 @@
 //! A separate network, for addresses that must not be loopback addresses: endpoints of Services.
 //!
-//! Programs and tests of such a world run in a network namespace that has one more address on its loopback interface. It has
-//! no connection to the machine's own network. A process cannot enter one by itself, so the test program starts itself again
-//! inside.
+//! Programs and tests of such a world run in a network namespace that has one more address on its
+//! loopback interface. It has no connection to the machine's own network. A process cannot enter
+//! one by itself, so the test program starts itself again inside.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -14,7 +14,8 @@ use anyhow::{Context as _, ensure};
 
 use crate::{
     binaries::{
-        PROGRAMS, PlanePrograms, Programs, build_control_plane, build_plugins, go_available, s3_available,
+        PROGRAMS, PlanePrograms, Programs, build_control_plane, build_plugins, go_available,
+        s3_available,
     },
     snapshots,
 };
@@ -31,7 +32,11 @@ pub struct NoNetwork(String);
 impl std::fmt::Display for NoNetwork {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let needs = "it takes `unshare --net` and `ip` (iproute2), and root or user namespaces";
-        write!(f, "no network namespace can be made here ({}): {needs}", self.0)
+        write!(
+            f,
+            "no network namespace can be made here ({}): {needs}",
+            self.0
+        )
     }
 }
 
@@ -41,7 +46,8 @@ pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Network on which a world's controllers serve stored files: the API server refuses loopback addresses.
+/// Network on which a world's controllers serve stored files: the API server refuses loopback
+/// addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilesNetwork {
     /// In a network namespace that the world is started in.
@@ -66,7 +72,8 @@ impl FilesNetwork {
     }
 }
 
-/// The address by which this machine reaches others, if it has one. Sends nothing: only connects a datagram socket.
+/// The address by which this machine reaches others, if it has one. Sends nothing: only connects a
+/// datagram socket.
 pub fn address_of_machine() -> Option<IpAddr> {
     const OTHER: (Ipv4Addr, u16) = (Ipv4Addr::new(198, 51, 100, 1), 9);
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
@@ -75,12 +82,16 @@ pub fn address_of_machine() -> Option<IpAddr> {
     (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
 }
 
-/// Runs this program inside with these arguments, for programs under test of this cargo profile; `seen` gets each line of its
-/// output. Returns whether it succeeded.
+/// Runs this program inside with these arguments, for programs under test of this cargo profile;
+/// `seen` gets each line of its output. Returns whether it succeeded.
 ///
 /// # Errors
 /// [`NoNetwork`] if no network can be made; programs that cannot be built.
-pub fn run_inside(profile: &str, arguments: &[&str], mut seen: impl FnMut(&str)) -> anyhow::Result<bool> {
+pub fn run_inside(
+    profile: &str,
+    arguments: &[&str],
+    mut seen: impl FnMut(&str),
+) -> anyhow::Result<bool> {
     // Downloads happen here: there is no way out from inside.
     let programs = Programs::build(profile)?;
     PlanePrograms::find()?;
@@ -91,8 +102,8 @@ pub fn run_inside(profile: &str, arguments: &[&str], mut seen: impl FnMut(&str))
         build_plugins()?;
         snapshots::definitions()?;
     }
-    // A socket may hold 6 MiB, the kernel's default: with the 32 MiB of some machines, all of a file fits into the sockets on
-    // its way to a reader that is stopped.
+    // A socket may hold 6 MiB, the kernel's default: with the 32 MiB of some machines, all of a
+    // file fits into the sockets on its way to a reader that is stopped.
     let make = "ip link set lo up && ip address add \"$0\"/32 dev lo && \
         { echo 4096 131072 6291456 > /proc/sys/net/ipv4/tcp_rmem || true; } && exec \"$@\"";
     let mut command = Command::new("unshare");
@@ -101,9 +112,15 @@ pub fn run_inside(profile: &str, arguments: &[&str], mut seen: impl FnMut(&str))
         command.arg("--map-root-user");
     }
     command.args(["sh", "-c", make, &ADDRESS.to_string()]);
-    command.arg(std::env::current_exe()?).args(arguments).env(INSIDE, "yes");
+    command
+        .arg(std::env::current_exe()?)
+        .args(arguments)
+        .env(INSIDE, "yes");
     command.env(PROGRAMS, programs.folder());
-    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| NoNetwork(error.to_string()))?;
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| NoNetwork(error.to_string()))?;
     let output = child.stdout.take().context("no output")?;
     let mut lines = 0;
     for line in BufReader::new(output).lines() {

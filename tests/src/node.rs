@@ -1,7 +1,8 @@
-//! A real node: containerd, kubelet, kube-scheduler and kube-proxy beside the kit's control plane, to test what is shipped:
-//! the images of the Dockerfile, and `deploy/` as a user applies it.
+//! A real node: containerd, kubelet, kube-scheduler and kube-proxy beside the kit's control plane,
+//! to test what is shipped: the images of the Dockerfile, and `deploy/` as a user applies it.
 //!
-//! All of it runs in separate namespaces ([`machine`]). Pods have a network, Services with names (CoreDNS), and a store with TLS.
+//! All of it runs in separate namespaces ([`machine`]). Pods have a network, Services with names
+//! (CoreDNS), and a store with TLS.
 
 mod images;
 pub mod machine;
@@ -65,13 +66,18 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts control plane and node, with the images of the project and an empty bucket; `deploy/` is not applied. Only
-    /// inside ([`machine::run_inside`]).
+    /// Starts control plane and node, with the images of the project and an empty bucket; `deploy/`
+    /// is not applied. Only inside ([`machine::run_inside`]).
     pub async fn start() -> anyhow::Result<Self> {
-        ensure!(machine::is_inside(), "a node starts in namespaces of its own");
+        ensure!(
+            machine::is_inside(),
+            "a node starts in namespaces of its own"
+        );
         let _ = rustls::crypto::ring::default_provider().install_default();
         // In memory; removed with the namespaces.
-        let folder = tempfile::Builder::new().prefix("backup-tests-").tempdir_in("/var/lib")?;
+        let folder = tempfile::Builder::new()
+            .prefix("backup-tests-")
+            .tempdir_in("/var/lib")?;
         let path = folder.path();
         let programs = Programs::build("dev")?;
         let store_folder = path.join("store");
@@ -87,9 +93,21 @@ impl Node {
         let store = s3.start_with_tls(&authority.server("store")?).await?;
         let store_front = Proxy::start_at(ADDRESS, vec![store.address]).await?;
         let client = plane.admin().await?;
-        let mut node =
-            Self { client, plane, s3, store, store_front, containerd, kubelet, others, programs, folder };
-        node.wait_ready().await.map_err(|error| error.context(node.logs(15)))?;
+        let mut node = Self {
+            client,
+            plane,
+            s3,
+            store,
+            store_front,
+            containerd,
+            kubelet,
+            others,
+            programs,
+            folder,
+        };
+        node.wait_ready()
+            .await
+            .map_err(|error| error.context(node.logs(15)))?;
         Ok(node)
     }
 
@@ -102,30 +120,51 @@ impl Node {
                 process.check()?;
             }
             let node = serde_json::to_value(nodes.get(NAME).await?)?;
-            let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-            let ready = conditions.into_iter().any(|one| one["type"] == "Ready" && one["status"] == "True");
+            let conditions = node["status"]["conditions"]
+                .as_array()
+                .into_iter()
+                .flatten();
+            let ready = conditions
+                .into_iter()
+                .any(|one| one["type"] == "Ready" && one["status"] == "True");
             // The taint of an unready node is removed a moment later.
             anyhow::Ok(ready && node["spec"]["taints"] == Value::Null)
         })
         .await
     }
 
-    /// Creates the location `default` for the bucket, and its credentials as the README does, and waits until it is
-    /// available: the store's certificate is signed by an authority in the image.
+    /// Creates the location `default` for the bucket, and its credentials as the README does, and
+    /// waits until it is available: the store's certificate is signed by an authority in the image.
     pub async fn create_location(&self) -> anyhow::Result<()> {
-        ensure_secret(&self.client, NAMESPACE, "cloud-credentials", "cloud", &S3::credentials()).await?;
+        ensure_secret(
+            &self.client,
+            NAMESPACE,
+            "cloud-credentials",
+            "cloud",
+            &S3::credentials(),
+        )
+        .await?;
         let locations: Api<BackupStorageLocation> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let mut spec = S3::location_spec(BUCKET, &format!("https://{}", self.store_front.address()));
+        let mut spec =
+            S3::location_spec(BUCKET, &format!("https://{}", self.store_front.address()));
         spec["default"] = json!(true);
         let location = BackupStorageLocation::new("default", serde_json::from_value(spec)?);
         locations.create_object(&location).await?;
-        let available = |one: &BackupStorageLocation| one.status.phase == Some(LocationPhase::Available);
-        locations.wait_until("default", "is available", START, available).await.map(drop)
+        let available =
+            |one: &BackupStorageLocation| one.status.phase == Some(LocationPhase::Available);
+        locations
+            .wait_until("default", "is available", START, available)
+            .await
+            .map(drop)
     }
 
     /// kubectl as the cluster's administrator.
     pub fn kubectl(&self) -> anyhow::Result<Kubectl> {
-        Kubectl::new(build_clients()?, self.plane.admin_kubeconfig(), self.folder())
+        Kubectl::new(
+            build_clients()?,
+            self.plane.admin_kubeconfig(),
+            self.folder(),
+        )
     }
 
     /// Our kubectl plugin as the cluster's administrator.
@@ -155,7 +194,13 @@ impl Node {
     pub fn kill_one(&self, program: &str) -> anyhow::Result<()> {
         for entry in std::fs::read_dir("/proc")? {
             let entry = entry?;
-            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let Some(id) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            else {
+                continue;
+            };
             let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
             if command.split(|byte| *byte == 0).next() == Some(program.as_bytes()) {
                 let id = Pid::from_raw(id).context("no process")?;
@@ -167,20 +212,37 @@ impl Node {
 
     /// The end of the log of every process and every container, for a test that failed.
     pub fn logs(&self, lines: usize) -> String {
-        let own = [&self.containerd, &self.kubelet, &self.s3.process, &self.store.process];
+        let own = [
+            &self.containerd,
+            &self.kubelet,
+            &self.s3.process,
+            &self.store.process,
+        ];
         let processes = self.plane.processes().chain(own).chain(&self.others);
         let processes = processes.map(|one| (one.name().to_owned(), one.tail(lines)));
-        let containers = container_logs(Path::new("/var/log/pods")).into_iter().map(|file| {
-            let text = std::fs::read_to_string(&file).unwrap_or_default();
-            let all: Vec<&str> = text.lines().collect();
-            (file.display().to_string(), all[all.len().saturating_sub(lines)..].join("\n"))
-        });
-        processes.chain(containers).map(|(name, text)| format!("--- {name} ---\n{text}\n")).collect()
+        let containers = container_logs(Path::new("/var/log/pods"))
+            .into_iter()
+            .map(|file| {
+                let text = std::fs::read_to_string(&file).unwrap_or_default();
+                let all: Vec<&str> = text.lines().collect();
+                (
+                    file.display().to_string(),
+                    all[all.len().saturating_sub(lines)..].join("\n"),
+                )
+            });
+        processes
+            .chain(containers)
+            .map(|(name, text)| format!("--- {name} ---\n{text}\n"))
+            .collect()
     }
 }
 
 /// Starts the container runtime, and imports the images.
-async fn start_containerd(folder: &Path, programs: &Programs, authority: String) -> anyhow::Result<Process> {
+async fn start_containerd(
+    folder: &Path,
+    programs: &Programs,
+    authority: String,
+) -> anyhow::Result<Process> {
     const SOCKET: &str = "/run/containerd/containerd.sock";
     std::fs::create_dir_all("/run/cni")?;
     std::fs::write("/run/cni/pods.conflist", include_str!("node/network.json"))?;
@@ -188,7 +250,10 @@ async fn start_containerd(folder: &Path, programs: &Programs, authority: String)
     std::fs::write(&config, include_str!("node/containerd.toml"))?;
     let flags = vec!["--config".to_owned(), config.display().to_string()];
     let mut containerd = start("containerd", Path::new("containerd"), flags, folder)?;
-    let archives = Images::prepare(&folder.join("images"), programs, &authority).await?.build().await?;
+    let archives = Images::prepare(&folder.join("images"), programs, &authority)
+        .await?
+        .build()
+        .await?;
     until("containerd listens", START, async || {
         containerd.check()?;
         anyhow::Ok(Path::new(SOCKET).exists())
@@ -196,8 +261,13 @@ async fn start_containerd(folder: &Path, programs: &Programs, authority: String)
     .await?;
     for archive in archives {
         let mut import = Command::new("ctr");
-        import.args(["--namespace=k8s.io", "images", "import"]).arg(&archive);
-        Ran::of(import).await?.expect_code(0).with_context(|| format!("import {}", archive.display()))?;
+        import
+            .args(["--namespace=k8s.io", "images", "import"])
+            .arg(&archive);
+        Ran::of(import)
+            .await?
+            .expect_code(0)
+            .with_context(|| format!("import {}", archive.display()))?;
     }
     Ok(containerd)
 }
@@ -237,7 +307,8 @@ fn start_kubernetes(folder: &Path, plane: &ControlPlane) -> anyhow::Result<[Proc
                 kubeconfig("proxy", "system:kube-proxy", &[])?,
                 format!("--hostname-override={NAME}"),
                 "--proxy-mode=iptables".to_owned(),
-                // Packets that stay on the bridge of the pods bypass the rules: answers have to return through the node.
+                // Packets that stay on the bridge of the pods bypass the rules: answers have to
+                // return through the node.
                 "--masquerade-all".to_owned(),
                 // Leaves the machine's own settings unchanged.
                 "--conntrack-max-per-core=0".to_owned(),
@@ -250,14 +321,27 @@ fn start_kubernetes(folder: &Path, plane: &ControlPlane) -> anyhow::Result<[Proc
     });
     let rules = folder.join("Corefile");
     let names = plane.user_kubeconfig("dns", "dns", &["system:masters"])?;
-    let plugins = format!("errors\nready\nkubernetes cluster.local {{\nkubeconfig {}\n}}", names.display());
+    let plugins = format!(
+        "errors\nready\nkubernetes cluster.local {{\nkubeconfig {}\n}}",
+        names.display()
+    );
     std::fs::write(&rules, format!(".:53 {{\n{plugins}\n}}\n"))?;
-    let dns = start("coredns", &build_dns()?, vec!["-conf".to_owned(), rules.display().to_string()], folder)?;
+    let dns = start(
+        "coredns",
+        &build_dns()?,
+        vec!["-conf".to_owned(), rules.display().to_string()],
+        folder,
+    )?;
     Ok([kubelet?, scheduler?, proxy?, dns])
 }
 
 fn start(name: &str, program: &Path, args: Vec<String>, folder: &Path) -> anyhow::Result<Process> {
-    let spec = Spec { name: name.to_owned(), program: program.to_owned(), args, env: BTreeMap::new() };
+    let spec = Spec {
+        name: name.to_owned(),
+        program: program.to_owned(),
+        args,
+        env: BTreeMap::new(),
+    };
     Process::start(spec, folder)
 }
 

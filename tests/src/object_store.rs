@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    binaries::build_control_plane, control_plane::loopback_address, pki::Identity, process::Process,
-    proxy::Proxy,
+    binaries::build_control_plane, control_plane::loopback_address, pki::Identity,
+    process::Process, proxy::Proxy,
 };
 
 /// Access key of the server's one account.
@@ -55,7 +55,12 @@ impl S3 {
             format!("--secret={SECRET}"),
         ];
         let process = Process::serve("s3", address, args, &folder).await?;
-        Ok(Self { process, front: Proxy::start(vec![address]).await?, address, folder })
+        Ok(Self {
+            process,
+            front: Proxy::start(vec![address]).await?,
+            address,
+            folder,
+        })
     }
 
     /// Starts a second server, with TLS, for the same objects.
@@ -111,11 +116,18 @@ impl S3 {
     /// Creates a bucket with object lock and versioning, but without a default retention.
     pub async fn create_lockable_bucket(&self, bucket: &str) -> anyhow::Result<()> {
         let header = ("x-amz-bucket-object-lock-enabled", "true");
-        self.request_with(http::Method::PUT, bucket, "", Some(header)).await.map(drop)
+        self.request_with(http::Method::PUT, bucket, "", Some(header))
+            .await
+            .map(drop)
     }
 
     /// Locks the newest version of a key until a time.
-    pub async fn lock(&self, bucket: &str, key: &str, until: jiff::Timestamp) -> anyhow::Result<()> {
+    pub async fn lock(
+        &self,
+        bucket: &str,
+        key: &str,
+        until: jiff::Timestamp,
+    ) -> anyhow::Result<()> {
         let body = format!(
             "<Retention xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Mode>COMPLIANCE</Mode>\
              <RetainUntilDate>{until}</RetainUntilDate></Retention>"
@@ -123,7 +135,8 @@ impl S3 {
         self.put(&format!("{bucket}/{key}?retention="), &body).await
     }
 
-    /// Sets or clears the legal hold of the newest version of a key, or of the named version. Returns the version.
+    /// Sets or clears the legal hold of the newest version of a key, or of the named version.
+    /// Returns the version.
     pub async fn hold(
         &self,
         bucket: &str,
@@ -134,7 +147,12 @@ impl S3 {
         use object_store::ObjectStoreExt as _;
         let version = match version {
             Some(version) => version.to_owned(),
-            None => self.bucket(bucket)?.head(&key.into()).await?.version.context("no version")?,
+            None => self
+                .bucket(bucket)?
+                .head(&key.into())
+                .await?
+                .version
+                .context("no version")?,
         };
         let status = if on { "ON" } else { "OFF" };
         let body = format!(
@@ -147,24 +165,34 @@ impl S3 {
 
     /// Every version of every key: the key, and whether it is a delete marker.
     pub async fn versions(&self, bucket: &str) -> anyhow::Result<Vec<(String, bool)>> {
-        let text = self.request(http::Method::GET, &format!("{bucket}?versions="), "").await?;
+        let text = self
+            .request(http::Method::GET, &format!("{bucket}?versions="), "")
+            .await?;
         if text.contains("<IsTruncated>true</IsTruncated>") {
             bail!("bucket {bucket} has more versions than one page");
         }
         let of = |element: &str| -> Vec<String> {
             let opening = format!("<{element}>");
             let pieces = text.split(&opening).skip(1);
-            pieces.filter_map(|piece| between(piece, "<Key>", "</Key>")).collect()
+            pieces
+                .filter_map(|piece| between(piece, "<Key>", "</Key>"))
+                .collect()
         };
         let versions = of("Version").into_iter().map(|key| (key, false));
-        Ok(versions.chain(of("DeleteMarker").into_iter().map(|key| (key, true))).collect())
+        Ok(versions
+            .chain(of("DeleteMarker").into_iter().map(|key| (key, true)))
+            .collect())
     }
 
     /// Keys of uploads that are neither completed nor aborted.
     pub async fn uploads(&self, bucket: &str) -> anyhow::Result<Vec<String>> {
-        let text = self.request(http::Method::GET, &format!("{bucket}?uploads="), "").await?;
+        let text = self
+            .request(http::Method::GET, &format!("{bucket}?uploads="), "")
+            .await?;
         let pieces = text.split("<Upload>").skip(1);
-        Ok(pieces.filter_map(|piece| between(piece, "<Key>", "</Key>")).collect())
+        Ok(pieces
+            .filter_map(|piece| between(piece, "<Key>", "</Key>"))
+            .collect())
     }
 
     async fn put(&self, path: &str, body: &str) -> anyhow::Result<()> {
@@ -172,7 +200,12 @@ impl S3 {
     }
 
     /// Sends a signed request, without the proxy. Returns the body of the answer.
-    pub async fn request(&self, method: http::Method, path: &str, body: &str) -> anyhow::Result<String> {
+    pub async fn request(
+        &self,
+        method: http::Method,
+        path: &str,
+        body: &str,
+    ) -> anyhow::Result<String> {
         self.request_with(method, path, body, None).await
     }
 
@@ -183,9 +216,14 @@ impl S3 {
         body: &str,
         header: Option<(&str, &str)>,
     ) -> anyhow::Result<String> {
-        let credential = AwsCredential { key_id: ACCESS.into(), secret_key: SECRET.into(), token: None };
-        let mut request =
-            http::Request::builder().method(method).uri(format!("http://{}/{path}", self.address));
+        let credential = AwsCredential {
+            key_id: ACCESS.into(),
+            secret_key: SECRET.into(),
+            token: None,
+        };
+        let mut request = http::Request::builder()
+            .method(method)
+            .uri(format!("http://{}/{path}", self.address));
         if let Some((name, value)) = header {
             request = request.header(name, value);
         }
@@ -193,7 +231,10 @@ impl S3 {
             // S3 accepts settings of a bucket only with a checksum.
             let digest = k8s_openapi::ByteString(Sha256::digest(body).to_vec());
             let text = serde_json::to_value(digest)?;
-            request = request.header("x-amz-checksum-sha256", text.as_str().context("not a text")?);
+            request = request.header(
+                "x-amz-checksum-sha256",
+                text.as_str().context("not a text")?,
+            );
         }
         let mut request = request.body(HttpRequestBody::from(body.to_owned()))?;
         AwsAuthorizer::new(&credential, "s3", REGION).try_authorize(&mut request, None)?;
@@ -226,13 +267,18 @@ impl S3 {
 
     pub async fn keys(&self, bucket: &str) -> anyhow::Result<Vec<String>> {
         use futures::TryStreamExt as _;
-        let mut keys: Vec<String> =
-            self.bucket(bucket)?.list(None).map_ok(|meta| meta.location.to_string()).try_collect().await?;
+        let mut keys: Vec<String> = self
+            .bucket(bucket)?
+            .list(None)
+            .map_ok(|meta| meta.location.to_string())
+            .try_collect()
+            .await?;
         keys.sort();
         Ok(keys)
     }
 
-    /// Writes an object as a client does: the server stores its ETag, and need not compute it for each reader.
+    /// Writes an object as a client does: the server stores its ETag, and need not compute it for
+    /// each reader.
     pub async fn write(&self, bucket: &str, key: &str, bytes: Vec<u8>) -> anyhow::Result<()> {
         use object_store::ObjectStoreExt as _;
         self.bucket(bucket)?.put(&key.into(), bytes.into()).await?;
@@ -246,7 +292,9 @@ impl S3 {
 
     /// The text of a compressed stored object.
     pub async fn text(&self, bucket: &str, key: &str) -> anyhow::Result<String> {
-        Ok(std::io::read_to_string(MultiGzDecoder::new(self.read(bucket, key).await?.as_ref()))?)
+        Ok(std::io::read_to_string(MultiGzDecoder::new(
+            self.read(bucket, key).await?.as_ref(),
+        ))?)
     }
 
     /// The document of a compressed stored object.
@@ -254,7 +302,8 @@ impl S3 {
         Ok(serde_json::from_str(&self.text(bucket, key).await?)?)
     }
 
-    /// The spec of a location: a bucket of a server at this URL, with the credentials of all the kit's servers.
+    /// The spec of a location: a bucket of a server at this URL, with the credentials of all the
+    /// kit's servers.
     pub fn location_spec(bucket: &str, url: &str) -> Value {
         json!({
             "provider": "aws", "objectStorage": { "bucket": bucket },
@@ -268,14 +317,19 @@ impl S3 {
         format!("[default]\naws_access_key_id = {ACCESS}\naws_secret_access_key = {SECRET}\n")
     }
 
-    /// Copies a stored object to a local file and opens it with the independent reader (Go's tar and gzip). Returns one JSON
-    /// value for each entry. Paths must be unique.
+    /// Copies a stored object to a local file and opens it with the independent reader (Go's tar
+    /// and gzip). Returns one JSON value for each entry. Paths must be unique.
     pub async fn inspect_tarball(&self, bucket: &str, key: &str) -> anyhow::Result<Vec<Value>> {
         self.inspect(bucket, key, &[]).await
     }
 
-    /// Like [`Self::inspect_tarball`], for a backup that has waited for operations: newer versions of items may follow.
-    pub(crate) async fn inspect_replaced(&self, bucket: &str, key: &str) -> anyhow::Result<Vec<Value>> {
+    /// Like [`Self::inspect_tarball`], for a backup that has waited for operations: newer versions
+    /// of items may follow.
+    pub(crate) async fn inspect_replaced(
+        &self,
+        bucket: &str,
+        key: &str,
+    ) -> anyhow::Result<Vec<Value>> {
         self.inspect(bucket, key, &["--replaced"]).await
     }
 
@@ -285,9 +339,17 @@ impl S3 {
         let file = tempfile::NamedTempFile::new_in(&self.folder)?;
         tokio::fs::write(file.path(), &bytes).await?;
         let mut command = tokio::process::Command::new(build_control_plane()?);
-        let output = command.arg("inspect").args(flags).arg(file.path()).output().await?;
+        let output = command
+            .arg("inspect")
+            .args(flags)
+            .arg(file.path())
+            .output()
+            .await?;
         if !output.status.success() {
-            bail!("{key} is no good tarball: {}", String::from_utf8_lossy(&output.stderr));
+            bail!(
+                "{key} is no good tarball: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
         String::from_utf8(output.stdout)?
             .lines()
@@ -297,5 +359,8 @@ impl S3 {
 }
 
 fn between(text: &str, before: &str, after: &str) -> Option<String> {
-    text.split_once(before)?.1.split_once(after).map(|(found, _)| found.to_owned())
+    text.split_once(before)?
+        .1
+        .split_once(after)
+        .map(|(found, _)| found.to_owned())
 }

@@ -1,4 +1,5 @@
-//! The users and programs in tests of the policies, with enough RBAC rights that only the policies refuse their requests.
+//! The users and programs in tests of the policies, with enough RBAC rights that only the policies
+//! refuse their requests.
 
 use std::time::Duration;
 
@@ -26,7 +27,8 @@ pub const WEBHOOK: &str = "system:serviceaccount:velero:backup-webhook";
 pub const CONTROLLER: &str = "system:serviceaccount:velero:backup-controller";
 /// A ServiceAccount of the same name in another namespace, with the built-in role `edit` here.
 pub const STRANGER: &str = "system:serviceaccount:elsewhere:backup-webhook";
-/// May do everything with Leases, ConfigMaps, Backups and Restores, and has no permissions of the lock.
+/// May do everything with Leases, ConfigMaps, Backups and Restores, and has no permissions of the
+/// lock.
 pub const EDITOR: &str = "edith";
 /// An editor who may release and hold.
 pub const OPERATOR: &str = "olga";
@@ -51,9 +53,14 @@ pub struct People<'w> {
 impl<'w> People<'w> {
     /// Grants all roles, and waits until every policy refuses something.
     pub async fn of(world: &'w World) -> anyhow::Result<Self> {
-        let people = Self { plane: &world.plane, admin: world.client.clone() };
+        let people = Self {
+            plane: &world.plane,
+            admin: world.client.clone(),
+        };
         install::ensure_namespace(&people.admin, "elsewhere").await?;
-        people.grant(NAMESPACE, &[EDITOR, OPERATOR, BREAKER, STRANGER]).await?;
+        people
+            .grant(NAMESPACE, &[EDITOR, OPERATOR, BREAKER, STRANGER])
+            .await?;
         for (role, person) in [
             ("backup-lock-operator", OPERATOR),
             ("backup-lock-operator", BARE_OPERATOR),
@@ -83,19 +90,29 @@ impl<'w> People<'w> {
 
     /// Objects of a kind of velero.io.
     pub async fn objects(&self, who: &str, kind: &str) -> anyhow::Result<Api<DynamicObject>> {
-        Ok(Api::namespaced_with(self.client(who).await?, NAMESPACE, &velero(kind)))
+        Ok(Api::namespaced_with(
+            self.client(who).await?,
+            NAMESPACE,
+            &velero(kind),
+        ))
     }
 
-    /// Binds the policies of the installation to one more namespace, where our ServiceAccounts may edit.
+    /// Binds the policies of the installation to one more namespace, where our ServiceAccounts may
+    /// edit.
     pub async fn bind_policies_to(&self, namespace: &str) -> anyhow::Result<()> {
         install::ensure_namespace(&self.admin, namespace).await?;
         let ours = format!("system:serviceaccount:{namespace}:backup-webhook");
         self.grant(namespace, &[&ours, WEBHOOK]).await?;
         for mut binding in install::documents(&root().join("deploy/base"))? {
             let selector = "/spec/matchResources/namespaceSelector/matchLabels";
-            let Some(labels) = binding.data.pointer_mut(selector) else { continue };
+            let Some(labels) = binding.data.pointer_mut(selector) else {
+                continue;
+            };
             labels["kubernetes.io/metadata.name"] = json!(namespace);
-            let name = format!("{}-{namespace}", binding.metadata.name.as_deref().unwrap_or_default());
+            let name = format!(
+                "{}-{namespace}",
+                binding.metadata.name.as_deref().unwrap_or_default()
+            );
             binding.metadata.name = Some(name);
             self.apply(&serde_json::to_value(&binding)?).await?;
         }
@@ -116,9 +133,12 @@ impl<'w> People<'w> {
         }
         let reviews = Api::<SubjectAccessReview>::all(self.admin.clone());
         for person in people {
-            // The authorizer sees bindings by a watch, in the order of their creation: if the last one is seen, all are.
-            let review = serde_json::from_value(json!({ "spec": { "user": person, "resourceAttributes": {
-                "namespace": namespace, "verb": "create", "group": "velero.io", "resource": "backups" } } }))?;
+            // The authorizer sees bindings by a watch, in the order of their creation: if the last
+            // one is seen, all are.
+            let review = serde_json::from_value(
+                json!({ "spec": { "user": person, "resourceAttributes": {
+                "namespace": namespace, "verb": "create", "group": "velero.io", "resource": "backups" } } }),
+            )?;
             eventually("the bindings are in force", SOON, async || {
                 let status = reviews.create_object(&review).await?.status;
                 ensure!(
@@ -149,23 +169,38 @@ impl<'w> People<'w> {
         Ok(())
     }
 
-    /// Waits until each policy refuses a dry run that only this policy refuses, and until RBAC allows the rest.
+    /// Waits until each policy refuses a dry run that only this policy refuses, and until RBAC
+    /// allows the rest.
     async fn in_force(&self) -> anyhow::Result<()> {
         let dry = dry_run();
         let maps = self.config_maps(EDITOR).await?;
         let leases = self.leases(CONTROLLER).await?;
         let backups = self.objects(EDITOR, "Backup").await?;
-        let marker = serde_json::from_value(json!({ "metadata": { "name": "backup-lock-probe" } }))?;
+        let marker =
+            serde_json::from_value(json!({ "metadata": { "name": "backup-lock-probe" } }))?;
         let lease = serde_json::from_value(json!({ "metadata": { "name": "backup-lock-probe" } }))?;
-        let running = object("Backup", "probe", &json!({ "status": { "phase": "InProgress" } }))?;
+        let running = object(
+            "Backup",
+            "probe",
+            &json!({ "status": { "phase": "InProgress" } }),
+        )?;
         let broken = json!({ "metadata": { "annotations": { "backup-lock/break-glass": "why" } } });
         let broken = object("Backup", "probe", &broken)?;
         let of_breaker = self.objects(BREAKER, "Backup").await?;
         eventually("the policies are in force", SOON, async || {
-            refused(maps.create(&dry, &marker).await, "only its programs write it")?;
+            refused(
+                maps.create(&dry, &marker).await,
+                "only its programs write it",
+            )?;
             refused(leases.create(&dry, &lease).await, "would lose its claims")?;
-            refused(backups.create(&dry, &running).await, "only backup-controller moves")?;
-            refused(backups.create(&dry, &broken).await, "who may break the glass")?;
+            refused(
+                backups.create(&dry, &running).await,
+                "only backup-controller moves",
+            )?;
+            refused(
+                backups.create(&dry, &broken).await,
+                "who may break the glass",
+            )?;
             of_breaker.create(&dry, &broken).await?;
             anyhow::Ok(Probe::Ready(()))
         })
@@ -182,8 +217,17 @@ pub fn refused<T>(result: kube::Result<T>, needle: &str) -> anyhow::Result<Statu
     match result.map(|_| ()) {
         Ok(()) => bail!("passed, and not refused with {needle:?}"),
         Err(kube::Error::Api(status)) => {
-            ensure!(status.code == 403, "{} and not 403: {}", status.code, status.message);
-            ensure!(status.message.contains(needle), "not {needle:?} but: {}", status.message);
+            ensure!(
+                status.code == 403,
+                "{} and not 403: {}",
+                status.code,
+                status.message
+            );
+            ensure!(
+                status.message.contains(needle),
+                "not {needle:?} but: {}",
+                status.message
+            );
             Ok(*status)
         }
         Err(other) => Err(other.into()),
@@ -192,7 +236,8 @@ pub fn refused<T>(result: kube::Result<T>, needle: &str) -> anyhow::Result<Statu
 
 /// An object of velero.io with these fields.
 pub fn object(kind: &str, name: &str, rest: &Value) -> anyhow::Result<DynamicObject> {
-    let mut value = json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": { "name": name } });
+    let mut value =
+        json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": { "name": name } });
     json_patch::merge(&mut value, rest);
     Ok(serde_json::from_value(value)?)
 }

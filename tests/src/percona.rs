@@ -27,12 +27,24 @@ pub async fn ensure(world: &World) -> anyhow::Result<()> {
     let binding = json!({ "apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding", "metadata": { "name": "percona" },
         "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin" },
         "subjects": [{ "apiGroup": rbac, "kind": "User", "name": OPERATOR }] });
-    objects_in(&world.client, NAMESPACE, &format!("{rbac}/v1"), "RoleBinding")
-        .apply_object("percona", &binding)
-        .await?;
-    let own = objects_in(&world.plane.impersonate(OPERATOR).await?, NAMESPACE, VERSION, BACKUP);
-    eventually("the operator has its rights", crate::world::controllers::REACHED, async || {
-        own.list_all().await.map(|_| Probe::Ready(()))
-    })
+    objects_in(
+        &world.client,
+        NAMESPACE,
+        &format!("{rbac}/v1"),
+        "RoleBinding",
+    )
+    .apply_object("percona", &binding)
+    .await?;
+    let own = objects_in(
+        &world.plane.impersonate(OPERATOR).await?,
+        NAMESPACE,
+        VERSION,
+        BACKUP,
+    );
+    eventually(
+        "the operator has its rights",
+        crate::world::controllers::REACHED,
+        async || own.list_all().await.map(|_| Probe::Ready(())),
+    )
     .await
 }

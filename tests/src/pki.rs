@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
 };
 
 /// A CA and the folder of the certificates that it signs.
@@ -25,12 +25,20 @@ impl Pki {
     /// A new CA; its certificate is `ca.crt` in the folder.
     pub fn new(folder: &Path) -> anyhow::Result<Self> {
         let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "backup-tests");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "backup-tests");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
         std::fs::write(folder.join("ca.crt"), issuer.pem())?;
-        Ok(Self { folder: folder.to_owned(), issuer })
+        Ok(Self {
+            folder: folder.to_owned(),
+            issuer,
+        })
     }
 
     /// Path of the CA's certificate.
@@ -48,10 +56,12 @@ impl Pki {
             "127.0.0.1".into(),
             "localhost".into(),
             "kubernetes.default.svc".into(),
-            // For an API server and a store that pods connect to: the first address of Services, and the node's.
+            // For an API server and a store that pods connect to: the first address of Services,
+            // and the node's.
             "10.96.0.1".into(),
             crate::node::ADDRESS.to_string(),
-            // The name by which the API server verifies a webhook that is registered by its Service.
+            // The name by which the API server verifies a webhook that is registered by its
+            // Service.
             "*.velero.svc".into(),
         ])?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -63,7 +73,9 @@ impl Pki {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);
         for group in groups {
-            params.distinguished_name.push(DnType::OrganizationName, *group);
+            params
+                .distinguished_name
+                .push(DnType::OrganizationName, *group);
         }
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(name, params)
@@ -72,8 +84,9 @@ impl Pki {
     fn sign(&self, name: &str, mut params: CertificateParams) -> anyhow::Result<Identity> {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         let key = KeyPair::generate()?;
-        let cert =
-            params.signed_by(&key, &self.issuer).with_context(|| format!("sign certificate {name}"))?;
+        let cert = params
+            .signed_by(&key, &self.issuer)
+            .with_context(|| format!("sign certificate {name}"))?;
         let identity = Identity {
             cert: self.folder.join(format!("{name}.crt")),
             key: self.folder.join(format!("{name}.key")),
@@ -86,6 +99,8 @@ impl Pki {
 
 impl std::fmt::Debug for Pki {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pki").field("folder", &self.folder).finish_non_exhaustive()
+        f.debug_struct("Pki")
+            .field("folder", &self.folder)
+            .finish_non_exhaustive()
     }
 }

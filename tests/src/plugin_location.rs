@@ -1,5 +1,5 @@
-//! Locations that a plugin serves: the one of `tests/plugins/folder.go`, which keeps objects as files, writes them in place,
-//! and injects the fault that the file `do` beside them names.
+//! Locations that a plugin serves: the one of `tests/plugins/folder.go`, which keeps objects as
+//! files, writes them in place, and injects the fault that the file `do` beside them names.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,11 @@ impl PluginLocation {
         });
         world.apply_location(name, spec).await?;
         world.location_available(name).await?;
-        Ok(Self { folder, name: name.to_owned(), plugins })
+        Ok(Self {
+            folder,
+            name: name.to_owned(),
+            plugins,
+        })
     }
 
     /// Its name, which is also the name of its bucket.
@@ -56,12 +60,14 @@ impl PluginLocation {
 
     /// The processes that were asked to write a key, one for each request.
     pub fn writers(&self, key: &str) -> Vec<u32> {
-        self.plugins.processes("PutObject", &format!("deep/down/backups/{key}"))
+        self.plugins
+            .processes("PutObject", &format!("deep/down/backups/{key}"))
     }
 
     /// The processes that took the received data for the whole object.
     pub fn stored(&self, key: &str) -> Vec<u32> {
-        self.plugins.processes("stored", &format!("deep/down/backups/{key}"))
+        self.plugins
+            .processes("stored", &format!("deep/down/backups/{key}"))
     }
 
     pub async fn remove(self, world: &World) -> anyhow::Result<()> {

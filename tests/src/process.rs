@@ -43,7 +43,11 @@ pub struct Process {
 impl Process {
     /// Starts the process, appending its output to `<folder>/<name>.log`.
     pub fn start(spec: Spec, folder: &Path) -> anyhow::Result<Self> {
-        let mut process = Self { log: folder.join(format!("{}.log", spec.name)), spec, child: None };
+        let mut process = Self {
+            log: folder.join(format!("{}.log", spec.name)),
+            spec,
+            child: None,
+        };
         process.launch()?;
         Ok(process)
     }
@@ -57,8 +61,18 @@ impl Process {
         folder: &Path,
     ) -> anyhow::Result<Self> {
         let env = [("KUBECONFIG", kubeconfig), ("TMPDIR", folder)];
-        let env = env.map(|(name, path)| (name.to_owned(), path.display().to_string())).into();
-        Self::start(Spec { name: name.to_owned(), program: program.to_owned(), args, env }, folder)
+        let env = env
+            .map(|(name, path)| (name.to_owned(), path.display().to_string()))
+            .into();
+        Self::start(
+            Spec {
+                name: name.to_owned(),
+                program: program.to_owned(),
+                args,
+                env,
+            },
+            folder,
+        )
     }
 
     /// Starts a server of the kit's control-plane binary, and waits until it listens.
@@ -71,12 +85,23 @@ impl Process {
         std::fs::create_dir_all(folder)?;
         args.splice(0..0, [component.to_owned(), format!("--listen={address}")]);
         let program = build_control_plane()?;
-        let mut process =
-            Self::start(Spec { name: component.to_owned(), program, args, env: BTreeMap::new() }, folder)?;
-        until(&format!("{component} listens"), Duration::from_secs(20), async || {
-            process.check()?;
-            anyhow::Ok(TcpStream::connect(address).await.is_ok())
-        })
+        let mut process = Self::start(
+            Spec {
+                name: component.to_owned(),
+                program,
+                args,
+                env: BTreeMap::new(),
+            },
+            folder,
+        )?;
+        until(
+            &format!("{component} listens"),
+            Duration::from_secs(20),
+            async || {
+                process.check()?;
+                anyhow::Ok(TcpStream::connect(address).await.is_ok())
+            },
+        )
         .await?;
         Ok(process)
     }
@@ -91,7 +116,9 @@ impl Process {
             .stderr(log)
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("start {} ({})", self.spec.name, self.spec.program.display()))?;
+            .with_context(|| {
+                format!("start {} ({})", self.spec.name, self.spec.program.display())
+            })?;
         self.child = Some(child);
         Ok(())
     }
@@ -117,18 +144,24 @@ impl Process {
     /// Kills the process (SIGKILL) and waits until it is gone.
     pub async fn kill(&mut self) -> anyhow::Result<()> {
         if let Some(mut child) = self.child.take() {
-            child
-                .kill()
-                .await
-                .or_else(|e| if e.kind() == std::io::ErrorKind::InvalidInput { Ok(()) } else { Err(e) })?;
+            child.kill().await.or_else(|e| {
+                if e.kind() == std::io::ErrorKind::InvalidInput {
+                    Ok(())
+                } else {
+                    Err(e)
+                }
+            })?;
         }
         Ok(())
     }
 
-    /// Asks the process to end (SIGTERM), waits up to `patience`, then kills it. True if it ended by itself.
+    /// Asks the process to end (SIGTERM), waits up to `patience`, then kills it. True if it ended
+    /// by itself.
     pub async fn stop(&mut self, patience: Duration) -> anyhow::Result<bool> {
         self.signal(Signal::TERM)?;
-        let Some(child) = &mut self.child else { return Ok(true) };
+        let Some(child) = &mut self.child else {
+            return Ok(true);
+        };
         let ended = tokio::time::timeout(patience, child.wait()).await.is_ok();
         self.kill().await?;
         Ok(ended)
@@ -138,7 +171,11 @@ impl Process {
     pub async fn restart_with(&mut self, variables: &[(&str, &str)]) -> anyhow::Result<()> {
         self.kill().await?;
         let env = self.spec.env.clone();
-        self.spec.env.extend(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        self.spec.env.extend(
+            variables
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+        );
         let launched = self.launch();
         self.spec.env = env;
         launched
@@ -154,10 +191,13 @@ impl Process {
         launched
     }
 
-    /// Waits until the process has been killed (SIGKILL), by itself or from outside. Errors: it ended otherwise, or not in time.
+    /// Waits until the process has been killed (SIGKILL), by itself or from outside. Errors: it
+    /// ended otherwise, or not in time.
     pub async fn killed(&mut self, patience: Duration) -> anyhow::Result<()> {
         use std::os::unix::process::ExitStatusExt as _;
-        let Some(child) = &mut self.child else { bail!("{} was not running", self.spec.name) };
+        let Some(child) = &mut self.child else {
+            bail!("{} was not running", self.spec.name)
+        };
         let Ok(status) = tokio::time::timeout(patience, child.wait()).await else {
             bail!("{} still runs after {patience:?}", self.spec.name);
         };
@@ -170,24 +210,35 @@ impl Process {
 
     /// Waits until the process is stopped (SIGSTOP), by itself or from outside. Linux only.
     pub async fn paused(&mut self, patience: Duration) -> anyhow::Result<()> {
-        eventually(&format!("{} is paused", self.name()), patience, async || {
-            self.check()?;
-            let id = self.id().context("process has ended")?;
-            let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
-            let state = status.lines().find(|line| line.starts_with("State:")).unwrap_or_default();
-            anyhow::Ok(when(state.contains("T (stopped)"), state))
-        })
+        eventually(
+            &format!("{} is paused", self.name()),
+            patience,
+            async || {
+                self.check()?;
+                let id = self.id().context("process has ended")?;
+                let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+                let state = status
+                    .lines()
+                    .find(|line| line.starts_with("State:"))
+                    .unwrap_or_default();
+                anyhow::Ok(when(state.contains("T (stopped)"), state))
+            },
+        )
         .await
     }
 
     /// Whether the process runs; a paused one does.
     pub fn is_running(&mut self) -> bool {
-        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+        self.child
+            .as_mut()
+            .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
     /// Whether the process ended by itself, and was not killed here.
     pub fn has_ended(&mut self) -> bool {
-        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(Some(_))))
+        self.child
+            .as_mut()
+            .is_some_and(|child| matches!(child.try_wait(), Ok(Some(_))))
     }
 
     pub async fn restart(&mut self) -> anyhow::Result<()> {
@@ -211,7 +262,10 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        if let Some(pid) = self.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) {
+        if let Some(pid) = self
+            .id()
+            .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
+        {
             kill_process(pid, signal)?;
         }
         Ok(())
@@ -238,6 +292,13 @@ impl Process {
 /// Peak memory of a process so far (KiB).
 pub(crate) fn peak_memory_kib(id: u32) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("no VmHWM")?;
-    Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .context("no VmHWM")?;
+    Ok(line
+        .split_whitespace()
+        .nth(1)
+        .context("no number")?
+        .parse()?)
 }

@@ -1,4 +1,5 @@
-//! A TCP proxy on a loopback port: spreads connections over upstreams, and can delay, refuse, stall or cut them.
+//! A TCP proxy on a loopback port: spreads connections over upstreams, and can delay, refuse, stall
+//! or cut them.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -45,7 +46,10 @@ impl Proxy {
     }
 
     /// Like `start`, on another address than loopback.
-    pub(crate) async fn start_at(address: Ipv4Addr, upstreams: Vec<SocketAddr>) -> anyhow::Result<Self> {
+    pub(crate) async fn start_at(
+        address: Ipv4Addr,
+        upstreams: Vec<SocketAddr>,
+    ) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((address, 0)).await?;
         let proxy = Self {
             address: listener.local_addr()?,
@@ -80,12 +84,22 @@ async fn accept(listener: TcpListener, upstreams: Vec<SocketAddr>, fault: watch:
         if *fault.borrow() == Fault::Refuse || upstreams.is_empty() {
             continue;
         }
-        tokio::spawn(connect(client, upstreams.clone(), turn.fetch_add(1, Ordering::Relaxed), fault.clone()));
+        tokio::spawn(connect(
+            client,
+            upstreams.clone(),
+            turn.fetch_add(1, Ordering::Relaxed),
+            fault.clone(),
+        ));
     }
 }
 
 /// Tries the upstreams from `turn` on, like the endpoints of a Service.
-async fn connect(client: TcpStream, targets: Vec<SocketAddr>, turn: usize, fault: watch::Receiver<Fault>) {
+async fn connect(
+    client: TcpStream,
+    targets: Vec<SocketAddr>,
+    turn: usize,
+    fault: watch::Receiver<Fault>,
+) {
     let mut cut = fault.clone();
     for step in 0..targets.len() {
         if let Ok(server) = TcpStream::connect(targets[(turn + step) % targets.len()]).await {

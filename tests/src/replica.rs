@@ -23,20 +23,34 @@ pub struct Addresses {
 impl Addresses {
     /// Free addresses for `count` replicas.
     pub fn free(count: usize) -> anyhow::Result<Vec<Self>> {
-        (0..count).map(|_| Ok(Self { reviews: loopback_address()?, health: loopback_address()? })).collect()
+        (0..count)
+            .map(|_| {
+                Ok(Self {
+                    reviews: loopback_address()?,
+                    health: loopback_address()?,
+                })
+            })
+            .collect()
     }
 }
 
-/// The flags that tell the replica at `own` about the others; `ca` signs their certificates, unless they make these themselves.
+/// The flags that tell the replica at `own` about the others; `ca` signs their certificates, unless
+/// they make these themselves.
 pub fn knows_peers(all: &[Addresses], own: Addresses, ca: Option<&Path>) -> Vec<String> {
-    let peers: Vec<String> = all.iter().map(|addresses| addresses.reviews.to_string()).collect();
-    let mut flags = vec![format!("--peers={}", peers.join(",")), format!("--identity={}", own.reviews.ip())];
+    let peers: Vec<String> = all
+        .iter()
+        .map(|addresses| addresses.reviews.to_string())
+        .collect();
+    let mut flags = vec![
+        format!("--peers={}", peers.join(",")),
+        format!("--identity={}", own.reviews.ip()),
+    ];
     flags.extend(ca.map(|ca| format!("--peer-ca={}", ca.display())));
     flags
 }
 
-/// Starts a replica; its log and temporary files are in `folder`. Without an identity, the flags must set the source of its
-/// certificate.
+/// Starts a replica; its log and temporary files are in `folder`. Without an identity, the flags
+/// must set the source of its certificate.
 pub fn start(
     name: &str,
     programs: &Programs,
@@ -61,13 +75,19 @@ pub fn start(
 
 /// Waits until a program answers this path of its health server.
 pub async fn answers(process: &mut Process, health: SocketAddr, path: &str) -> anyhow::Result<()> {
-    let client = reqwest::Client::builder().timeout(Duration::from_secs(2)).build()?;
+    let client = reqwest::Client::builder()
+        .timeout(Duration::from_secs(2))
+        .build()?;
     let url = format!("http://{health}{path}");
-    eventually(&format!("{} answers {path}", process.name()), START, async || {
-        process.check()?;
-        let status = client.get(&url).send().await?.status();
-        anyhow::Ok(when(status.is_success(), status.to_string()))
-    })
+    eventually(
+        &format!("{} answers {path}", process.name()),
+        START,
+        async || {
+            process.check()?;
+            let status = client.get(&url).send().await?.status();
+            anyhow::Ok(when(status.is_success(), status.to_string()))
+        },
+    )
     .await
     .map_err(|error| error.context(process.tail(20)))
 }

@@ -36,25 +36,40 @@ pub struct Served {
 
 impl Served {
     pub(crate) async fn start(identity: &Identity, app: Router) -> anyhow::Result<Self> {
-        let (tls, handle, calls) = (tls(identity).await?, axum_server::Handle::new(), Arc::default());
+        let (tls, handle, calls) = (
+            tls(identity).await?,
+            axum_server::Handle::new(),
+            Arc::default(),
+        );
         tokio::spawn(serve(tls, handle.clone(), Arc::clone(&calls), app));
         Self::listening(handle, calls).await
     }
 
-    /// Serves the router of `app` on a separate runtime, so that its answers are not delayed by the load of the measuring client.
+    /// Serves the router of `app` on a separate runtime, so that its answers are not delayed by the
+    /// load of the measuring client.
     pub(crate) async fn apart<F>(identity: &Identity, app: F) -> anyhow::Result<Self>
     where
         F: AsyncFnOnce() -> anyhow::Result<Router> + Send + 'static,
     {
-        let (tls, handle, calls) = (tls(identity).await?, axum_server::Handle::new(), Arc::default());
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let (tls, handle, calls) = (
+            tls(identity).await?,
+            axum_server::Handle::new(),
+            Arc::default(),
+        );
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
         let (server, counter) = (handle.clone(), Arc::clone(&calls));
-        std::thread::Builder::new().name("kit-webhook".to_owned()).spawn(move || {
-            let ended = runtime.block_on(async move { serve(tls, server, counter, app().await?).await });
-            if let Err(error) = ended {
-                eprintln!("a webhook of the kit ended: {error:#}");
-            }
-        })?;
+        std::thread::Builder::new()
+            .name("kit-webhook".to_owned())
+            .spawn(move || {
+                let ended = runtime
+                    .block_on(async move { serve(tls, server, counter, app().await?).await });
+                if let Err(error) = ended {
+                    eprintln!("a webhook of the kit ended: {error:#}");
+                }
+            })?;
         Self::listening(handle, calls).await
     }
 
@@ -72,8 +87,15 @@ impl Served {
         calls: Arc<AtomicU64>,
     ) -> anyhow::Result<Self> {
         let wait = tokio::time::timeout(START, handle.listening()).await;
-        let address = wait.ok().flatten().context("a server of the kit does not listen")?;
-        Ok(Self { address, handle, calls })
+        let address = wait
+            .ok()
+            .flatten()
+            .context("a server of the kit does not listen")?;
+        Ok(Self {
+            address,
+            handle,
+            calls,
+        })
     }
 }
 
@@ -100,7 +122,9 @@ async fn serve(
     }));
     // As our webhook does, and as Go servers do.
     let acceptor = RustlsAcceptor::new(tls).acceptor(NoDelayAcceptor);
-    let server = axum_server::bind("127.0.0.1:0".parse()?).acceptor(acceptor).handle(handle);
+    let server = axum_server::bind("127.0.0.1:0".parse()?)
+        .acceptor(acceptor)
+        .handle(handle);
     Ok(server.serve(app.into_make_service()).await?)
 }
 
@@ -120,7 +144,12 @@ pub(crate) async fn reviewed<D: Future<Output = AdmissionResponse>>(
 }
 
 /// Turns an answer into a denial.
-pub(crate) fn deny(mut response: AdmissionResponse, code: u16, reason: &str, why: &str) -> AdmissionResponse {
+pub(crate) fn deny(
+    mut response: AdmissionResponse,
+    code: u16,
+    reason: &str,
+    why: &str,
+) -> AdmissionResponse {
     response.allowed = false;
     response.result = Status::failure(why, reason).with_code(code);
     response

@@ -1,5 +1,6 @@
-//! Another validating webhook for Backups and Restores, beside ours. Each object says what this webhook does to its creation,
-//! or to a new state of an object of Percona's operator, so one webhook serves any number of clients at once.
+//! Another validating webhook for Backups and Restores, beside ours. Each object says what this
+//! webhook does to its creation, or to a new state of an object of Percona's operator, so one
+//! webhook serves any number of clients at once.
 
 use std::{path::Path, time::Duration};
 
@@ -23,14 +24,16 @@ use crate::{
     wait::{Probe, eventually},
 };
 
-/// The annotation with what is done to the creation of an object, as words separated by commas: `delay-500` waits for 500 ms
-/// first, a number (`403`) denies with that code, any other word (`AlreadyExists`) denies with that reason, `retry-1` adds a
-/// retry delay of 1 s to a denial. This webhook is not called for objects without it.
+/// The annotation with what is done to the creation of an object, as words separated by commas:
+/// `delay-500` waits for 500 ms first, a number (`403`) denies with that code, any other word
+/// (`AlreadyExists`) denies with that reason, `retry-1` adds a retry delay of 1 s to a denial. This
+/// webhook is not called for objects without it.
 pub const ANNOTATION: &str = "test/deny";
 const NAME: &str = "sibling-webhook";
 const START: Duration = Duration::from_secs(30);
 
-/// A running sibling. Its server ends when it is dropped; [`Sibling::remove`] also removes its registration.
+/// A running sibling. Its server ends when it is dropped; [`Sibling::remove`] also removes its
+/// registration.
 pub struct Sibling {
     client: Client,
     served: Served,
@@ -45,7 +48,8 @@ struct Wish {
 }
 
 impl Sibling {
-    /// Starts and registers the webhook, and waits until the API server calls it. Its certificates are in `folder`.
+    /// Starts and registers the webhook, and waits until the API server calls it. Its certificates
+    /// are in `folder`.
     pub async fn start(client: &Client, folder: &Path) -> anyhow::Result<Self> {
         let folder = folder.join(NAME);
         std::fs::create_dir_all(&folder)?;
@@ -53,7 +57,10 @@ impl Sibling {
         let validate = |Json(review)| reviewed(review, decide);
         let app = Router::new().route("/validate", post(validate));
         let served = Served::start(&pki.server(NAME)?, app).await?;
-        let sibling = Self { client: client.clone(), served };
+        let sibling = Self {
+            client: client.clone(),
+            served,
+        };
         sibling.register(&pki).await?;
         Ok(sibling)
     }
@@ -62,7 +69,8 @@ impl Sibling {
         self.served.calls()
     }
 
-    /// Removes the registration. For a moment the API server may still call the webhook, and refuses what it cannot review.
+    /// Removes the registration. For a moment the API server may still call the webhook, and
+    /// refuses what it cannot review.
     pub async fn remove(self) -> anyhow::Result<()> {
         Ok(self.registrations().delete_object(NAME).await?)
     }
@@ -85,7 +93,9 @@ impl Sibling {
                 "failurePolicy": "Fail", "sideEffects": "None", "timeoutSeconds": 10,
             }],
         });
-        self.registrations().apply_object(NAME, &configuration).await?;
+        self.registrations()
+            .apply_object(NAME, &configuration)
+            .await?;
         let backups: Api<Backup> = Api::namespaced(self.client.clone(), NAMESPACE);
         let mut probe = Backup::new("is-the-sibling-there", BackupSpec::default());
         probe.metadata.annotations = Some([(ANNOTATION.to_owned(), "403".to_owned())].into());
@@ -108,7 +118,11 @@ impl Sibling {
 impl Wish {
     fn of(text: &str) -> Self {
         let mut wish = Self::default();
-        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        for word in text
+            .split(',')
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+        {
             if let Some(millis) = word.strip_prefix("delay-") {
                 wish.delay = Duration::from_millis(millis.parse().unwrap_or_default());
             } else if let Some(seconds) = word.strip_prefix("retry-") {
@@ -123,15 +137,27 @@ impl Wish {
     }
 }
 
-async fn decide(request: AdmissionRequest<DynamicObject>, response: AdmissionResponse) -> AdmissionResponse {
-    let annotations = request.object.as_ref().and_then(|object| object.metadata.annotations.as_ref());
-    let text = annotations.and_then(|all| all.get(ANNOTATION)).cloned().unwrap_or_default();
+async fn decide(
+    request: AdmissionRequest<DynamicObject>,
+    response: AdmissionResponse,
+) -> AdmissionResponse {
+    let annotations = request
+        .object
+        .as_ref()
+        .and_then(|object| object.metadata.annotations.as_ref());
+    let text = annotations
+        .and_then(|all| all.get(ANNOTATION))
+        .cloned()
+        .unwrap_or_default();
     let wish = Wish::of(&text);
     tokio::time::sleep(wish.delay).await;
-    let Some((code, reason)) = wish.denial else { return response };
+    let Some((code, reason)) = wish.denial else {
+        return response;
+    };
     let mut response = deny(response, code, &reason, "the sibling webhook denies this");
     if wish.retry > 0 {
-        response.result.details = serde_json::from_value(json!({ "retryAfterSeconds": wish.retry })).ok();
+        response.result.details =
+            serde_json::from_value(json!({ "retryAfterSeconds": wish.retry })).ok();
     }
     response
 }
@@ -150,7 +176,11 @@ mod tests {
             ("delay-250", 250, None, 0),
             ("delay-250, 429, retry-1", 250, denial(429, ""), 1),
         ] {
-            let wish = Wish { delay: Duration::from_millis(delay), denial: expected, retry };
+            let wish = Wish {
+                delay: Duration::from_millis(delay),
+                denial: expected,
+                retry,
+            };
             assert_eq!(Wish::of(text), wish, "{text:?}");
         }
     }

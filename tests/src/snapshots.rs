@@ -1,5 +1,5 @@
-//! CSI snapshots without storage: the real definitions of `snapshot.storage.k8s.io`, and a controller and driver that treat
-//! snapshots like real ones, as far as the API shows.
+//! CSI snapshots without storage: the real definitions of `snapshot.storage.k8s.io`, and a
+//! controller and driver that treat snapshots like real ones, as far as the API shows.
 
 use std::{
     collections::BTreeSet,
@@ -53,14 +53,20 @@ pub fn definitions() -> anyhow::Result<PathBuf> {
         .output()
         .context("run go, which fetches the definitions of snapshot.storage.k8s.io")?;
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    let Some(folder) = answer["Dir"].as_str() else { bail!("go mod download {MODULE}: {answer}") };
+    let Some(folder) = answer["Dir"].as_str() else {
+        bail!("go mod download {MODULE}: {answer}")
+    };
     Ok(PathBuf::from(folder).join("config/crd"))
 }
 
 /// Applies the definitions, and waits until they are served.
 pub async fn install_definitions(client: &Client) -> anyhow::Result<()> {
     let folder = definitions()?;
-    let files = ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"];
+    let files = [
+        "volumesnapshotclasses",
+        "volumesnapshotcontents",
+        "volumesnapshots",
+    ];
     let files = files.map(|plural| folder.join(format!("snapshot.storage.k8s.io_{plural}.yaml")));
     install::install_definitions(client, &files).await
 }
@@ -70,8 +76,14 @@ pub fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicO
     objects(client, namespace, "snapshot.storage.k8s.io/v1", kind)
 }
 
-/// A VolumeSnapshotClass of the driver. Claims select it by annotation; `label` makes it the default for all others.
-pub async fn class(client: &Client, name: &str, behaviour: Behaviour, label: bool) -> anyhow::Result<()> {
+/// A VolumeSnapshotClass of the driver. Claims select it by annotation; `label` makes it the
+/// default for all others.
+pub async fn class(
+    client: &Client,
+    name: &str,
+    behaviour: Behaviour,
+    label: bool,
+) -> anyhow::Result<()> {
     let parameters = match behaviour {
         Behaviour::Ready(after) => json!({ "readyAfterMillis": after.as_millis().to_string() }),
         Behaviour::CutAfter(after) => {
@@ -82,25 +94,48 @@ pub async fn class(client: &Client, name: &str, behaviour: Behaviour, label: boo
         Behaviour::NeverCut(text) => json!({ "neverCut": text }),
         Behaviour::Held => json!({ "held": "true" }),
     };
-    let labels = if label { json!({ "velero.io/csi-volumesnapshot-class": "true" }) } else { json!({}) };
+    let labels = if label {
+        json!({ "velero.io/csi-volumesnapshot-class": "true" })
+    } else {
+        json!({})
+    };
     let object = json!({
         "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
         "metadata": { "name": name, "labels": labels },
         "driver": DRIVER, "deletionPolicy": "Delete", "parameters": parameters,
     });
-    api(client, "VolumeSnapshotClass", None).apply_object(name, &object).await?;
+    api(client, "VolumeSnapshotClass", None)
+        .apply_object(name, &object)
+        .await?;
     Ok(())
 }
 
 /// A claim that is bound to a new CSI volume; its snapshots are made by this class.
-pub async fn claim(client: &Client, namespace: &str, name: &str, class: &str) -> anyhow::Result<()> {
+pub async fn claim(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    class: &str,
+) -> anyhow::Result<()> {
     let source = json!({ "csi": { "driver": DRIVER, "volumeHandle": format!("handle-{namespace}-{name}") } });
     bound(client, namespace, name, class, &source).await
 }
 
 /// A claim that is bound to this folder of a node.
-pub async fn host_path_claim(client: &Client, namespace: &str, name: &str, path: &str) -> anyhow::Result<()> {
-    bound(client, namespace, name, "none", &json!({ "hostPath": { "path": path } })).await
+pub async fn host_path_claim(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    path: &str,
+) -> anyhow::Result<()> {
+    bound(
+        client,
+        namespace,
+        name,
+        "none",
+        &json!({ "hostPath": { "path": path } }),
+    )
+    .await
 }
 
 async fn bound(
@@ -114,10 +149,14 @@ async fn bound(
     // No provisioner makes volumes here, but restored claims have a class.
     let fast = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "fast" },
         "provisioner": DRIVER });
-    objects(client, None, "storage.k8s.io/v1", "StorageClass").apply_object("fast", &fast).await?;
+    objects(client, None, "storage.k8s.io/v1", "StorageClass")
+        .apply_object("fast", &fast)
+        .await?;
     let volume = format!("pv-{namespace}-{name}");
-    let (volumes, claims) =
-        (core(client, "PersistentVolume", None), core(client, "PersistentVolumeClaim", Some(namespace)));
+    let (volumes, claims) = (
+        core(client, "PersistentVolume", None),
+        core(client, "PersistentVolumeClaim", Some(namespace)),
+    );
     let size = json!({ "storage": "1Gi" });
     let claim = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -164,14 +203,18 @@ fn locked(storage: &Storage) -> MutexGuard<'_, BTreeSet<String>> {
 }
 
 impl SnapshotController {
-    /// Installs the definitions and starts the controller; skips the test if Go is missing, which downloads them.
+    /// Installs the definitions and starts the controller; skips the test if Go is missing, which
+    /// downloads them.
     pub async fn start(client: &Client) -> anyhow::Result<Self> {
         if !go_available() {
             return Err(Skip("the definitions of snapshots come from a Go module").into());
         }
         install_definitions(client).await?;
         let storage = Storage::default();
-        let play = Play { client: client.clone(), storage: Arc::clone(&storage) };
+        let play = Play {
+            client: client.clone(),
+            storage: Arc::clone(&storage),
+        };
         let task = tokio::spawn(async move {
             loop {
                 // Failures are retried in the next round.
@@ -212,24 +255,39 @@ struct Play {
 impl Play {
     async fn round(&self) -> anyhow::Result<()> {
         let snapshots = api(&self.client, "VolumeSnapshot", None).list_all().await?;
-        let contents = api(&self.client, "VolumeSnapshotContent", None).list_all().await?;
+        let contents = api(&self.client, "VolumeSnapshotContent", None)
+            .list_all()
+            .await?;
         for snapshot in &snapshots {
             self.snapshot(snapshot, &contents).await?;
         }
         for content in &contents {
             self.content(content).await?;
         }
-        for claim in &core(&self.client, "PersistentVolumeClaim", None).list_all().await? {
+        for claim in &core(&self.client, "PersistentVolumeClaim", None)
+            .list_all()
+            .await?
+        {
             self.provision(claim).await?;
         }
         Ok(())
     }
 
-    async fn snapshot(&self, snapshot: &DynamicObject, contents: &[DynamicObject]) -> anyhow::Result<()> {
-        let (name, namespace) = (snapshot.name_any(), snapshot.namespace().unwrap_or_default());
+    async fn snapshot(
+        &self,
+        snapshot: &DynamicObject,
+        contents: &[DynamicObject],
+    ) -> anyhow::Result<()> {
+        let (name, namespace) = (
+            snapshot.name_any(),
+            snapshot.namespace().unwrap_or_default(),
+        );
         let own = api(&self.client, "VolumeSnapshot", Some(&namespace));
         let content = contents.iter().find(|content| {
-            content.data.pointer("/spec/volumeSnapshotRef/uid").and_then(Value::as_str)
+            content
+                .data
+                .pointer("/spec/volumeSnapshotRef/uid")
+                .and_then(Value::as_str)
                 == snapshot.uid().as_deref()
         });
         if snapshot.metadata.deletion_timestamp.is_some() {
@@ -244,7 +302,9 @@ impl Play {
             }
             return set_finalizers(&own, &name, &[]).await;
         }
-        let Some(content) = content else { return self.bind(snapshot, &own).await };
+        let Some(content) = content else {
+            return self.bind(snapshot, &own).await;
+        };
         let status = &content.data["status"];
         let wanted = json!({
             "boundVolumeSnapshotContentName": content.name_any(),
@@ -259,12 +319,19 @@ impl Play {
 
     /// Creates a content for a new snapshot.
     async fn bind(&self, snapshot: &DynamicObject, own: &Api<DynamicObject>) -> anyhow::Result<()> {
-        let Some(uid) = snapshot.uid() else { return Ok(()) };
-        if let Some(content) = snapshot.data["spec"]["source"]["volumeSnapshotContentName"].as_str() {
+        let Some(uid) = snapshot.uid() else {
+            return Ok(());
+        };
+        if let Some(content) = snapshot.data["spec"]["source"]["volumeSnapshotContentName"].as_str()
+        {
             return self.bind_to(snapshot, own, content).await;
         }
-        let class = snapshot.data["spec"]["volumeSnapshotClassName"].as_str().unwrap_or_default();
-        let class = api(&self.client, "VolumeSnapshotClass", None).get(class).await?;
+        let class = snapshot.data["spec"]["volumeSnapshotClassName"]
+            .as_str()
+            .unwrap_or_default();
+        let class = api(&self.client, "VolumeSnapshotClass", None)
+            .get(class)
+            .await?;
         set_finalizers(own, &snapshot.name_any(), &[FINALIZER]).await?;
         let content = json!({
             "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
@@ -276,7 +343,9 @@ impl Play {
                     "name": snapshot.name_any(), "namespace": snapshot.namespace(), "uid": uid },
             },
         });
-        api(&self.client, "VolumeSnapshotContent", None).create_json(content).await?;
+        api(&self.client, "VolumeSnapshotContent", None)
+            .create_json(content)
+            .await?;
         Ok(())
     }
 
@@ -288,12 +357,15 @@ impl Play {
         content: &str,
     ) -> anyhow::Result<()> {
         let contents = api(&self.client, "VolumeSnapshotContent", None);
-        let Some(found) = contents.get_opt(content).await? else { return Ok(()) };
+        let Some(found) = contents.get_opt(content).await? else {
+            return Ok(());
+        };
         let reference = &found.data["spec"]["volumeSnapshotRef"];
         if reference["name"] != json!(snapshot.name_any())
             || reference["namespace"] != json!(snapshot.namespace())
         {
-            let error = json!({ "error": { "message": "the content belongs to another VolumeSnapshot" } });
+            let error =
+                json!({ "error": { "message": "the content belongs to another VolumeSnapshot" } });
             return set_status(own, &snapshot.name_any(), error).await;
         }
         set_finalizers(own, &snapshot.name_any(), &[FINALIZER]).await?;
@@ -302,7 +374,8 @@ impl Play {
         Ok(())
     }
 
-    /// Gives a claim a volume made from its snapshot, once that is ready, as the driver's provisioner does.
+    /// Gives a claim a volume made from its snapshot, once that is ready, as the driver's
+    /// provisioner does.
     async fn provision(&self, claim: &DynamicObject) -> anyhow::Result<()> {
         let (spec, name) = (&claim.data["spec"], claim.name_any());
         let namespace = claim.namespace().unwrap_or_default();
@@ -311,13 +384,21 @@ impl Play {
         }
         let snapshot = spec["dataSource"]["name"].as_str().unwrap_or_default();
         let snapshots = api(&self.client, "VolumeSnapshot", Some(&namespace));
-        let Some(snapshot) = snapshots.get_opt(snapshot).await? else { return Ok(()) };
-        let content = snapshot.data["status"]["boundVolumeSnapshotContentName"].as_str();
-        let (Some(content), Some(true)) = (content, snapshot.data["status"]["readyToUse"].as_bool()) else {
+        let Some(snapshot) = snapshots.get_opt(snapshot).await? else {
             return Ok(());
         };
-        let content = api(&self.client, "VolumeSnapshotContent", None).get(content).await?;
-        let handle = content.data["status"]["snapshotHandle"].as_str().unwrap_or_default();
+        let content = snapshot.data["status"]["boundVolumeSnapshotContentName"].as_str();
+        let (Some(content), Some(true)) =
+            (content, snapshot.data["status"]["readyToUse"].as_bool())
+        else {
+            return Ok(());
+        };
+        let content = api(&self.client, "VolumeSnapshotContent", None)
+            .get(content)
+            .await?;
+        let handle = content.data["status"]["snapshotHandle"]
+            .as_str()
+            .unwrap_or_default();
         if !locked(&self.storage).contains(handle) {
             return Ok(()); // there is nothing to make it of
         }
@@ -334,18 +415,24 @@ impl Play {
             volumes.create_json(object).await?;
         }
         let claims = core(&self.client, "PersistentVolumeClaim", Some(&namespace));
-        claims.merge_patch(&name, json!({ "spec": { "volumeName": volume } })).await?;
+        claims
+            .merge_patch(&name, json!({ "spec": { "volumeName": volume } }))
+            .await?;
         set_status(&volumes, &volume, json!({ "phase": "Bound" })).await?;
         set_status(&claims, &name, json!({ "phase": "Bound" })).await
     }
 
     /// Does the work of the driver.
     async fn content(&self, content: &DynamicObject) -> anyhow::Result<()> {
-        let (name, api) = (content.name_any(), api(&self.client, "VolumeSnapshotContent", None));
+        let (name, api) = (
+            content.name_any(),
+            api(&self.client, "VolumeSnapshotContent", None),
+        );
         let (spec, status) = (&content.data["spec"], &content.data["status"]);
         if content.metadata.deletion_timestamp.is_some() {
-            if let Some(handle) =
-                status["snapshotHandle"].as_str().filter(|_| spec["deletionPolicy"] == "Delete")
+            if let Some(handle) = status["snapshotHandle"]
+                .as_str()
+                .filter(|_| spec["deletionPolicy"] == "Delete")
             {
                 locked(&self.storage).remove(handle);
             }
@@ -353,12 +440,18 @@ impl Play {
         }
         if let Some(handle) = spec["source"]["snapshotHandle"].as_str() {
             if !locked(&self.storage).contains(handle) {
-                let error = json!({ "error": { "message": format!("there is no snapshot {handle}") } });
+                let error =
+                    json!({ "error": { "message": format!("there is no snapshot {handle}") } });
                 return set_status(&api, &name, error).await;
             }
             if status["readyToUse"] != true {
                 set_finalizers(&api, &name, &[FINALIZER]).await?;
-                set_status(&api, &name, json!({ "snapshotHandle": handle, "readyToUse": true })).await?;
+                set_status(
+                    &api,
+                    &name,
+                    json!({ "snapshotHandle": handle, "readyToUse": true }),
+                )
+                .await?;
             }
             return Ok(());
         }
@@ -366,7 +459,9 @@ impl Play {
             return Ok(());
         }
         let class = spec["volumeSnapshotClassName"].as_str().unwrap_or_default();
-        let class = self::api(&self.client, "VolumeSnapshotClass", None).get(class).await?;
+        let class = self::api(&self.client, "VolumeSnapshotClass", None)
+            .get(class)
+            .await?;
         let parameters = &class.data["parameters"];
         let error = |text: &Value| json!({ "error": { "message": text, "time": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string() } });
         if parameters["held"].is_string() {
@@ -378,8 +473,14 @@ impl Play {
             }
             return Ok(());
         }
-        let waits = parameters["cutAfterSeconds"].as_str().and_then(|after| after.parse::<i64>().ok());
-        let made = content.metadata.creation_timestamp.as_ref().map_or_else(Timestamp::now, |made| made.0);
+        let waits = parameters["cutAfterSeconds"]
+            .as_str()
+            .and_then(|after| after.parse::<i64>().ok());
+        let made = content
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map_or_else(Timestamp::now, |made| made.0);
         if waits.is_some_and(|waits| Timestamp::now().duration_since(made).as_secs() < waits) {
             return Ok(());
         }
@@ -393,7 +494,9 @@ impl Play {
         if parameters["errs"].is_string() && status["error"].is_null() {
             return set_status(&api, &name, error(&parameters["errs"])).await;
         }
-        let after = parameters["readyAfterMillis"].as_str().and_then(|after| after.parse::<i64>().ok());
+        let after = parameters["readyAfterMillis"]
+            .as_str()
+            .and_then(|after| after.parse::<i64>().ok());
         let age = i64::try_from(Timestamp::now().as_nanosecond())? - cut;
         if after.is_some_and(|after| age >= after * 1_000_000) && status["readyToUse"] != true {
             set_status(&api, &name, json!({ "readyToUse": true })).await?;
@@ -402,7 +505,12 @@ impl Play {
     }
 }
 
-async fn set_finalizers(api: &Api<DynamicObject>, name: &str, finalizers: &[&str]) -> anyhow::Result<()> {
-    api.merge_patch(name, json!({ "metadata": { "finalizers": finalizers } })).await?;
+async fn set_finalizers(
+    api: &Api<DynamicObject>,
+    name: &str,
+    finalizers: &[&str],
+) -> anyhow::Result<()> {
+    api.merge_patch(name, json!({ "metadata": { "finalizers": finalizers } }))
+        .await?;
     Ok(())
 }

@@ -12,7 +12,8 @@ use crate::{
     wait::until,
 };
 
-/// The folder `plugins` of a world. The binaries in it write their records to `plugins-state` beside it (`tests/plugins`).
+/// The folder `plugins` of a world. The binaries in it write their records to `plugins-state`
+/// beside it (`tests/plugins`).
 #[derive(Clone, Debug)]
 pub struct VeleroPlugins {
     folder: PathBuf,
@@ -29,18 +30,23 @@ pub struct Called {
 }
 
 impl VeleroPlugins {
-    /// Builds the binary into the folder; `None` without Go. The binary accesses the cluster by `kubeconfig`.
+    /// Builds the binary into the folder; `None` without Go. The binary accesses the cluster by
+    /// `kubeconfig`.
     pub fn install(world: &Path, kubeconfig: &Path) -> anyhow::Result<Option<Self>> {
         if !go_available() {
             return Ok(None);
         }
         let binary = build_plugins()?;
-        let plugins = Self { folder: world.join("plugins"), state: world.join("plugins-state") };
+        let plugins = Self {
+            folder: world.join("plugins"),
+            state: world.join("plugins-state"),
+        };
         for folder in [&plugins.folder, &plugins.state] {
             std::fs::create_dir_all(folder)?;
         }
         std::fs::copy(&binary, plugins.folder.join("plugins")).context("copy the plugin binary")?;
-        std::fs::copy(kubeconfig, plugins.state.join("kubeconfig")).context("copy the kubeconfig")?;
+        std::fs::copy(kubeconfig, plugins.state.join("kubeconfig"))
+            .context("copy the kubeconfig")?;
         Ok(Some(plugins))
     }
 
@@ -66,12 +72,16 @@ impl VeleroPlugins {
 
     /// A file that a plugin has written.
     pub fn file(&self, name: &str) -> anyhow::Result<String> {
-        std::fs::read_to_string(self.state.join(name)).with_context(|| format!("read {name} of the plugins"))
+        std::fs::read_to_string(self.state.join(name))
+            .with_context(|| format!("read {name} of the plugins"))
     }
 
     /// Names of the files that a plugin has written, with this prefix.
     pub fn files(&self, prefix: &str) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.state).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(&self.state)
+            .into_iter()
+            .flatten()
+            .flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
         names.filter(|name| name.starts_with(prefix)).collect()
     }
@@ -91,13 +101,22 @@ impl VeleroPlugins {
         let text = std::fs::read_to_string(self.state.join("calls")).unwrap_or_default();
         let called = |line: &str| {
             let mut words = line.split(' ').map(str::to_owned);
-            Some(Called { call: words.next()?, item: words.next()?, process: words.next()?.parse().ok()? })
+            Some(Called {
+                call: words.next()?,
+                item: words.next()?,
+                process: words.next()?.parse().ok()?,
+            })
         };
         text.lines().filter_map(called).collect()
     }
 
     /// Waits until a plugin has received this call for an object.
-    pub async fn wait_for_call(&self, call: &str, item: &str, deadline: Duration) -> anyhow::Result<()> {
+    pub async fn wait_for_call(
+        &self,
+        call: &str,
+        item: &str,
+        deadline: Duration,
+    ) -> anyhow::Result<()> {
         until(&format!("{call} of {item}"), deadline, async || {
             anyhow::Ok(!self.processes(call, item).is_empty())
         })
@@ -106,7 +125,10 @@ impl VeleroPlugins {
 
     /// The processes that received this call for an object, one for each call.
     pub fn processes(&self, call: &str, item: &str) -> Vec<u32> {
-        let all = self.calls().into_iter().filter(|called| called.call == call && called.item == item);
+        let all = self
+            .calls()
+            .into_iter()
+            .filter(|called| called.call == call && called.item == item);
         all.map(|called| called.process).collect()
     }
 }

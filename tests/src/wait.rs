@@ -11,8 +11,8 @@ pub enum Probe<T> {
     NotYet(String),
 }
 
-/// Repeats the probe until it is ready. Errors of the probe count as "not yet"; if the deadline passes, the last answer is in
-/// the error.
+/// Repeats the probe until it is ready. Errors of the probe count as "not yet"; if the deadline
+/// passes, the last answer is in the error.
 pub async fn eventually<T, E: fmt::Display>(
     what: &str,
     deadline: Duration,
@@ -38,7 +38,11 @@ pub async fn eventually<T, E: fmt::Display>(
 
 /// `Ready` when the condition holds.
 pub fn when(condition: bool, seen: impl Into<String>) -> Probe<()> {
-    if condition { Probe::Ready(()) } else { Probe::NotYet(seen.into()) }
+    if condition {
+        Probe::Ready(())
+    } else {
+        Probe::NotYet(seen.into())
+    }
 }
 
 /// Waits until a condition holds, for conditions without a state to report.
@@ -47,5 +51,8 @@ pub async fn until<E: fmt::Display>(
     deadline: Duration,
     mut condition: impl AsyncFnMut() -> Result<bool, E>,
 ) -> anyhow::Result<()> {
-    eventually(what, deadline, async || condition().await.map(|holds| when(holds, "it is not so"))).await
+    eventually(what, deadline, async || {
+        condition().await.map(|holds| when(holds, "it is not so"))
+    })
+    .await
 }

@@ -1,5 +1,5 @@
-//! Everything a test needs at once: control plane, object store, the installed project, and its programs running with their
-//! own ServiceAccounts.
+//! Everything a test needs at once: control plane, object store, the installed project, and its
+//! programs running with their own ServiceAccounts.
 
 pub mod backups;
 mod builder;
@@ -53,7 +53,8 @@ const START: Duration = Duration::from_mins(1);
 pub struct World {
     builder: WorldBuilder,
     programs: Programs,
-    /// A client of a cluster administrator: the user at the terminal, never the programs under test.
+    /// A client of a cluster administrator: the user at the terminal, never the programs under
+    /// test.
     pub client: Client,
     pub plane: ControlPlane,
     pub s3: Option<S3>,
@@ -101,35 +102,48 @@ impl World {
         KubectlBackup::new(&self.programs.kubectl_backup, plane.admin_kubeconfig())
     }
 
-    /// Like `kubectl_backup`, as a ServiceAccount in the installation's namespace, which is created, with this ClusterRole
-    /// there (or none).
-    pub async fn kubectl_backup_as(&self, name: &str, role: Option<&str>) -> anyhow::Result<KubectlBackup> {
+    /// Like `kubectl_backup`, as a ServiceAccount in the installation's namespace, which is
+    /// created, with this ClusterRole there (or none).
+    pub async fn kubectl_backup_as(
+        &self,
+        name: &str,
+        role: Option<&str>,
+    ) -> anyhow::Result<KubectlBackup> {
         let kubeconfig = self.person(name, role).await?;
-        Ok(KubectlBackup::new(&self.programs.kubectl_backup, &kubeconfig))
+        Ok(KubectlBackup::new(
+            &self.programs.kubectl_backup,
+            &kubeconfig,
+        ))
     }
 
     /// Like `kubectl_backup`, as a user who may read backups and restores.
     pub async fn reader(&self) -> anyhow::Result<KubectlBackup> {
-        self.kubectl_backup_as("reader", Some("backup-reader")).await
+        self.kubectl_backup_as("reader", Some("backup-reader"))
+            .await
     }
 
-    /// The kubeconfig of a ServiceAccount in the installation's namespace, which is created, with this ClusterRole there (or
-    /// none).
+    /// The kubeconfig of a ServiceAccount in the installation's namespace, which is created, with
+    /// this ClusterRole there (or none).
     pub async fn person(&self, name: &str, role: Option<&str>) -> anyhow::Result<PathBuf> {
         install::ensure_account(&self.client, name, role).await?;
         self.plane.service_account_kubeconfig(NAMESPACE, name).await
     }
 
-    /// kubectl and a client-go program, as the cluster's administrator. Built from Go modules at first use; skips the test if
-    /// that is impossible.
+    /// kubectl and a client-go program, as the cluster's administrator. Built from Go modules at
+    /// first use; skips the test if that is impossible.
     pub fn kubectl(&self) -> anyhow::Result<Kubectl> {
         if !s3_available() {
             return Err(Skip("there is no kubectl of ours without Go").into());
         }
-        Kubectl::new(build_clients()?, self.plane.admin_kubeconfig(), self.folder.path())
+        Kubectl::new(
+            build_clients()?,
+            self.plane.admin_kubeconfig(),
+            self.folder.path(),
+        )
     }
 
-    /// Helm, as the cluster's administrator. Built from its Go module at first use; skips the test if that is impossible.
+    /// Helm, as the cluster's administrator. Built from its Go module at first use; skips the test
+    /// if that is impossible.
     pub fn helm(&self) -> anyhow::Result<Helm> {
         if !s3_available() {
             return Err(Skip("there is no Helm without Go").into());
@@ -146,24 +160,36 @@ impl World {
     /// Skips a test if etcd and the API servers belong to an existing cluster.
     pub fn needs_own_plane(&self) -> anyhow::Result<()> {
         let skip = Skip("etcd and API server belong to a cluster that was there");
-        if self.plane.api_servers.is_empty() { Err(skip.into()) } else { Ok(()) }
+        if self.plane.api_servers.is_empty() {
+            Err(skip.into())
+        } else {
+            Ok(())
+        }
     }
 
-    /// Number of decisions of this kind by the running webhook replicas since their start; an empty `decision` counts all.
+    /// Number of decisions of this kind by the running webhook replicas since their start; an empty
+    /// `decision` counts all.
     pub async fn admissions(&self, decision: &str) -> anyhow::Result<u64> {
         let mut sum = 0;
         for address in &self.webhook_health {
-            let Ok(answer) = reqwest::get(format!("http://{address}/metrics")).await else { continue };
+            let Ok(answer) = reqwest::get(format!("http://{address}/metrics")).await else {
+                continue;
+            };
             let text = answer.text().await?;
-            let lines = text.lines().filter(|line| line.starts_with("backup_webhook_admissions_total"));
-            let chosen =
-                lines.filter(|line| decision.is_empty() || line.contains(&format!("\"{decision}\"")));
-            sum += chosen.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum::<u64>();
+            let lines = text
+                .lines()
+                .filter(|line| line.starts_with("backup_webhook_admissions_total"));
+            let chosen = lines
+                .filter(|line| decision.is_empty() || line.contains(&format!("\"{decision}\"")));
+            sum += chosen
+                .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+                .sum::<u64>();
         }
         Ok(sum)
     }
 
-    /// Ends faults that an earlier test may have left, and waits until the default location is usable.
+    /// Ends faults that an earlier test may have left, and waits until the default location is
+    /// usable.
     pub async fn calm(&mut self) -> anyhow::Result<()> {
         let fronts = [&self.plane.front, &self.webhook_front];
         let store = self.s3.as_ref().map(|s3| &s3.front);
@@ -171,12 +197,19 @@ impl World {
             front.set(Fault::None);
         }
         self.controllers_run().await?;
-        if self.controllers.is_empty() { Ok(()) } else { self.location_available("default").await }
+        if self.controllers.is_empty() {
+            Ok(())
+        } else {
+            self.location_available("default").await
+        }
     }
 
     /// The end of every process's log, for a test that failed.
     pub fn logs(&self, lines: usize) -> String {
-        let processes = self.plane.processes().chain(self.s3.iter().map(|s3| &s3.process));
+        let processes = self
+            .plane
+            .processes()
+            .chain(self.s3.iter().map(|s3| &s3.process));
         let ours = self.webhooks.iter().chain(&self.controllers);
         processes
             .chain(ours)
@@ -199,13 +232,19 @@ impl World {
         if self.builder.webhooks == 0 {
             return Ok(());
         }
-        let kubeconfig = self.plane.service_account_kubeconfig(NAMESPACE, "backup-webhook").await?;
+        let kubeconfig = self
+            .plane
+            .service_account_kubeconfig(NAMESPACE, "backup-webhook")
+            .await?;
         let all = Addresses::free(self.builder.webhooks)?;
         for (number, addresses) in all.iter().enumerate() {
             let (ca, own) = (pki.ca(), self.builder.own_certificates);
             let ca = Some(ca.as_path()).filter(|_| !own);
-            let mut flags =
-                if self.builder.peers { replica::knows_peers(&all, *addresses, ca) } else { Vec::new() };
+            let mut flags = if self.builder.peers {
+                replica::knows_peers(&all, *addresses, ca)
+            } else {
+                Vec::new()
+            };
             if own {
                 flags.push(format!("--self-signed-service={}", install::SERVICE));
             }
@@ -213,22 +252,34 @@ impl World {
             flags.extend(self.builder.webhook_args.iter().cloned());
             let name = format!("backup-webhook-{number}");
             let (folder, programs) = (self.folder.path(), &self.programs);
-            let mut process =
-                replica::start(&name, programs, &kubeconfig, identity, *addresses, &flags, folder)?;
+            let mut process = replica::start(
+                &name,
+                programs,
+                &kubeconfig,
+                identity,
+                *addresses,
+                &flags,
+                folder,
+            )?;
             answers(&mut process, addresses.health, "/readyz").await?;
             self.webhooks.push(process);
             self.webhook_health.push(addresses.health);
         }
         let front = Proxy::start(all.iter().map(|addresses| addresses.reviews).collect()).await?;
         self.webhook_ca = pki.ca_pem();
-        install::register_webhook(&self.client, &format!("https://{}", front.address()), None, &pki.ca_pem())
-            .await?;
+        install::register_webhook(
+            &self.client,
+            &format!("https://{}", front.address()),
+            None,
+            &pki.ca_pem(),
+        )
+        .await?;
         self.webhook_front = Some(front);
         self.webhook_is_asked().await
     }
 
-    /// Waits until the API servers have seen the registration: only the webhook refuses a dry run of a Backup with a bad
-    /// namespace name.
+    /// Waits until the API servers have seen the registration: only the webhook refuses a dry run
+    /// of a Backup with a bad namespace name.
     async fn webhook_is_asked(&self) -> anyhow::Result<()> {
         if self.builder.naive {
             // The control makes no decision that is visible from outside; it counts its calls.
@@ -255,7 +306,9 @@ impl World {
         let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
             "metadata": { "name": "is-the-webhook-there" }, "spec": { "ttl": "tomorrow" } });
         let api = objects_in(&self.client, NAMESPACE, "velero.io/v1", "Backup");
-        api.create(&dry_run(), &serde_json::from_value(object).ok()?).await.err()
+        api.create(&dry_run(), &serde_json::from_value(object).ok()?)
+            .await
+            .err()
     }
 
     async fn start_location(&self) -> anyhow::Result<()> {
@@ -292,8 +345,12 @@ impl World {
     }
 
     pub async fn location_available(&self, name: &str) -> anyhow::Result<()> {
-        let available = self.location_in(name, LocationPhase::Available, START).await;
-        available.map(drop).map_err(|error| error.context(self.logs(15)))
+        let available = self
+            .location_in(name, LocationPhase::Available, START)
+            .await;
+        available
+            .map(drop)
+            .map_err(|error| error.context(self.logs(15)))
     }
 
     /// Waits until a location is in this phase.
@@ -305,16 +362,26 @@ impl World {
     ) -> anyhow::Result<BackupStorageLocation> {
         let what = format!("is {phase:?}");
         self.locations()
-            .wait_until(name, &what, deadline, |one| one.status.phase == Some(phase.clone()))
+            .wait_until(name, &what, deadline, |one| {
+                one.status.phase == Some(phase.clone())
+            })
             .await
     }
 
     pub(crate) async fn start_controller(&mut self, number: usize) -> anyhow::Result<()> {
-        let kubeconfig = self.plane.service_account_kubeconfig(NAMESPACE, "backup-controller").await?;
+        let kubeconfig = self
+            .plane
+            .service_account_kubeconfig(NAMESPACE, "backup-controller")
+            .await?;
         let health = loopback_address()?;
-        let mut args = vec![format!("--namespace={NAMESPACE}"), format!("--metrics-address={health}")];
+        let mut args = vec![
+            format!("--namespace={NAMESPACE}"),
+            format!("--metrics-address={health}"),
+        ];
         args.extend(
-            self.plugins.iter().map(|plugins| format!("--plugin-dir={}", plugins.folder().display())),
+            self.plugins
+                .iter()
+                .map(|plugins| format!("--plugin-dir={}", plugins.folder().display())),
         );
         args.extend(self.builder.controller_args.iter().cloned());
         if let Some(network) = self.builder.files {
@@ -322,11 +389,18 @@ impl World {
             args.push(format!("--files-address={address}"));
             install::lead_to_files(&self.client, number, address).await?;
         }
-        // Only locations with their own period are compared with the cluster: most tests put ownerless files into buckets.
-        if !args.iter().any(|arg| arg.starts_with("--backup-sync-period")) {
+        // Only locations with their own period are compared with the cluster: most tests put
+        // ownerless files into buckets.
+        if !args
+            .iter()
+            .any(|arg| arg.starts_with("--backup-sync-period"))
+        {
             args.push("--backup-sync-period=0".to_owned());
         }
-        let (name, program) = (format!("backup-controller-{number}"), &self.programs.controller);
+        let (name, program) = (
+            format!("backup-controller-{number}"),
+            &self.programs.controller,
+        );
         let mut process = Process::start_program(&name, program, args, &kubeconfig, self.folder())?;
         answers(&mut process, health, "/livez").await?;
         self.controllers.push(process);
@@ -342,7 +416,12 @@ impl World {
     /// Restarts one webhook replica, killed or not, and waits until it is ready.
     pub async fn restart_webhook(&mut self, number: usize) -> anyhow::Result<()> {
         self.webhooks[number].restart().await?;
-        answers(&mut self.webhooks[number], self.webhook_health[number], "/readyz").await
+        answers(
+            &mut self.webhooks[number],
+            self.webhook_health[number],
+            "/readyz",
+        )
+        .await
     }
 
     /// Restarts every webhook replica, killed or not, and waits until all are ready.

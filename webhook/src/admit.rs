@@ -1,4 +1,5 @@
-//! Decides on a request from the request alone (pure); whether it gets a claim is decided by the ledger.
+//! Decides on a request from the request alone (pure); whether it gets a claim is decided by the
+//! ledger.
 
 pub(crate) mod denial;
 #[cfg(test)]
@@ -59,8 +60,8 @@ pub(crate) struct Change {
 
 /// Decides on a request about an object of this kind.
 ///
-/// Updates are checked for two things only: ended objects must stay ended, and running objects must not come to touch
-/// more. All other updates pass, or objects could become undeletable.
+/// Updates are checked for two things only: ended objects must stay ended, and running objects must
+/// not come to touch more. All other updates pass, or objects could become undeletable.
 pub(crate) fn decide(
     profile: &Profile,
     kind: ObjectKind,
@@ -74,7 +75,11 @@ pub(crate) fn decide(
     }
 }
 
-fn create(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<DynamicObject>) -> Decision {
+fn create(
+    profile: &Profile,
+    kind: ObjectKind,
+    request: &AdmissionRequest<DynamicObject>,
+) -> Decision {
     let Some(object) = &request.object else {
         return refuse(denial::malformed("the review of a creation has no object"));
     };
@@ -94,16 +99,30 @@ fn create(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<Dynami
     claim(profile, seen, &wishes(object, None), request.dry_run)
 }
 
-fn update(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<DynamicObject>) -> Decision {
+fn update(
+    profile: &Profile,
+    kind: ObjectKind,
+    request: &AdmissionRequest<DynamicObject>,
+) -> Decision {
     let (Some(object), Some(before)) = (&request.object, &request.old_object) else {
-        return refuse(denial::malformed("the review of an update lacks the object or the old one"));
+        return refuse(denial::malformed(
+            "the review of an update lacks the object or the old one",
+        ));
     };
-    let (new, old) = (seen(profile, kind, request, object), seen(profile, kind, request, before));
+    let new = seen(profile, kind, request, object);
+    let old = seen(profile, kind, request, before);
     // A backup or restore that was released early claims again by itself before it resumes.
     if old.over && !new.over && !old.rests {
-        let revived = kind.role().is_some_and(|role| profile.may_revive(role, &before.data, &object.data));
+        let revived = kind
+            .role()
+            .is_some_and(|role| profile.may_revive(role, &before.data, &object.data));
         if !revived {
-            return refuse(denial::revival(&profile.group, &new.key, &old.phase, &new.phase));
+            return refuse(denial::revival(
+                &profile.group,
+                &new.key,
+                &old.phase,
+                &new.phase,
+            ));
         }
         if old.version.is_empty() {
             return refuse(denial::malformed(
@@ -126,16 +145,26 @@ fn update(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<Dynami
     if !findings.is_empty() && undecodable(profile, kind, before).is_empty() {
         return refuse(denial::invalid(&profile.group, &new.key, &findings));
     }
-    Decision::Change(Box::new(Change { key: new.key, old: old.spec, new: new.spec }))
+    Decision::Change(Box::new(Change {
+        key: new.key,
+        old: old.spec,
+        new: new.spec,
+    }))
 }
 
-/// The deletion of a backup that could be restored from needs a claim, or a restore could start meanwhile. All other
-/// deletions pass: they end work, and claims follow from what is stored. A DELETE carries no annotations, and those
-/// of the backup's creator are not the deleter's: to delete beside a restore, users break the glass on a
-/// DeleteBackupRequest.
-fn delete(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<DynamicObject>) -> Decision {
-    let Some(object) =
-        request.old_object.as_ref().filter(|_| profile.is_velero() && kind == ObjectKind::Backup)
+/// The deletion of a backup that could be restored from needs a claim, or a restore could start
+/// meanwhile. All other deletions pass: they end work, and claims follow from what is stored. A
+/// DELETE carries no annotations, and those of the backup's creator are not the deleter's: to
+/// delete beside a restore, users break the glass on a DeleteBackupRequest.
+fn delete(
+    profile: &Profile,
+    kind: ObjectKind,
+    request: &AdmissionRequest<DynamicObject>,
+) -> Decision {
+    let Some(object) = request
+        .old_object
+        .as_ref()
+        .filter(|_| profile.is_velero() && kind == ObjectKind::Backup)
     else {
         return Decision::Pass;
     };
@@ -157,19 +186,25 @@ struct Wishes<'a> {
     schedule: Option<&'a String>,
 }
 
-/// The wishes of a request that writes this object over another one. Unchanged annotations are not wishes of this
-/// request.
+/// The wishes of a request that writes this object over another one. Unchanged annotations are not
+/// wishes of this request.
 fn wishes<'a>(object: &'a DynamicObject, before: Option<&DynamicObject>) -> Wishes<'a> {
-    let wish = |name: &str| {
-        let wish = object.annotations().get(name)?;
-        let stood = before.is_some_and(|before| before.annotations().get(name) == Some(wish));
-        (!stood).then_some(wish.as_str())
-    };
     Wishes {
-        on_conflict: wish(ON_CONFLICT_ANNOTATION),
-        break_glass: wish(BREAK_GLASS_ANNOTATION),
+        on_conflict: new_annotation(object, before, ON_CONFLICT_ANNOTATION),
+        break_glass: new_annotation(object, before, BREAK_GLASS_ANNOTATION),
         schedule: object.labels().get(SCHEDULE_NAME),
     }
+}
+
+/// The value of an annotation, unless the object before has the same.
+fn new_annotation<'a>(
+    object: &'a DynamicObject,
+    before: Option<&DynamicObject>,
+    name: &str,
+) -> Option<&'a str> {
+    let value = object.annotations().get(name)?;
+    let is_old = before.is_some_and(|before| before.annotations().get(name) == Some(value));
+    (!is_old).then_some(value.as_str())
 }
 
 fn claim(profile: &Profile, seen: Observed, wishes: &Wishes<'_>, dry_run: bool) -> Decision {
@@ -182,15 +217,30 @@ fn claim(profile: &Profile, seen: Observed, wishes: &Wishes<'_>, dry_run: bool) 
         _ => policy.on_conflict_backup,
     };
     let can_wait = profile.engine && seen.key.kind == ObjectKind::Restore;
-    let on_conflict = match wishes.on_conflict {
-        None | Some("") if usual == OnConflict::Queue && !can_wait => OnConflict::Deny,
-        None | Some("") => usual,
-        Some("deny") => OnConflict::Deny,
-        Some("wait") => OnConflict::Wait,
-        Some("queue") if can_wait => OnConflict::Queue,
-        Some(other) => return refuse(denial::unknown_wish(&profile.group, &seen.key, other, can_wait)),
+    let on_conflict = match wishes.on_conflict.unwrap_or_default() {
+        "" => {
+            if usual == OnConflict::Queue && !can_wait {
+                OnConflict::Deny
+            } else {
+                usual
+            }
+        }
+        "deny" => OnConflict::Deny,
+        "wait" => OnConflict::Wait,
+        "queue" if can_wait => OnConflict::Queue,
+        other => {
+            return refuse(denial::unknown_wish(
+                &profile.group,
+                &seen.key,
+                other,
+                can_wait,
+            ));
+        }
     };
-    let break_glass = wishes.break_glass.map(str::trim).filter(|reason| !reason.is_empty());
+    let break_glass = wishes
+        .break_glass
+        .map(str::trim)
+        .filter(|reason| !reason.is_empty());
     Decision::Claim(Box::new(Claiming {
         key: seen.key,
         uid: seen.uid,
@@ -205,37 +255,52 @@ fn claim(profile: &Profile, seen: Observed, wishes: &Wishes<'_>, dry_run: bool) 
     }))
 }
 
-/// An object of a request, under the name in the request, which is always set; with generateName the object's name
-/// may be set by now.
+/// An object of a request, under the name in the request, which is always set; with generateName
+/// the object's name may be set by now.
 fn seen(
     profile: &Profile,
     kind: ObjectKind,
     request: &AdmissionRequest<DynamicObject>,
     object: &DynamicObject,
 ) -> Observed {
-    let namespace = request.namespace.as_ref().or(object.metadata.namespace.as_ref());
-    let name = Some(&request.name).filter(|name| !name.is_empty()).or(object.metadata.name.as_ref());
-    let text = |text: Option<&String>| text.cloned().unwrap_or_default();
-    Observed::named(profile, kind, &text(namespace), &text(name), object)
+    let namespace = request
+        .namespace
+        .as_ref()
+        .or(object.metadata.namespace.as_ref())
+        .cloned()
+        .unwrap_or_default();
+    let name = Some(&request.name)
+        .filter(|name| !name.is_empty())
+        .or(object.metadata.name.as_ref())
+        .cloned()
+        .unwrap_or_default();
+    Observed::named(profile, kind, &namespace, &name, object)
 }
 
-/// Every reason to refuse a creation without looking at the cluster, all at once. Where another operator does the
-/// work, only what this operator cannot decode; for other kinds, nothing is checked.
+/// Every reason to refuse a creation without looking at the cluster, all at once. Where another
+/// operator does the work, only what this operator cannot decode; for other kinds, nothing is
+/// checked.
 fn findings(profile: &Profile, kind: ObjectKind, object: &DynamicObject) -> Vec<Finding> {
+    if !profile.is_velero() || !profile.engine {
+        return undecodable(profile, kind, object);
+    }
     match kind {
-        ObjectKind::Backup if profile.is_velero() && profile.engine => validate::raw_backup(&object.data),
-        ObjectKind::Restore if profile.is_velero() && profile.engine => validate::raw_restore(&object.data),
+        ObjectKind::Backup => validate::raw_backup(&object.data),
+        ObjectKind::Restore => validate::raw_restore(&object.data),
         _ => undecodable(profile, kind, object),
     }
 }
 
-/// Reasons to refuse an update. The checks of a creation would refuse values that the controller writes when it
-/// starts (the backup of a schedule beside its name, namespaces that exclude themselves), and the controller checks a
-/// changed spec before it starts.
+/// Reasons to refuse an update. The checks of a creation would refuse values that the controller
+/// writes when it starts (the backup of a schedule beside its name, namespaces that exclude
+/// themselves), and the controller checks a changed spec before it starts.
 fn undecodable(profile: &Profile, kind: ObjectKind, object: &DynamicObject) -> Vec<Finding> {
+    if !profile.is_velero() {
+        return Vec::new();
+    }
     match kind {
-        ObjectKind::Backup if profile.is_velero() => validate::undecodable_backup(&object.data),
-        ObjectKind::Restore if profile.is_velero() => validate::undecodable_restore(&object.data),
+        ObjectKind::Backup => validate::undecodable_backup(&object.data),
+        ObjectKind::Restore => validate::undecodable_restore(&object.data),
         _ => Vec::new(),
     }
 }

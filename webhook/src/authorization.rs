@@ -1,5 +1,6 @@
 //! Permissions of users, and the Event that records a break-glass.
 
+use backup_core::event_reason::EventReason;
 use std::{sync::Arc, time::Duration};
 
 use backup_core::profile::Profile;
@@ -16,9 +17,9 @@ use kube::{
 use tokio::{sync::Semaphore, time::timeout};
 
 /// Maximum number of Events being sent; more are dropped.
-const IN_FLIGHT: usize = 32;
+const MAX_EVENTS_IN_FLIGHT: usize = 32;
 /// Timeout for the API server's answer about a permission.
-const ASK: Duration = Duration::from_secs(3);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Checks permissions and writes Events; cheap to clone.
 #[derive(Clone)]
@@ -32,22 +33,36 @@ pub(crate) struct Authorization {
 
 impl Authorization {
     pub(crate) fn new(client: Client, checks_restores: bool) -> Self {
-        let reporter = Reporter { controller: "backup-webhook".to_owned(), instance: None };
+        let reporter = Reporter {
+            controller: "backup-webhook".to_owned(),
+            instance: None,
+        };
         Self {
             reviews: Api::all(client.clone()),
             recorder: Recorder::new(client, reporter),
-            permits: Arc::new(Semaphore::new(IN_FLIGHT)),
+            permits: Arc::new(Semaphore::new(MAX_EVENTS_IN_FLIGHT)),
             checks_restores,
         }
     }
 
-    /// Whether this user may break the glass in a namespace: the verb `break-glass` on `locks` of `velero.io`.
-    pub(crate) async fn may_break_glass(&self, user: &UserInfo, namespace: &str) -> Result<bool, String> {
-        self.may(user, "break-glass", "velero.io", "locks", namespace).await
+    /// Whether this user may break the glass in a namespace: the verb `break-glass` on `locks` of
+    /// `velero.io`.
+    pub(crate) async fn may_break_glass(
+        &self,
+        user: &UserInfo,
+        namespace: &str,
+    ) -> Result<bool, String> {
+        self.may(user, "break-glass", "velero.io", "locks", namespace)
+            .await
     }
 
-    /// Whether this user may do everything in a namespace, or in the whole cluster if `namespace` is empty.
-    pub(crate) async fn may_do_everything(&self, user: &UserInfo, namespace: &str) -> Result<bool, String> {
+    /// Whether this user may do everything in a namespace, or in the whole cluster if `namespace`
+    /// is empty.
+    pub(crate) async fn may_do_everything(
+        &self,
+        user: &UserInfo,
+        namespace: &str,
+    ) -> Result<bool, String> {
         self.may(user, "*", "*", "*", namespace).await
     }
 
@@ -77,10 +92,18 @@ impl Authorization {
             ..SubjectAccessReview::default()
         };
         // Stores nothing: a SubjectAccessReview is only evaluated.
-        match timeout(ASK, self.reviews.create(&PostParams::default(), &review)).await {
+        match timeout(
+            ANSWER_TIMEOUT,
+            self.reviews.create(&PostParams::default(), &review),
+        )
+        .await
+        {
             Ok(Ok(answer)) => Ok(answer.status.is_some_and(|status| status.allowed)),
             Ok(Err(error)) => Err(backup_lock::errors::plain(&error)),
-            Err(_) => Err(format!("the API server did not say in {} s what a user may do", ASK.as_secs())),
+            Err(_) => Err(format!(
+                "the API server did not say in {} s what a user may do",
+                ANSWER_TIMEOUT.as_secs()
+            )),
         }
     }
 
@@ -90,23 +113,30 @@ impl Authorization {
         profile: &Profile,
         key: &ObjectKey,
         uid: &str,
-        reason: &'static str,
+        reason: EventReason,
         note: &str,
     ) {
-        let Some(object) = backup_lock::observe::reference(profile, key, uid) else { return };
-        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else { return };
+        let Some(object) = backup_lock::observe::reference(profile, key, uid) else {
+            return;
+        };
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+            return;
+        };
         let event = Event {
             type_: EventType::Warning,
-            reason: reason.to_owned(),
+            reason: reason.as_str().to_owned(),
             note: Some(note.chars().take(1000).collect()),
-            action: reason.to_owned(),
+            action: reason.as_str().to_owned(),
             secondary: None,
         };
         let recorder = self.recorder.clone();
         tokio::spawn(async move {
             let _permit = permit;
             if let Err(error) = recorder.publish(&event, &object).await {
-                tracing::warn!(error = backup_lock::errors::plain(&error), "an event could not be written");
+                tracing::warn!(
+                    error = backup_lock::errors::plain(&error),
+                    "an event could not be written"
+                );
             }
         });
     }

@@ -1,16 +1,18 @@
 //! Claims places in the ledger of a scope.
 //!
-//! One task per scope and replica takes all waiting requests, decides on them together and writes the ledger once,
-//! based on the object from its last write. Only a successful write grants a claim; nothing is refused from memory
-//! alone: before a refusal the blocking object is read again, and so is the ledger, unless it was read moments ago
-//! and that object is running.
+//! One task per scope and replica takes all waiting requests, decides on them together and writes
+//! the ledger once, based on the object from its last write. Only a successful write grants a
+//! claim; nothing is refused from memory alone: before a refusal the blocking object is read again,
+//! and so is the ledger, unless it was read moments ago and that object is running.
 
 mod batch;
 mod decide;
 
 use std::{collections::HashMap, sync::Arc};
 
-use backup_lock::{LedgerError, ObjectKind, ProtectedProfile, admission::ClaimRequest, ledger::FormatError};
+use backup_lock::{
+    LedgerError, ObjectKind, ProtectedProfile, admission::ClaimRequest, ledger::FormatError,
+};
 use kube::core::{DynamicObject, admission::AdmissionRequest};
 use parking_lot::Mutex;
 use tokio::{
@@ -24,7 +26,7 @@ use crate::{
 };
 
 /// Maximum number of requests waiting for one scope; more are refused.
-const QUEUE: usize = 1024;
+const MAX_WAITING_REQUESTS: usize = 1024;
 /// Maximum number of scopes with a running task.
 const MAX_SCOPES: usize = 4096;
 
@@ -45,7 +47,7 @@ pub(crate) enum Verdict {
 /// Seconds after which a client may retry while a ledger is rebuilt.
 const REBUILD_SECONDS: u32 = 10;
 /// The same where an operator has to act.
-const PERSON_SECONDS: u32 = 60;
+const OPERATOR_SECONDS: u32 = 60;
 
 impl Verdict {
     fn trouble(why: &str) -> Self {
@@ -53,20 +55,24 @@ impl Verdict {
     }
 
     fn not_open(why: &str) -> Self {
-        let message =
-            format!("nothing is admitted until the ledger is open, and nothing was: {why}; try again then");
+        let message = format!(
+            "nothing is admitted until the ledger is open, and nothing was: {why}; try again then"
+        );
         Self::Trouble(message, REBUILD_SECONDS)
     }
 
     /// Why the ledger is unusable, and what ends that: time, or an operator.
     fn of_ledger(error: &LedgerError) -> Self {
         match error {
-            LedgerError::Format { source: FormatError::Newer { .. }, .. } => Self::Trouble(
+            LedgerError::Format {
+                source: FormatError::Newer { .. },
+                ..
+            } => Self::Trouble(
                 format!(
                     "this backup-webhook is older than the ledger, so nothing was admitted: {error}. Trying again does not help: \
                      apply the newer version of all programs again (docs/operate/upgrade.md, \"A way back\")"
                 ),
-                PERSON_SECONDS,
+                OPERATOR_SECONDS,
             ),
             error if error.passes_soon() => Self::trouble(&error.to_string()),
             error if error.is_transient() => Self::not_open(&error.to_string()),
@@ -94,9 +100,14 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Starts without queues: each is created with the first request for its scope, and ends when it is idle.
+    /// Starts without queues: each is created with the first request for its scope, and ends when
+    /// it is idle.
     pub(crate) fn new(protected: ProtectedProfile, metrics: Arc<Metrics>) -> Self {
-        Self { protected, metrics, scopes: Arc::default() }
+        Self {
+            protected,
+            metrics,
+            scopes: Arc::default(),
+        }
     }
 
     pub(crate) fn protected(&self) -> &ProtectedProfile {
@@ -106,26 +117,48 @@ impl Claims {
     /// The profile's kind for this request; `None` if the profile does not have the kind.
     pub(crate) fn kind_of(&self, request: &AdmissionRequest<DynamicObject>) -> Option<ObjectKind> {
         let profile = &self.protected.profile;
-        let (group, kind) = (request.kind.group.as_str(), request.kind.kind.as_str());
-        let deletes = profile.is_velero() && group == profile.group && kind == "DeleteBackupRequest";
+        let group = request.kind.group.as_str();
+        let kind = request.kind.kind.as_str();
+        let deletes =
+            profile.is_velero() && group == profile.group && kind == "DeleteBackupRequest";
         let role = profile.role_of(group, kind).map(ObjectKind::from);
         role.or(deletes.then_some(ObjectKind::DeleteBackupRequest))
     }
 
-    /// Whether there is an installation in the namespace of this request, so that its object needs a claim.
+    /// Whether there is an installation in the namespace of this request, so that its object needs
+    /// a claim.
     pub(crate) fn count(&self, request: &AdmissionRequest<DynamicObject>) -> bool {
-        self.protected.store.objects().count_in(request.namespace.as_deref().unwrap_or_default())
+        self.protected
+            .store
+            .objects()
+            .count_in(request.namespace.as_deref().unwrap_or_default())
     }
 
-    /// Claims a place, by `deadline` at the latest. A refusal leaves nothing in the ledger, unless the answer to a
-    /// write was lost: that claim becomes an orphan and is collected.
-    pub(crate) async fn claim(&self, scope: &str, request: ClaimRequest, deadline: Instant) -> Verdict {
+    /// Claims a place, by `deadline` at the latest. A refusal leaves nothing in the ledger, unless
+    /// the answer to a write was lost: that claim becomes an orphan and is collected.
+    pub(crate) async fn claim(
+        &self,
+        scope: &str,
+        request: ClaimRequest,
+        deadline: Instant,
+    ) -> Verdict {
         let (reply, verdict) = oneshot::channel();
         let Some(queue) = self.queue(scope) else {
-            return Verdict::trouble(&format!("more than {MAX_SCOPES} scopes are being worked on"));
+            return Verdict::trouble(&format!(
+                "more than {MAX_SCOPES} scopes are being worked on"
+            ));
         };
-        if queue.try_send(Waiting { request, deadline, reply }).is_err() {
-            return Verdict::trouble(&format!("more than {QUEUE} requests wait for the ledger"));
+        if queue
+            .try_send(Waiting {
+                request,
+                deadline,
+                reply,
+            })
+            .is_err()
+        {
+            return Verdict::trouble(&format!(
+                "more than {MAX_WAITING_REQUESTS} requests wait for the ledger"
+            ));
         }
         match tokio::time::timeout_at(deadline, verdict).await {
             Ok(Ok(verdict)) => verdict,
@@ -135,15 +168,28 @@ impl Claims {
     }
 
     /// The verdict that [`Claims::claim`] would give now. Writes nothing and guarantees nothing.
-    pub(crate) async fn evaluate(&self, scope: &str, request: ClaimRequest, deadline: Instant) -> Verdict {
+    pub(crate) async fn evaluate(
+        &self,
+        scope: &str,
+        request: ClaimRequest,
+        deadline: Instant,
+    ) -> Verdict {
         let evaluation = async {
             let store = &self.protected.store;
             let ledger = store.preview(scope).await?;
             let mut collector = self.protected.collector();
-            let (requests, running) = ([request], decide::Running::new());
-            let decided =
-                decide::decide(&self.protected, scope, &mut collector, &ledger, &requests, running, deadline)
-                    .await;
+            let requests = [request];
+            let running = decide::Running::new();
+            let decided = decide::decide(
+                &self.protected,
+                scope,
+                &mut collector,
+                &ledger,
+                &requests,
+                running,
+                deadline,
+            )
+            .await;
             Ok::<_, LedgerError>(decided.verdicts.into_iter().next())
         };
         match tokio::time::timeout_at(deadline, evaluation).await {
@@ -166,7 +212,7 @@ impl Claims {
                 return None;
             }
         }
-        let (queue, waiting) = mpsc::channel(QUEUE);
+        let (queue, waiting) = mpsc::channel(MAX_WAITING_REQUESTS);
         let task = batch::Task::new(scope, self.protected.clone(), Arc::clone(&self.metrics));
         tokio::spawn(task.run(waiting));
         scopes.insert(scope.to_owned(), queue.clone());
@@ -183,9 +229,17 @@ mod tests {
     #[test]
     fn each_trouble_with_a_ledger_says_what_ends_it() {
         let lease = || "backup-lock-velero".to_owned();
-        let format = |source| LedgerError::Format { lease: lease(), source };
+        let format = |source| LedgerError::Format {
+            lease: lease(),
+            source,
+        };
         for (error, seconds, says, says_not) in [
-            (format(FormatError::Newer { found: 9 }), 60, "apply the newer version", "rebuilt"),
+            (
+                format(FormatError::Newer { found: 9 }),
+                60,
+                "apply the newer version",
+                "rebuilt",
+            ),
             (
                 format(FormatError::Unreadable("it was edited".to_owned())),
                 10,
@@ -193,13 +247,19 @@ mod tests {
                 "in time",
             ),
             (
-                LedgerError::Rebuilding { lease: lease(), grace: Duration::from_mins(2) },
+                LedgerError::Rebuilding {
+                    lease: lease(),
+                    grace: Duration::from_mins(2),
+                },
                 10,
                 "being rebuilt",
                 "in time",
             ),
             (
-                LedgerError::BeingDeleted { lease: lease(), finalizers: vec!["example.com/keep".to_owned()] },
+                LedgerError::BeingDeleted {
+                    lease: lease(),
+                    finalizers: vec!["example.com/keep".to_owned()],
+                },
                 10,
                 "is being deleted and kept by the finalizer example.com/keep",
                 "in time",
@@ -210,10 +270,23 @@ mod tests {
                 "could not decide in time",
                 "until the ledger is open",
             ),
-            (LedgerError::TooLarge { lease: lease(), bytes: 1 }, 1, "cannot use the ledger", "try again"),
+            (
+                LedgerError::TooLarge {
+                    lease: lease(),
+                    bytes: 1,
+                },
+                1,
+                "cannot use the ledger",
+                "try again",
+            ),
         ] {
-            let Verdict::Trouble(why, after) = Verdict::of_ledger(&error) else { panic!("{error}") };
-            assert!(after == seconds && why.contains(says) && !why.contains(says_not), "{after} {why}");
+            let Verdict::Trouble(why, after) = Verdict::of_ledger(&error) else {
+                panic!("{error}")
+            };
+            assert!(
+                after == seconds && why.contains(says) && !why.contains(says_not),
+                "{after} {why}"
+            );
         }
     }
 }

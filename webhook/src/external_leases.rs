@@ -1,5 +1,6 @@
-//! The Leases of another operator. Their holders were admitted by this webhook and have claims, unless the webhook
-//! was off when they were created: only for that rare case they are read, and not for every request.
+//! The Leases of another operator. Their holders were admitted by this webhook and have claims,
+//! unless the webhook was off when they were created: only for that rare case they are read, and
+//! not for every request.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Time for which a Lease without a holder is assumed to stay so.
-const FREE: Duration = Duration::from_secs(5);
+const FREE_TTL: Duration = Duration::from_secs(5);
 const MAX_SCOPES: usize = 4096;
 
 /// What is known about these Leases; cheap to clone.
@@ -46,6 +47,9 @@ impl ExternalLeases {
     }
 
     fn is_free(&self, scope: &str) -> bool {
-        self.free.lock().get(scope).is_some_and(|read| read.elapsed() < FREE)
+        self.free
+            .lock()
+            .get(scope)
+            .is_some_and(|read| read.elapsed() < FREE_TTL)
     }
 }

@@ -17,11 +17,14 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A request was decided: `admitted`, `queued`, `forced`, `warned`, `passed` (needed no claim), `denied`, `invalid` or
-    /// `errored`.
+    /// A request was decided: `admitted`, `queued`, `forced`, `warned`, `passed` (needed no claim),
+    /// `denied`, `invalid` or `errored`.
     pub(crate) fn decided(&self, kind: &str, decision: &str, took: Duration) {
         self.series.admissions.of([kind, decision]).inc();
-        self.series.admission_seconds.of([kind]).observe(took.as_secs_f64());
+        self.series
+            .admission_seconds
+            .of([kind])
+            .observe(took.as_secs_f64());
     }
 
     pub(crate) fn refused(&self, kind: &str, reason: &str) {
@@ -36,13 +39,20 @@ impl Metrics {
         self.series.profiles_unusable.of([name]).set(1);
     }
 
-    /// Whether a registration has the API server call this webhook for every request that it should.
+    /// Whether a registration has the API server call this webhook for every request that it
+    /// should.
     pub(crate) fn registered(&self, registration: &str, asks: bool) {
-        self.series.registered.of([registration]).set(i64::from(asks));
+        self.series
+            .registered
+            .of([registration])
+            .set(i64::from(asks));
     }
 
     pub(crate) fn forwarded(&self, answered: bool) {
-        self.series.handed_over.of([if answered { "true" } else { "false" }]).inc();
+        self.series
+            .handed_over
+            .of([if answered { "true" } else { "false" }])
+            .inc();
     }
 
     pub(crate) fn ledger_written(&self) {
@@ -55,7 +65,10 @@ impl Metrics {
 
     /// Number of ledgers of a profile that grant nothing.
     pub(crate) fn ledgers_closed(&self, profile: &str, count: usize) {
-        self.series.ledgers_closed.of([profile]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.series
+            .ledgers_closed
+            .of([profile])
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn freed(&self, reason: &str) {

@@ -1,5 +1,6 @@
-//! Forwards the requests for one scope to one replica, so that replicas do not conflict on its ledger. An
-//! optimisation: the replica that got a request may decide it, and does if the other does not answer or fails.
+//! Forwards the requests for one scope to one replica, so that replicas do not conflict on its
+//! ledger. An optimisation: the replica that got a request may decide it, and does if the other
+//! does not answer or fails.
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -22,11 +23,11 @@ use crate::tls::Authority;
 const FORWARDED: &str = "handed=true";
 const MAX_PEERS: usize = 64;
 /// Timeout for another replica's answer; then this one decides by itself.
-const PATIENCE: Duration = Duration::from_secs(4);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 /// Time for which a replica that did not answer gets no requests.
-const SHUNNED: Duration = Duration::from_secs(5);
+const PEER_COOLDOWN: Duration = Duration::from_secs(5);
 /// Interval between lookups of the addresses behind a name.
-const LOOK_UP: Duration = Duration::from_secs(10);
+const LOOKUP_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(crate) fn is_forwarded(uri: &axum::http::Uri) -> bool {
     uri.query().is_some_and(|query| query.contains(FORWARDED))
@@ -38,7 +39,7 @@ pub(crate) struct Settings {
     /// The address under which the others know this replica.
     pub own: SocketAddr,
     pub peers: Vec<SocketAddr>,
-    /// `name:port` that resolves to all replicas; looked up every [`LOOK_UP`].
+    /// `name:port` that resolves to all replicas; looked up every [`LOOKUP_INTERVAL`].
     pub service: Option<String>,
     pub name: String,
     /// The CA of their certificates.
@@ -60,7 +61,10 @@ struct Peer {
 impl Peers {
     /// Starts with the replicas in the settings, and looks up those behind the service.
     pub(crate) fn start(settings: Settings) -> anyhow::Result<Arc<Self>> {
-        let peers = Arc::new(Self { settings, known: RwLock::default() });
+        let peers = Arc::new(Self {
+            settings,
+            known: RwLock::default(),
+        });
         peers.update(&peers.settings.peers)?;
         if let Some(service) = peers.settings.service.clone() {
             tokio::spawn(Arc::clone(&peers).look_up(service));
@@ -69,12 +73,14 @@ impl Peers {
         Ok(peers)
     }
 
-    /// The replica that handles bursts on this scope, if it is another one that answers: the same for every replica
-    /// that knows the same set (rendezvous hashing).
+    /// The replica that handles bursts on this scope, if it is another one that answers: the same
+    /// for every replica that knows the same set (rendezvous hashing).
     pub(crate) fn owner(&self, scope: &str) -> Option<SocketAddr> {
         let known = self.known.read();
         let now = Instant::now();
-        let answering = known.iter().filter(|(_, peer)| peer.shunned_until.is_none_or(|until| until <= now));
+        let answering = known
+            .iter()
+            .filter(|(_, peer)| peer.shunned_until.is_none_or(|until| until <= now));
         let owner = answering
             .map(|(address, _)| *address)
             .chain([self.settings.own])
@@ -82,8 +88,9 @@ impl Peers {
         (owner != self.settings.own).then_some(owner)
     }
 
-    /// The other replica's answer to this review; `None` if it gave none in time. Its claim has the same uid, so that
-    /// deciding again here is harmless. The path authorizes this replica to the other.
+    /// The other replica's answer to this review; `None` if it gave none in time. Its claim has the
+    /// same uid, so that deciding again here is harmless. The path authorizes this replica to the
+    /// other.
     pub(crate) async fn ask(
         &self,
         peer: SocketAddr,
@@ -92,15 +99,18 @@ impl Peers {
         deadline: Instant,
     ) -> Option<Response> {
         let client = self.known.read().get(&peer)?.client.clone();
-        let patience = PATIENCE.min(deadline.saturating_duration_since(Instant::now()) / 2);
+        let patience = ANSWER_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()) / 2);
         let url = format!(
             "https://{}:{}{path}?{FORWARDED}&timeout={}ms",
             self.settings.name,
             peer.port(),
             patience.as_millis()
         );
-        let request =
-            client.post(url).header("content-type", "application/json").body(review).timeout(patience);
+        let request = client
+            .post(url)
+            .header("content-type", "application/json")
+            .body(review)
+            .timeout(patience);
         let answer = async {
             let answer = request.send().await?.error_for_status()?;
             answer.bytes().await
@@ -116,7 +126,7 @@ impl Peers {
             Err(error) => {
                 tracing::warn!(%peer, %error, "another replica did not answer; deciding here");
                 if let Some(peer) = self.known.write().get_mut(&peer) {
-                    peer.shunned_until = Some(Instant::now() + SHUNNED);
+                    peer.shunned_until = Some(Instant::now() + PEER_COOLDOWN);
                 }
                 None
             }
@@ -147,20 +157,27 @@ impl Peers {
                 }
                 Err(error) => tracing::debug!(service, %error, "no other replicas were found"),
             }
-            sleep(LOOK_UP).await;
+            sleep(LOOKUP_INTERVAL).await;
         }
     }
 
     /// Sets the known replicas, without this one.
     fn update(&self, addresses: &[SocketAddr]) -> anyhow::Result<()> {
         let own = self.settings.own;
-        let wanted: Vec<SocketAddr> =
-            addresses.iter().copied().filter(|address| *address != own).take(MAX_PEERS).collect();
+        let wanted: Vec<SocketAddr> = addresses
+            .iter()
+            .copied()
+            .filter(|address| *address != own)
+            .take(MAX_PEERS)
+            .collect();
         let mut known = self.known.write();
         known.retain(|address, _| wanted.contains(address));
         for address in wanted {
             if let std::collections::hash_map::Entry::Vacant(place) = known.entry(address) {
-                place.insert(Peer { client: self.client(address)?, shunned_until: None });
+                place.insert(Peer {
+                    client: self.client(address)?,
+                    shunned_until: None,
+                });
             }
         }
         Ok(())
@@ -201,9 +218,15 @@ mod tests {
             authority: watch::channel(None).1,
         };
         let others = all.iter().copied().filter(|other| *other != address(own));
-        let peer = Peer { client: reqwest::Client::new(), shunned_until: None };
+        let peer = Peer {
+            client: reqwest::Client::new(),
+            shunned_until: None,
+        };
         let known = others.map(|other| (other, peer.clone())).collect();
-        Peers { settings, known: RwLock::new(known) }
+        Peers {
+            settings,
+            known: RwLock::new(known),
+        }
     }
 
     #[tokio::test]
@@ -213,7 +236,9 @@ mod tests {
         let mut owned = [0; 3];
         for n in 0..60 {
             let scope = format!("percona-ps/db/{n}");
-            let owners: Vec<usize> = (0..3).filter(|own| replicas[*own].owner(&scope).is_none()).collect();
+            let owners: Vec<usize> = (0..3)
+                .filter(|own| replicas[*own].owner(&scope).is_none())
+                .collect();
             assert_eq!(owners.len(), 1, "{scope}");
             owned[owners[0]] += 1;
         }
@@ -224,9 +249,12 @@ mod tests {
     async fn a_replica_that_does_not_answer_is_left_alone_for_a_while() {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let one = peers(0, 2);
-        let scope = (0..1000).map(|n| n.to_string()).find(|scope| one.owner(scope).is_some()).unwrap();
+        let scope = (0..1000)
+            .map(|n| n.to_string())
+            .find(|scope| one.owner(scope).is_some())
+            .unwrap();
         for peer in one.known.write().values_mut() {
-            peer.shunned_until = Some(Instant::now() + SHUNNED);
+            peer.shunned_until = Some(Instant::now() + PEER_COOLDOWN);
         }
         assert_eq!(one.owner(&scope), None);
     }

@@ -1,4 +1,5 @@
-//! Publishes the profiles and the policy in force for users: `kubectl backup` reads them instead of guessing.
+//! Publishes the profiles and the policy in force for users: `kubectl backup` reads them instead of
+//! guessing.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,21 +14,25 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 
-/// Interval between two checks. During a rollout an old replica with other flags may have written last.
-const PERIOD: Duration = Duration::from_mins(1);
+/// Interval between two checks. During a rollout an old replica with other flags may have written
+/// last.
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 /// The same after a failed check.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Keeps the published state up to date with this replica, for ever.
 pub(crate) async fn keep(client: Client, namespace: String, profiles: PublishedProfiles) {
     let api = Api::namespaced(client, &namespace);
     loop {
         let pause = match put(&api, &profiles).await {
-            Ok(()) => PERIOD,
+            Ok(()) => CHECK_INTERVAL,
             Err(error) => {
                 let error = format!("{error:#}");
-                tracing::warn!(error, "which profiles there are is not published; trying again");
-                AGAIN
+                tracing::warn!(
+                    error,
+                    "which profiles there are is not published; trying again"
+                );
+                RETRY_INTERVAL
             }
         };
         tokio::time::sleep(pause).await;
@@ -38,20 +43,41 @@ pub(crate) async fn keep(client: Client, namespace: String, profiles: PublishedP
 async fn put(api: &Api<ConfigMap>, profiles: &PublishedProfiles) -> anyhow::Result<()> {
     let text = serde_json::to_string(profiles)?;
     let data = Some(BTreeMap::from([(KEY.to_owned(), text)]));
-    let explain = |error: kube::Error| anyhow::anyhow!("ConfigMap {CONFIG_MAP}: {}", plain(&error));
-    let written = match api.get_opt(CONFIG_MAP).await.map_err(explain)? {
-        Some(there) if there.data == data => return Ok(()),
-        Some(there) => api.replace(CONFIG_MAP, &PostParams::default(), &ConfigMap { data, ..there }).await,
-        None => {
-            let labels = [(PART_OF, "backup"), (EXCLUDE_FROM_BACKUP, "true")]
-                .map(|(key, value)| (key.to_owned(), value.to_owned()));
-            let metadata = ObjectMeta {
-                name: Some(CONFIG_MAP.to_owned()),
-                labels: Some(labels.into()),
-                ..ObjectMeta::default()
-            };
-            api.create(&PostParams::default(), &ConfigMap { metadata, data, ..ConfigMap::default() }).await
+    let stored = api
+        .get_opt(CONFIG_MAP)
+        .await
+        .map_err(|error| failure(&error))?;
+    let written = if let Some(stored) = stored {
+        if stored.data == data {
+            return Ok(());
         }
+        api.replace(
+            CONFIG_MAP,
+            &PostParams::default(),
+            &ConfigMap { data, ..stored },
+        )
+        .await
+    } else {
+        let labels = [(PART_OF, "backup"), (EXCLUDE_FROM_BACKUP, "true")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let metadata = ObjectMeta {
+            name: Some(CONFIG_MAP.to_owned()),
+            labels: Some(labels.into()),
+            ..ObjectMeta::default()
+        };
+        api.create(
+            &PostParams::default(),
+            &ConfigMap {
+                metadata,
+                data,
+                ..ConfigMap::default()
+            },
+        )
+        .await
     };
-    written.map(drop).map_err(explain)
+    written.map(drop).map_err(|error| failure(&error))
+}
+
+fn failure(error: &kube::Error) -> anyhow::Error {
+    anyhow::anyhow!("ConfigMap {CONFIG_MAP}: {}", plain(error))
 }

@@ -26,10 +26,15 @@ async fn look(reconciler: &mut LedgerReconciler, metrics: &Metrics) -> Result<()
         match reconciler.look(&scope, Instant::now().into_std()).await {
             Ok((repaired, collected)) => {
                 closed += usize::from(repaired == RepairOutcome::Lost);
-                collected.freed.iter().for_each(|(.., reason)| metrics.freed(reason.as_str()));
+                collected
+                    .freed
+                    .iter()
+                    .for_each(|(.., reason)| metrics.freed(reason.as_str()));
             }
             // It changed under the collector, or the API server is down: the next look retries.
-            Err(error) if error.passes_soon() => tracing::debug!(scope, %error, "nothing was freed"),
+            Err(error) if error.passes_soon() => {
+                tracing::debug!(scope, %error, "nothing was freed");
+            }
             Err(error) => {
                 closed += 1;
                 tracing::warn!(scope, %error, "could not look after a ledger; trying again");

@@ -1,5 +1,5 @@
-//! Checks whether the author of a Restore may do directly what it does (`--check-restore-rights`): our controller
-//! writes with its own permissions, which are those of an administrator.
+//! Checks whether the author of a Restore may do directly what it does (`--check-restore-rights`):
+//! our controller writes with its own permissions, which are those of an administrator.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,13 @@ use serde_json::Value;
 use crate::authorization::Authorization;
 
 /// Maximum number of namespaces that are checked concurrently.
-const AT_A_TIME: usize = 16;
+const MAX_CONCURRENT_CHECKS: usize = 16;
 
 /// Namespaces in which a restore reads and writes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Every namespace, or cluster-scoped objects; the field of the spec that causes it, and how to limit it.
+    /// Every namespace, or cluster-scoped objects; the field of the spec that causes it, and how to
+    /// limit it.
     Cluster {
         field: &'static str,
         instead: &'static str,
@@ -42,7 +43,8 @@ pub(crate) fn unmapped(spec: &Value) -> Value {
     spec
 }
 
-/// Cluster-scoped objects are included with others (volumes, roles of an account) unless they are excluded explicitly.
+/// Cluster-scoped objects are included with others (volumes, roles of an account) unless they are
+/// excluded explicitly.
 pub(crate) fn reach(spec: &Value, written: &Footprint, read: &Footprint) -> Reach {
     if spec["includeClusterResources"] != Value::Bool(false) {
         return Reach::Cluster {
@@ -59,8 +61,8 @@ pub(crate) fn reach(spec: &Value, written: &Footprint, read: &Footprint) -> Reac
     }
 }
 
-/// The permission that a user who may not do everything in the cluster lacks for a restore of this reach; `None` if
-/// none is missing.
+/// The permission that a user who may not do everything in the cluster lacks for a restore of this
+/// reach; `None` if none is missing.
 pub(crate) async fn lacking(
     authorization: &Authorization,
     user: &UserInfo,
@@ -68,7 +70,11 @@ pub(crate) async fn lacking(
 ) -> Result<Option<Lacking>, String> {
     let namespaces = match reach {
         Reach::Cluster { field, instead } => {
-            return Ok(Some(Lacking { field, everything_in: "the whole cluster".to_owned(), instead }));
+            return Ok(Some(Lacking {
+                field,
+                everything_in: "the whole cluster".to_owned(),
+                instead,
+            }));
         }
         Reach::Namespaces(namespaces) => namespaces,
     };
@@ -76,12 +82,16 @@ pub(crate) async fn lacking(
         let may = authorization.may_do_everything(user, &namespace).await?;
         Ok::<_, String>((!may).then_some(namespace))
     });
-    let lacking: BTreeSet<String> =
-        answers.buffer_unordered(AT_A_TIME).try_filter_map(async |lacking| Ok(lacking)).try_collect().await?;
+    let lacking: BTreeSet<String> = answers
+        .buffer_unordered(MAX_CONCURRENT_CHECKS)
+        .try_filter_map(async |lacking| Ok(lacking))
+        .try_collect()
+        .await?;
     if lacking.is_empty() {
         return Ok(None);
     }
-    let (s, names) = (if lacking.len() == 1 { "" } else { "s" }, Vec::from_iter(lacking).join(", "));
+    let s = if lacking.len() == 1 { "" } else { "s" };
+    let names = Vec::from_iter(lacking).join(", ");
     Ok(Some(Lacking {
         field: "spec.includedNamespaces",
         everything_in: format!("namespace{s} {names}"),
@@ -98,7 +108,9 @@ mod tests {
     #[test]
     fn what_a_restore_reads_and_what_it_writes_both_count() {
         let footprint = |names: &[&str]| Footprint::namespaces(names.iter().copied());
-        let field = |spec: Value, written: &Footprint, read: &Footprint| match reach(&spec, written, read) {
+        let field = |spec: Value, written: &Footprint, read: &Footprint| match reach(
+            &spec, written, read,
+        ) {
             Reach::Cluster { field, .. } => field.to_owned(),
             Reach::Namespaces(names) => Vec::from_iter(names).join(" "),
         };
@@ -108,17 +120,37 @@ mod tests {
             (&alone, &mine, &mine, "mine"),
             (&alone, &mine, &prod, "mine prod"),
             (&json!({}), &mine, &mine, "spec.includeClusterResources"),
-            (&json!({ "includeClusterResources": true }), &mine, &mine, "spec.includeClusterResources"),
-            (&alone, &footprint(&["team-*"]), &mine, "spec.includedNamespaces"),
-            (&alone, &mine, &Footprint::everything(), "spec.includedNamespaces"),
+            (
+                &json!({ "includeClusterResources": true }),
+                &mine,
+                &mine,
+                "spec.includeClusterResources",
+            ),
+            (
+                &alone,
+                &footprint(&["team-*"]),
+                &mine,
+                "spec.includedNamespaces",
+            ),
+            (
+                &alone,
+                &mine,
+                &Footprint::everything(),
+                "spec.includedNamespaces",
+            ),
         ] {
-            assert_eq!(field(spec.clone(), written, read), expected, "{spec} {written} {read}");
+            assert_eq!(
+                field(spec.clone(), written, read),
+                expected,
+                "{spec} {written} {read}"
+            );
         }
     }
 
     #[test]
     fn a_restore_reads_what_it_maps_from() {
-        let spec = json!({ "includedNamespaces": ["prod"], "namespaceMapping": { "prod": "mine" } });
+        let spec =
+            json!({ "includedNamespaces": ["prod"], "namespaceMapping": { "prod": "mine" } });
         assert_eq!(unmapped(&spec), json!({ "includedNamespaces": ["prod"] }));
     }
 }

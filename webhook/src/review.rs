@@ -1,5 +1,6 @@
 //! Answers AdmissionReviews.
 
+use backup_core::event_reason::EventReason;
 use std::{sync::Arc, time::Duration};
 
 use axum::{
@@ -30,7 +31,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     admit::{
         self, Change, Claiming, Decision,
-        denial::{self, Asked},
+        denial::{self, ConflictingRequest},
     },
     authorization::Authorization,
     callers::Callers,
@@ -44,7 +45,7 @@ use crate::{
 /// Every request is answered within this time; the API server waits 10 s.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(8);
 /// Part of a caller's own shorter timeout that is reserved for sending the answer.
-const WAY_BACK: Duration = Duration::from_secs(1);
+const ANSWER_RESERVE: Duration = Duration::from_secs(1);
 const NO_ANSWER: &str = "the API server did not answer in time";
 
 /// The state for handling requests; cheap to clone.
@@ -72,15 +73,27 @@ struct Answer {
 
 impl Answer {
     fn pass(decision: &'static str) -> Self {
-        Self { refusal: None, warning: None, decision }
+        Self {
+            refusal: None,
+            warning: None,
+            decision,
+        }
     }
 
     fn refuse(status: Status, decision: &'static str) -> Self {
-        Self { refusal: Some(status), warning: None, decision }
+        Self {
+            refusal: Some(status),
+            warning: None,
+            decision,
+        }
     }
 
     fn warn(warning: String, decision: &'static str) -> Self {
-        Self { refusal: None, warning: Some(warning), decision }
+        Self {
+            refusal: None,
+            warning: Some(warning),
+            decision,
+        }
     }
 
     fn trouble(why: &str) -> Self {
@@ -97,8 +110,10 @@ impl Webhook {
         peers: Option<Arc<Peers>>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let claims =
-            profiles.into_iter().map(|protected| Claims::new(protected, Arc::clone(&metrics))).collect();
+        let claims = profiles
+            .into_iter()
+            .map(|protected| Claims::new(protected, Arc::clone(&metrics)))
+            .collect();
         Self {
             claims,
             unusable,
@@ -113,26 +128,44 @@ impl Webhook {
 
     /// The same, if the controller's cron dialect is known.
     pub(crate) fn reading_cron(self, dialect: Option<Dialect>) -> Self {
-        Self { dialects: dialect.map_or_else(|| Dialect::ALL.to_vec(), |dialect| vec![dialect]), ..self }
+        Self {
+            dialects: dialect.map_or_else(|| Dialect::ALL.to_vec(), |dialect| vec![dialect]),
+            ..self
+        }
     }
 
-    /// Forwards to the one replica that decides on a scope, to avoid conflicts on its ledger. `None`: decide here.
-    async fn forward(&self, claiming: &Claiming, review: &Bytes, deadline: Instant) -> Option<Response> {
+    /// Forwards to the one replica that decides on a scope, to avoid conflicts on its ledger.
+    /// `None`: decide here.
+    async fn forward(
+        &self,
+        claiming: &Claiming,
+        review: &Bytes,
+        deadline: Instant,
+    ) -> Option<Response> {
         let peers = self.peers.as_ref().filter(|_| !claiming.dry_run)?;
         let owner = peers.owner(&claiming.scope)?;
-        let answer = peers.ask(owner, &self.callers.path()?, review.clone(), deadline).await;
+        let answer = peers
+            .ask(owner, &self.callers.path()?, review.clone(), deadline)
+            .await;
         self.metrics.forwarded(answer.is_some());
         answer
     }
 
     /// A Schedule in a namespace without an installation passes: nothing runs it.
     fn schedule(&self, request: &AdmissionRequest<DynamicObject>) -> Answer {
-        let velero = self.claims.iter().find(|claims| claims.protected().profile.is_velero());
-        let counts = velero.filter(|claims| claims.count(request));
-        let refusal =
-            |claims: &Claims| schedules::refusal(&claims.protected().profile, &self.dialects, request);
-        let refusal = counts.and_then(refusal);
-        refusal.map_or_else(|| Answer::pass("passed"), |status| Answer::refuse(status, "invalid"))
+        let velero = self
+            .claims
+            .iter()
+            .find(|claims| claims.protected().profile.is_velero());
+        let refusal = velero
+            .filter(|claims| claims.count(request))
+            .and_then(|claims| {
+                schedules::refusal(&claims.protected().profile, &self.dialects, request)
+            });
+        refusal.map_or_else(
+            || Answer::pass("passed"),
+            |status| Answer::refuse(status, "invalid"),
+        )
     }
 
     async fn answer(
@@ -145,7 +178,10 @@ impl Webhook {
         let answer = match decision {
             Decision::Pass => return Answer::pass("passed"),
             Decision::Refuse(status) => return Answer::refuse(*status, "invalid"),
-            Decision::Change(change) => self.change(claims.protected(), *change, user, deadline).await,
+            Decision::Change(change) => {
+                self.change(claims.protected(), *change, user, deadline)
+                    .await
+            }
             Decision::Claim(claiming) => self.claim(claims, *claiming, user, deadline).await,
         };
         answer.unwrap_or_else(|why| Answer::trouble(&why))
@@ -159,24 +195,45 @@ impl Webhook {
         user: &UserInfo,
         deadline: Instant,
     ) -> Result<Answer, String> {
-        let Claiming { key, uid, scope, spec, since, dry_run, on_conflict, break_glass, revives, schedule } =
-            claiming;
+        let Claiming {
+            key,
+            uid,
+            scope,
+            spec,
+            since,
+            dry_run,
+            on_conflict,
+            break_glass,
+            revives,
+            schedule,
+        } = claiming;
         let protected = claims.protected();
         let group = &protected.profile.group;
         let creates = revives.is_empty() && !key.kind.is_deletion();
         let objects = protected.store.objects();
         let is_new = revives.is_empty() && key.kind != ObjectKind::Deletion;
         let taken = async {
-            if is_new { in_time(deadline, Box::pin(is_taken(objects, &key, &uid))).await } else { Ok(false) }
+            if is_new {
+                in_time(deadline, Box::pin(is_taken(objects, &key, &uid))).await
+            } else {
+                Ok(false)
+            }
         };
         let footprint = in_time(deadline, objects.footprint(&key, &spec));
         let (footprint, taken) = tokio::join!(footprint, taken);
-        // Regardless of the object that has the name: a refused one is never stored, so it needs no place.
+        // Regardless of the object that has the name: a refused one is never stored, so it needs no
+        // place.
         if taken? {
-            return Ok(Answer::refuse(denial::exists(&protected.profile, &key), "invalid"));
+            return Ok(Answer::refuse(
+                denial::exists(&protected.profile, &key),
+                "invalid",
+            ));
         }
         let footprint = footprint?;
-        if let Some(refusal) = self.lacking(protected, &key, &spec, &footprint, user, deadline).await? {
+        if let Some(refusal) = self
+            .lacking(protected, &key, &spec, &footprint, user, deadline)
+            .await?
+        {
             return Ok(Answer::refuse(refusal, "denied"));
         }
         let mut ask = Ask {
@@ -188,8 +245,16 @@ impl Webhook {
             ..Ask::default()
         };
         if let Some(reason) = break_glass {
-            if !in_time(deadline, self.authorization.may_break_glass(user, &key.namespace)).await? {
-                return Ok(Answer::refuse(denial::may_not_break(group, &key, name_of(user)), "denied"));
+            if !in_time(
+                deadline,
+                self.authorization.may_break_glass(user, &key.namespace),
+            )
+            .await?
+            {
+                return Ok(Answer::refuse(
+                    denial::may_not_break(group, &key, name_of(user)),
+                    "denied",
+                ));
             }
             ask.forced = Some(format!("{}: {reason}", name_of(user)));
             ask.urgent = true;
@@ -220,7 +285,7 @@ impl Webhook {
         } else {
             claims.claim(&scope, claim_request, deadline).await
         };
-        let asked = Asked {
+        let asked = ConflictingRequest {
             group,
             key: &key,
             footprint: &footprint,
@@ -238,7 +303,13 @@ impl Webhook {
                 let warning = denial::warning(&key, &blockers, done);
                 if !dry_run {
                     let note = format!("{} by {}", warning, name_of(user));
-                    self.authorization.emit_event(&protected.profile, &key, &uid, "BreakGlass", &note);
+                    self.authorization.emit_event(
+                        &protected.profile,
+                        &key,
+                        &uid,
+                        EventReason::BreakGlass,
+                        &note,
+                    );
                 }
                 Answer::warn(warning, "forced")
             }
@@ -250,13 +321,19 @@ impl Webhook {
                 if key.kind == ObjectKind::Deletion
                     && self.is_terminating(protected, &key, deadline).await =>
             {
-                Answer::warn(denial::warning(&key, &blockers, "goes with its namespace, beside"), "passed")
+                Answer::warn(
+                    denial::warning(&key, &blockers, "goes with its namespace, beside"),
+                    "passed",
+                )
             }
-            Verdict::Blocked(blockers) => {
-                Answer::refuse(denial::conflict(asked, &blockers, on_conflict == OnConflict::Wait), "denied")
-            }
+            Verdict::Blocked(blockers) => Answer::refuse(
+                denial::conflict(asked, &blockers, on_conflict == OnConflict::Wait),
+                "denied",
+            ),
             Verdict::Full(why) => Answer::refuse(denial::full(group, &key, &why), "denied"),
-            Verdict::Trouble(why, seconds) => Answer::refuse(denial::trouble(&why, seconds), "errored"),
+            Verdict::Trouble(why, seconds) => {
+                Answer::refuse(denial::trouble(&why, seconds), "errored")
+            }
         })
     }
 
@@ -269,14 +346,22 @@ impl Webhook {
         deadline: Instant,
     ) -> Result<Answer, String> {
         let Change { key, old, new } = change;
-        let (objects, group) = (protected.store.objects(), &protected.profile.group);
+        let objects = protected.store.objects();
+        let group = &protected.profile.group;
         let before = in_time(deadline, objects.footprint(&key, &old)).await?;
         let after = in_time(deadline, objects.footprint(&key, &new)).await?;
         if !before.covers(&after) {
-            return Ok(Answer::refuse(denial::grows(group, &key, &before, &after), "denied"));
+            return Ok(Answer::refuse(
+                denial::grows(group, &key, &before, &after),
+                "denied",
+            ));
         }
-        let lacking = self.lacking(protected, &key, &new, &after, user, deadline).await?;
-        Ok(lacking.map_or(Answer::pass("passed"), |status| Answer::refuse(status, "denied")))
+        let lacking = self
+            .lacking(protected, &key, &new, &after, user, deadline)
+            .await?;
+        Ok(lacking.map_or(Answer::pass("passed"), |status| {
+            Answer::refuse(status, "denied")
+        }))
     }
 
     /// The refusal of a Restore that does what its author may not do directly.
@@ -299,22 +384,39 @@ impl Webhook {
             return Ok(None);
         }
         let unmapped = restore_rights::unmapped(spec);
-        let read = in_time(deadline, protected.store.objects().footprint(key, &unmapped)).await?;
+        let read = in_time(
+            deadline,
+            protected.store.objects().footprint(key, &unmapped),
+        )
+        .await?;
         let reach = restore_rights::reach(spec, written, &read);
-        let lacking = in_time(deadline, restore_rights::lacking(&self.authorization, user, reach)).await?;
-        Ok(lacking
-            .map(|lacking| denial::lacks_rights(&protected.profile.group, key, name_of(user), &lacking)))
+        let lacking = in_time(
+            deadline,
+            restore_rights::lacking(&self.authorization, user, reach),
+        )
+        .await?;
+        Ok(lacking.map(|lacking| {
+            denial::lacks_rights(&protected.profile.group, key, name_of(user), &lacking)
+        }))
     }
 
     /// Whether the namespace of an object is being deleted: then none of its objects can be kept.
-    async fn is_terminating(&self, protected: &ProtectedProfile, key: &ObjectKey, deadline: Instant) -> bool {
-        let read = protected.store.objects().namespace_is_terminating(&key.namespace);
+    async fn is_terminating(
+        &self,
+        protected: &ProtectedProfile,
+        key: &ObjectKey,
+        deadline: Instant,
+    ) -> bool {
+        let read = protected
+            .store
+            .objects()
+            .namespace_is_terminating(&key.namespace);
         matches!(timeout_at(deadline, read).await, Ok(Ok(true)))
     }
 }
 
-/// Whether another object of this name is stored. If the API server refuses to answer, which a retry does not change, the
-/// creation is decided as if the name were free.
+/// Whether another object of this name is stored. If the API server refuses to answer, which a
+/// retry does not change, the creation is decided as if the name were free.
 async fn is_taken(objects: &Objects, key: &ObjectKey, uid: &str) -> Result<bool, ObserveError> {
     match objects.read(key).await {
         Ok(stored) => Ok(stored.is_some_and(|stored| stored.uid != uid)),
@@ -343,21 +445,30 @@ async fn in_time<T, E: ToString>(
     }
 }
 
-/// The requester whose share of the ledger an object counts against: the user, or the schedule if an account of the
-/// object's installation created it for one; empty: none. Labels set by any other user are not trusted.
-fn requester(user: &UserInfo, profile: &Profile, key: &ObjectKey, schedule: Option<&str>) -> String {
+/// The requester whose share of the ledger an object counts against: the user, or the schedule if
+/// an account of the object's installation created it for one; empty: none. Labels set by any other
+/// user are not trusted.
+fn requester(
+    user: &UserInfo,
+    profile: &Profile,
+    key: &ObjectKey,
+    schedule: Option<&str>,
+) -> String {
     let name = name_of(user);
-    let own = profile.is_velero() && is_of_installation(name, key);
-    match schedule {
-        Some(schedule) if own => format!("schedule {}/{schedule}", key.namespace),
-        None if own => String::new(),
-        _ => format!("user {name:?}"),
+    if !profile.is_velero() || !is_of_installation(name, key) {
+        return format!("user {name:?}");
     }
+    schedule
+        .map(|schedule| format!("schedule {}/{schedule}", key.namespace))
+        .unwrap_or_default()
 }
 
-/// Whether this user is an account of the namespace of the object, which is that of its installation.
+/// Whether this user is an account of the namespace of the object, which is that of its
+/// installation.
 fn is_of_installation(user: &str, key: &ObjectKey) -> bool {
-    let account = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    let account = user
+        .strip_prefix("system:serviceaccount:")
+        .and_then(|rest| rest.split_once(':'));
     account.is_some_and(|(namespace, _)| namespace == key.namespace)
 }
 
@@ -367,11 +478,19 @@ fn name_of(user: &UserInfo) -> &str {
 
 /// Time limit for this request: the API server sends its timeout, as `?timeout=10s`.
 fn budget(uri: &Uri) -> Duration {
-    let stated =
-        uri.query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("timeout=")));
+    let stated = uri.query().and_then(|query| {
+        query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("timeout="))
+    });
     let stated = stated.and_then(|text| text.parse::<jiff::SignedDuration>().ok());
     let stated = stated.and_then(|duration| Duration::try_from(duration).ok());
-    stated.map_or(DEADLINE, |duration| duration.saturating_sub(WAY_BACK).max(duration / 2).min(DEADLINE))
+    stated.map_or(DEADLINE, |duration| {
+        duration
+            .saturating_sub(ANSWER_RESERVE)
+            .max(duration / 2)
+            .min(DEADLINE)
+    })
 }
 
 pub(crate) async fn validate(
@@ -396,31 +515,53 @@ pub(crate) async fn validate(
     let forwarded = peers::is_forwarded(&uri);
     let kind = request.kind.kind.as_str();
     // The kind in metrics is a guarded one, or `other`.
-    let (label, answer) =
-        match webhook.claims.iter().find_map(|claims| Some((claims, claims.kind_of(&request)?))) {
-            None if schedules::is_schedule(&request) => (schedules::KIND, webhook.schedule(&request)),
-            None => {
-                ("other", Answer::refuse(denial::not_guarded(&request.kind, &webhook.unusable), "invalid"))
+    let guarding = webhook
+        .claims
+        .iter()
+        .find_map(|claims| Some((claims, claims.kind_of(&request)?)));
+    let (label, answer) = if let Some((claims, object)) = guarding {
+        if claims.count(&request) {
+            let decision = admit::decide(&claims.protected().profile, object, &request);
+            if let Decision::Claim(claiming) = &decision
+                && !forwarded
+                && let Some(answer) = webhook.forward(claiming, &body, deadline).await
+            {
+                return answer;
             }
-            Some((claims, _)) if !claims.count(&request) => (kind, elsewhere(&request)),
-            Some((claims, object)) => {
-                let decision = admit::decide(&claims.protected().profile, object, &request);
-                if let Decision::Claim(claiming) = &decision
-                    && !forwarded
-                    && let Some(answer) = webhook.forward(claiming, &body, deadline).await
-                {
-                    return answer;
-                }
-                (kind, webhook.answer(claims, decision, &request.user_info, deadline).await)
-            }
-        };
-    webhook.metrics.decided(label, answer.decision, start.elapsed());
-    tracing::debug!(kind, name = request.name, namespace = request.namespace, answer.decision, "decided");
+            let answer = webhook
+                .answer(claims, decision, &request.user_info, deadline)
+                .await;
+            (kind, answer)
+        } else {
+            (kind, elsewhere(&request))
+        }
+    } else if schedules::is_schedule(&request) {
+        (schedules::KIND, webhook.schedule(&request))
+    } else {
+        let status = denial::not_guarded(&request.kind, &webhook.unusable);
+        ("other", Answer::refuse(status, "invalid"))
+    };
+    webhook
+        .metrics
+        .decided(label, answer.decision, start.elapsed());
+    tracing::debug!(
+        kind,
+        name = request.name,
+        namespace = request.namespace,
+        answer.decision,
+        "decided"
+    );
     let mut response = AdmissionResponse::from(&request);
     response.warnings = answer.warning.map(|warning| vec![warning]);
     if let Some(status) = answer.refusal {
         let message = &status.message;
-        tracing::info!(kind, name = request.name, decision = answer.decision, message, "refused");
+        tracing::info!(
+            kind,
+            name = request.name,
+            decision = answer.decision,
+            message,
+            "refused"
+        );
         webhook.metrics.refused(label, denial::reason(&status));
         response.allowed = false;
         response.result = status;
@@ -445,11 +586,16 @@ fn request_of(body: &[u8]) -> Result<AdmissionRequest<DynamicObject>, String> {
     // axum's errors name the field.
     let Json(review) = Json::<AdmissionReview<DynamicObject>>::from_bytes(body)
         .map_err(|error| format!("this is no AdmissionReview: {}", error.body_text()))?;
-    let (version, kind) = (&review.types.api_version, &review.types.kind);
+    let version = &review.types.api_version;
+    let kind = &review.types.kind;
     if version != "admission.k8s.io/v1" || kind != "AdmissionReview" {
-        return Err(format!("expected admission.k8s.io/v1 AdmissionReview, got {version} {kind}"));
+        return Err(format!(
+            "expected admission.k8s.io/v1 AdmissionReview, got {version} {kind}"
+        ));
     }
-    review.try_into().map_err(|_| "this AdmissionReview has no request".to_owned())
+    review
+        .try_into()
+        .map_err(|_| "this AdmissionReview has no request".to_owned())
 }
 
 /// The answer to an invalid review: a Status, as the API server itself would give it.
@@ -476,7 +622,12 @@ mod tests {
                 Some("nightly"),
                 "schedule velero/nightly",
             ),
-            ("system:serviceaccount:velero:backup-controller", "velero", None, ""),
+            (
+                "system:serviceaccount:velero:backup-controller",
+                "velero",
+                None,
+                "",
+            ),
             (
                 "system:serviceaccount:team:robot",
                 "velero",
@@ -484,9 +635,15 @@ mod tests {
                 "user \"system:serviceaccount:team:robot\"",
             ),
         ] {
-            let user = UserInfo { username: Some(user.to_owned()), ..UserInfo::default() };
+            let user = UserInfo {
+                username: Some(user.to_owned()),
+                ..UserInfo::default()
+            };
             let key = ObjectKey::backup(namespace, "b");
-            assert_eq!(requester(&user, &Profile::velero(), &key, schedule), expected);
+            assert_eq!(
+                requester(&user, &Profile::velero(), &key, schedule),
+                expected
+            );
         }
     }
 

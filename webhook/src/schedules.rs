@@ -1,4 +1,5 @@
-//! Schedules: refused for errors in their spec alone, as the controller would refuse them later. They claim nothing.
+//! Schedules: refused for errors in their spec alone, as the controller would refuse them later.
+//! They claim nothing.
 
 use backup_core::{
     api::Schedule,
@@ -23,8 +24,9 @@ pub(crate) fn is_schedule(request: &AdmissionRequest<DynamicObject>) -> bool {
     request.kind.kind == KIND && request.kind.group == Schedule::group(&())
 }
 
-/// Why a request about a Schedule is refused; `None` if it may pass. Old errors are not refused again: an update that
-/// corrects one of two fields passes, and so does one that pauses a Schedule stored while the webhook was down.
+/// Why a request about a Schedule is refused; `None` if it may pass. Old errors are not refused
+/// again: an update that corrects one of two fields passes, and so does one that pauses a Schedule
+/// stored while the webhook was down.
 pub(crate) fn refusal(
     profile: &Profile,
     dialects: &[Dialect],
@@ -33,13 +35,17 @@ pub(crate) fn refusal(
     let object = request.object.as_ref()?;
     let before = match request.operation {
         Operation::Create => Vec::new(),
-        Operation::Update => request.old_object.as_ref().map(|old| findings(profile, dialects, old))?,
+        Operation::Update => request
+            .old_object
+            .as_ref()
+            .map(|old| findings(profile, dialects, old))?,
         Operation::Delete | Operation::Connect => return None,
     };
     let mut found = findings(profile, dialects, object);
     found.retain(|finding| !before.contains(finding));
     let namespace = request.namespace.as_deref().unwrap_or_default();
-    (!found.is_empty()).then(|| denial::invalid_schedule(&profile.group, namespace, &request.name, &found))
+    (!found.is_empty())
+        .then(|| denial::invalid_schedule(&profile.group, namespace, &request.name, &found))
 }
 
 /// Where another server makes the backups, only what that server cannot decode.
@@ -75,8 +81,13 @@ mod tests {
         }
         let request = serde_json::from_value(request).unwrap();
         assert!(is_schedule(&request));
-        let profile = Profile { engine, ..Profile::velero() };
-        refusal(&profile, dialects, &request).map(|status| status.message).unwrap_or_default()
+        let profile = Profile {
+            engine,
+            ..Profile::velero()
+        };
+        refusal(&profile, dialects, &request)
+            .map(|status| status.message)
+            .unwrap_or_default()
     }
 
     #[rstest]
@@ -113,15 +124,21 @@ mod tests {
             assert_eq!(message.is_empty(), passes, "{new}: {message}");
         }
         let message = message(true, &wrong, Some(&spec(valid, "1h", false)));
-        assert!(message.contains("spec.schedule: ") && message.contains("spec.template.ttl: "), "{message}");
+        assert!(
+            message.contains("spec.schedule: ") && message.contains("spec.template.ttl: "),
+            "{message}"
+        );
     }
 
     #[test]
     fn beside_another_server_only_what_it_cannot_read_is_refused() {
-        let takes =
-            json!({ "schedule": "61 * * * *", "template": { "ttl": "-1h", "snapshotMoveData": true } });
+        let takes = json!({ "schedule": "61 * * * *", "template": { "ttl": "-1h", "snapshotMoveData": true } });
         assert_eq!(message(false, &takes, None), "");
-        let message = message(false, &json!({ "schedule": "@daily", "template": { "ttl": "soon" } }), None);
+        let message = message(
+            false,
+            &json!({ "schedule": "@daily", "template": { "ttl": "soon" } }),
+            None,
+        );
         assert!(message.contains("spec.template.ttl: "), "{message}");
     }
 
@@ -134,9 +151,16 @@ mod tests {
             ("61 * * * *", true, true),
         ] {
             let spec = json!({ "schedule": schedule, "template": {} });
-            for (dialect, refused) in [(Dialect::Robfig, robfig), (Dialect::Netresearch, netresearch)] {
+            for (dialect, refused) in [
+                (Dialect::Robfig, robfig),
+                (Dialect::Netresearch, netresearch),
+            ] {
                 let message = message_of(true, &[dialect], &spec, None);
-                assert_eq!(message.contains("spec.schedule: "), refused, "{schedule} {dialect}: {message}");
+                assert_eq!(
+                    message.contains("spec.schedule: "),
+                    refused,
+                    "{schedule} {dialect}: {message}"
+                );
             }
         }
     }

@@ -1,7 +1,7 @@
-//! A self-signed certificate, for clusters without cert-manager. It is kept in one Secret, which all replicas follow:
-//! they serve its certificate, and put its authorities into the registration. The first replica to notice replaces
-//! it, long before it expires (`rotation`). A deleted Secret is recreated from the served certificate, so nothing
-//! changes then.
+//! A self-signed certificate, for clusters without cert-manager. It is kept in one Secret, which
+//! all replicas follow: they serve its certificate, and put its authorities into the registration.
+//! The first replica to notice replaces it, long before it expires (`rotation`). A deleted Secret
+//! is recreated from the served certificate, so nothing changes then.
 
 mod kept;
 mod rotation;
@@ -20,8 +20,8 @@ use crate::{
     metrics::Metrics,
     tls::{self, Authority},
 };
-use kept::Kept;
-use rotation::{Seen, Step};
+use kept::SecretContent;
+use rotation::{SecretState, Step};
 
 pub(crate) use kept::end;
 pub(crate) use rotation::Pace;
@@ -35,14 +35,15 @@ pub(crate) struct SelfSigned {
     /// Names in the certificate; the Service first.
     names: Vec<String>,
     pace: Pace,
-    kept: Kept,
+    kept: SecretContent,
     /// Time since which the Secret has been seen in this state.
     since: Instant,
 }
 
 impl SelfSigned {
-    /// Loads the certificate from the Secret, or makes one; if two replicas try, the first wins and both use its
-    /// certificate. `known` are the authorities in the registration, with which others may still serve.
+    /// Loads the certificate from the Secret, or makes one; if two replicas try, the first wins and
+    /// both use its certificate. `known` are the authorities in the registration, with which others
+    /// may still serve.
     pub(crate) async fn load(
         client: &Client,
         namespace: &str,
@@ -52,13 +53,20 @@ impl SelfSigned {
     ) -> anyhow::Result<Self> {
         let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
         let kept = if let Some(secret) = read(&secrets).await? {
-            Kept::of(&secret)?
+            SecretContent::of(&secret)?
         } else {
             let made = kept::make(&names, time_of_day(client).await?, pace.lifetime())
                 .context("could not make a certificate")?;
-            create(&secrets, Kept::first(made, &known.await)).await?
+            create(&secrets, SecretContent::first(made, &known.await)).await?
         };
-        Ok(Self { client: client.clone(), secrets, names, pace, kept, since: Instant::now() })
+        Ok(Self {
+            client: client.clone(),
+            secrets,
+            names,
+            pace,
+            kept,
+            since: Instant::now(),
+        })
     }
 
     pub(crate) fn pair(&self) -> tls::Pair {
@@ -97,8 +105,9 @@ impl SelfSigned {
             let kept = create(&self.secrets, self.kept.clone()).await?;
             return self.take_over(kept, config, authority).await;
         };
-        self.take_over(Kept::of(&secret)?, config, authority).await?;
-        let seen = Seen {
+        self.take_over(SecretContent::of(&secret)?, config, authority)
+            .await?;
+        let seen = SecretState {
             end: kept::end(&self.kept.served.cert)?,
             has_next: self.kept.next.is_some(),
             authorities: self.kept.authorities.len(),
@@ -113,10 +122,19 @@ impl SelfSigned {
             Step::Retire => next.retire(),
         }
         // With the resourceVersion of the read: of several replicas one takes the step.
-        match self.secrets.replace(SECRET, &PostParams::default(), &next.secret(Some(&secret))).await {
+        match self
+            .secrets
+            .replace(SECRET, &PostParams::default(), &next.secret(Some(&secret)))
+            .await
+        {
             Ok(_) => self.take_over(next, config, authority).await,
-            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(()),
-            Err(error) => Err(anyhow!("could not write Secret {SECRET}: {}", plain(&error))),
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {
+                Ok(())
+            }
+            Err(error) => Err(anyhow!(
+                "could not write Secret {SECRET}: {}",
+                plain(&error)
+            )),
         }
     }
 
@@ -130,7 +148,7 @@ impl SelfSigned {
     /// Serves the Secret's certificate, and has its authorities registered.
     async fn take_over(
         &mut self,
-        kept: Kept,
+        kept: SecretContent,
         config: &RustlsConfig,
         authority: &watch::Sender<Authority>,
     ) -> anyhow::Result<()> {
@@ -138,28 +156,41 @@ impl SelfSigned {
             return Ok(());
         }
         if kept.served != self.kept.served {
-            let reloaded = config.reload_from_pem(kept.served.cert.clone(), kept.served.key.clone()).await;
+            let reloaded = config
+                .reload_from_pem(kept.served.cert.clone(), kept.served.key.clone())
+                .await;
             reloaded.with_context(|| {
                 format!("the certificate of Secret {SECRET} can't be served; delete the Secret to have it made again")
             })?;
             tracing::info!("serving the certificate that Secret {SECRET} has now");
         }
-        (self.kept, self.since) = (kept, Instant::now());
+        self.kept = kept;
+        self.since = Instant::now();
         authority.send_replace(Some(self.kept.bundle().into()));
         Ok(())
     }
 }
 
 /// The authorities that the Secret names now; none if there is no Secret.
-pub(crate) async fn named_by_secret(client: &Client, namespace: &str) -> anyhow::Result<Option<Vec<u8>>> {
+pub(crate) async fn named_by_secret(
+    client: &Client,
+    namespace: &str,
+) -> anyhow::Result<Option<Vec<u8>>> {
     let secret = read(&Api::namespaced(client.clone(), namespace)).await?;
-    secret.map(|secret| Ok(Kept::of(&secret)?.bundle())).transpose()
+    secret
+        .map(|secret| Ok(SecretContent::of(&secret)?.bundle()))
+        .transpose()
 }
 
 /// The API server's time: it validates the served certificate.
 async fn time_of_day(client: &Client) -> anyhow::Result<Timestamp> {
     let now = server_time::now(client).await;
-    now.map_err(|error| anyhow!("could not ask the API server for the time of day: {}", plain(&error)))
+    now.map_err(|error| {
+        anyhow!(
+            "could not ask the API server for the time of day: {}",
+            plain(&error)
+        )
+    })
 }
 
 async fn read(secrets: &Api<Secret>) -> anyhow::Result<Option<Secret>> {
@@ -168,14 +199,22 @@ async fn read(secrets: &Api<Secret>) -> anyhow::Result<Option<Secret>> {
 }
 
 /// Create-only: an existing Secret is never overwritten, but used.
-async fn create(secrets: &Api<Secret>, kept: Kept) -> anyhow::Result<Kept> {
-    match secrets.create(&PostParams::default(), &kept.secret(None)).await {
+async fn create(secrets: &Api<Secret>, kept: SecretContent) -> anyhow::Result<SecretContent> {
+    match secrets
+        .create(&PostParams::default(), &kept.secret(None))
+        .await
+    {
         Ok(_) => Ok(kept),
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
             let secret = read(secrets).await?;
-            Kept::of(&secret.with_context(|| format!("Secret {SECRET} went away while it was read"))?)
+            SecretContent::of(
+                &secret.with_context(|| format!("Secret {SECRET} went away while it was read"))?,
+            )
         }
-        Err(error) => Err(anyhow!("could not create Secret {SECRET}: {}", plain(&error))),
+        Err(error) => Err(anyhow!(
+            "could not create Secret {SECRET}: {}",
+            plain(&error)
+        )),
     }
 }
 
@@ -191,9 +230,11 @@ mod tests {
     async fn loaded(api: &FakeApi, lifetime: Duration) -> SelfSigned {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let names = vec!["s.velero.svc".to_owned()];
-        SelfSigned::load(&api.client(), "velero", names, Pace::new(lifetime), async { Vec::new() })
-            .await
-            .unwrap()
+        SelfSigned::load(&api.client(), "velero", names, Pace::new(lifetime), async {
+            Vec::new()
+        })
+        .await
+        .unwrap()
     }
 
     #[tokio::test]
@@ -212,9 +253,13 @@ mod tests {
         api.put(PATH, json!({"metadata": {}, "data": {"tls.crt": ""}}));
         let names = vec!["s.velero.svc".to_owned()];
         let pace = Pace::new(Duration::from_hours(24));
-        let loaded = SelfSigned::load(&api.client(), "velero", names, pace, async { Vec::new() }).await;
+        let loaded =
+            SelfSigned::load(&api.client(), "velero", names, pace, async { Vec::new() }).await;
         let error = loaded.map(|_| ()).unwrap_err().to_string();
-        assert!(error.contains("tls.key") && error.contains("delete it"), "{error}");
+        assert!(
+            error.contains("tls.key") && error.contains("delete it"),
+            "{error}"
+        );
     }
 
     /// Two replicas take turns; the registration names what it should.
@@ -233,22 +278,31 @@ mod tests {
         let mut seen: Vec<(usize, bool)> = Vec::new();
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(5)
-            && replicas
-                .iter()
-                .any(|replica| replica.kept.served == first.served || replica.kept.authorities.len() > 1)
+            && replicas.iter().any(|replica| {
+                replica.kept.served == first.served || replica.kept.authorities.len() > 1
+            })
         {
             for replica in &mut replicas {
                 let named = bundle.borrow().clone().unwrap();
-                let (registered, served) = (Some((Some(named.clone()), start)), replica.kept.served.clone());
+                let (registered, served) = (
+                    Some((Some(named.clone()), start)),
+                    replica.kept.served.clone(),
+                );
                 replica.look(&config, &authority, registered).await.unwrap();
-                let now = (replica.kept.authorities.len(), replica.kept.served == first.served);
+                let now = (
+                    replica.kept.authorities.len(),
+                    replica.kept.served == first.served,
+                );
                 if seen.last() != Some(&now) {
                     seen.push(now);
                 }
                 if replica.kept.served != served {
                     let [named, newest] = [&named[..], replica.kept.authorities.last().unwrap()]
                         .map(|pem| String::from_utf8_lossy(pem).into_owned());
-                    assert!(named.contains(&newest), "its authority was not named before it was served");
+                    assert!(
+                        named.contains(&newest),
+                        "its authority was not named before it was served"
+                    );
                 }
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -34,10 +34,11 @@ use crate::{
     review::{self, Webhook},
 };
 
-/// Time for which a stopping replica still serves, so that clients leave after an answer ([`ask_to_leave`]).
-const LEAVING: Duration = Duration::from_secs(2);
+/// Time for which a stopping replica still serves, so that clients leave after an answer
+/// ([`ask_to_leave`]).
+const LEAVE_GRACE: Duration = Duration::from_secs(2);
 /// Timeout for requests in progress after that.
-const DRAIN: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) fn router(webhook: Webhook) -> Router {
     let callers = webhook.callers.clone();
@@ -51,14 +52,21 @@ pub(crate) fn router(webhook: Webhook) -> Router {
 
 /// Closes connections with the next answer while this replica is not ready.
 ///
-/// The API server keeps connections to webhooks open, speaks HTTP/1.1 on them, and keeps using one after the Service
-/// has lost its endpoint. A server that stops closes idle connections; a request sent at that very moment fails,
-/// since clients do not send a POST twice, and the creation with it.
-async fn ask_to_leave(State(ready): State<Arc<AtomicBool>>, request: Request, next: Next) -> Response {
+/// The API server keeps connections to webhooks open, speaks HTTP/1.1 on them, and keeps using one
+/// after the Service has lost its endpoint. A server that stops closes idle connections; a request
+/// sent at that very moment fails, since clients do not send a POST twice, and the creation with
+/// it.
+async fn ask_to_leave(
+    State(ready): State<Arc<AtomicBool>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let kept = request.version() >= Version::HTTP_2 || ready.load(Ordering::SeqCst);
     let mut response = next.run(request).await;
     if !kept {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        response
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
@@ -75,7 +83,8 @@ pub(crate) async fn serve(
 ) -> anyhow::Result<()> {
     tracing::info!(%address, "listening for reviews");
     axum_server::bind(address)
-        // Otherwise the last segment of an answer waits until the client has acknowledged the one before.
+        // Otherwise the last segment of an answer waits until the client has acknowledged the one
+        // before.
         .acceptor(RustlsAcceptor::new(tls).acceptor(NoDelayAcceptor))
         .handle(handle)
         .serve(router.into_make_service())
@@ -95,7 +104,10 @@ pub(crate) fn health_router(health: Health) -> Router {
         if health.ready.load(Ordering::SeqCst) {
             (StatusCode::OK, "ok")
         } else {
-            (StatusCode::SERVICE_UNAVAILABLE, "the ledger has not been read yet, or this replica is stopping")
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the ledger has not been read yet, or this replica is stopping",
+            )
         }
     }
     async fn metrics(State(health): State<Health>) -> ([(HeaderName, &'static str); 1], String) {
@@ -116,35 +128,48 @@ pub(crate) async fn serve_health(address: SocketAddr, health: Health) -> anyhow:
         .with_context(|| format!("could not serve on --health-listen {address}"))
 }
 
-/// Ready once Velero's ledger could be read, or created. A ledger that is being rebuilt counts, too: requests get
-/// that as the reason.
+/// Ready once Velero's ledger could be read, or created. A ledger that is being rebuilt counts,
+/// too: requests get that as the reason.
 pub(crate) async fn become_ready(profiles: Vec<ProtectedProfile>, health: Health) {
     loop {
-        let Some(protected) = profiles.iter().find(|protected| protected.profile.is_velero()) else {
+        let Some(protected) = profiles
+            .iter()
+            .find(|protected| protected.profile.is_velero())
+        else {
             return health.ready.store(true, Ordering::SeqCst);
         };
         match protected.store.open(VELERO_SCOPE).await {
             Ok(stored) => {
-                tracing::info!(claims = stored.ledger.len(), epoch = stored.ledger.epoch, "ready");
+                tracing::info!(
+                    claims = stored.ledger.len(),
+                    epoch = stored.ledger.epoch,
+                    "ready"
+                );
                 return health.ready.store(true, Ordering::SeqCst);
             }
             Err(error) if error.is_transient() && !error.passes_soon() => {
                 tracing::warn!(%error, "ready, but nothing is granted yet");
                 return health.ready.store(true, Ordering::SeqCst);
             }
-            Err(error) => tracing::warn!(%error, "not ready: the ledger could not be read; trying again"),
+            Err(error) => {
+                tracing::warn!(%error, "not ready: the ledger could not be read; trying again");
+            }
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 
 /// Waits for the signal, then lets clients leave and requests in progress finish.
-pub(crate) async fn shut_down_on(stop: impl Future<Output = ()>, health: Health, handle: Handle<SocketAddr>) {
+pub(crate) async fn shut_down_on(
+    stop: impl Future<Output = ()>,
+    health: Health,
+    handle: Handle<SocketAddr>,
+) {
     stop.await;
     tracing::info!("stopping");
     health.ready.store(false, Ordering::SeqCst);
-    tokio::time::sleep(LEAVING).await;
-    handle.graceful_shutdown(Some(DRAIN));
+    tokio::time::sleep(LEAVE_GRACE).await;
+    handle.graceful_shutdown(Some(DRAIN_TIMEOUT));
 }
 
 #[cfg(test)]
@@ -161,14 +186,23 @@ mod tests {
             // HTTP/2 has its own frame for that, and forbids this header.
             (Version::HTTP_2, false, false),
         ] {
-            let health = Health { ready: Arc::new(ready.into()), metrics: Arc::default() };
+            let health = Health {
+                ready: Arc::new(ready.into()),
+                metrics: Arc::default(),
+            };
             let router = Router::new().fallback(async || "decided");
             let client = Client::new(leaving_when_not_ready(router, &health), "velero");
-            let mut request = axum::http::Request::post("/").body(kube::client::Body::empty()).unwrap();
+            let mut request = axum::http::Request::post("/")
+                .body(kube::client::Body::empty())
+                .unwrap();
             *request.version_mut() = version;
             let answer = client.send(request).await.unwrap();
             let header = answer.headers().get(CONNECTION).map(HeaderValue::as_bytes);
-            assert_eq!(header, ends.then_some(&b"close"[..]), "{version:?}, ready: {ready}");
+            assert_eq!(
+                header,
+                ends.then_some(&b"close"[..]),
+                "{version:?}, ready: {ready}"
+            );
         }
     }
 }

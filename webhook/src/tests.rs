@@ -64,7 +64,11 @@ impl Replica {
     }
 
     /// The same, without the unusable profiles.
-    fn without(api: &FakeApi, unusable: Vec<UnusableProfile>, change: impl FnOnce(&mut Profile)) -> Self {
+    fn without(
+        api: &FakeApi,
+        unusable: Vec<UnusableProfile>,
+        change: impl FnOnce(&mut Profile),
+    ) -> Self {
         Self::looking_by(mpsc::channel(1).0, api, unusable, change)
     }
 
@@ -83,18 +87,35 @@ impl Replica {
         }
         let installations = Installations::default();
         installations.update(["velero".to_owned()].into());
-        let protected =
-            |profile| ProtectedProfile::new(api.client(), "velero", profile, GRACE).only_in(&installations);
+        let protected = |profile| {
+            ProtectedProfile::new(api.client(), "velero", profile, GRACE).only_in(&installations)
+        };
         let profiles: Vec<ProtectedProfile> = profiles.into_iter().map(protected).collect();
-        let store =
-            profiles.iter().find(|protected| protected.profile.name == "velero").unwrap().store.clone();
+        let store = profiles
+            .iter()
+            .find(|protected| protected.profile.name == "velero")
+            .unwrap()
+            .store
+            .clone();
         let authorization = Authorization::new(api.client(), false);
         let (path, paths) = (SecretPaths::make().unwrap(), SecretPaths::default());
         paths.saw(&path, Instant::now());
         let callers = Callers::new(paths.clone(), look);
-        let webhook =
-            Webhook::new(profiles, unusable.into(), authorization, callers, None, Arc::clone(&metrics));
-        Self { client: Client::new(server::router(webhook), "velero"), path, paths, metrics, store }
+        let webhook = Webhook::new(
+            profiles,
+            unusable.into(),
+            authorization,
+            callers,
+            None,
+            Arc::clone(&metrics),
+        );
+        Self {
+            client: Client::new(server::router(webhook), "velero"),
+            path,
+            paths,
+            metrics,
+            store,
+        }
     }
 
     async fn post(&self, body: Vec<u8>) -> (StatusCode, Value) {
@@ -107,20 +128,28 @@ impl Replica {
         let request = Request::post(format!("{path}?timeout=10s"))
             .header("content-type", "application/json")
             .header("content-length", body.len());
-        let response = self.client.send(request.body(Body::from(body)).unwrap()).await.unwrap();
+        let response = self
+            .client
+            .send(request.body(Body::from(body)).unwrap())
+            .await
+            .unwrap();
         let status = response.status();
-        let bytes = to_bytes(axum::body::Body::new(response.into_body()), usize::MAX).await.unwrap();
+        let bytes = to_bytes(axum::body::Body::new(response.into_body()), usize::MAX)
+            .await
+            .unwrap();
         (status, serde_json::from_slice(&bytes).unwrap())
     }
 
     async fn review(&self, request: Value) -> Value {
-        let review =
-            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
         let (status, answer) = self.post(serde_json::to_vec(&review).unwrap()).await;
         assert_eq!(status, StatusCode::OK, "{answer}");
         assert_eq!(answer["kind"], "AdmissionReview");
         assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
-        assert_eq!(answer["response"]["uid"], request["uid"], "the request's uid comes back");
+        assert_eq!(
+            answer["response"]["uid"], request["uid"],
+            "the request's uid comes back"
+        );
         answer["response"].clone()
     }
 
@@ -166,7 +195,9 @@ fn message(response: &Value) -> &str {
 }
 
 fn ledger_version(api: &FakeApi) -> Value {
-    api.get(LEDGER_PATH).map_or(Value::Null, |lease| lease["metadata"]["resourceVersion"].clone())
+    api.get(LEDGER_PATH).map_or(Value::Null, |lease| {
+        lease["metadata"]["resourceVersion"].clone()
+    })
 }
 
 #[tokio::test]
@@ -181,7 +212,11 @@ async fn what_no_installation_runs_passes_without_a_claim() {
         let answer = replica.review(request).await;
         assert!(allowed(&answer), "{answer}");
         let warning = answer["warnings"][0].as_str().unwrap_or_default();
-        assert_eq!(warning.contains("no installation works in namespace team-b"), warned, "{answer}");
+        assert_eq!(
+            warning.contains("no installation works in namespace team-b"),
+            warned,
+            "{answer}"
+        );
         assert_eq!(ledger_version(&api), before);
     }
 }
@@ -191,18 +226,30 @@ async fn a_backup_is_refused_while_a_restore_holds_the_scope_and_the_message_sta
     let api = FakeApi::new();
     let (one, two) = (Replica::over(&api), Replica::over(&api));
     one.run(&api, "Restore", "r1", "1", restore_spec()).await;
-    activate(&one.store, &ObjectKey::restore("velero", "r1"), "1").await.unwrap();
+    activate(&one.store, &ObjectKey::restore("velero", "r1"), "1")
+        .await
+        .unwrap();
 
     let refused = two.create("Backup", "b1", "2", backup_spec()).await;
     assert!(!allowed(&refused));
     let status = &refused["status"];
-    assert_eq!((&status["code"], &status["reason"]), (&json!(403), &json!("Forbidden")));
+    assert_eq!(
+        (&status["code"], &status["reason"]),
+        (&json!(403), &json!("Forbidden"))
+    );
     assert_eq!(status["details"]["retryAfterSeconds"], 30);
     assert_eq!(
-        (&status["details"]["name"], &status["details"]["group"], &status["details"]["kind"]),
+        (
+            &status["details"]["name"],
+            &status["details"]["group"],
+            &status["details"]["kind"]
+        ),
         (&json!("b1"), &json!("velero.io"), &json!("backups"))
     );
-    assert_eq!(status["details"]["causes"][0]["reason"], "RestoreInProgress");
+    assert_eq!(
+        status["details"]["causes"][0]["reason"],
+        "RestoreInProgress"
+    );
     for part in [
         "Backup velero/b1",
         "Restore velero/r1 is running",
@@ -211,7 +258,11 @@ async fn a_backup_is_refused_while_a_restore_holds_the_scope_and_the_message_sta
         "namespace shop",
         "kubectl backup restore describe r1 --namespace velero",
     ] {
-        assert!(message(&refused).contains(part), "no {part:?} in {:?}", message(&refused));
+        assert!(
+            message(&refused).contains(part),
+            "no {part:?} in {:?}",
+            message(&refused)
+        );
     }
 }
 
@@ -220,30 +271,48 @@ async fn a_backup_is_refused_while_a_restore_holds_the_scope_and_the_message_sta
 async fn a_claim_that_was_released_by_hand_is_soon_in_nobodys_way() {
     for (runs, wait) in [(true, REFUSAL_MEMORY), (false, Duration::ZERO)] {
         let (api, replica) = one_replica();
-        assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));
+        assert!(allowed(
+            &replica.create("Restore", "r1", "1", restore_spec()).await
+        ));
         if runs {
             api.put_velero("Restore", "r1", "1", "InProgress", &restore_spec());
         }
-        assert!(!allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
+        assert!(!allowed(
+            &replica.create("Backup", "b", "2", backup_spec()).await
+        ));
         let key = ObjectKey::restore("velero", "r1");
         let deadline = Instant::now() + Duration::from_secs(5);
-        let change =
-            replica.store.change(VELERO_SCOPE, deadline, |ledger| ledger.force_release(&key, "1", ""));
+        let change = replica.store.change(VELERO_SCOPE, deadline, |ledger| {
+            ledger.force_release(&key, "1", "")
+        });
         change.await.unwrap();
         tokio::time::advance(wait).await;
-        assert!(allowed(&replica.create("Backup", "b", "3", backup_spec()).await), "{runs}");
+        assert!(
+            allowed(&replica.create("Backup", "b", "3", backup_spec()).await),
+            "{runs}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_ledger_is_read_again_to_refuse_unless_the_one_in_the_way_is_at_work() {
     let (api, replica) = one_replica();
-    replica.run(&api, "Restore", "r1", "1", restore_spec()).await;
-    assert!(!allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
+    replica
+        .run(&api, "Restore", "r1", "1", restore_spec())
+        .await;
+    assert!(!allowed(
+        &replica.create("Backup", "b", "2", backup_spec()).await
+    ));
     api.fail(|request| request.path == LEDGER_PATH);
-    assert_eq!(replica.create("Backup", "b", "3", backup_spec()).await["status"]["code"], 403);
+    assert_eq!(
+        replica.create("Backup", "b", "3", backup_spec()).await["status"]["code"],
+        403
+    );
     api.put_velero("Restore", "r1", "1", "Completed", &restore_spec());
-    assert_eq!(replica.create("Backup", "b", "4", backup_spec()).await["status"]["code"], 503);
+    assert_eq!(
+        replica.create("Backup", "b", "4", backup_spec()).await["status"]["code"],
+        503
+    );
 }
 
 #[tokio::test]
@@ -251,18 +320,27 @@ async fn a_restore_is_refused_while_a_backup_runs_and_admitted_once_it_was_seen_
     let (api, replica) = one_replica();
     replica.run(&api, "Backup", "b1", "1", backup_spec()).await;
     let refused = replica.create("Restore", "r1", "2", restore_spec()).await;
-    assert!(message(&refused).contains("`kubectl backup describe b1 --namespace velero`"), "{refused}");
+    assert!(
+        message(&refused).contains("`kubectl backup describe b1 --namespace velero`"),
+        "{refused}"
+    );
     // The controller is down, so the claim is not released. The webhook detects its end by itself.
     api.put_velero("Backup", "b1", "1", "Completed", &backup_spec());
-    assert!(allowed(&replica.create("Restore", "r2", "3", restore_spec()).await));
+    assert!(allowed(
+        &replica.create("Restore", "r2", "3", restore_spec()).await
+    ));
     assert!(
-        replica.metrics.text(true).contains("claims_freed_total{reason=\"over\"} 1"),
+        replica
+            .metrics
+            .text(true)
+            .contains("claims_freed_total{reason=\"over\"} 1"),
         "{}",
         replica.metrics.text(true)
     );
 }
 
-/// Concurrent conflicting creations through two replicas, many times: counts of admissions and ledger conflicts.
+/// Concurrent conflicting creations through two replicas, many times: counts of admissions and
+/// ledger conflicts.
 async fn race(dry_run: bool) -> (u32, u32, u32, u64) {
     let (mut backups, mut restores, mut both, mut conflicts) = (0, 0, 0, 0);
     for round in 0..40 {
@@ -280,7 +358,11 @@ async fn race(dry_run: bool) -> (u32, u32, u32, u64) {
         let restore = json!({"scheduleName": "nightly"});
         let responses = if round % 2 == 0 {
             let backup = send(0, "Backup", "b", backup_spec());
-            tokio::join!(backup, send(1, "Restore", "r", restore), send(0, "Backup", "b2", backup_spec()))
+            tokio::join!(
+                backup,
+                send(1, "Restore", "r", restore),
+                send(0, "Backup", "b2", backup_spec())
+            )
         } else {
             let restore = send(0, "Restore", "r", restore);
             let (r, b, b2) = tokio::join!(
@@ -292,7 +374,10 @@ async fn race(dry_run: bool) -> (u32, u32, u32, u64) {
         };
         let backup = allowed(&responses.0) || allowed(&responses.2);
         let restore = allowed(&responses.1);
-        assert!(backup || restore, "nobody was admitted in round {round}: {responses:?}");
+        assert!(
+            backup || restore,
+            "nobody was admitted in round {round}: {responses:?}"
+        );
         backups += u32::from(backup);
         restores += u32::from(restore);
         both += u32::from(backup && restore);
@@ -305,7 +390,10 @@ async fn race(dry_run: bool) -> (u32, u32, u32, u64) {
 async fn of_conflicting_creations_through_two_replicas_at_once_only_one_side_is_admitted() {
     let (backups, restores, both, conflicts) = race(false).await;
     assert_eq!(both, 0);
-    assert!(backups > 0 && restores > 0 && conflicts > 0, "no real race: {backups} {restores} {conflicts}");
+    assert!(
+        backups > 0 && restores > 0 && conflicts > 0,
+        "no real race: {backups} {restores} {conflicts}"
+    );
 }
 
 #[tokio::test]
@@ -334,20 +422,42 @@ async fn of_two_restores_created_together_one_is_admitted() {
 #[tokio::test]
 async fn disjoint_requests_and_backups_beside_backups_pass() {
     let (_, replica) = one_replica();
-    assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
-    assert!(allowed(&replica.create("Backup", "b2", "2", backup_spec()).await));
+    assert!(allowed(
+        &replica.create("Backup", "b1", "1", backup_spec()).await
+    ));
+    assert!(allowed(
+        &replica.create("Backup", "b2", "2", backup_spec()).await
+    ));
     let elsewhere = json!({"backupName": "old", "includedNamespaces": ["elsewhere"]});
-    assert!(allowed(&replica.create("Restore", "r1", "3", elsewhere).await));
+    assert!(allowed(
+        &replica.create("Restore", "r1", "3", elsewhere).await
+    ));
 }
 
 #[tokio::test]
 async fn a_restore_of_everything_is_bounded_by_what_its_backup_holds() {
     let (api, replica) = one_replica();
-    api.put_velero("Backup", "old", "0", "Completed", &json!({"includedNamespaces": ["other"]}));
-    assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
-    assert!(allowed(&replica.create("Restore", "r1", "2", json!({"backupName": "old"})).await));
+    api.put_velero(
+        "Backup",
+        "old",
+        "0",
+        "Completed",
+        &json!({"includedNamespaces": ["other"]}),
+    );
+    assert!(allowed(
+        &replica.create("Backup", "b1", "1", backup_spec()).await
+    ));
+    assert!(allowed(
+        &replica
+            .create("Restore", "r1", "2", json!({"backupName": "old"}))
+            .await
+    ));
     // The newest backup of a schedule is not known yet: that counts as everything.
-    assert!(!allowed(&replica.create("Restore", "r2", "3", json!({"scheduleName": "nightly"})).await));
+    assert!(!allowed(
+        &replica
+            .create("Restore", "r2", "3", json!({"scheduleName": "nightly"}))
+            .await
+    ));
 }
 
 #[tokio::test]
@@ -360,22 +470,40 @@ async fn requests_that_wait_together_are_written_together() {
     for n in 1..=50 {
         let replica = Arc::clone(&replica);
         requests.spawn(async move {
-            replica.create("Backup", &format!("b{n}"), &n.to_string(), backup_spec()).await
+            replica
+                .create("Backup", &format!("b{n}"), &n.to_string(), backup_spec())
+                .await
         });
     }
     let answers = requests.join_all().await;
     assert!(answers.iter().all(allowed));
-    assert!(api.writes() - before < 15, "{} writes for 50 requests", api.writes() - before);
+    assert!(
+        api.writes() - before < 15,
+        "{} writes for 50 requests",
+        api.writes() - before
+    );
 }
 
 #[tokio::test]
 async fn the_same_uid_may_come_again_and_a_retry_of_the_name_is_not_refused_because_of_itself() {
     let api = FakeApi::new();
     let (one, two) = (Replica::over(&api), Replica::over(&api));
-    assert!(allowed(&one.create("Restore", "r", "1", restore_spec()).await));
-    assert!(allowed(&two.create("Restore", "r", "1", restore_spec()).await));
-    assert!(allowed(&one.create("Restore", "r", "2", restore_spec()).await));
-    let ledger = one.store.read(backup_lock::VELERO_SCOPE).await.unwrap().unwrap().ledger;
+    assert!(allowed(
+        &one.create("Restore", "r", "1", restore_spec()).await
+    ));
+    assert!(allowed(
+        &two.create("Restore", "r", "1", restore_spec()).await
+    ));
+    assert!(allowed(
+        &one.create("Restore", "r", "2", restore_spec()).await
+    ));
+    let ledger = one
+        .store
+        .read(backup_lock::VELERO_SCOPE)
+        .await
+        .unwrap()
+        .unwrap()
+        .ledger;
     assert_eq!((ledger.claims.len(), ledger.len()), (1, 2));
 }
 
@@ -406,37 +534,65 @@ async fn a_dry_run_gives_the_same_verdict_and_writes_nothing() {
 #[tokio::test]
 async fn an_unconfirmed_reservation_is_named_as_such_with_its_end() {
     let (_, replica) = one_replica();
-    assert!(allowed(&replica.create("Restore", "r", "1", restore_spec()).await));
+    assert!(allowed(
+        &replica.create("Restore", "r", "1", restore_spec()).await
+    ));
     let refused = replica.create("Backup", "b", "2", backup_spec()).await;
-    assert!(message(&refused).contains("was not stored so far"), "{refused}");
-    assert!(message(&refused).contains("unless it still comes, its place is free by "), "{refused}");
+    assert!(
+        message(&refused).contains("was not stored so far"),
+        "{refused}"
+    );
+    assert!(
+        message(&refused).contains("unless it still comes, its place is free by "),
+        "{refused}"
+    );
     let way_out = "`kubectl backup locks release restore/velero/r --reason=TEXT`";
     assert!(message(&refused).contains(way_out), "{refused}");
-    assert_eq!(refused["status"]["details"]["causes"][0]["reason"], "RestoreReserved");
+    assert_eq!(
+        refused["status"]["details"]["causes"][0]["reason"],
+        "RestoreReserved"
+    );
 }
 
 #[tokio::test]
 async fn a_reservation_is_not_taken_for_the_object_that_has_its_name() {
     let (api, replica) = one_replica();
-    assert!(allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
+    assert!(allowed(
+        &replica.create("Backup", "b", "2", backup_spec()).await
+    ));
     // Another creation was faster, and the API server refuses this one: the name is taken.
     api.put_velero("Backup", "b", "1", "Completed", &backup_spec());
     let refused = replica.create("Restore", "r", "3", restore_spec()).await;
-    assert!(message(&refused).contains("was not stored so far"), "{refused}");
+    assert!(
+        message(&refused).contains("was not stored so far"),
+        "{refused}"
+    );
     assert!(!message(&refused).contains("Completed"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_orphaned_reservation_is_in_the_way_for_the_grace_and_no_longer() {
     let (_, replica) = one_replica();
-    assert!(allowed(&replica.create("Restore", "never-stored", "1", restore_spec()).await));
-    assert!(!allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
+    assert!(allowed(
+        &replica
+            .create("Restore", "never-stored", "1", restore_spec())
+            .await
+    ));
+    assert!(!allowed(
+        &replica.create("Backup", "b", "2", backup_spec()).await
+    ));
     tokio::time::sleep(GRACE / 2).await;
-    assert!(!allowed(&replica.create("Backup", "b", "3", backup_spec()).await));
+    assert!(!allowed(
+        &replica.create("Backup", "b", "3", backup_spec()).await
+    ));
     tokio::time::sleep(GRACE / 2).await;
     // The first look records the suspicion, the next one frees the claim.
-    assert!(!allowed(&replica.create("Backup", "b", "4", backup_spec()).await));
-    assert!(allowed(&replica.create("Backup", "b", "5", backup_spec()).await));
+    assert!(!allowed(
+        &replica.create("Backup", "b", "4", backup_spec()).await
+    ));
+    assert!(allowed(
+        &replica.create("Backup", "b", "5", backup_spec()).await
+    ));
 }
 
 #[tokio::test]
@@ -447,17 +603,26 @@ async fn every_bad_field_is_named_at_once() {
     assert!(!allowed(&refused));
     assert_eq!(refused["status"]["code"], 403);
     let causes = refused["status"]["details"]["causes"].as_array().unwrap();
-    let fields: Vec<&str> = causes.iter().map(|cause| cause["field"].as_str().unwrap()).collect();
-    assert!(fields.contains(&"spec.ttl") && fields.contains(&"spec.itemOperationTimeout"), "{fields:?}");
+    let fields: Vec<&str> = causes
+        .iter()
+        .map(|cause| cause["field"].as_str().unwrap())
+        .collect();
+    assert!(
+        fields.contains(&"spec.ttl") && fields.contains(&"spec.itemOperationTimeout"),
+        "{fields:?}"
+    );
     assert!(message(&refused).contains("spec.ttl"), "{refused}");
     // Values that can be decoded, but that the controller would refuse for the spec alone.
     let spec = json!({"ttl": "-1h", "snapshotMoveData": true, "includedNamespaces": ["a"], "excludedNamespaces": ["a"]});
     let refused = replica.create("Backup", "b", "2", spec).await;
-    for field in ["spec.ttl", "spec.snapshotMoveData", "spec.excludedNamespaces"] {
+    for field in [
+        "spec.ttl",
+        "spec.snapshotMoveData",
+        "spec.excludedNamespaces",
+    ] {
         assert!(message(&refused).contains(field), "{field}: {refused}");
     }
-    let spec =
-        json!({"backupName": "b", "existingResourcePolicy": "overwrite", "itemOperationTimeout": "-1s"});
+    let spec = json!({"backupName": "b", "existingResourcePolicy": "overwrite", "itemOperationTimeout": "-1s"});
     let refused = replica.create("Restore", "r", "3", spec).await;
     for field in ["spec.existingResourcePolicy", "spec.itemOperationTimeout"] {
         assert!(message(&refused).contains(field), "{field}: {refused}");
@@ -479,10 +644,17 @@ async fn trouble_with_the_api_server_is_told_well_inside_the_timeout() {
             request["dryRun"] = json!(dry);
             let start = Instant::now();
             let refused = replica.review(request).await;
-            assert!(start.elapsed() <= Duration::from_secs(8), "{:?}", start.elapsed());
+            assert!(
+                start.elapsed() <= Duration::from_secs(8),
+                "{:?}",
+                start.elapsed()
+            );
             assert!(!allowed(&refused));
             let status = &refused["status"];
-            assert_eq!((&status["code"], &status["reason"]), (&json!(503), &json!("ServiceUnavailable")));
+            assert_eq!(
+                (&status["code"], &status["reason"]),
+                (&json!(503), &json!("ServiceUnavailable"))
+            );
             assert_eq!(status["details"]["retryAfterSeconds"], 1);
             assert!(message(&refused).contains("try again"), "{refused}");
         }
@@ -493,7 +665,9 @@ async fn trouble_with_the_api_server_is_told_well_inside_the_timeout() {
 async fn nothing_is_granted_but_by_a_write_that_succeeded() {
     let api = FakeApi::new();
     let (first, fresh) = (Replica::over(&api), Replica::over(&api));
-    assert!(allowed(&first.create("Backup", "b1", "1", backup_spec()).await));
+    assert!(allowed(
+        &first.create("Backup", "b1", "1", backup_spec()).await
+    ));
     api.fail(ApiRequest::is_write);
     // From memory, and from a fresh read.
     for replica in [first, fresh] {
@@ -505,9 +679,15 @@ async fn nothing_is_granted_but_by_a_write_that_succeeded() {
 #[tokio::test(start_paused = true)]
 async fn a_replica_works_again_after_an_outage() {
     let (api, replica) = one_replica();
-    assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
+    assert!(allowed(
+        &replica.create("Backup", "b1", "1", backup_spec()).await
+    ));
     api.fail(|_| true);
-    assert!(!allowed(&replica.create("Backup", "b2", "2", backup_spec()).await));
+    assert!(!allowed(
+        &replica.create("Backup", "b2", "2", backup_spec()).await
+    ));
     api.recover();
-    assert!(allowed(&replica.create("Backup", "b3", "3", backup_spec()).await));
+    assert!(allowed(
+        &replica.create("Backup", "b3", "3", backup_spec()).await
+    ));
 }

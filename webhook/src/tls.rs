@@ -14,10 +14,11 @@ use tokio::sync::watch;
 
 use crate::{metrics::Metrics, self_signed};
 
-const POLL: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The CA of the replicas' certificates, as followed by the registration and the other replicas: certificates, PEM.
-/// `None` if another program puts it into the registration, as cert-manager does.
+/// The CA of the replicas' certificates, as followed by the registration and the other replicas:
+/// certificates, PEM. `None` if another program puts it into the registration, as cert-manager
+/// does.
 pub(crate) type Authority = Option<Arc<[u8]>>;
 
 /// A certificate chain and its key, PEM.
@@ -28,7 +29,11 @@ pub(crate) struct Pair {
 }
 
 /// Loads the certificate from files that another program renews, and keeps it up to date.
-pub(crate) async fn load(cert: PathBuf, key: PathBuf, metrics: Arc<Metrics>) -> anyhow::Result<RustlsConfig> {
+pub(crate) async fn load(
+    cert: PathBuf,
+    key: PathBuf,
+    metrics: Arc<Metrics>,
+) -> anyhow::Result<RustlsConfig> {
     let pair = read(&cert, &key).await?;
     let config = config(&pair).await?;
     report_end(&metrics, &pair.cert);
@@ -47,7 +52,7 @@ pub(crate) fn report_end(metrics: &Metrics, cert: &[u8]) {
 /// Follows the file of an authority.
 pub(crate) async fn follow_authority(file: PathBuf, authority: watch::Sender<Authority>) {
     loop {
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         match tokio::fs::read(&file).await {
             Ok(bytes) => {
                 authority.send_if_modified(|known| {
@@ -68,17 +73,26 @@ pub(crate) async fn follow_authority(file: PathBuf, authority: watch::Sender<Aut
 pub(crate) async fn config(pair: &Pair) -> anyhow::Result<RustlsConfig> {
     RustlsConfig::from_pem(pair.cert.clone(), pair.key.clone())
         .await
-        .context("the serving certificate and key can't be used; expected a PEM chain and its PEM key")
+        .context(
+            "the serving certificate and key can't be used; expected a PEM chain and its PEM key",
+        )
 }
 
 async fn read(cert: &Path, key: &Path) -> anyhow::Result<Pair> {
-    let file = async |path: &Path| {
-        tokio::fs::read(path).await.with_context(|| format!("could not read the TLS file {}", path.display()))
-    };
-    Ok(Pair { cert: file(cert).await?, key: file(key).await? })
+    Ok(Pair {
+        cert: read_file(cert).await?,
+        key: read_file(key).await?,
+    })
 }
 
-/// Reloads changed files. Unusable contents are reported and skipped; the old certificate stays in use.
+async fn read_file(path: &Path) -> anyhow::Result<Vec<u8>> {
+    tokio::fs::read(path)
+        .await
+        .with_context(|| format!("could not read the TLS file {}", path.display()))
+}
+
+/// Reloads changed files. Unusable contents are reported and skipped; the old certificate stays in
+/// use.
 async fn keep_fresh(
     config: RustlsConfig,
     mut current: Pair,
@@ -87,16 +101,21 @@ async fn keep_fresh(
     metrics: Arc<Metrics>,
 ) {
     loop {
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let next = match read(&cert, &key).await {
-            Ok(next) if next == current => continue,
             Ok(next) => next,
             Err(error) => {
                 tracing::warn!("{error:#}; the certificate in use stays");
                 continue;
             }
         };
-        match config.reload_from_pem(next.cert.clone(), next.key.clone()).await {
+        if next == current {
+            continue;
+        }
+        match config
+            .reload_from_pem(next.cert.clone(), next.key.clone())
+            .await
+        {
             Ok(()) => {
                 tracing::info!("took over a new serving certificate");
                 report_end(&metrics, &next.cert);

@@ -1,5 +1,5 @@
-//! What is measured: always beside a floor or a control of the same run, because only the ratios mean something on a
-//! machine that nobody else has.
+//! What is measured: always beside a floor or a control of the same run, because only the ratios
+//! mean something on a machine that nobody else has.
 
 mod admission;
 mod backup;
@@ -35,11 +35,14 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// What the lock adds to a creation, beside a webhook that only answers "allowed" and beside naive ones.
+    /// What the lock adds to a creation, beside a webhook that only answers "allowed" and beside
+    /// naive ones.
     Admission(admission::Args),
-    /// Time, size and memory of a backup, beside listing and compressing alone; and many backups at once.
+    /// Time, size and memory of a backup, beside listing and compressing alone; and many backups at
+    /// once.
     Backup(backup::Args),
-    /// Many operations of a plugin at the same time: how long a round of questions takes, writes, and memory.
+    /// Many operations of a plugin at the same time: how long a round of questions takes, writes,
+    /// and memory.
     Operations(operations::Args),
     /// A backup of many claims whose driver takes its time, beside one after the other.
     Snapshots(snapshots::Args),
@@ -64,7 +67,8 @@ enum What {
         #[arg(long, default_value_t = 5_000)]
         backups: usize,
     },
-    /// Comparing a bucket with the cluster: the first time, when nothing has changed, and when one backup is new.
+    /// Comparing a bucket with the cluster: the first time, when nothing has changed, and when one
+    /// backup is new.
     Sync {
         /// How many backups lie in the bucket.
         #[arg(long, default_value_t = 10_000)]
@@ -81,10 +85,17 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         What::Backup(args) => backup::run(&args).await,
         What::Operations(args) => operations::run(&args).await,
         What::Snapshots(args) => snapshots::run(&args).await,
-        What::Restore { objects, mixed: true, .. } => restore_mixed::run(objects).await,
-        What::Restore { objects, plugin: true, delay, .. } => {
-            restore_plugin::run(objects, Duration::from_millis(delay)).await
-        }
+        What::Restore {
+            objects,
+            mixed: true,
+            ..
+        } => restore_mixed::run(objects).await,
+        What::Restore {
+            objects,
+            plugin: true,
+            delay,
+            ..
+        } => restore_plugin::run(objects, Duration::from_millis(delay)).await,
         What::Restore { objects, .. } => restore::run(objects).await,
         What::Cli { backups } => cli::run(backups).await,
         What::Sync { backups } => sync::run(backups).await,
@@ -109,12 +120,14 @@ async fn in_world(
     result
 }
 
-/// Runs this program again with the same arguments, built for release: floors, load and controls come from it, and
-/// unoptimised they would flatter what is measured.
+/// Runs this program again with the same arguments, built for release: floors, load and controls
+/// come from it, and unoptimised they would flatter what is measured.
 async fn released() -> anyhow::Result<()> {
     if std::env::var_os("BACKUP_TESTS_PROGRAMS").is_some() {
-        let built =
-            cargo().args(["build", "--release", "--package", "xtask"]).status().context("run cargo")?;
+        let built = cargo()
+            .args(["build", "--release", "--package", "xtask"])
+            .status()
+            .context("run cargo")?;
         ensure!(built.success(), "cargo build failed ({built})");
     } else {
         Programs::build("release")?;

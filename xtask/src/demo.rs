@@ -1,4 +1,5 @@
-//! The main job with explanations: an application is backed up, destroyed and restored, and conflicting requests are refused.
+//! The main job with explanations: an application is backed up, destroyed and restored, and
+//! conflicting requests are refused.
 
 pub(crate) mod node;
 
@@ -25,15 +26,21 @@ impl Story {
     }
 }
 
-/// Runs all steps, with these additional flags for the controller; everything is stopped at the end unless `keep`.
+/// Runs all steps, with these additional flags for the controller; everything is stopped at the end
+/// unless `keep`.
 pub async fn run(keep: bool, controller_args: &[String]) -> anyhow::Result<()> {
     // Built before the clock starts: the first build takes minutes, later ones almost no time.
     backup_tests::binaries::PlanePrograms::find()?;
     backup_tests::binaries::Programs::build("dev")?;
-    let story = Story { start: Instant::now() };
+    let story = Story {
+        start: Instant::now(),
+    };
     story.say("Starting etcd, kube-apiserver, kube-controller-manager and an S3 server; installing from deploy/;\n          two webhook replicas and the controller, each under its own ServiceAccount.");
     let args: Vec<&str> = controller_args.iter().map(String::as_str).collect();
-    let world = WorldBuilder::of_demo().controller_args(&args).start().await?;
+    let world = WorldBuilder::of_demo()
+        .controller_args(&args)
+        .start()
+        .await?;
     let result = tokio::select! {
         result = play(&world, &story) => result,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
@@ -48,7 +55,12 @@ pub async fn run(keep: bool, controller_args: &[String]) -> anyhow::Result<()> {
         println!("  export KUBECONFIG={}", kubeconfig.display());
         println!(
             "  export PATH={}:$PATH",
-            world.kubectl_backup().program().parent().context("no folder")?.display()
+            world
+                .kubectl_backup()
+                .program()
+                .parent()
+                .context("no folder")?
+                .display()
         );
         println!("  kubectl backup get");
         tokio::signal::ctrl_c().await?;
@@ -76,18 +88,43 @@ async fn play(world: &World, story: &Story) -> anyhow::Result<()> {
     show(&plugin, &["describe", "demo"], 0).await?;
     if network::address_of_machine().is_some() {
         story.say("What a restore of it would do now: nothing, as all of it is there.");
-        show(&plugin, &["restore", "demo", "--include-namespaces", &names.join(","), "--plan"], 0).await?;
+        show(
+            &plugin,
+            &[
+                "restore",
+                "demo",
+                "--include-namespaces",
+                &names.join(","),
+                "--plan",
+            ],
+            0,
+        )
+        .await?;
     }
 
-    story.say("A restore is refused while a backup runs. The bucket is made slow, so that one does.");
+    story.say(
+        "A restore is refused while a backup runs. The bucket is made slow, so that one does.",
+    );
     let s3 = world.s3.as_ref().context("no S3 server")?;
     s3.front.set(Fault::Delay(Duration::from_millis(500)));
     show(&plugin, &["create", "second"], 0).await?;
-    let refused = show(&plugin, &["restore", "--from-backup", "demo", "--name", "too-early"], 1).await?;
-    ensure!(refused.contains("second"), "the refusal does not name the backup that holds the scope");
+    let refused = show(
+        &plugin,
+        &["restore", "--from-backup", "demo", "--name", "too-early"],
+        1,
+    )
+    .await?;
+    ensure!(
+        refused.contains("second"),
+        "the refusal does not name the backup that holds the scope"
+    );
     s3.front.set(Fault::None);
     let second = world.backup_ended("second").await?;
-    ensure!(second.phase() == BackupPhase::Completed, "the second backup ended {}", second.phase());
+    ensure!(
+        second.phase() == BackupPhase::Completed,
+        "the second backup ended {}",
+        second.phase()
+    );
 
     story.say(&format!(
         "Disaster: {} and the custom resource definition {} are deleted.",
@@ -95,7 +132,10 @@ async fn play(world: &World, story: &Story) -> anyhow::Result<()> {
         app.crd()
     ));
     app.destroy(client).await?;
-    ensure!(listing(world, &names).await?.is_empty(), "something of the application is left");
+    ensure!(
+        listing(world, &names).await?.is_empty(),
+        "something of the application is left"
+    );
     println!("  nothing is left");
 
     story.say("Restoring. A backup is refused while the restore runs.");
@@ -112,15 +152,26 @@ async fn play(world: &World, story: &Story) -> anyhow::Result<()> {
     ];
     show(&plugin, &restore, 0).await?;
     let refused = show(&plugin, &["create", "third"], 1).await?;
-    ensure!(refused.contains("rescue"), "the refusal does not name the restore that holds the scope");
+    ensure!(
+        refused.contains("rescue"),
+        "the refusal does not name the restore that holds the scope"
+    );
     world.restore_ended("rescue").await?;
     show(&plugin, &["restore", "describe", "rescue"], 0).await?;
 
     story.say("Proof: a plain listing of the API server, object by object.");
     let after = settled(world, &names, &before).await?;
     let different = differences(&before, &after);
-    ensure!(different.is_empty(), "what came back is not what was there:\n{}", different.join("\n"));
-    println!("  {} objects before, {} after, all equal", before.len(), after.len());
+    ensure!(
+        different.is_empty(),
+        "what came back is not what was there:\n{}",
+        different.join("\n")
+    );
+    println!(
+        "  {} objects before, {} after, all equal",
+        before.len(),
+        after.len()
+    );
     Ok(())
 }
 

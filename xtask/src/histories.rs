@@ -1,4 +1,5 @@
-//! Many histories in one command: clients side by side on real API servers and webhook replicas, while things go wrong.
+//! Many histories in one command: clients side by side on real API servers and webhook replicas,
+//! while things go wrong.
 
 use anyhow::ensure;
 use backup_tests::{
@@ -35,20 +36,43 @@ pub struct Args {
 
 /// Plays so many histories and judges them. What is wrong on purpose has to be caught.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args { count, seed, naive, without, controllers, calm } = args;
+    let Args {
+        count,
+        seed,
+        naive,
+        without,
+        controllers,
+        calm,
+    } = args;
     let profile = std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "release".to_owned());
-    let mut builder = World::builder().profile(&profile).api_servers(2).webhooks(0).controllers(0);
+    let mut builder = World::builder()
+        .profile(&profile)
+        .api_servers(2)
+        .webhooks(0)
+        .controllers(0);
     if let Some(part) = without {
         builder = builder.programs(Programs::in_folder(&part.build()?));
     }
     let mut world = builder.start().await?;
     let controllers = controllers || without.is_some_and(Part::is_of_controllers);
     let faults = !calm && !naive;
-    let options = Options { count, seed, faults, naive, controllers, progress: true, ..Options::default() };
+    let options = Options {
+        count,
+        seed,
+        faults,
+        naive,
+        controllers,
+        progress: true,
+        ..Options::default()
+    };
     println!("{count} histories with seed {seed}");
     let report = history::run(&mut world, &options).await?;
     println!("{report}");
-    let expected = if naive { &[Promise::WorkApart] } else { without.map_or(&[][..], Part::breaks) };
+    let expected = if naive {
+        &[Promise::WorkApart]
+    } else {
+        without.map_or(&[][..], Part::breaks)
+    };
     if expected.is_empty() {
         return report.verdict();
     }

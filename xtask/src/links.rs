@@ -1,4 +1,5 @@
-//! Checks the relative links of the Markdown pages, and the pages that programs name in messages: file and heading must exist.
+//! Checks the relative links of the Markdown pages, and the pages that programs name in messages:
+//! file and heading must exist.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +31,8 @@ pub fn check() -> anyhow::Result<()> {
 
 /// Reads the files that may contain links, by path.
 fn read(root: &Path, folder: &Path, files: &mut BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
-    let entries = fs::read_dir(root.join(folder)).with_context(|| format!("read {}", folder.display()))?;
+    let entries =
+        fs::read_dir(root.join(folder)).with_context(|| format!("read {}", folder.display()))?;
     for entry in entries {
         let entry = entry?;
         let (path, name) = (folder.join(entry.file_name()), entry.file_name());
@@ -42,7 +44,8 @@ fn read(root: &Path, folder: &Path, files: &mut BTreeMap<PathBuf, String>) -> an
             .extension()
             .is_some_and(|ending| ["md", "rs", "yaml", "txt"].iter().any(|one| ending == *one))
         {
-            let text = fs::read(root.join(&path)).with_context(|| format!("read {}", path.display()))?;
+            let text =
+                fs::read(root.join(&path)).with_context(|| format!("read {}", path.display()))?;
             files.insert(path, String::from_utf8_lossy(&text).into_owned());
         }
     }
@@ -66,7 +69,9 @@ fn problems(files: &BTreeMap<PathBuf, String>, exists: &dyn Fn(&Path) -> bool) -
                 let why = if !exists(&target) {
                     "there is no such file"
                 } else if heading.is_empty()
-                    || files.get(&target).is_none_or(|text| headings(text).contains(heading))
+                    || files
+                        .get(&target)
+                        .is_none_or(|text| headings(text).contains(heading))
                 {
                     continue;
                 } else {
@@ -81,9 +86,14 @@ fn problems(files: &BTreeMap<PathBuf, String>, exists: &dyn Fn(&Path) -> bool) -
 
 /// The relative targets of the links in a line of a page.
 fn linked(line: &str) -> Vec<&str> {
-    let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
+    let targets = line
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split([')', ' ']).next());
     targets
-        .filter(|target| !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:"))
+        .filter(|target| {
+            !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:")
+        })
         .collect()
 }
 
@@ -95,10 +105,14 @@ fn named(line: &str) -> Vec<&str> {
     });
     let named = starts.filter_map(|at| {
         let rest = &line[at..];
-        let end =
-            rest.find(|c: char| !(c.is_ascii_alphanumeric() || "/_-.#".contains(c))).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| !(c.is_ascii_alphanumeric() || "/_-.#".contains(c)))
+            .unwrap_or(rest.len());
         let page = rest[..end].trim_end_matches('.');
-        page.split('#').next().and_then(|file| file.strip_suffix(".md")).map(|_| page)
+        page.split('#')
+            .next()
+            .and_then(|file| file.strip_suffix(".md"))
+            .map(|_| page)
     });
     named.collect()
 }
@@ -125,9 +139,13 @@ fn headings(page: &str) -> BTreeSet<String> {
         if line.trim_start().starts_with("```") {
             is_code = !is_code;
         }
-        let Some(title) = line.strip_prefix('#').filter(|_| !is_code) else { continue };
+        let Some(title) = line.strip_prefix('#').filter(|_| !is_code) else {
+            continue;
+        };
         let title = title.trim_start_matches('#').trim().to_lowercase();
-        let kept = title.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        let kept = title
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
         let anchor: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
         let mut unique = anchor.clone();
         for number in 1.. {
@@ -145,8 +163,10 @@ mod tests {
     use super::*;
 
     fn of(files: &[(&str, &str)]) -> Vec<String> {
-        let all: BTreeMap<PathBuf, String> =
-            files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect();
+        let all: BTreeMap<PathBuf, String> = files
+            .iter()
+            .map(|(path, text)| (PathBuf::from(path), (*text).to_owned()))
+            .collect();
         problems(&all, &|path| all.contains_key(path))
     }
 
@@ -161,7 +181,10 @@ mod tests {
                 "docs/use/a.md",
                 "# A `code`, (and more)\n## Two words\n## Two words\n[c](../../README.md) [d](#two-words-1) [e](#a-code-and-more)",
             ),
-            ("src/x.rs", "\"see docs/use/a.md#two-words.\" // https://example.com/docs/use/none.md"),
+            (
+                "src/x.rs",
+                "\"see docs/use/a.md#two-words.\" // https://example.com/docs/use/none.md",
+            ),
         ];
         assert_eq!(of(&files), [""; 0]);
     }
@@ -169,7 +192,10 @@ mod tests {
     #[test]
     fn links_that_lead_nowhere_are_named() {
         let files = [
-            ("README.md", "\n[a](docs/b.md) [b](docs/a.md#none) [c](#none)"),
+            (
+                "README.md",
+                "\n[a](docs/b.md) [b](docs/a.md#none) [c](#none)",
+            ),
             ("docs/a.md", "```\n# none\n```\n"),
             ("src/x.yaml", "url: docs/c.md"),
         ];

@@ -1,4 +1,5 @@
-//! `cargo xtask demo · test · matrix · bench · histories · soak · fuzz · mutants · velero · rules · generate`: what a developer runs.
+//! `cargo xtask demo · test · matrix · bench · histories · soak · fuzz · mutants · velero · rules ·
+//! generate`: what a developer runs.
 
 mod bench;
 mod demo;
@@ -11,6 +12,7 @@ mod messages;
 mod mutants;
 mod rules;
 mod soak;
+mod style;
 mod test;
 mod velero;
 
@@ -30,15 +32,20 @@ struct Args {
 enum Task {
     /// Shows the main job on a real control plane: backup, loss, restore, refusal.
     Demo {
-        /// On a real node: what is shipped is installed as a user would, and pods come back. Linux, root, and what docs/evidence/tests.md
-        /// names.
+        /// On a real node: what is shipped is installed as a user would, and pods come back. Linux,
+        /// root, and what docs/evidence/tests.md names.
         #[arg(long)]
         node: bool,
         /// Leave everything running at the end, and say how to reach it; with --node, a shell.
         #[arg(long)]
         keep: bool,
         /// A flag for the controller, such as --plugin-dir=FOLDER. Can be repeated.
-        #[arg(long, value_name = "FLAG", allow_hyphen_values = true, conflicts_with = "node")]
+        #[arg(
+            long,
+            value_name = "FLAG",
+            allow_hyphen_values = true,
+            conflicts_with = "node"
+        )]
         controller_arg: Vec<String>,
     },
     /// Runs every check and every test.
@@ -47,25 +54,33 @@ enum Task {
         #[arg(long)]
         only: Option<String>,
     },
-    /// Runs the main job, collisions, policies, installing and removing on each version of Kubernetes that the kit can build.
+    /// Runs the main job, collisions, policies, installing and removing on each version of
+    /// Kubernetes that the kit can build.
     Matrix(matrix::Args),
     /// Measures time and memory, beside a floor measured in the same run.
     Bench(bench::Args),
-    /// Plays histories: clients side by side while things go wrong, judged by what the design promises.
+    /// Plays histories: clients side by side while things go wrong, judged by what the design
+    /// promises.
     Histories(histories::Args),
-    /// Lets all programs work for a while, as people would use them, while everything that can goes wrong.
+    /// Lets all programs work for a while, as people would use them, while everything that can goes
+    /// wrong.
     Soak(soak::Args),
     /// Gives to whatever reads texts of others what is nearly right.
     Fuzz(fuzz::Args),
-    /// Changes the code that decides in one place at a time: a test has to fail. Needs cargo-mutants, and hours.
+    /// Changes the code that decides in one place at a time: a test has to fail. Needs
+    /// cargo-mutants, and hours.
     Mutants(mutants::Args),
-    /// Compares our definitions and flags with those of Velero's newest version that the Go proxy has.
+    /// Compares our definitions and flags with those of Velero's newest version that the Go proxy
+    /// has.
     Velero,
-    /// Checks that each rule of docs/evidence/rules.md has a test, each message of docs/operate/troubleshooting.md a source, and
-    /// each link a target.
+    /// Checks that each rule of docs/evidence/rules.md has a test, each message of
+    /// docs/operate/troubleshooting.md a source, and each link a target.
     Rules,
-    /// Writes the generated files: definitions, profiles, alerts and Helm chart in deploy, and pages in docs. What is in the programs
-    /// of deploy/ follows in a build, so a change there takes a second run.
+    /// Counts what makes code dense. Fails above the bounds.
+    Style,
+    /// Writes the generated files: definitions, profiles, alerts and Helm chart in deploy, and
+    /// pages in docs. What is in the programs of deploy/ follows in a build, so a change there
+    /// takes a second run.
     Generate {
         /// Write nothing; fail when a file differs.
         #[arg(long)]
@@ -89,8 +104,14 @@ fn run() -> anyhow::Result<()> {
         return test::rustdoc();
     }
     match Args::parse().task {
-        Task::Demo { node: true, keep, .. } => block_on(demo::node::run(keep)),
-        Task::Demo { keep, controller_arg, .. } => block_on(demo::run(keep, &controller_arg)),
+        Task::Demo {
+            node: true, keep, ..
+        } => block_on(demo::node::run(keep)),
+        Task::Demo {
+            keep,
+            controller_arg,
+            ..
+        } => block_on(demo::run(keep, &controller_arg)),
         Task::Test { only } => test::run(only.as_deref()),
         Task::Matrix(args) => matrix::run(&args.only),
         Task::Bench(args) => block_on(bench::run(args)),
@@ -99,11 +120,17 @@ fn run() -> anyhow::Result<()> {
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Mutants(args) => mutants::run(&args),
         Task::Velero => velero::check(),
-        Task::Rules => rules::check().and_then(|()| messages::check()).and_then(|()| links::check()),
+        Task::Rules => rules::check()
+            .and_then(|()| messages::check())
+            .and_then(|()| links::check()),
+        Task::Style => style::check(),
         Task::Generate { check } => generate::run(check),
     }
 }
 
 fn block_on(task: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(task)
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(task)
 }

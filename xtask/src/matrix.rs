@@ -1,4 +1,5 @@
-//! The main job, collisions, policies, installing and removing on each version of Kubernetes that the kit can build.
+//! The main job, collisions, policies, installing and removing on each version of Kubernetes that
+//! the kit can build.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -39,14 +40,24 @@ struct Row {
 
 /// Runs them on one version after the other, on all versions if none is named, and prints a table.
 pub fn run(only: &[String]) -> anyhow::Result<()> {
-    let versions = if only.is_empty() { kubernetes_versions()? } else { only.to_vec() };
+    let versions = if only.is_empty() {
+        kubernetes_versions()?
+    } else {
+        only.to_vec()
+    };
     let mut rows = Vec::new();
     for version in versions {
         println!("==> Kubernetes {version}");
         rows.push(on(version)?);
     }
     println!("\n| Kubernetes | tests | seconds |\n| --- | --- | --- |");
-    for Row { version, result, elapsed, .. } in &rows {
+    for Row {
+        version,
+        result,
+        elapsed,
+        ..
+    } in &rows
+    {
         println!("| {version} | {result} | {:.0} |", elapsed.as_secs_f64());
     }
     ensure!(rows.iter().all(|row| row.is_good), "not all tests passed");
@@ -56,9 +67,15 @@ pub fn run(only: &[String]) -> anyhow::Result<()> {
 /// The time has in it what is built first, where that was not done before.
 fn on(version: String) -> anyhow::Result<Row> {
     let mut command: Command = cargo();
-    command.args(["test", "--workspace", "--test", "e2e", "--"]).args(TESTS).env(KUBERNETES, &version);
+    command
+        .args(["test", "--workspace", "--test", "e2e", "--"])
+        .args(TESTS)
+        .env(KUBERNETES, &version);
     let start = Instant::now();
-    let mut child = command.stdout(Stdio::piped()).spawn().context("run cargo")?;
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("run cargo")?;
     let mut result = "no result".to_owned();
     for line in BufReader::new(child.stdout.take().context("no output")?).lines() {
         let line = line?;
@@ -68,5 +85,10 @@ fn on(version: String) -> anyhow::Result<Row> {
         }
     }
     let is_good = child.wait()?.success();
-    Ok(Row { version, result, elapsed: start.elapsed(), is_good })
+    Ok(Row {
+        version,
+        result,
+        elapsed: start.elapsed(),
+        is_good,
+    })
 }

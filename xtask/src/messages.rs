@@ -1,4 +1,5 @@
-//! Checks the page of symptoms, docs/operate/troubleshooting.md: its quotes must be messages of the programs.
+//! Checks the page of symptoms, docs/operate/troubleshooting.md: its quotes must be messages of the
+//! programs.
 
 use std::{
     fs,
@@ -9,8 +10,15 @@ use anyhow::{Context as _, bail};
 use backup_tests::binaries::root;
 
 const PAGE: &str = "docs/operate/troubleshooting.md";
-/// Folders with messages: our sources, the transcripts of the command, and tests that contain messages of the API server.
-const FOLDERS: [&str; 5] = ["controller", "webhook", "crates", "kubectl-backup", "tests/tests"];
+/// Folders with messages: our sources, the transcripts of the command, and tests that contain
+/// messages of the API server.
+const FOLDERS: [&str; 5] = [
+    "controller",
+    "webhook",
+    "crates",
+    "kubectl-backup",
+    "tests/tests",
+];
 /// Placeholder for a variable part.
 const GAP: char = '…';
 
@@ -23,7 +31,10 @@ pub fn check() -> anyhow::Result<()> {
     }
     let problems = problems(&page, &joined(&text));
     if !problems.is_empty() {
-        bail!("{PAGE}: quote what the programs write:\n  {}", problems.join("\n  "));
+        bail!(
+            "{PAGE}: quote what the programs write:\n  {}",
+            problems.join("\n  ")
+        );
     }
     Ok(())
 }
@@ -33,11 +44,18 @@ fn problems(page: &str, text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let mut seen = 0;
     for (number, line) in (1..).zip(page.lines()) {
-        let Some(cell) = line.strip_prefix("| ").and_then(|rest| rest.split(" | ").next()) else { continue };
+        let Some(cell) = line
+            .strip_prefix("| ")
+            .and_then(|rest| rest.split(" | ").next())
+        else {
+            continue;
+        };
         for quoted in cell.split('`').skip(1).step_by(2) {
             seen += 1;
-            let missing =
-                quoted.split(GAP).map(str::trim).filter(|part| !part.is_empty() && !text.contains(part));
+            let missing = quoted
+                .split(GAP)
+                .map(str::trim)
+                .filter(|part| !part.is_empty() && !text.contains(part));
             problems.extend(missing.map(|part| format!("line {number}: nothing writes {part:?}")));
         }
     }
@@ -47,7 +65,8 @@ fn problems(page: &str, text: &str) -> Vec<String> {
     problems
 }
 
-/// A source with each text joined into one line: a backslash at the end of a line skips the line break and the indentation.
+/// A source with each text joined into one line: a backslash at the end of a line skips the line
+/// break and the indentation.
 fn joined(source: &str) -> String {
     let mut joined = String::with_capacity(source.len());
     let mut rest = source;
@@ -60,12 +79,18 @@ fn joined(source: &str) -> String {
 
 fn add_folder(folder: &Path, text: &mut String) -> anyhow::Result<()> {
     let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
-    let paths: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    let paths: Vec<PathBuf> = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<std::io::Result<_>>()?;
     for path in paths {
         if path.is_dir() {
             add_folder(&path, text)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "snap") {
-            *text += &fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "rs" || extension == "snap")
+        {
+            *text +=
+                &fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         }
     }
     Ok(())
@@ -90,6 +115,9 @@ mod tests {
             problems("| `the ledger has gone` | x |\n", SOURCE),
             ["line 1: nothing writes \"the ledger has gone\""]
         );
-        assert_eq!(problems("text with `the ledger`\n", SOURCE), ["no message was found"]);
+        assert_eq!(
+            problems("text with `the ledger`\n", SOURCE),
+            ["no message was found"]
+        );
     }
 }

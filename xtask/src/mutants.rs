@@ -1,5 +1,5 @@
-//! Mutation testing: cargo-mutants changes the code that decides (`.cargo/mutants.toml`) in one place at a time, and a
-//! test has to fail.
+//! Mutation testing: cargo-mutants changes the code that decides (`.cargo/mutants.toml`) in one
+//! place at a time, and a test has to fail.
 
 use std::{
     fs,
@@ -10,7 +10,8 @@ use std::{
 use anyhow::{Context as _, ensure};
 use backup_tests::binaries::{root, target};
 
-/// Parts of the names of unit tests that take most of the time of all: only mutants that the others miss are shown to them.
+/// Parts of the names of unit tests that take most of the time of all: only mutants that the others
+/// miss are shown to them.
 const SLOW: [&str; 8] = [
     "backup::model::",
     "ledger::tests::ends::a_release_takes_no_share",
@@ -28,7 +29,8 @@ const TARGET: usize = 95;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only one in N mutants, beginning with the one of number K, such as 0/8. All of them take about an hour.
+    /// Only one in N mutants, beginning with the one of number K, such as 0/8. All of them take
+    /// about an hour.
     #[arg(long, value_name = "K/N")]
     shard: Option<String>,
     /// Only mutants of one package, such as backup-lock.
@@ -39,8 +41,8 @@ pub struct Args {
     jobs: u8,
 }
 
-/// Tests the mutants by the quick unit tests, those that these miss by the slow ones, and those of the lock that are still
-/// missed by the model. Fails if too few are caught.
+/// Tests the mutants by the quick unit tests, those that these miss by the slow ones, and those of
+/// the lock that are still missed by the model. Fails if too few are caught.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut all = command(args.jobs);
     if let Some(shard) = &args.shard {
@@ -52,15 +54,19 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let skipped: Vec<&str> = SLOW.iter().flat_map(|test| ["--skip", test]).collect();
     let Outcome { viable, missed } = outcome(all, "quick", "--lib", &skipped)?;
     let missed = still_missed(args, missed, "slow", "--lib", &SLOW)?;
-    let (modelled, mut missed): (Vec<_>, Vec<_>) =
-        missed.into_iter().partition(|mutant| mutant.starts_with(MODELLED));
+    let (modelled, mut missed): (Vec<_>, Vec<_>) = missed
+        .into_iter()
+        .partition(|mutant| mutant.starts_with(MODELLED));
     missed.extend(still_missed(args, modelled, "model", "--test=model", &[])?);
     let caught = viable - missed.len();
     println!("{caught} of {viable} viable mutants were caught; not these:");
     for mutant in &missed {
         println!("  {mutant}");
     }
-    ensure!(caught * 100 >= TARGET * viable, "fewer than {TARGET} in 100 were caught");
+    ensure!(
+        caught * 100 >= TARGET * viable,
+        "fewer than {TARGET} in 100 were caught"
+    );
     Ok(())
 }
 
@@ -80,13 +86,18 @@ fn still_missed(
     command.args(["--re", &format!("^({})$", names.join("|"))]);
     let missed = outcome(command, name, target, tests)?.missed;
     // A mutant that leaves out a field comes with its neighbours.
-    Ok(mutants.into_iter().filter(|mutant| missed.contains(mutant)).collect())
+    Ok(mutants
+        .into_iter()
+        .filter(|mutant| missed.contains(mutant))
+        .collect())
 }
 
 fn command(jobs: u8) -> Command {
     let mut command = Command::new("cargo");
     // Clippy would refuse what a test has to catch.
-    command.current_dir(root()).env_remove("RUSTC_WORKSPACE_WRAPPER");
+    command
+        .current_dir(root())
+        .env_remove("RUSTC_WORKSPACE_WRAPPER");
     command.args(["mutants", "--colors", "never", "--jobs", &jobs.to_string()]);
     command
 }
@@ -96,17 +107,30 @@ struct Outcome {
     missed: Vec<String>,
 }
 
-/// Runs the mutants against tests of this target, with these arguments. Logs and lists are in `target/mutants/<name>/mutants.out`.
-fn outcome(mut command: Command, name: &str, target_flag: &str, tests: &[&str]) -> anyhow::Result<Outcome> {
+/// Runs the mutants against tests of this target, with these arguments. Logs and lists are in
+/// `target/mutants/<name>/mutants.out`.
+fn outcome(
+    mut command: Command,
+    name: &str,
+    target_flag: &str,
+    tests: &[&str],
+) -> anyhow::Result<Outcome> {
     let folder: PathBuf = target().join("mutants").join(name);
     fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     // The other targets are not even built: the model takes ten times as long as the rest.
-    command.arg(format!("--cargo-arg={target_flag}")).arg("--output").arg(&folder);
+    command
+        .arg(format!("--cargo-arg={target_flag}"))
+        .arg("--output")
+        .arg(&folder);
     let status = command.args(["--", "--"]).args(tests).status();
-    let status =
-        status.context("run cargo mutants; is it installed? (`cargo install cargo-mutants --locked`)")?;
+    let status = status
+        .context("run cargo mutants; is it installed? (`cargo install cargo-mutants --locked`)")?;
     // 0: all were caught; 2: some were missed; 3: some took too long.
-    ensure!(matches!(status.code(), Some(0 | 2 | 3)), "cargo mutants: {status}; see {}", folder.display());
+    ensure!(
+        matches!(status.code(), Some(0 | 2 | 3)),
+        "cargo mutants: {status}; see {}",
+        folder.display()
+    );
     let list = |name: &str| lines(&folder.join("mutants.out").join(name));
     let missed = list("missed.txt")?;
     // What does not end is noticed, too.

@@ -1,4 +1,5 @@
-//! Checks the page of rules, docs/evidence/rules.md: each rule has a test, and each named test exists.
+//! Checks the page of rules, docs/evidence/rules.md: each rule has a test, and each named test
+//! exists.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,26 +18,34 @@ pub fn check() -> anyhow::Result<()> {
     let sources = Sources::read(&root())?;
     let problems = problems(&page, &sources);
     if !problems.is_empty() {
-        bail!("{PAGE}: write the test of each rule, or correct its name:\n  {}", problems.join("\n  "));
+        bail!(
+            "{PAGE}: write the test of each rule, or correct its name:\n  {}",
+            problems.join("\n  ")
+        );
     }
     Ok(())
 }
 
-/// Problems in the tables of the page: `| rule | where ours differs | test |`, and in tables of cases:
-/// `| link | other end | Velero | ours | test |`.
+/// Problems in the tables of the page: `| rule | where ours differs | test |`, and in tables of
+/// cases: `| link | other end | Velero | ours | test |`.
 fn problems(page: &str, sources: &Sources) -> Vec<String> {
     let mut problems = Vec::new();
     let mut seen = BTreeSet::new();
     let mut subject_above = String::new();
     for (number, line) in (1..).zip(page.lines()) {
         let Some(cells) = row(line) else { continue };
-        let [given @ .., tests] = cells.as_slice() else { continue };
+        let [given @ .., tests] = cells.as_slice() else {
+            continue;
+        };
         let rule = match given {
             [rule, _] => rule.clone(),
             // In a table of cases an empty first cell repeats the one above it.
             [_, case, _, _] => format!("{} / {case}", subject(given, &mut subject_above)),
             _ => {
-                problems.push(format!("line {number}: expected 3 or 5 columns, found {}", cells.len()));
+                problems.push(format!(
+                    "line {number}: expected 3 or 5 columns, found {}",
+                    cells.len()
+                ));
                 continue;
             }
         };
@@ -72,14 +81,23 @@ fn row(line: &str) -> Option<Vec<String>> {
     let inner = inner.strip_suffix('|').unwrap_or(inner);
     // A bar in a cell is escaped.
     let cells = inner.replace("\\|", "\0");
-    let cells: Vec<String> = cells.split('|').map(|cell| cell.replace('\0', "|").trim().to_owned()).collect();
-    let is_head = cells.last().is_some_and(|cell| cell == "test" || cell.starts_with("---"));
+    let cells: Vec<String> = cells
+        .split('|')
+        .map(|cell| cell.replace('\0', "|").trim().to_owned())
+        .collect();
+    let is_head = cells
+        .last()
+        .is_some_and(|cell| cell == "test" || cell.starts_with("---"));
     (!is_head).then_some(cells)
 }
 
 /// The test paths between backticks.
 fn tests_in(cell: &str) -> Vec<&str> {
-    cell.split('`').skip(1).step_by(2).filter(|code| code.contains("::")).collect()
+    cell.split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|code| code.contains("::"))
+        .collect()
 }
 
 /// The texts of all source files, by module path in the form in which a crate's tests print it.
@@ -90,9 +108,14 @@ impl Sources {
     fn read(root: &Path) -> anyhow::Result<Self> {
         let mut sources = Self::default();
         for parent in [root.to_owned(), root.join("crates")] {
-            for package in entries(&parent)?.into_iter().filter(|path| path.join("Cargo.toml").exists()) {
-                for folder in
-                    ["src", "tests"].map(|name| package.join(name)).iter().filter(|dir| dir.is_dir())
+            for package in entries(&parent)?
+                .into_iter()
+                .filter(|path| path.join("Cargo.toml").exists())
+            {
+                for folder in ["src", "tests"]
+                    .map(|name| package.join(name))
+                    .iter()
+                    .filter(|dir| dir.is_dir())
                 {
                     sources.add_folder(folder, folder)?;
                 }
@@ -106,26 +129,41 @@ impl Sources {
             if path.is_dir() {
                 self.add_folder(top, &path)?;
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+                let text = fs::read_to_string(&path)
+                    .with_context(|| format!("read {}", path.display()))?;
                 let module = path.strip_prefix(top)?.with_extension("");
-                self.add(&module.to_string_lossy().replace(std::path::MAIN_SEPARATOR, "::"), text);
+                self.add(
+                    &module
+                        .to_string_lossy()
+                        .replace(std::path::MAIN_SEPARATOR, "::"),
+                    text,
+                );
             }
         }
         Ok(())
     }
 
     fn add(&mut self, file: &str, text: String) {
-        let module = if ["lib", "main"].contains(&file) { "" } else { file };
+        let module = if ["lib", "main"].contains(&file) {
+            ""
+        } else {
+            file
+        };
         self.0.entry(module.to_owned()).or_default().push(text);
     }
 
-    /// Whether a function with this path exists, in the file of its module or in an inline module of the parent's file.
+    /// Whether a function with this path exists, in the file of its module or in an inline module
+    /// of the parent's file.
     fn have(&self, test: &str) -> bool {
-        let Some((module, name)) = test.rsplit_once("::") else { return false };
+        let Some((module, name)) = test.rsplit_once("::") else {
+            return false;
+        };
         let function = format!("fn {name}(");
         let has = |file: &str, also: &str| {
             let texts = self.0.get(file).into_iter().flatten();
-            texts.into_iter().any(|text| text.contains(&function) && text.contains(also))
+            texts
+                .into_iter()
+                .any(|text| text.contains(&function) && text.contains(also))
         };
         let (parent, inner) = module.rsplit_once("::").unwrap_or(("", module));
         has(module, "") || has(parent, &format!("mod {inner} {{"))
@@ -134,7 +172,9 @@ impl Sources {
 
 fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
-    Ok(entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?)
+    Ok(entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<std::io::Result<_>>()?)
 }
 
 #[cfg(test)]
@@ -145,10 +185,22 @@ mod tests {
 
     fn sources() -> Sources {
         let mut sources = Sources::default();
-        sources.add("restore::work::tests", "#[test]\nfn it_works() {}".to_owned());
-        sources.add("restore::order", "mod tests {\n#[test]\nfn it_is_sorted() {}\n}".to_owned());
-        sources.add("lib", "mod tests {\n#[test]\nfn it_is_here() {}\n}".to_owned());
-        sources.add("e2e::main_job", "async fn it_runs(world: &mut World) {}".to_owned());
+        sources.add(
+            "restore::work::tests",
+            "#[test]\nfn it_works() {}".to_owned(),
+        );
+        sources.add(
+            "restore::order",
+            "mod tests {\n#[test]\nfn it_is_sorted() {}\n}".to_owned(),
+        );
+        sources.add(
+            "lib",
+            "mod tests {\n#[test]\nfn it_is_here() {}\n}".to_owned(),
+        );
+        sources.add(
+            "e2e::main_job",
+            "async fn it_runs(world: &mut World) {}".to_owned(),
+        );
         sources
     }
 
@@ -167,7 +219,10 @@ mod tests {
     #[test]
     fn a_rule_without_a_test_is_named() {
         for cell in ["", "a test", "`word`"] {
-            assert_eq!(found(&format!("| a rule | | {cell} |\n")), ["line 5: \"a rule\" has no test"]);
+            assert_eq!(
+                found(&format!("| a rule | | {cell} |\n")),
+                ["line 5: \"a rule\" has no test"]
+            );
         }
         let rows = "| a | | `tests::it_is_here` |\n| b | `e2e::main_job::it_runs` |\n";
         assert_eq!(found(rows), ["line 6: expected 3 or 5 columns, found 2"]);
@@ -178,15 +233,20 @@ mod tests {
         let rows = "| a link | none | x | y | `tests::it_is_here` |\n\
              | | ours | x | y | `tests::it_is_here` |\n\
              | | ours | x | y | `tests::it_is_gone` |\n";
-        let problems =
-            ["line 7: \"a link / ours\" is there twice", "line 7: there is no test tests::it_is_gone"];
+        let problems = [
+            "line 7: \"a link / ours\" is there twice",
+            "line 7: there is no test tests::it_is_gone",
+        ];
         assert_eq!(found(rows), problems);
     }
 
     #[test]
     fn a_test_that_is_gone_is_named() {
-        let cases =
-            ["restore::work::tests::it_work", "restore::work::it_works", "restore::order::it_is_sorted::x"];
+        let cases = [
+            "restore::work::tests::it_work",
+            "restore::work::it_works",
+            "restore::order::it_is_sorted::x",
+        ];
         for test in cases {
             let rows = format!("| a | | `tests::it_is_here`, `{test}` |\n");
             assert_eq!(found(&rows), [format!("line 5: there is no test {test}")]);

@@ -1,4 +1,5 @@
-//! All programs at work for a while, in several replicas, with clients of every kind, while everything that can goes wrong.
+//! All programs at work for a while, in several replicas, with clients of every kind, while
+//! everything that can goes wrong.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -28,11 +29,14 @@ pub struct Args {
     other: Option<PathBuf>,
 }
 
-/// Runs it, prints what it has seen, and fails for a broken promise. Everything that was started ends with it, also when it is
-/// interrupted.
+/// Runs it, prints what it has seen, and fails for a broken promise. Everything that was started
+/// ends with it, also when it is interrupted.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let profile = std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "release".to_owned());
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
     tokio::select! {
         done = soak(args, &profile) => done,
         _ = interrupt.recv() => bail!("interrupted"),
@@ -42,27 +46,58 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
 /// The programs as the tests have built them, for two minutes.
 pub async fn of_the_tests() -> anyhow::Result<()> {
-    let args = Args { minutes: 2, seed: 1, without: None, other: None };
+    let args = Args {
+        minutes: 2,
+        seed: 1,
+        without: None,
+        other: None,
+    };
     soak(args, "dev").await
 }
 
 async fn soak(args: Args, profile: &str) -> anyhow::Result<()> {
-    let Args { minutes, seed, without, other } = args;
-    let (time, other) = (Duration::from_mins(minutes), other.as_deref().map(Programs::in_folder));
-    let mut builder = World::builder().profile(profile).api_servers(2).webhooks(0).controllers(0);
+    let Args {
+        minutes,
+        seed,
+        without,
+        other,
+    } = args;
+    let (time, other) = (
+        Duration::from_mins(minutes),
+        other.as_deref().map(Programs::in_folder),
+    );
+    let mut builder = World::builder()
+        .profile(profile)
+        .api_servers(2)
+        .webhooks(0)
+        .controllers(0);
     if let Some(part) = without {
         builder = builder.programs(Programs::in_folder(&part.build()?));
     }
     let mut world = builder.start().await?;
     let (faults, controllers, progress) = (true, true, true);
-    let options =
-        Options { seed, faults, controllers, soak: Some(time), other, progress, ..Options::default() };
+    let options = Options {
+        seed,
+        faults,
+        controllers,
+        soak: Some(time),
+        other,
+        progress,
+        ..Options::default()
+    };
     println!("{time:?} with seed {seed}");
     let report = history::run(&mut world, &options).await?;
     println!("{report}");
-    let Some(part) = without else { return report.verdict() };
+    let Some(part) = without else {
+        return report.verdict();
+    };
     let found = report.broken();
-    ensure!(part.breaks().iter().any(|promise| found.contains_key(promise)), "it was not caught: {found:?}");
+    ensure!(
+        part.breaks()
+            .iter()
+            .any(|promise| found.contains_key(promise)),
+        "it was not caught: {found:?}"
+    );
     println!("it was caught, as it must be");
     Ok(())
 }

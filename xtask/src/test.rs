@@ -14,7 +14,10 @@ use serde_json::Value;
 pub fn run(only: Option<&str>) -> anyhow::Result<()> {
     let start = Instant::now();
     if let Some(name) = only {
-        return step("end-to-end tests", cargo(&["test", "--workspace", "--test", "e2e", "--", name]));
+        return step(
+            "end-to-end tests",
+            cargo(&["test", "--workspace", "--test", "e2e", "--", name]),
+        );
     }
     step("format", cargo(&["fmt", "--all", "--check"]))?;
     timed("build and lints", build)?;
@@ -24,21 +27,54 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
     timed("links and their targets", crate::links::check)?;
     step("documentation", documentation()?)?;
     timed("one TLS provider", one_tls_provider)?;
-    if cargo(&["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
-        step("licences and sources", cargo(&["deny", "check", "bans", "licenses", "sources"]))?;
+    if cargo(&["deny", "--version"])
+        .output()
+        .is_ok_and(|output| output.status.success())
+    {
+        step(
+            "licences and sources",
+            cargo(&["deny", "check", "bans", "licenses", "sources"]),
+        )?;
     } else {
         println!("    (cargo-deny is not installed: deny.toml is not checked)");
     }
-    // All builds select the same packages: another selection would have other features, and rebuild everything.
-    step("unit tests and properties", cargo(&["test", "--workspace", "--lib", "--bins", "--quiet"]))?;
-    timed("fuzzing", || crate::fuzz::run(&crate::fuzz::Args { minutes: 1, seed: 1 }))?;
-    step("the model of the lock", cargo(&["test", "--workspace", "--test", "model", "--quiet"]))?;
-    step("transcripts of the plugin", cargo(&["test", "--workspace", "--test", "transcripts", "--quiet"]))?;
-    if Command::new("go").arg("version").output().is_ok_and(|output| output.status.success()) {
+    // All builds select the same packages: another selection would have other features, and rebuild
+    // everything.
+    step(
+        "unit tests and properties",
+        cargo(&["test", "--workspace", "--lib", "--bins", "--quiet"]),
+    )?;
+    timed("fuzzing", || {
+        crate::fuzz::run(&crate::fuzz::Args {
+            minutes: 1,
+            seed: 1,
+        })
+    })?;
+    step(
+        "the model of the lock",
+        cargo(&["test", "--workspace", "--test", "model", "--quiet"]),
+    )?;
+    step(
+        "transcripts of the plugin",
+        cargo(&["test", "--workspace", "--test", "transcripts", "--quiet"]),
+    )?;
+    if Command::new("go")
+        .arg("version")
+        .output()
+        .is_ok_and(|output| output.status.success())
+    {
         timed("names of Velero's newest version", crate::velero::check)?;
         for (name, module, packages) in [
-            ("the independent reader", "tests/control-plane", "./inspect/..."),
-            ("health checks for Argo CD and Flux", "tests/gitops", "./..."),
+            (
+                "the independent reader",
+                "tests/control-plane",
+                "./inspect/...",
+            ),
+            (
+                "health checks for Argo CD and Flux",
+                "tests/gitops",
+                "./...",
+            ),
         ] {
             let mut go = Command::new("go");
             go.current_dir(root().join(module)).args(["test", packages]);
@@ -50,10 +86,19 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
              not tested)"
         );
     }
-    step("end-to-end tests", cargo(&["test", "--workspace", "--test", "e2e"]))?;
+    step(
+        "end-to-end tests",
+        cargo(&["test", "--workspace", "--test", "e2e"]),
+    )?;
     timed("a soak", || crate::block_on(crate::soak::of_the_tests()))?;
-    step("what is shipped, on a node", cargo(&["test", "--workspace", "--test", "node"]))?;
-    let newest = kubernetes_versions()?.into_iter().next_back().context("no version of Kubernetes")?;
+    step(
+        "what is shipped, on a node",
+        cargo(&["test", "--workspace", "--test", "node"]),
+    )?;
+    let newest = kubernetes_versions()?
+        .into_iter()
+        .next_back()
+        .context("no version of Kubernetes")?;
     timed("the newest Kubernetes", || crate::matrix::run(&[newest]))?;
     println!("==> all checks passed in {}", seconds(start.elapsed()));
     Ok(())
@@ -65,10 +110,19 @@ fn cargo(args: &[&str]) -> Command {
     command
 }
 
-/// Builds everything that the following steps run. Warnings are errors; warnings of crates that were built before are repeated.
+/// Builds everything that the following steps run. Warnings are errors; warnings of crates that
+/// were built before are repeated.
 fn build() -> anyhow::Result<()> {
-    let mut command = cargo(&["build", "--workspace", "--all-targets", "--message-format=json"]);
-    let mut child = command.stdout(Stdio::piped()).spawn().context("run cargo")?;
+    let mut command = cargo(&[
+        "build",
+        "--workspace",
+        "--all-targets",
+        "--message-format=json",
+    ]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("run cargo")?;
     let mut warnings = 0;
     for line in BufReader::new(child.stdout.take().context("no output")?).lines() {
         let message: Value = serde_json::from_str(&line?)?;
@@ -78,15 +132,21 @@ fn build() -> anyhow::Result<()> {
         }
     }
     let status = child.wait()?;
-    ensure!(status.success() && warnings == 0, "{warnings} warnings and errors ({status})");
+    ensure!(
+        status.success() && warnings == 0,
+        "{warnings} warnings and errors ({status})"
+    );
     Ok(())
 }
 
-/// The documentation of the libraries, by the command that tests their examples: it passes rustdoc the crates that were built
-/// above, while `cargo doc` would check them all again. This program replaces rustdoc ([`rustdoc`]).
+/// The documentation of the libraries, by the command that tests their examples: it passes rustdoc
+/// the crates that were built above, while `cargo doc` would check them all again. This program
+/// replaces rustdoc ([`rustdoc`]).
 fn documentation() -> anyhow::Result<Command> {
     let mut command = cargo(&["test", "--workspace", "--doc", "--quiet"]);
-    command.env("RUSTDOC", std::env::current_exe()?).env(AS_RUSTDOC, "yes");
+    command
+        .env("RUSTDOC", std::env::current_exe()?)
+        .env(AS_RUSTDOC, "yes");
     Ok(command)
 }
 
@@ -111,14 +171,19 @@ pub fn rustdoc() -> anyhow::Result<()> {
             }
         }
     }
-    let status = command.args(["-D", "warnings", "--out-dir"]).arg(target().join("doc")).status()?;
+    let status = command
+        .args(["-D", "warnings", "--out-dir"])
+        .arg(target().join("doc"))
+        .status()?;
     ensure!(status.success(), "rustdoc: {status}");
     Ok(())
 }
 
 fn step(name: &str, mut command: Command) -> anyhow::Result<()> {
     timed(name, || {
-        let status = command.status().with_context(|| format!("run {}", command.get_program().display()))?;
+        let status = command
+            .status()
+            .with_context(|| format!("run {}", command.get_program().display()))?;
         ensure!(status.success(), "{name}: failed ({status})");
         Ok(())
     })
@@ -136,8 +201,9 @@ fn timed(name: &str, step: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Resul
 fn one_tls_provider() -> anyhow::Result<()> {
     let tree = cargo(&["tree", "--workspace", "--prefix", "none", "--format", "{p}"]).output()?;
     let text = String::from_utf8_lossy(&tree.stdout);
-    if let Some(line) =
-        text.lines().find(|line| line.starts_with("aws-lc-rs ") || line.starts_with("openssl "))
+    if let Some(line) = text
+        .lines()
+        .find(|line| line.starts_with("aws-lc-rs ") || line.starts_with("openssl "))
     {
         bail!("{line} is in the dependency tree; only ring may be");
     }

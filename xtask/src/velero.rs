@@ -1,7 +1,8 @@
-//! Lists names in Velero's newest version that we do not know: fields and values of definitions, flags of its server and its
-//! command.
+//! Lists names in Velero's newest version that we do not know: fields and values of definitions,
+//! flags of its server and its command.
 //!
-//! The version is the newest on the Go proxy; without a network, that of tests/plugins, which is in the module cache.
+//! The version is the newest on the Go proxy; without a network, that of tests/plugins, which is in
+//! the module cache.
 
 use std::{
     collections::BTreeSet,
@@ -18,7 +19,10 @@ use regex::Regex;
 use serde_json::Value;
 
 /// Names of the module: it has been renamed before.
-const MODULES: [&str; 2] = ["github.com/velero-io/velero", "github.com/vmware-tanzu/velero"];
+const MODULES: [&str; 2] = [
+    "github.com/velero-io/velero",
+    "github.com/vmware-tanzu/velero",
+];
 /// A Go module that depends on it.
 const NEEDS_IT: &str = "tests/plugins";
 const DEFINITIONS: [&str; 2] = ["config/crd/v1/bases", "config/crd/v2alpha1/bases"];
@@ -65,7 +69,14 @@ struct Module {
 impl Module {
     fn newest() -> anyhow::Result<Self> {
         let latest = MODULES.iter().filter_map(|module| {
-            let version = go(&["list", "-m", "-f", "{{.Version}}", &format!("{module}@latest")]).ok()?;
+            let version = go(&[
+                "list",
+                "-m",
+                "-f",
+                "{{.Version}}",
+                &format!("{module}@latest"),
+            ])
+            .ok()?;
             Some((module, version.trim().to_owned()))
         });
         let newest = latest.max_by_key(|(_, version)| order(version));
@@ -74,9 +85,15 @@ impl Module {
             None => needed()?,
         };
         let answer = go(&["mod", "download", "-json", &format!("{module}@{version}")])?;
-        let answer: Value = serde_json::from_str(&answer).context("read what go mod download says")?;
-        let folder = answer["Dir"].as_str().context("go mod download names no folder")?;
-        Ok(Self { version, folder: folder.into() })
+        let answer: Value =
+            serde_json::from_str(&answer).context("read what go mod download says")?;
+        let folder = answer["Dir"]
+            .as_str()
+            .context("go mod download names no folder")?;
+        Ok(Self {
+            version,
+            folder: folder.into(),
+        })
     }
 }
 
@@ -86,7 +103,9 @@ fn needed() -> anyhow::Result<(String, String)> {
     let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
     let found = text.lines().find_map(|line| {
         let (module, version) = line.trim().split_once(' ')?;
-        MODULES.contains(&module).then(|| (module.to_owned(), version.trim().to_owned()))
+        MODULES
+            .contains(&module)
+            .then(|| (module.to_owned(), version.trim().to_owned()))
     });
     found.with_context(|| format!("{} needs no Velero", file.display()))
 }
@@ -94,13 +113,22 @@ fn needed() -> anyhow::Result<(String, String)> {
 /// The numbers of a version such as v1.18.3, for comparison.
 fn order(version: &str) -> Vec<u32> {
     let numbers = version.trim_start_matches('v').split(['.', '-']);
-    numbers.map(|part| part.parse().unwrap_or_default()).collect()
+    numbers
+        .map(|part| part.parse().unwrap_or_default())
+        .collect()
 }
 
 fn go(args: &[&str]) -> anyhow::Result<String> {
-    let output = Command::new("go").current_dir(root().join(NEEDS_IT)).args(args).output()?;
+    let output = Command::new("go")
+        .current_dir(root().join(NEEDS_IT))
+        .args(args)
+        .output()?;
     if !output.status.success() {
-        bail!("go {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        bail!(
+            "go {}: {}",
+            args.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
     }
     Ok(String::from_utf8(output.stdout)?)
 }
@@ -122,7 +150,11 @@ fn unknown_in_definitions(velero: &Path) -> anyhow::Result<Vec<String>> {
             compared += 1;
         }
     }
-    ensure!(compared > 10, "{compared} definitions were found in {}", velero.display());
+    ensure!(
+        compared > 10,
+        "{compared} definitions were found in {}",
+        velero.display()
+    );
     Ok(unknown)
 }
 
@@ -131,7 +163,10 @@ fn unknown_in_definition(name: &str, theirs: &Value, ours: &Value) -> Vec<String
     for version in theirs["spec"]["versions"].as_array().into_iter().flatten() {
         let of_ours = ours["spec"]["versions"].as_array().into_iter().flatten();
         let schema = |version: &Value| version["schema"]["openAPIV3Schema"].clone();
-        match of_ours.into_iter().find(|one| one["name"] == version["name"]) {
+        match of_ours
+            .into_iter()
+            .find(|one| one["name"] == version["name"])
+        {
             Some(one) => compare(&schema(version), &schema(one), name, &mut unknown),
             None => unknown.push(format!("{name}: version {}", version["name"])),
         }
@@ -167,7 +202,10 @@ fn compare(theirs: &Value, ours: &Value, at: &str, unknown: &mut Vec<String>) {
 /// Names of flags that a Go source declares: the first text of each call on a flag set.
 fn declared_flags(source: &str) -> anyhow::Result<BTreeSet<String>> {
     let call = Regex::new(r#"[fF]lags(?:\(\))?\.[A-Za-z0-9]+\([^"]*?"([a-z][a-z0-9-]*)""#)?;
-    Ok(call.captures_iter(source).map(|found| found[1].to_owned()).collect())
+    Ok(call
+        .captures_iter(source)
+        .map(|found| found[1].to_owned())
+        .collect())
 }
 
 fn flags_in(file: &Path) -> anyhow::Result<BTreeSet<String>> {
@@ -177,16 +215,26 @@ fn flags_in(file: &Path) -> anyhow::Result<BTreeSet<String>> {
 
 fn unknown_flags_of_server(velero: &Path) -> anyhow::Result<Vec<String>> {
     let command = backup_controller::Args::command();
-    let ours: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+    let ours: Vec<&str> = command
+        .get_arguments()
+        .filter_map(clap::Arg::get_long)
+        .collect();
     let theirs = flags_in(&velero.join(SERVER))?;
-    ensure!(theirs.len() > 30, "{} flags were found in {SERVER}", theirs.len());
+    ensure!(
+        theirs.len() > 30,
+        "{} flags were found in {SERVER}",
+        theirs.len()
+    );
     let unknown = theirs.into_iter().filter(|flag| {
         !ours.contains(&flag.as_str()) && backup_controller::refusal_of_velero_flag(flag).is_none()
     });
-    Ok(unknown.map(|flag| format!("flag of the server: --{flag}")).collect())
+    Ok(unknown
+        .map(|flag| format!("flag of the server: --{flag}"))
+        .collect())
 }
 
-/// Runs our command with only this flag: the flag is unknown if the error is the parser's for any unknown word.
+/// Runs our command with only this flag: the flag is unknown if the error is the parser's for any
+/// unknown word.
 fn unknown_flags_of_commands(velero: &Path) -> anyhow::Result<Vec<String>> {
     let program = Programs::build("dev")?.kubectl_backup;
     let mut unknown = Vec::new();

@@ -10,9 +10,18 @@ fn defaults_are_those_in_the_manual() {
     assert_eq!(args.store_validation_frequency.to_string(), "1m0s");
     assert_eq!(args.backup_sync_period.to_string(), "1m0s");
     assert_eq!(args.stray_folder_ttl.to_string(), "720h0m0s");
-    for (ttl, taken) in [("0", true), ("24h", true), ("23h59m", false), ("-1h", false)] {
+    for (ttl, taken) in [
+        ("0", true),
+        ("24h", true),
+        ("23h59m", false),
+        ("-1h", false),
+    ] {
         let flag = format!("--stray-folder-ttl={ttl}");
-        assert_eq!(Args::try_parse_from(["backup-controller", &flag]).is_ok(), taken, "{ttl}");
+        assert_eq!(
+            Args::try_parse_from(["backup-controller", &flag]).is_ok(),
+            taken,
+            "{ttl}"
+        );
     }
     assert_eq!((args.client_page_size, args.concurrent_backups), (500, 1));
     assert!(args.leader_elect && !args.schedule_skip_immediately);
@@ -22,7 +31,10 @@ fn defaults_are_those_in_the_manual() {
     assert_eq!(args.operation_pace().to_string(), "10s");
     assert_eq!(args.retention_pace().to_string(), "1h0m0s");
     assert!(!args.csi() && args.features.is_empty());
-    assert_eq!((args.plugin_dir, args.plugin_timeout.to_string()), ("/plugins".into(), "10m0s".to_owned()));
+    assert_eq!(
+        (args.plugin_dir, args.plugin_timeout.to_string()),
+        ("/plugins".into(), "10m0s".to_owned())
+    );
     assert!(Args::try_parse_from(["backup-controller", "--plugin-timeout=0"]).is_err());
     let limits = Args::parse_from(["backup-controller"]).restore_limits();
     assert_eq!(limits, Limits::DEFAULT);
@@ -37,16 +49,31 @@ fn defaults_are_those_in_the_manual() {
         ("--restore-item-memory=64Mi", true),
         ("--restore-item-memory=63Mi", false),
     ] {
-        assert_eq!(Args::try_parse_from(["backup-controller", flag]).is_ok(), taken, "{flag}");
+        assert_eq!(
+            Args::try_parse_from(["backup-controller", flag]).is_ok(),
+            taken,
+            "{flag}"
+        );
     }
 }
 
 #[test]
 fn the_size_of_a_backup_can_be_given_as_with_velero() {
-    let bytes = |flag: &str| Args::parse_from(["backup-controller", flag]).restore_limits().bytes;
+    let bytes = |flag: &str| {
+        Args::parse_from(["backup-controller", flag])
+            .restore_limits()
+            .bytes
+    };
     assert_eq!(bytes("--max-backup-extraction-size=1024"), 1 << 30);
-    assert_eq!(bytes("--max-backup-extraction-size=0"), Limits::DEFAULT.bytes);
-    let both = ["backup-controller", "--max-backup-extraction-size=1", "--restore-max-size=1Gi"];
+    assert_eq!(
+        bytes("--max-backup-extraction-size=0"),
+        Limits::DEFAULT.bytes
+    );
+    let both = [
+        "backup-controller",
+        "--max-backup-extraction-size=1",
+        "--restore-max-size=1Gi",
+    ];
     assert!(Args::try_parse_from(both).is_err());
 }
 
@@ -54,11 +81,20 @@ fn the_size_of_a_backup_can_be_given_as_with_velero() {
 fn default_locations_of_snapshots_are_by_provider() {
     let parse = |list: &str| {
         let flag = format!("--default-volume-snapshot-locations={list}");
-        Args::try_parse_from(["backup-controller", &flag]).map(|args| args.default_volume_snapshot_locations)
+        Args::try_parse_from(["backup-controller", &flag])
+            .map(|args| args.default_volume_snapshot_locations)
     };
     let pair = |provider: &str, name: &str| (provider.to_owned(), name.to_owned());
-    assert_eq!(parse("aws:east,x.io/y:z").unwrap(), [pair("aws", "east"), pair("x.io/y", "z")]);
-    assert!(parse("aws").unwrap_err().to_string().contains("provider:name"));
+    assert_eq!(
+        parse("aws:east,x.io/y:z").unwrap(),
+        [pair("aws", "east"), pair("x.io/y", "z")]
+    );
+    assert!(
+        parse("aws")
+            .unwrap_err()
+            .to_string()
+            .contains("provider:name")
+    );
 }
 
 #[test]

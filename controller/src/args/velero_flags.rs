@@ -1,5 +1,6 @@
-//! Flags of Velero's server (`pkg/cmd/server/config/config.go`, up to what comes after v1.18.3) that this controller does not
-//! have: each with a sentence on what does it here. Those that it has are in [`super::Args`], under the same names.
+//! Flags of Velero's server (`pkg/cmd/server/config/config.go`, up to what comes after v1.18.3)
+//! that this controller does not have: each with a sentence on what does it here. Those that it has
+//! are in [`super::Args`], under the same names.
 
 const FILES: &str = "copying files of volumes is not done here (docs/use/volumes.md); leave it out";
 const REPOSITORY: &str = "there is no repository of files here; leave it out";
@@ -19,12 +20,21 @@ const ELSEWHERE: [(&str, &str); 18] = [
         "snapshots stay in the storage system (docs/use/volumes.md); leave it out",
     ),
     ("default-volumes-to-fs-backup", FILES),
-    ("disable-informer-cache", "restores always read the cluster itself; leave it out"),
+    (
+        "disable-informer-cache",
+        "restores always read the cluster itself; leave it out",
+    ),
     ("fs-backup-timeout", FILES),
     ("keep-latest-maintenance-jobs", REPOSITORY),
-    ("max-concurrent-k8s-connections", "requests share one connection; leave it out"),
+    (
+        "max-concurrent-k8s-connections",
+        "requests share one connection; leave it out",
+    ),
     ("pod-volume-operation-timeout", FILES),
-    ("profiler-address", "there is no profiler; /metrics has times and sizes"),
+    (
+        "profiler-address",
+        "there is no profiler; /metrics has times and sizes",
+    ),
     ("repo-maintenance-job-configmap", REPOSITORY),
     (
         "terminating-resource-timeout",
@@ -47,10 +57,13 @@ pub(super) fn refusal(arguments: impl IntoIterator<Item = String>) -> Option<Str
     })
 }
 
-/// What to say of a flag (without its dashes) of Velero's server that does not exist here; `None` of any other.
+/// What to say of a flag (without its dashes) of Velero's server that does not exist here; `None`
+/// of any other.
 pub fn refusal_of_velero_flag(name: &str) -> Option<String> {
     let (_, sentence) = ELSEWHERE.iter().find(|(known, _)| *known == name)?;
-    Some(format!("--{name} is a flag of Velero's server that does not exist here: {sentence}"))
+    Some(format!(
+        "--{name} is a flag of Velero's server that does not exist here: {sentence}"
+    ))
 }
 
 #[cfg(test)]
@@ -60,7 +73,8 @@ mod tests {
     use super::*;
     use crate::Args;
 
-    /// All of Velero's server, v1.18.3, and those that come after it. `cargo xtask velero` reads the newest version.
+    /// All of Velero's server, v1.18.3, and those that come after it. `cargo xtask velero` reads
+    /// the newest version.
     const VELERO: &str = "log-level log-format plugin-dir metrics-address backup-sync-period fs-backup-timeout restore-only \
         disable-controllers restore-resource-priorities default-backup-storage-location store-validation-frequency client-qps \
         client-burst client-page-size profiler-address terminating-resource-timeout default-backup-ttl \
@@ -74,7 +88,10 @@ mod tests {
     #[test]
     fn every_flag_of_the_incumbent_is_ours_or_has_a_sentence() {
         let command = Args::command();
-        let ours: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        let ours: Vec<&str> = command
+            .get_arguments()
+            .filter_map(clap::Arg::get_long)
+            .collect();
         for flag in VELERO.split_whitespace() {
             let told = ELSEWHERE.iter().any(|(known, _)| *known == flag);
             assert!(ours.contains(&flag) != told, "{flag}: {told}");
@@ -85,14 +102,19 @@ mod tests {
     #[test]
     fn a_flag_is_found_with_and_without_its_value() {
         let refused = |line: &str| refusal(line.split(' ').map(str::to_owned));
-        for line in
-            ["backup-controller --client-qps=50", "backup-controller --namespace velero --client-qps 50"]
-        {
+        for line in [
+            "backup-controller --client-qps=50",
+            "backup-controller --namespace velero --client-qps 50",
+        ] {
             assert!(
-                refused(line).is_some_and(|why| why.starts_with("--client-qps is a flag of Velero")),
+                refused(line)
+                    .is_some_and(|why| why.starts_with("--client-qps is a flag of Velero")),
                 "{line}"
             );
         }
-        assert_eq!(refused("backup-controller --resource-timeout=5m --client-page-size=10"), None);
+        assert_eq!(
+            refused("backup-controller --resource-timeout=5m --client-page-size=10"),
+            None
+        );
     }
 }

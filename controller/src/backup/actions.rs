@@ -39,21 +39,38 @@ pub(crate) struct BackupActions {
 }
 
 impl BackupActions {
-    /// Loads built-in actions and actions of plugins. Actions on CSI volumes record their results in `volumes`.
+    /// Loads built-in actions and actions of plugins. Actions on CSI volumes record their results
+    /// in `volumes`.
     pub(crate) async fn load(
         cluster: &Cluster,
         kind: &Backups,
         served: &ServedTypes,
         volumes: &Arc<BackupVolumes>,
     ) -> Self {
-        let (built_in, log) = (backup::built_in(cluster, kind.settings.csi, volumes), PluginLog::default());
-        let names = built_in.iter().map(|action| action.name().to_owned()).collect();
-        let plugins = kind.plugins.actions(&Kind::BACKUP_ITEM, &names, Some(&log)).await;
-        let resolve = |name: &str| served.resolve(name);
+        let built_in = backup::built_in(cluster, kind.settings.csi, volumes);
+        let log = PluginLog::default();
+        let names = built_in
+            .iter()
+            .map(|action| action.name().to_owned())
+            .collect();
+        let plugins = kind
+            .plugins
+            .actions(&Kind::BACKUP_ITEM, &names, Some(&log))
+            .await;
         let built_in_blocks = backup::built_in_blocks(&cluster.client);
-        let names = built_in_blocks.iter().map(|action| action.name().to_owned()).collect();
-        let block_plugins = kind.plugins.actions(&[Kind::ItemBlockAction], &names, Some(&log)).await;
-        let item_plugins = plugins.usable.into_iter().map(|action| action as _).collect();
+        let names = built_in_blocks
+            .iter()
+            .map(|action| action.name().to_owned())
+            .collect();
+        let block_plugins = kind
+            .plugins
+            .actions(&[Kind::ItemBlockAction], &names, Some(&log))
+            .await;
+        let item_plugins = plugins
+            .usable
+            .into_iter()
+            .map(|action| action as _)
+            .collect();
         // A binary that does not run is a problem of every kind of action that is loaded.
         let mut problems = plugins.problems;
         for problem in block_plugins.problems {
@@ -64,8 +81,8 @@ impl BackupActions {
         let blocks = block_plugins.usable.into_iter().map(|action| action as _);
         let blocks = built_in_blocks.into_iter().chain(blocks);
         Self {
-            items: backup::ordered(built_in, item_plugins, &resolve),
-            blocks: ActionSet::new("block action", blocks, &resolve),
+            items: backup::ordered(built_in, item_plugins, &|name| served.resolve(name)),
+            blocks: ActionSet::new("block action", blocks, &|name| served.resolve(name)),
             problems,
             log,
         }
@@ -73,7 +90,11 @@ impl BackupActions {
 
     /// Messages about actions that are missing.
     pub(crate) fn unusable(&self) -> impl Iterator<Item = &String> {
-        self.items.unusable.iter().chain(&self.blocks.unusable).chain(&self.problems)
+        self.items
+            .unusable
+            .iter()
+            .chain(&self.blocks.unusable)
+            .chain(&self.problems)
     }
 }
 
@@ -82,7 +103,8 @@ pub(crate) type ActionJournal = action_journal::ActionJournal<BackupActionOutput
 /// The result of an action on an item of a backup, and its time.
 pub(crate) type Done = action_journal::Done<BackupActionOutput>;
 
-/// An operation that an action has started on an item, and that continues after the items are written.
+/// An operation that an action has started on an item, and that continues after the items are
+/// written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StartedOperation {
     pub(crate) action: String,
@@ -117,7 +139,14 @@ pub(crate) fn started_operations(
 }
 
 pub(crate) fn begun(backup: &Backup, started: &[StartedOperation]) -> Vec<BackupOperation> {
-    let one = |started: &StartedOperation| BackupOperation {
+    started
+        .iter()
+        .map(|operation| backup_operation(backup, operation))
+        .collect()
+}
+
+fn backup_operation(backup: &Backup, started: &StartedOperation) -> BackupOperation {
+    BackupOperation {
         spec: BackupOperationSpec {
             backup_name: backup.name_any(),
             backup_uid: backup.uid().unwrap_or_default(),
@@ -132,8 +161,7 @@ pub(crate) fn begun(backup: &Backup, started: &[StartedOperation]) -> Vec<Backup
             ..OperationStatus::default()
         },
         ..BackupOperation::default()
-    };
-    started.iter().map(one).collect()
+    }
 }
 
 #[cfg(test)]
@@ -156,9 +184,15 @@ mod tests {
             json!({ "actionEnded": of("started"), "started": { "executed": executed, "at": at } }),
             json!({ "actionEnded": of("nothing"), "started": null }),
         ];
-        let [operation] = started_operations(&Backup::default(), &entries).unwrap().try_into().unwrap();
+        let [operation] = started_operations(&Backup::default(), &entries)
+            .unwrap()
+            .try_into()
+            .unwrap();
         let operation: BackupOperation = operation;
         assert_eq!(operation.spec.operation_id, "id\u{0}");
-        assert_eq!(operation.status.created, "2026-01-01T00:00:00Z".parse().ok());
+        assert_eq!(
+            operation.status.created,
+            "2026-01-01T00:00:00Z".parse().ok()
+        );
     }
 }

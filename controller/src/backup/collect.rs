@@ -17,10 +17,13 @@ mod scope;
 mod unsupported_volumes;
 
 use collector::Collector;
-pub(crate) use collector::{CollectError, CollectOutput, CollectPlan, CollectRequest, CollectedItems, Sink};
-pub(crate) use scope::{NamespaceScope, Needed, without_match};
+pub(crate) use collector::{
+    CollectError, CollectOutput, CollectPlan, CollectRequest, CollectedItems, Sink,
+};
+pub(crate) use scope::{NamespaceScope, NeededNamespaces, without_match};
 
-/// Collects everything into the sink. Items that cannot be read, or are missing after a cancellation, are errors in the report.
+/// Collects everything into the sink. Items that cannot be read, or are missing after a
+/// cancellation, are errors in the report.
 pub(crate) async fn collect<'a, S: Sink>(
     request: CollectRequest<'a>,
     output: CollectOutput<'a, S>,
@@ -35,8 +38,8 @@ pub(crate) async fn collect<'a, S: Sink>(
     Ok(collector.finish().await)
 }
 
-/// Replaces items by their final state when operations have ended. The flag of an item says whether all operations that
-/// ask for it have completed. Items that cannot be read are in the report.
+/// Replaces items by their final state when operations have ended. The flag of an item says whether
+/// all operations that ask for it have completed. Items that cannot be read are in the report.
 pub(crate) async fn collect_again<'a, S: Sink>(
     request: CollectRequest<'a>,
     output: CollectOutput<'a, S>,

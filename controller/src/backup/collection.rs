@@ -19,7 +19,7 @@ use super::{
     Backups,
     actions::{self, ActionJournal, BackupActions, StartedOperation},
     collect::{CollectError, CollectOutput, CollectRequest, CollectedItems, collect},
-    hooks::{Hooks, TakenOver},
+    hooks::{HookTakeover, Hooks},
     journal::BackupJournal,
     leftovers::Leftovers,
     lifecycle::Collection,
@@ -30,7 +30,7 @@ use super::{
 };
 use crate::job::{
     cancellation::StopReason,
-    lifecycle::{Work, WorkError, Worked},
+    lifecycle::{Work, WorkError, WorkResult},
     log_upload::{Subject, upload_log},
     operations::records,
     report::Report,
@@ -42,17 +42,25 @@ use crate::job::{
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 
 /// State of an earlier attempt, and the journals that continue it.
-struct TakenUp {
+struct EarlierAttempt {
     hooks: Hooks,
     actions: ActionJournal,
     snapshots: SnapshotJournal,
-    pending_hooks: TakenOver,
+    pending_hooks: HookTakeover,
 }
 
 impl Worker<Backups> {
     /// Collects everything from the start.
-    pub(super) async fn collect(&mut self, work: Work<'_, Backups>) -> Result<Worked<Backups>, WorkError> {
-        let Work { object: backup, location, lost, .. } = work;
+    pub(super) async fn collect(
+        &mut self,
+        work: Work<'_, Backups>,
+    ) -> Result<WorkResult<Backups>, WorkError> {
+        let Work {
+            object: backup,
+            location,
+            lost,
+            ..
+        } = work;
         let opened = match lost {
             None => self.open(location).await,
             Some(Record::Committed(plan)) => plan.begin_again().await,
@@ -60,35 +68,47 @@ impl Worker<Backups> {
         };
         let mut writer = opened.map_err(WorkError::Store)?;
         let progress = Progress::default();
-        let taken_up = tokio::select! {
-            taken_up = self.take_up(location, &progress) => taken_up.map_err(WorkError::Store),
+        let earlier = tokio::select! {
+            earlier = self.take_up(location, &progress) => earlier.map_err(WorkError::Store),
             reason = self.cancellation.stopped() => Err(reason.into()),
         };
-        let taken_up = match taken_up {
-            Ok(taken_up) => taken_up,
+        let earlier = match earlier {
+            Ok(earlier) => earlier,
             Err(error) => {
                 writer.abort().await;
                 return Err(error);
             }
         };
         let collected = tokio::select! {
-            collected = self.fill(backup, location, &mut writer, &progress, &taken_up) => collected,
+            collected = self.fill(backup, location, &mut writer, &progress, &earlier) => collected,
             () = publish_progress(&self.ctx.cluster, backup, &progress, self.cancellation.waits()) => Err(WorkerError::Conflict.into()),
             // A list or a store that hangs must not delay the end of the process, or a deletion.
             reason = self.cancellation.stopped() => Err(reason.into()),
         };
         // The next leader runs pending commands; otherwise they would run twice.
-        if !matches!(collected, Err(WorkError::Worker(WorkerError::Stopped(StopReason::NotLeader(_))))) {
-            for problem in taken_up.hooks.run_pending().await {
+        if !matches!(
+            collected,
+            Err(WorkError::Worker(WorkerError::Stopped(
+                StopReason::NotLeader(_)
+            )))
+        ) {
+            for problem in earlier.hooks.run_pending().await {
                 tracing::warn!(backup = self.name, problem, "what a pod was owed");
             }
-            taken_up.snapshots.settle().await;
+            earlier.snapshots.settle().await;
         }
         match collected {
             Ok(files) => {
                 let status = patches::collection(&progress);
-                let summary = Collection { progress: progress.status(true), status };
-                Ok(Worked { contents: writer, files, summary })
+                let summary = Collection {
+                    progress: progress.status(true),
+                    status,
+                };
+                Ok(WorkResult {
+                    contents: writer,
+                    files,
+                    summary,
+                })
             }
             Err(error) => {
                 writer.abort().await;
@@ -97,32 +117,45 @@ impl Worker<Backups> {
         }
     }
 
-    /// Claims the folder. The folder of an earlier Backup of this name, which is gone, is cleaned up first.
+    /// Claims the folder. The folder of an earlier Backup of this name, which is gone, is cleaned
+    /// up first.
     async fn open(&self, location: &Location) -> Result<BackupWriter, StoreError> {
         let leftovers = self.kind.leftovers(&self.ctx);
         let claimant = leftovers.claimant(&self.uid);
         let opened = location.open_backup(&self.name, &claimant).await;
-        let Err(error @ StoreError::Exists { .. }) = opened else { return opened };
-        match location.claimant_of_backup(&self.name).await? {
-            Some(before) if before.uid != self.uid && before.is_same_installation(&claimant) => {
-                let gone = Leftovers::gone(&self.ctx.cluster.namespace, &self.name, &before.uid);
-                match leftovers.remove(&gone, Ok(location), None).await {
-                    Ok(Abandonment::Abandoned) => location.open_backup(&self.name, &claimant).await,
-                    _ => Err(error),
-                }
-            }
+        let Err(error @ StoreError::Exists { .. }) = opened else {
+            return opened;
+        };
+        let Some(before) = location.claimant_of_backup(&self.name).await? else {
+            return Err(error);
+        };
+        if before.uid == self.uid || !before.is_same_installation(&claimant) {
+            return Err(error);
+        }
+        let gone = Leftovers::gone(&self.ctx.cluster.namespace, &self.name, &before.uid);
+        match leftovers.remove(&gone, Ok(location), None).await {
+            Ok(Abandonment::Abandoned) => location.open_backup(&self.name, &claimant).await,
             _ => Err(error),
         }
     }
 
     /// Reads the journal of an earlier attempt.
-    async fn take_up(&self, location: &Location, progress: &Progress) -> Result<TakenUp, StoreError> {
+    async fn take_up(
+        &self,
+        location: &Location,
+        progress: &Progress,
+    ) -> Result<EarlierAttempt, StoreError> {
         let BackupJournal { writer, entries } = self.journal(location).await?;
         let actions = ActionJournal::take_over(Arc::clone(&writer), &entries)?;
         let snapshots = SnapshotJournal::take_over(Arc::clone(&writer), &entries)?;
         let hooks = self.hooks(writer, progress.clone());
         let pending_hooks = hooks.take_over(&entries).await?;
-        Ok(TakenUp { hooks, actions, snapshots, pending_hooks })
+        Ok(EarlierAttempt {
+            hooks,
+            actions,
+            snapshots,
+            pending_hooks,
+        })
     }
 
     async fn fill(
@@ -131,23 +164,36 @@ impl Worker<Backups> {
         location: &Location,
         writer: &mut BackupWriter,
         progress: &Progress,
-        taken_up: &TakenUp,
+        earlier: &EarlierAttempt,
     ) -> Result<JobFiles, WorkError> {
         let mut report = Report::new(Some(&self.name))?;
         report.info("collecting items");
         let log = report.log();
-        let TakenUp { hooks, actions, pending_hooks, .. } = taken_up;
+        let EarlierAttempt {
+            hooks,
+            actions,
+            pending_hooks,
+            ..
+        } = earlier;
         for error in &pending_hooks.errors {
             report.error(Scope::Velero, error.as_str());
         }
         if let Some(again) = &pending_hooks.again {
             report.warn(Scope::Velero, again.as_str());
         }
-        let output =
-            CollectOutput { sink: writer, action_journal: Some(actions), report: &mut report, progress };
-        let of = Subject { owner: FileOwner::Backup, name: &self.name, uid: &self.uid };
+        let output = CollectOutput {
+            sink: writer,
+            action_journal: Some(actions),
+            report: &mut report,
+            progress,
+        };
+        let of = Subject {
+            owner: FileOwner::Backup,
+            name: &self.name,
+            uid: &self.uid,
+        };
         let collected = tokio::select! {
-            collected = self.collect_items(backup, taken_up, output) => collected,
+            collected = self.collect_items(backup, earlier, output) => collected,
             never = upload_log(&self.ctx, of, location, log) => match never {},
         };
         let (mut collected, volumes) = match collected {
@@ -161,13 +207,20 @@ impl Worker<Backups> {
             report.error(Scope::Velero, problem);
         }
         let (left, unknown) = actions.left();
-        collected
-            .operations
-            .extend(left.into_iter().filter_map(|(of, done)| StartedOperation::new(of, done)));
+        collected.operations.extend(
+            left.into_iter()
+                .filter_map(|(of, done)| StartedOperation::new(of, done)),
+        );
         for problem in unknown {
             report.error(Scope::Velero, problem);
         }
-        tell_missing_data(&mut report, backup, &volumes, self.kind.settings.csi, &collected);
+        tell_missing_data(
+            &mut report,
+            backup,
+            &volumes,
+            self.kind.settings.csi,
+            &collected,
+        );
         // The missing items of a cancelled backup are reported already.
         if !self.cancellation.is_cancelled() {
             warn_of_empty(&mut report, backup, progress, &collected);
@@ -192,14 +245,16 @@ impl Worker<Backups> {
         })
     }
 
-    /// Selects, loads the actions, and collects. Also returns the outcomes of volumes. Unreadable items are errors in the report.
+    /// Selects, loads the actions, and collects. Also returns the outcomes of volumes. Unreadable
+    /// items are errors in the report.
     async fn collect_items(
         &self,
         backup: &Backup,
-        taken_up: &TakenUp,
+        earlier: &EarlierAttempt,
         output: CollectOutput<'_, BackupWriter>,
     ) -> Result<(CollectedItems, Arc<BackupVolumes>), CollectError> {
-        let (cluster, kind) = (&self.ctx.cluster, &self.kind);
+        let cluster = &self.ctx.cluster;
+        let kind = &self.kind;
         let selection = observe::selection(
             cluster,
             &backup.spec,
@@ -215,13 +270,16 @@ impl Worker<Backups> {
         }
         report_missing(output.report, &selection);
         let plan = &selection.plan;
-        let volumes =
-            Arc::new(BackupVolumes::with_policy(volume_policy(backup.spec.clone(), plan.policy.clone())));
+        let volumes = Arc::new(BackupVolumes::with_policy(volume_policy(
+            backup.spec.clone(),
+            plan.policy.clone(),
+        )));
         let actions = BackupActions::load(cluster, kind, &plan.served, &volumes).await;
         // Whatever the phase is: items are collected from the start.
         let mut shown = backup.clone();
         shown.status.phase = Some(BackupPhase::InProgress);
-        let (journal, log) = (taken_up.snapshots.clone(), &actions.log);
+        let journal = earlier.snapshots.clone();
+        let log = &actions.log;
         let volume_snapshots =
             VolumeSnapshots::open(kind, &shown, journal, &volumes, output.report, log).await?;
         let request = CollectRequest {
@@ -229,7 +287,7 @@ impl Worker<Backups> {
             backup: &shown,
             plan,
             actions: &actions,
-            hooks: Some(&taken_up.hooks),
+            hooks: Some(&earlier.hooks),
             volume_snapshots: Some(volume_snapshots),
             cancellation: &self.cancellation,
             item_block_workers: kind.item_block_workers,
@@ -241,17 +299,25 @@ impl Worker<Backups> {
 /// The decision of spec and resource policy about the volume of a claim.
 fn volume_policy(spec: BackupSpec, policy: Option<ResourcePolicy>) -> Box<VolumePolicy> {
     Box::new(move |claim, volume| {
-        // `unsupported_volumes` reports an error of the claim, whether snapshots are taken or not.
-        let other = |what: &str| {
-            VolumeDecision::Skip(format!("the resource policy asks for {what}, which is not done"))
-        };
-        match plan(&spec, policy.as_ref(), &Volume::persistent(Some(volume), Some(claim)), false) {
+        match plan(
+            &spec,
+            policy.as_ref(),
+            &Volume::persistent(Some(volume), Some(claim)),
+            false,
+        ) {
             VolumePlan::Snapshot { class } => VolumeDecision::Snapshot { class },
             VolumePlan::Skip { reason } => VolumeDecision::Skip(reason),
-            VolumePlan::FsBackup => other("a copy of its files"),
-            VolumePlan::Custom { .. } => other("an action of its own"),
+            VolumePlan::FsBackup => skip_unsupported("a copy of its files"),
+            VolumePlan::Custom { .. } => skip_unsupported("an action of its own"),
         }
     })
+}
+
+/// `unsupported_volumes` reports an error of the claim, whether snapshots are taken or not.
+fn skip_unsupported(request: &str) -> VolumeDecision {
+    VolumeDecision::Skip(format!(
+        "the resource policy asks for {request}, which is not done"
+    ))
 }
 
 fn report_missing(report: &mut Report, selection: &Selection) {
@@ -262,17 +328,28 @@ fn report_missing(report: &mut Report, selection: &Selection) {
         report.error(Scope::Velero, message);
     }
     for pattern in &selection.unmatched {
-        report.warn(Scope::Velero, format!("no type matches {pattern:?}: it selects nothing"));
+        report.warn(
+            Scope::Velero,
+            format!("no type matches {pattern:?}: it selects nothing"),
+        );
     }
     for name in &selection.idle_excludes {
-        report.warn(Scope::Velero, format!("no type is called {name:?}: excluding it leaves nothing out"));
+        report.warn(
+            Scope::Velero,
+            format!("no type is called {name:?}: excluding it leaves nothing out"),
+        );
     }
     for name in &selection.idle_namespaces {
-        report
-            .warn(Scope::Velero, format!("no namespace is called {name:?}: excluding it leaves nothing out"));
+        report.warn(
+            Scope::Velero,
+            format!("no namespace is called {name:?}: excluding it leaves nothing out"),
+        );
     }
     for problem in &selection.policy_problems {
-        report.error(Scope::Velero, format!("the resource policy is not followed: {problem}"));
+        report.error(
+            Scope::Velero,
+            format!("the resource policy is not followed: {problem}"),
+        );
     }
     for remark in &selection.policy_remarks {
         report.warn(Scope::Velero, remark.clone());
@@ -302,10 +379,17 @@ pub(super) fn remember_failure(report: &mut Report, backup: &Backup) {
 }
 
 /// Warns if the spec selected nothing.
-fn warn_of_empty(report: &mut Report, backup: &Backup, progress: &Progress, collected: &CollectedItems) {
+fn warn_of_empty(
+    report: &mut Report,
+    backup: &Backup,
+    progress: &Progress,
+    collected: &CollectedItems,
+) {
     if progress.written() == 0 {
-        report
-            .warn(Scope::Velero, "nothing is in this backup: the cluster has no item that its spec selects");
+        report.warn(
+            Scope::Velero,
+            "nothing is in this backup: the cluster has no item that its spec selects",
+        );
     } else if backup.spec.selects_by_labels() && collected.list.holds_only("v1/Namespace") {
         report.warn(
             Scope::Velero,
@@ -314,8 +398,8 @@ fn warn_of_empty(report: &mut Report, backup: &Backup, progress: &Progress, coll
     }
 }
 
-/// Reports claims whose data is not in the backup: as errors if snapshots are requested. Without CSI, nothing is known of claims
-/// whose volumes no plugin has seen.
+/// Reports claims whose data is not in the backup: as errors if snapshots are requested. Without
+/// CSI, nothing is known of claims whose volumes no plugin has seen.
 fn tell_missing_data(
     report: &mut Report,
     backup: &Backup,
@@ -324,9 +408,6 @@ fn tell_missing_data(
     collected: &CollectedItems,
 ) {
     let asked = backup.spec.snapshot_volumes == Some(true);
-    let mut tell = |scope: Scope<'_>, message: String| {
-        if asked { report.error(scope, message) } else { report.warn(scope, message) }
-    };
     // A claim without a volume has no data.
     let claims = collected.bound_claims.saturating_sub(volumes.claims());
     if !csi && claims > 0 && backup.spec.snapshot_volumes != Some(false) {
@@ -335,17 +416,29 @@ fn tell_missing_data(
              by plugins",
             counted(claims, "PersistentVolumeClaim")
         );
-        tell(Scope::Velero, message);
+        tell_missing(report, asked, Scope::Velero, message);
     }
     for (namespace, message) in volumes.missing() {
-        tell(Scope::Namespace(&namespace), message);
+        tell_missing(report, asked, Scope::Namespace(&namespace), message);
     }
 }
 
-/// Writes the progress of a collection and the current wait, once a second, if changed. Best effort; each patch carries the
-/// resourceVersion and is only made in InProgress, so that it cannot affect later phases. Ends if the Backup is gone.
+/// Reports missing data as an error if it was asked for, otherwise as a warning.
+fn tell_missing(report: &mut Report, asked: bool, scope: Scope<'_>, message: String) {
+    if asked {
+        report.error(scope, message);
+    } else {
+        report.warn(scope, message);
+    }
+}
+
+/// Writes the progress of a collection and the current wait, once a second, if changed. Best
+/// effort; each patch carries the resourceVersion and is only made in InProgress, so that it cannot
+/// affect later phases. Ends if the Backup is gone.
 async fn publish_progress(cluster: &Cluster, backup: &Backup, progress: &Progress, waits: &Waits) {
-    let (mut backup, mut told, mut wait_log) = (backup.clone(), (0, None), WaitLog::default());
+    let mut backup = backup.clone();
+    let mut told = (0, None);
+    let mut wait_log = WaitLog::default();
     if backup.phase() != BackupPhase::InProgress {
         return std::future::pending().await;
     }
@@ -360,9 +453,16 @@ async fn publish_progress(cluster: &Cluster, backup: &Backup, progress: &Progres
         if current == told {
             continue;
         }
-        let patch = |now: &Backup| patches::progress(now, progress, current.1.as_deref());
-        match retry::status_patch_in(&api, &cluster.leadership, PROGRESS_PERIOD, &backup, patch).await {
-            Ok(PatchOutcome::Written(now)) => (backup, told) = (now, current),
+        let outcome =
+            retry::status_patch_in(&api, &cluster.leadership, PROGRESS_PERIOD, &backup, |now| {
+                patches::progress(now, progress, current.1.as_deref())
+            })
+            .await;
+        match outcome {
+            Ok(PatchOutcome::Written(now)) => {
+                backup = now;
+                told = current;
+            }
             Ok(PatchOutcome::Gone | PatchOutcome::Stale) => return,
             Err(error) => tracing::debug!(%error, "progress could not be written"),
         }
@@ -376,12 +476,22 @@ mod tests {
     #[test]
     fn the_claims_whose_data_is_missing_are_those_with_a_volume() {
         let mut report = Report::new(None).unwrap();
-        let collected = CollectedItems { bound_claims: 1, ..CollectedItems::default() };
-        tell_missing_data(&mut report, &Backup::default(), &BackupVolumes::default(), false, &collected);
+        let collected = CollectedItems {
+            bound_claims: 1,
+            ..CollectedItems::default()
+        };
+        tell_missing_data(
+            &mut report,
+            &Backup::default(),
+            &BackupVolumes::default(),
+            false,
+            &collected,
+        );
         let (results, _) = report.into_parts();
         let warnings = results.warnings.velero;
         assert!(
-            warnings.len() == 1 && warnings[0].starts_with("the data of 1 PersistentVolumeClaim is not in"),
+            warnings.len() == 1
+                && warnings[0].starts_with("the data of 1 PersistentVolumeClaim is not in"),
             "{warnings:?}"
         );
     }

@@ -14,7 +14,8 @@ use crate::{
 
 pub(crate) const BACKUP: &str = "/apis/velero.io/v1/namespaces/velero/backups/b";
 pub(crate) const RESTORE: &str = "/apis/velero.io/v1/namespaces/velero/restores/r";
-pub(crate) const LOCATION: &str = "/apis/velero.io/v1/namespaces/velero/backupstoragelocations/default";
+pub(crate) const LOCATION: &str =
+    "/apis/velero.io/v1/namespaces/velero/backupstoragelocations/default";
 
 /// A cluster with a Backup `b`, its location in a folder, and two ConfigMaps in namespace `a`.
 #[derive(Clone)]
@@ -28,11 +29,15 @@ impl Cluster {
         Self::with(|_, _, _, _| None)
     }
 
-    /// `hook` sees each request (method, path, body) before it is served, and may refuse it with a code.
+    /// `hook` sees each request (method, path, body) before it is served, and may refuse it with a
+    /// code.
     pub(crate) fn with(
         hook: impl Fn(&Self, &str, &str, &Value) -> Option<u16> + Send + Sync + 'static,
     ) -> Self {
-        let cluster = Self { api: FakeApi::new(), folder: Arc::new(tempfile::tempdir().unwrap()) };
+        let cluster = Self {
+            api: FakeApi::new(),
+            folder: Arc::new(tempfile::tempdir().unwrap()),
+        };
         let folder = Arc::clone(&cluster.folder);
         cluster.api.fault(move |api, request| {
             let (method, path) = (request.method.as_str(), request.path.as_str());
@@ -42,20 +47,35 @@ impl Cluster {
                 let asked = &request.body["metadata"]["resourceVersion"];
                 assert!(asked.is_string(), "{method} {path} without a precondition");
             }
-            let cluster = Self { api: api.clone(), folder: Arc::clone(&folder) };
+            let cluster = Self {
+                api: api.clone(),
+                folder: Arc::clone(&folder),
+            };
             let code = hook(&cluster, method, path, &request.body)?;
             Some(Fault::refuse(code, "Refused", "Refused by the test"))
         });
-        let types = [("configmaps", "ConfigMap", "Namespaced"), ("namespaces", "Namespace", "Cluster")];
+        let types = [
+            ("configmaps", "ConfigMap", "Namespaced"),
+            ("namespaces", "Namespace", "Cluster"),
+        ];
         cluster.put("/api", discovery("", &types));
-        cluster.put("/apis", json!({"kind": "APIGroupDiscoveryList", "metadata": {}, "items": []}));
+        cluster.put(
+            "/apis",
+            json!({"kind": "APIGroupDiscoveryList", "metadata": {}, "items": []}),
+        );
         cluster.put("/version", version());
         let bucket = cluster.folder.path().to_str().unwrap();
-        let location = json!({"provider": "local", "default": true, "objectStorage": {"bucket": bucket}});
-        cluster.put(LOCATION, velero("BackupStorageLocation", "default", location, json!({})));
+        let location =
+            json!({"provider": "local", "default": true, "objectStorage": {"bucket": bucket}});
+        cluster.put(
+            LOCATION,
+            velero("BackupStorageLocation", "default", location, json!({})),
+        );
         cluster.put(BACKUP, velero("Backup", "b", json!({}), json!({})));
-        cluster
-            .put("/api/v1/namespaces/a", json!({"metadata": {"name": "a"}, "status": {"phase": "Active"}}));
+        cluster.put(
+            "/api/v1/namespaces/a",
+            json!({"metadata": {"name": "a"}, "status": {"phase": "Active"}}),
+        );
         for name in ["one", "two"] {
             let item = json!({"metadata": {"name": name, "namespace": "a"}, "data": {"k": name}});
             cluster.put(&format!("/api/v1/namespaces/a/configmaps/{name}"), item);
@@ -78,16 +98,24 @@ impl Cluster {
 
     /// The objects whose paths begin with `path`, each as a line.
     pub(crate) fn under(&self, path: &str) -> Vec<String> {
-        self.api.under(path).values().map(Value::to_string).collect()
+        self.api
+            .under(path)
+            .values()
+            .map(Value::to_string)
+            .collect()
     }
 
     /// Changes the Backup by a merge patch.
     pub(crate) fn change_backup(&self, patch: &Value) {
-        self.api.edit(BACKUP, |backup| json_patch::merge(backup, patch));
+        self.api
+            .edit(BACKUP, |backup| json_patch::merge(backup, patch));
     }
 
     pub(crate) fn phase(&self) -> String {
-        self.get(BACKUP)["status"]["phase"].as_str().unwrap_or("New").to_owned()
+        self.get(BACKUP)["status"]["phase"]
+            .as_str()
+            .unwrap_or("New")
+            .to_owned()
     }
 
     /// Number of requests like `line`, such as `GET /api`.
@@ -111,14 +139,17 @@ impl Cluster {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        let came = tokio::time::timeout(Duration::from_mins(2), waiting).await.is_ok();
+        let came = tokio::time::timeout(Duration::from_mins(2), waiting)
+            .await
+            .is_ok();
         assert!(came, "still waiting at {}", self.get(BACKUP));
     }
 
     /// Waits until the Backup is blocked, and returns the reason.
     pub(crate) async fn blocked(&self) -> String {
-        let reason =
-            |cluster: &Self| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].clone();
+        let reason = |cluster: &Self| {
+            cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].clone()
+        };
         self.until(|cluster| reason(cluster).is_string()).await;
         reason(self).to_string()
     }

@@ -1,4 +1,5 @@
-//! The private journal of one backup: what the next process must know about commands in pods, actions and snapshots.
+//! The private journal of one backup: what the next process must know about commands in pods,
+//! actions and snapshots.
 
 use std::sync::Arc;
 
@@ -28,9 +29,14 @@ impl BackupJournal {
         name: &str,
         uid: &str,
     ) -> Result<Self, StoreError> {
-        let (journal, mut entries) = location.journal::<Backup>(name, uid, action_journal::slim).await?;
+        let (journal, mut entries) = location
+            .journal::<Backup>(name, uid, action_journal::slim)
+            .await?;
         entries.retain(|entry| entry[BACKUP] == uid);
         let writer = JobJournal::new(journal, leadership.clone()).stamped(BACKUP, uid);
-        Ok(Self { writer: Arc::new(writer), entries })
+        Ok(Self {
+            writer: Arc::new(writer),
+            entries,
+        })
     }
 }

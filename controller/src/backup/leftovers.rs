@@ -1,6 +1,7 @@
 //! Leftovers of a Backup that will not be stored: snapshots, running operations, and files.
 
 use backup_actions::csi::{SnapshotApi, tidy};
+use backup_core::event_reason::EventReason;
 use backup_core::{
     api::{Backup, BackupPhase, BackupSpec},
     operation::BackupOperation,
@@ -22,7 +23,8 @@ use crate::{
     snapshot_locations::SnapshotLocations,
 };
 
-/// Removes the leftovers of a Backup that has begun and will not be stored: it fails, is deleted, or is gone.
+/// Removes the leftovers of a Backup that has begun and will not be stored: it fails, is deleted,
+/// or is gone.
 #[derive(Clone)]
 pub(crate) struct Leftovers {
     pub(crate) ctx: JobContext,
@@ -31,14 +33,21 @@ pub(crate) struct Leftovers {
 }
 
 impl Worker<Backups> {
-    /// Called before the end is published: the snapshots are stored, so they are removed from the cluster. Idempotent.
+    /// Called before the end is published: the snapshots are stored, so they are removed from the
+    /// cluster. Idempotent.
     pub(super) async fn remove_stored_snapshots(&self, stored: &Backup) -> Result<(), WorkerError> {
-        let ended = matches!(stored.phase(), BackupPhase::Completed | BackupPhase::PartiallyFailed);
+        let ended = matches!(
+            stored.phase(),
+            BackupPhase::Completed | BackupPhase::PartiallyFailed
+        );
         if !ended || stored.status.csi_volume_snapshots_attempted == 0 {
             return Ok(());
         }
         self.cancellation.check()?;
-        self.kind.leftovers(&self.ctx).release_snapshots(stored).await
+        self.kind
+            .leftovers(&self.ctx)
+            .release_snapshots(stored)
+            .await
     }
 
     /// Removes the leftovers of a backup that has begun and will not be stored.
@@ -50,39 +59,56 @@ impl Worker<Backups> {
         let location = backup.spec.storage_location.as_deref().unwrap_or_default();
         let opened = self.ctx.locations.open(location).await;
         let store = opened.as_ref().map(|(_, store)| store);
-        leftovers.remove(backup, store.map_err(LocationError::to_string), self.lost).await.map(|_| ())
+        leftovers
+            .remove(backup, store.map_err(LocationError::to_string), self.lost)
+            .await
+            .map(|_| ())
     }
 }
 
 impl Leftovers {
     /// The claimant of the folder of a Backup.
     pub(crate) fn claimant(&self, uid: &str) -> Claimant {
-        Claimant { uid: uid.to_owned(), installation: self.installation.clone() }
+        Claimant {
+            uid: uid.to_owned(),
+            installation: self.installation.clone(),
+        }
     }
 
     /// A Backup that is gone; only its uid is known.
     pub(crate) fn gone(namespace: &str, name: &str, uid: &str) -> Backup {
         let mut backup = Backup::new(name, BackupSpec::default());
-        (backup.metadata.namespace, backup.metadata.uid) = (Some(namespace.to_owned()), Some(uid.to_owned()));
+        backup.metadata.namespace = Some(namespace.to_owned());
+        backup.metadata.uid = Some(uid.to_owned());
         backup
     }
 
-    /// Records that nothing of a backup will be stored, then cancels its operations and removes its snapshots and its stored
-    /// files. If its end is recorded already, or that is unknown, everything is kept: it belongs to a stored backup.
+    /// Records that nothing of a backup will be stored, then cancels its operations and removes its
+    /// snapshots and its stored files. If its end is recorded already, or that is unknown,
+    /// everything is kept: it belongs to a stored backup.
     ///
-    /// `store` is its location, or why that cannot be used; `lost` a record whose contents were found to be gone. Leftovers that
-    /// cannot be removed are reported, and not awaited. Idempotent.
+    /// `store` is its location, or why that cannot be used; `lost` a record whose contents were
+    /// found to be gone. Leftovers that cannot be removed are reported, and not awaited.
+    /// Idempotent.
     pub(crate) async fn remove(
         &self,
         backup: &Backup,
         store: Result<&Location, String>,
         lost: Option<u64>,
     ) -> Result<Abandonment, WorkerError> {
-        self.ctx.cluster.leadership.check().map_err(StopReason::from)?;
-        let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
+        self.ctx
+            .cluster
+            .leadership
+            .check()
+            .map_err(StopReason::from)?;
+        let name = backup.name_any();
+        let uid = backup.uid().unwrap_or_default();
         crash::point("before-abandonment");
         let given_up = match &store {
-            Ok(store) => self.abandon(store, backup, lost).await.map_err(|error| error.to_string()),
+            Ok(store) => self
+                .abandon(store, backup, lost)
+                .await
+                .map_err(|error| error.to_string()),
             Err(reason) => Err(reason.clone()),
         };
         let recorded = match given_up {
@@ -95,15 +121,17 @@ impl Leftovers {
                 return Ok(Abandonment::Committed);
             }
             Ok((Abandonment::Abandoned, operations)) => operations,
-            Err(reason) if may_be_committed(backup) => {
-                let note =
-                    format!("whether this backup is stored is not known, so its snapshots stay: {reason}");
-                self.tell(backup, &note);
-                return Ok(Abandonment::Committed);
-            }
             Err(reason) => {
-                let note =
-                    format!("what plugins have made for this backup is not known, and may stay: {reason}");
+                if may_be_committed(backup) {
+                    let note = format!(
+                        "whether this backup is stored is not known, so its snapshots stay: {reason}"
+                    );
+                    self.tell(backup, &note);
+                    return Ok(Abandonment::Committed);
+                }
+                let note = format!(
+                    "what plugins have made for this backup is not known, and may stay: {reason}"
+                );
                 self.tell(backup, &note);
                 None
             }
@@ -113,8 +141,11 @@ impl Leftovers {
             Ok(store) => self.journal(backup, store).await,
             Err(_) => None,
         };
-        let begun = || actions::started_operations(backup, entries.as_deref().unwrap_or_default()).ok();
-        let operations = recorded.or_else(begun).unwrap_or_default();
+        let operations = recorded
+            .or_else(|| {
+                actions::started_operations(backup, entries.as_deref().unwrap_or_default()).ok()
+            })
+            .unwrap_or_default();
         call::cancel_all(&self.ctx.polling.registry, &operations, backup).await;
         let none_left = match &entries {
             Some(entries) => self.remove_native_snapshots(backup, entries).await?,
@@ -138,17 +169,24 @@ impl Leftovers {
         backup: &Backup,
         lost: Option<u64>,
     ) -> Result<(Abandonment, Option<Vec<BackupOperation>>), StoreError> {
-        let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
+        let name = backup.name_any();
+        let uid = backup.uid().unwrap_or_default();
         let recorded = match store.find_job::<Backup>(&name, &uid).await? {
             FoundJob::Awaiting(waiting) => records::decode(&waiting.files().item_operations).ok(),
             _ => None,
         };
-        Ok((store.abandon_backup(&name, &self.claimant(&uid), lost).await?, recorded))
+        Ok((
+            store
+                .abandon_backup(&name, &self.claimant(&uid), lost)
+                .await?,
+            recorded,
+        ))
     }
 
     /// Journal entries about work outside of the store; `None` if they cannot be read.
     async fn journal(&self, backup: &Backup, store: &Location) -> Option<Vec<Value>> {
-        let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
+        let name = backup.name_any();
+        let uid = backup.uid().unwrap_or_default();
         match BackupJournal::open(&self.ctx.cluster.leadership, store, &name, &uid).await {
             Ok(journal) => Some(journal.entries),
             Err(error) => {
@@ -170,7 +208,8 @@ impl Leftovers {
         SnapshotApi::new(&self.ctx.cluster.client, &self.ctx.cluster.leadership)
     }
 
-    /// A permanent refusal of the API server does not keep a backup from ending: leftovers are reported to users.
+    /// A permanent refusal of the API server does not keep a backup from ending: leftovers are
+    /// reported to users.
     fn told(&self, backup: &Backup, done: Result<usize, kube::Error>) -> Result<(), WorkerError> {
         match done {
             Ok(0) => {}
@@ -191,22 +230,42 @@ impl Leftovers {
     }
 
     fn tell(&self, backup: &Backup, problem: &str) {
-        tracing::warn!(backup = backup.name_any(), problem, "what a backup leaves that came to nothing");
-        self.ctx.cluster.events.warning(backup, "SnapshotsLeft", problem);
+        tracing::warn!(
+            backup = backup.name_any(),
+            problem,
+            "what a backup leaves that came to nothing"
+        );
+        self.ctx
+            .cluster
+            .events
+            .warning(backup, EventReason::SnapshotsNotRemoved, problem);
     }
 
-    /// Removes snapshots that plugins have taken, which only the journal records. Returns whether none is left.
-    async fn remove_native_snapshots(&self, backup: &Backup, entries: &[Value]) -> Result<bool, WorkerError> {
+    /// Removes snapshots that plugins have taken, which only the journal records. Returns whether
+    /// none is left.
+    async fn remove_native_snapshots(
+        &self,
+        backup: &Backup,
+        entries: &[Value],
+    ) -> Result<bool, WorkerError> {
         let prior = match volume_snapshots::prior_snapshots(entries) {
             Ok(prior) => prior,
             Err(error) => {
-                self.tell(backup, &format!("its snapshots by plugins are not known, and may stay: {error}"));
+                self.tell(
+                    backup,
+                    &format!("its snapshots by plugins are not known, and may stay: {error}"),
+                );
                 return Ok(false);
             }
         };
-        let (taken, open): (Vec<_>, Vec<_>) =
-            prior.into_values().partition(|snapshot| snapshot.usable().is_some());
-        let mut problems = self.snapshot_locations.delete(&taken).await.map_err(StopReason::from)?;
+        let (taken, open): (Vec<_>, Vec<_>) = prior
+            .into_values()
+            .partition(|snapshot| snapshot.usable().is_some());
+        let mut problems = self
+            .snapshot_locations
+            .delete(&taken)
+            .await
+            .map_err(StopReason::from)?;
         problems.extend(open.iter().map(|snapshot| {
             format!(
                 "whether there is a snapshot of PersistentVolume {} in VolumeSnapshotLocation {} is not known",
@@ -220,7 +279,8 @@ impl Leftovers {
     }
 }
 
-/// Whether the end may be recorded. It is announced before, by the phase, and not after a deletion was requested.
+/// Whether the end may be recorded. It is announced before, by the phase, and not after a deletion
+/// was requested.
 fn may_be_committed(backup: &Backup) -> bool {
     patches::is_finalizing(&backup.phase())
 }

@@ -1,5 +1,6 @@
 //! Implements the `Lifecycle` of `job` for Backups.
 
+use backup_core::event_reason::EventReason;
 use backup_core::{
     api::{Backup, BackupPhase, backup::BackupProgress},
     labels,
@@ -24,7 +25,9 @@ use crate::{
     job::{
         JobContext,
         decide::Kind,
-        lifecycle::{Completed, Failure, Lifecycle, Prepared, Ticket, Work, WorkError, Worked},
+        lifecycle::{
+            CompletedWork, Failure, JobPreparation, Lifecycle, Ticket, Work, WorkError, WorkResult,
+        },
         pending_end::PendingEnd,
         worker::{Worker, WorkerError},
     },
@@ -50,8 +53,11 @@ pub(crate) struct Backups {
 
 impl Backups {
     pub(crate) fn leftovers(&self, ctx: &JobContext) -> Leftovers {
-        let (snapshot_locations, installation) = (self.snapshot_locations.clone(), self.installation.clone());
-        Leftovers { ctx: ctx.clone(), snapshot_locations, installation }
+        Leftovers {
+            ctx: ctx.clone(),
+            snapshot_locations: self.snapshot_locations.clone(),
+            installation: self.installation.clone(),
+        }
     }
 }
 
@@ -78,7 +84,10 @@ impl Backups {
         Self {
             silent_client: ctx.cluster.client.clone(),
             plugins: Host::none(),
-            snapshot_locations: SnapshotLocations { cluster: ctx.cluster.clone(), plugins: Host::none() },
+            snapshot_locations: SnapshotLocations {
+                cluster: ctx.cluster.clone(),
+                plugins: Host::none(),
+            },
             settings: Settings::of(&args),
             slots: 1,
             installation: "cluster/velero".to_owned(),
@@ -125,17 +134,28 @@ impl Lifecycle for Backups {
         patches::turn(now, turn)
     }
 
-    async fn prepare(&self, ctx: &JobContext, backup: &Backup) -> Result<Prepared<StartFacts>, WorkerError> {
+    async fn prepare(
+        &self,
+        ctx: &JobContext,
+        backup: &Backup,
+    ) -> Result<JobPreparation<StartFacts>, WorkerError> {
         if backup.phase() != BackupPhase::ReadyToStart {
             let location = backup.spec.storage_location.clone().unwrap_or_default();
-            return Ok(Prepared { facts: StartFacts::default(), location, findings: Vec::new() });
+            return Ok(JobPreparation {
+                facts: StartFacts::default(),
+                location,
+                findings: Vec::new(),
+            });
         }
         let global = self.settings.global_policies.as_deref();
         let facts = observe::facts(&ctx.cluster, &self.snapshot_locations, &backup.spec, global);
         let facts = Box::pin(facts).await?;
-        let start = StartFacts { facts, at: Timestamp::now() };
+        let start = StartFacts {
+            facts,
+            at: Timestamp::now(),
+        };
         let prepared = prepare(backup, &start.facts, &self.settings, start.at);
-        Ok(Prepared {
+        Ok(JobPreparation {
             facts: start,
             location: prepared.backup.spec.storage_location.unwrap_or_default(),
             findings: prepared.findings.iter().map(ToString::to_string).collect(),
@@ -146,7 +166,12 @@ impl Lifecycle for Backups {
         patches::begin(now, &start.facts, &self.settings, start.at)
     }
 
-    fn refused_patch(&self, now: &Backup, start: &StartFacts, findings: &[String]) -> Option<Value> {
+    fn refused_patch(
+        &self,
+        now: &Backup,
+        start: &StartFacts,
+        findings: &[String],
+    ) -> Option<Value> {
         patches::refuse(now, findings, &start.facts, &self.settings, start.at)
     }
 
@@ -194,14 +219,22 @@ impl Lifecycle for Backups {
     }
 
     fn stored_end(stored: &Backup) -> (String, Stage) {
-        (stored.metadata.uid.clone().unwrap_or_default(), stored.phase().stage())
+        (
+            stored.metadata.uid.clone().unwrap_or_default(),
+            stored.phase().stage(),
+        )
     }
 
     fn started(worker: &Worker<Self>, backup: &Backup, _: &StartFacts) {
-        worker.ctx.cluster.events.normal(backup, "Started", "the backup collects items");
+        worker
+            .ctx
+            .cluster
+            .events
+            .normal(backup, EventReason::Started, "the backup collects items");
     }
 
-    /// A user may have made the location read-only, or deleted it, since it was opened. A failed read proves neither.
+    /// A user may have made the location read-only, or deleted it, since it was opened. A failed
+    /// read proves neither.
     async fn may_write(worker: &Worker<Self>, backup: &Backup) -> Result<(), WorkerError> {
         let name = backup.spec.storage_location.as_deref().unwrap_or_default();
         let reason = match worker.ctx.locations.get(name).await {
@@ -214,20 +247,34 @@ impl Lifecycle for Backups {
             }
             _ => return Ok(()),
         };
-        Err(WorkerError::Blocked { reason, retryable: false })
+        Err(WorkerError::Blocked {
+            reason,
+            retryable: false,
+        })
     }
 
-    async fn work(worker: &mut Worker<Self>, work: Work<'_, Self>) -> Result<Worked<Self>, WorkError> {
+    async fn work(
+        worker: &mut Worker<Self>,
+        work: Work<'_, Self>,
+    ) -> Result<WorkResult<Self>, WorkError> {
         Box::pin(worker.collect(work)).await
     }
 
     async fn await_operations(
         _: &mut Worker<Self>,
         _: &Backup,
-        collected: Worked<Self>,
+        collected: WorkResult<Self>,
     ) -> Result<(), WorkError> {
-        let Worked { contents, files, summary } = collected;
-        contents.await_operations(files, summary.status).await.map(|_| ()).map_err(WorkError::Store)
+        let WorkResult {
+            contents,
+            files,
+            summary,
+        } = collected;
+        contents
+            .await_operations(files, summary.status)
+            .await
+            .map(|_| ())
+            .map_err(WorkError::Store)
     }
 
     async fn upload(contents: BackupWriter) -> Result<PendingBackup, StoreError> {
@@ -248,7 +295,7 @@ impl Lifecycle for Backups {
         _: &Location,
         awaiting: AwaitingBackup,
         operations: &[BackupOperation],
-    ) -> Result<Completed<Self>, WorkError> {
+    ) -> Result<CompletedWork<Self>, WorkError> {
         worker.read_again(backup, awaiting, operations).await
     }
 
@@ -276,20 +323,26 @@ impl Lifecycle for Backups {
         reason: &str,
         _: Option<&Location>,
     ) -> Result<Failure<Backup>, WorkerError> {
-        let (before, reason) = (backup.phase(), reason.to_owned());
+        let before = backup.phase();
+        let reason = reason.to_owned();
         // Not if another replica has advanced the phase meanwhile.
         Ok(Failure::Publish(Box::new(move |now| {
-            (now.phase() == before).then(|| patches::fail(now, &reason, Timestamp::now())).flatten()
+            (now.phase() == before)
+                .then(|| patches::fail(now, &reason, Timestamp::now()))
+                .flatten()
         })))
     }
 
-    /// Moves InProgress to Finalizing, which frees the slot. Items can be collected again from there.
+    /// Moves InProgress to Finalizing, which frees the slot. Items can be collected again from
+    /// there.
     async fn leave_slot(worker: &Worker<Self>, backup: &Backup) -> Result<Backup, WorkerError> {
         if backup.phase() != BackupPhase::InProgress {
             return Ok(backup.clone());
         }
         let next = BackupPhase::finalizing(false);
-        worker.publish(backup, |now| patches::finalizing(now, &next, None)).await
+        worker
+            .publish(backup, |now| patches::finalizing(now, &next, None))
+            .await
     }
 
     fn end_note(backup: &Backup) -> String {
@@ -308,7 +361,11 @@ impl Lifecycle for Backups {
         let schedule = backup.and_then(Backup::schedule).unwrap_or_default();
         metrics.backup(outcome, schedule);
         if let Some(backup) = backup.filter(|_| outcome != Outcome::Attempt) {
-            metrics.backup_ended(schedule, backup.metadata.name.as_deref().unwrap_or_default(), backup);
+            metrics.backup_ended(
+                schedule,
+                backup.metadata.name.as_deref().unwrap_or_default(),
+                backup,
+            );
         }
     }
 

@@ -15,7 +15,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::Backups;
 use crate::job::{finalizers, operations::records};
 
-/// The ended Backup, with the counts of the files stored beside it, and without data that only concerns this cluster's work.
+/// The ended Backup, with the counts of the files stored beside it, and without data that only
+/// concerns this cluster's work.
 pub(super) fn metadata(
     backup: &Backup,
     files: &JobFiles,
@@ -25,13 +26,16 @@ pub(super) fn metadata(
     let operations = records::decode(&files.item_operations)?;
     let mut stored = backup.clone();
     let status = &mut stored.status;
-    (status.warnings, status.errors) = (files.results.warnings(), files.results.errors());
+    status.warnings = files.results.warnings();
+    status.errors = files.results.errors();
     status.phase = Some(BackupPhase::ended(status.errors > 0));
     status.completion_timestamp = Some(Time(whole_seconds(now)));
     status.progress = Some(progress.clone());
     records::count(status, &operations);
-    (status.volume_snapshots_attempted, status.volume_snapshots_completed) =
-        snapshot::counts(&files.volume_snapshots);
+    (
+        status.volume_snapshots_attempted,
+        status.volume_snapshots_completed,
+    ) = snapshot::counts(&files.volume_snapshots);
     let others = finalizers::without(backup, &[finalizers::work::<Backups>()]);
     stored.metadata.finalizers = Some(others).filter(|others| !others.is_empty());
     let annotations = stored.metadata.annotations.get_or_insert_default();
@@ -54,21 +58,34 @@ mod tests {
 
     fn backup(phase: BackupPhase) -> Backup {
         let mut backup = testing::backup(phase);
-        backup.metadata.finalizers = Some(vec!["other".to_owned(), finalizers::work::<Backups>().to_owned()]);
+        backup.metadata.finalizers = Some(vec![
+            "other".to_owned(),
+            finalizers::work::<Backups>().to_owned(),
+        ]);
         backup.metadata.annotations = Some(
-            [(BLOCKED_ANNOTATION.to_owned(), "store down".to_owned()), ("a".to_owned(), "b".to_owned())]
-                .into(),
+            [
+                (BLOCKED_ANNOTATION.to_owned(), "store down".to_owned()),
+                ("a".to_owned(), "b".to_owned()),
+            ]
+            .into(),
         );
         backup
     }
 
     fn stored(errors: i64) -> Backup {
-        let progress = BackupProgress { total_items: 3, items_backed_up: 3, ..BackupProgress::default() };
+        let progress = BackupProgress {
+            total_items: 3,
+            items_backed_up: 3,
+            ..BackupProgress::default()
+        };
         let now = "2026-03-01T12:00:00.5Z".parse().unwrap();
         let mut results = Results::default();
         (0..2).for_each(|n| results.warn(Scope::Velero, format!("warning {n}")));
         (0..errors).for_each(|n| results.error(Scope::Velero, format!("error {n}")));
-        let files = JobFiles { results, ..testing::no_files() };
+        let files = JobFiles {
+            results,
+            ..testing::no_files()
+        };
         metadata(&backup(BackupPhase::Finalizing), &files, &progress, now).unwrap()
     }
 
@@ -94,7 +111,10 @@ mod tests {
     fn the_resource_gets_phase_times_and_counts_from_what_is_stored() {
         let patch = terminal_patch(&backup(BackupPhase::Finalizing), &stored(0)).unwrap();
         assert_eq!(patch["status"]["phase"], "Completed");
-        assert_eq!(patch["status"]["completionTimestamp"], "2026-03-01T12:00:00Z");
+        assert_eq!(
+            patch["status"]["completionTimestamp"],
+            "2026-03-01T12:00:00Z"
+        );
         assert_eq!(patch["status"]["warnings"], 2);
         assert_eq!(patch["metadata"]["finalizers"], json!(["other"]));
         assert_eq!(
@@ -106,14 +126,30 @@ mod tests {
 
     #[test]
     fn volumes_without_their_data_are_named_in_the_bucket_and_in_the_cluster() {
-        let volume_info = vec![json!({ "pvName": "pv-1", "skipped": true, "skippedReason": "no driver" })];
-        let files = JobFiles { volume_info, ..testing::no_files() };
+        let volume_info =
+            vec![json!({ "pvName": "pv-1", "skipped": true, "skippedReason": "no driver" })];
+        let files = JobFiles {
+            volume_info,
+            ..testing::no_files()
+        };
         let current = backup(BackupPhase::Finalizing);
-        let stored = metadata(&current, &files, &BackupProgress::default(), Timestamp::UNIX_EPOCH).unwrap();
+        let stored = metadata(
+            &current,
+            &files,
+            &BackupProgress::default(),
+            Timestamp::UNIX_EPOCH,
+        )
+        .unwrap();
         let said = MissingData::of(&files.volume_info).unwrap().annotation();
-        assert_eq!(stored.metadata.annotations.as_ref().unwrap()[MISSING_DATA_ANNOTATION], said);
+        assert_eq!(
+            stored.metadata.annotations.as_ref().unwrap()[MISSING_DATA_ANNOTATION],
+            said
+        );
         let patch = terminal_patch(&current, &stored).unwrap();
-        assert_eq!(patch["metadata"]["annotations"][MISSING_DATA_ANNOTATION], said);
+        assert_eq!(
+            patch["metadata"]["annotations"][MISSING_DATA_ANNOTATION],
+            said
+        );
     }
 
     #[test]
@@ -126,7 +162,10 @@ mod tests {
         ] {
             assert_eq!(terminal_patch(&backup(phase), &stored(0)), None);
         }
-        assert_eq!(terminal_patch(&backup(BackupPhase::FinalizingPartiallyFailed), &stored(0)), None);
+        assert_eq!(
+            terminal_patch(&backup(BackupPhase::FinalizingPartiallyFailed), &stored(0)),
+            None
+        );
         assert!(terminal_patch(&backup(BackupPhase::InProgress), &stored(0)).is_some());
     }
 
@@ -134,6 +173,9 @@ mod tests {
     fn what_is_stored_unfinished_is_not_published() {
         let mut unfinished = stored(0);
         unfinished.status.phase = Some(BackupPhase::Finalizing);
-        assert_eq!(terminal_patch(&backup(BackupPhase::InProgress), &unfinished), None);
+        assert_eq!(
+            terminal_patch(&backup(BackupPhase::InProgress), &unfinished),
+            None
+        );
     }
 }

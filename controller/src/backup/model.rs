@@ -1,16 +1,18 @@
-//! Checks every interleaving of two controllers on one backup, with crashes, lost answers and uploads that a bucket
-//! discards, over the functions that decide in production. No invariant is ever violated, and from every state either
-//! controller alone brings the backup to its end.
+//! Checks every interleaving of two controllers on one backup, with crashes, lost answers and
+//! uploads that a bucket discards, over the functions that decide in production. No invariant is
+//! ever violated, and from every state either controller alone brings the backup to its end.
 //!
-//! Its deletion may be requested at any time, also while the store is unavailable; snapshots of a stored backup are kept. A
-//! restore may run whenever the backup holds no claim; items collected during a restore are never stored.
+//! Its deletion may be requested at any time, also while the store is unavailable; snapshots of a
+//! stored backup are kept. A restore may run whenever the backup holds no claim; items collected
+//! during a restore are never stored.
 //!
-//! A backup may start an operation, whose outcome is polled and kept in the store: once it has ended, the record of the
-//! collection is continued in the upload that was left open.
+//! A backup may start an operation, whose outcome is polled and kept in the store: once it has
+//! ended, the record of the collection is continued in the upload that was left open.
 //!
-//! Two controllers act at a time: a paused leader does not know that it was replaced. Patches of the Backup carry its
-//! resourceVersion; keys of the store are created and never overwritten, but for contents that were uploaded in parts:
-//! these become visible by completing the upload, which the store does not make conditional.
+//! Two controllers act at a time: a paused leader does not know that it was replaced. Patches of
+//! the Backup carry its resourceVersion; keys of the store are created and never overwritten, but
+//! for contents that were uploaded in parts: these become visible by completing the upload, which
+//! the store does not make conditional.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +26,7 @@ use stateright::{Model, Property};
 
 use super::{Backups, patches};
 use crate::job::{
-    decide::{self, Plan, Seen, Stored},
+    decide::{self, JobState, Plan, StoredState},
     operations::records,
 };
 
@@ -70,7 +72,8 @@ pub(crate) struct Ledger {
     pub torn: BTreeSet<u8>,
 }
 
-/// The files of the backup in the store. Contents and side files are identified by their collection.
+/// The files of the backup in the store. Contents and side files are identified by their
+/// collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Store {
     /// Uploads that are not completed, each with its last renewal.
@@ -242,10 +245,11 @@ pub(crate) enum Mistake {
 }
 
 /// Maximum number of collections: more would need more than two controllers.
-const ATTEMPTS: u8 = 4;
-/// Maximum number of collections, and of renewals, with operations or restores, which have many more states.
-const FEW_ATTEMPTS: u8 = 2;
-const RESTORES: u8 = 2;
+const MAX_ATTEMPTS: u8 = 4;
+/// Maximum number of collections, and of renewals, with operations or restores, which have many
+/// more states.
+const MAX_ATTEMPTS_WITH_MANY_STATES: u8 = 2;
+const MAX_RESTORES: u8 = 2;
 
 impl Model for Life {
     type State = World;
@@ -263,7 +267,10 @@ impl Model for Life {
             deleting: false,
             gone: false,
             destroyed: false,
-            ledger: Ledger { held: true, ..Ledger::default() },
+            ledger: Ledger {
+                held: true,
+                ..Ledger::default()
+            },
             wrong: None,
         }]
     }
@@ -275,7 +282,8 @@ impl Model for Life {
                 Step::Asks(..) => (true, false),
                 _ => (false, false),
             };
-            for (failed, operation) in [(false, false), (true, false), (false, true), (true, true)] {
+            for (failed, operation) in [(false, false), (true, false), (false, true), (true, true)]
+            {
                 if (fails || !failed) && (starts || !operation) {
                     actions.push(Action::Step(number, Luck { failed, operation }));
                 }
@@ -295,11 +303,17 @@ impl Model for Life {
         }
         if world.ledger.restoring {
             actions.push(Action::RestoreEnds);
-        } else if self.restores && world.ledger.epoch < RESTORES && world.lets_restores_in() {
+        } else if self.restores && world.ledger.epoch < MAX_RESTORES && world.lets_restores_in() {
             actions.push(Action::Restore);
         }
         if world.faults < self.faults {
-            actions.extend(world.store.uploads.keys().map(|upload| Action::Expire(*upload)));
+            actions.extend(
+                world
+                    .store
+                    .uploads
+                    .keys()
+                    .map(|upload| Action::Expire(*upload)),
+            );
         }
     }
 
@@ -312,7 +326,8 @@ impl Model for Life {
                 next.step(number, Luck::default(), *self);
                 // It keeps its memory; it only does not know of the write.
                 let worker = &mut next.workers[number];
-                (worker.step, worker.hand) = (Step::Reads, hand);
+                worker.step = Step::Reads;
+                worker.hand = hand;
             }
             Action::Fail(number) => next.workers[number].step = Step::Reads,
             Action::Crash(number) => next.workers[number] = Worker::default(),
@@ -322,8 +337,10 @@ impl Model for Life {
             Action::Restore => next.restores(),
             Action::RestoreEnds => next.ledger.restoring = false,
         }
-        let is_fault =
-            !matches!(action, Action::Step(..) | Action::Delete | Action::Restore | Action::RestoreEnds);
+        let is_fault = !matches!(
+            action,
+            Action::Step(..) | Action::Delete | Action::Restore | Action::RestoreEnds
+        );
         if is_fault {
             next.faults += 1;
         }
@@ -335,33 +352,55 @@ impl Model for Life {
 
     fn within_boundary(&self, world: &World) -> bool {
         let many = (self.operations || self.restores) && self.mistake.is_none();
-        world.attempts <= ATTEMPTS && (!many || world.attempts.max(world.renewals) <= FEW_ATTEMPTS)
+        world.attempts <= MAX_ATTEMPTS
+            && (!many || world.attempts.max(world.renewals) <= MAX_ATTEMPTS_WITH_MANY_STATES)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("nothing wrong is ever seen", |_, world: &World| world.wrong.is_none()),
-            Property::always("either controller alone brings it to its end", |life: &Self, world: &World| {
-                (0..2).all(|number| world.clone().ends_by(number, *life))
+            Property::always("nothing wrong is ever seen", |_, world: &World| {
+                world.wrong.is_none()
             }),
-            Property::sometimes("it completes", |_, world: &World| world.phase == "Completed"),
-            Property::sometimes("it partially fails", |_, world: &World| world.phase == "PartiallyFailed"),
-            Property::sometimes("a decision is lost", |_, world: &World| world.store.records.len() > 1),
-            Property::sometimes("contents are gone on with twice", |life: &Self, world: &World| {
-                world.renewals > 1 || !life.operations
+            Property::always(
+                "either controller alone brings it to its end",
+                |life: &Self, world: &World| {
+                    (0..2).all(|number| world.clone().ends_by(number, *life))
+                },
+            ),
+            Property::sometimes("it completes", |_, world: &World| {
+                world.phase == "Completed"
             }),
-            Property::sometimes("it is deleted and nothing of it is stored", |life: &Self, world: &World| {
-                world.gone && world.destroyed || !life.deletion
+            Property::sometimes("it partially fails", |_, world: &World| {
+                world.phase == "PartiallyFailed"
             }),
-            Property::sometimes("it is deleted and stays stored", |life: &Self, world: &World| {
-                world.deleting && world.phase().is_terminal() || !life.deletion
+            Property::sometimes("a decision is lost", |_, world: &World| {
+                world.store.records.len() > 1
             }),
-            Property::sometimes("it is let go without a store", |life: &Self, world: &World| {
-                world.gone && !world.destroyed && world.store.metadata.is_none() || !life.deletion
-            }),
-            Property::sometimes("a restore begins during a collection", |life: &Self, world: &World| {
-                !world.ledger.torn.is_empty() || !life.restores
-            }),
+            Property::sometimes(
+                "contents are gone on with twice",
+                |life: &Self, world: &World| world.renewals > 1 || !life.operations,
+            ),
+            Property::sometimes(
+                "it is deleted and nothing of it is stored",
+                |life: &Self, world: &World| world.gone && world.destroyed || !life.deletion,
+            ),
+            Property::sometimes(
+                "it is deleted and stays stored",
+                |life: &Self, world: &World| {
+                    world.deleting && world.phase().is_terminal() || !life.deletion
+                },
+            ),
+            Property::sometimes(
+                "it is let go without a store",
+                |life: &Self, world: &World| {
+                    world.gone && !world.destroyed && world.store.metadata.is_none()
+                        || !life.deletion
+                },
+            ),
+            Property::sometimes(
+                "a restore begins during a collection",
+                |life: &Self, world: &World| !world.ledger.torn.is_empty() || !life.restores,
+            ),
         ]
     }
 }
@@ -373,11 +412,16 @@ impl World {
 
     /// The invariant violated now, after the state `before`.
     fn broken(&self, before: &World) -> Option<&'static str> {
-        let (now, was) = (self.phase(), before.phase());
+        let now = self.phase();
+        let was = before.phase();
         if self.store.metadata.is_some() && self.destroyed {
             return Some("the snapshots of a stored backup are gone (P6)");
         }
-        if self.store.metadata.is_some_and(|stored| self.ledger.torn.contains(&stored.attempt)) {
+        if self
+            .store
+            .metadata
+            .is_some_and(|stored| self.ledger.torn.contains(&stored.attempt))
+        {
             return Some("what was collected beside a restore is stored (P1)");
         }
         if now != was && !was.can_become(&now) {
@@ -386,14 +430,23 @@ impl World {
         if now == BackupPhase::Failed {
             return Some("it failed although nobody else has the name (P7)");
         }
-        if let Some(Record { attempt, failed, operations }) = self.store.metadata
+        if let Some(Record {
+            attempt,
+            failed,
+            operations,
+        }) = self.store.metadata
             && operations != Operations::None
             && (operations == Operations::Run
-                || self.operations.get(&attempt).is_none_or(|lost| *lost && !failed))
+                || self
+                    .operations
+                    .get(&attempt)
+                    .is_none_or(|lost| *lost && !failed))
         {
             return Some("an end that does not know how its operations ended (P8)");
         }
-        if let Some(Record { attempt, failed, .. }) = self.store.metadata
+        if let Some(Record {
+            attempt, failed, ..
+        }) = self.store.metadata
             && (self.store.contents, self.store.side) != (Some(attempt), Some(attempt))
         {
             return Some(if failed {
@@ -403,11 +456,22 @@ impl World {
             });
         }
         let published = matches!(now, BackupPhase::Completed | BackupPhase::PartiallyFailed);
-        if published && self.store.metadata.is_none_or(|stored| ended(stored) != now) {
+        if published
+            && self
+                .store
+                .metadata
+                .is_none_or(|stored| ended(stored) != now)
+        {
             return Some("an end that is not in the store (P4)");
         }
-        let visible = [(before.store.contents, self.store.contents), (before.store.side, self.store.side)];
-        if visible.iter().any(|(was, now)| was.is_some() && now.is_some() && was != now) {
+        let visible = [
+            (before.store.contents, self.store.contents),
+            (before.store.side, self.store.side),
+        ];
+        if visible
+            .iter()
+            .any(|(was, now)| was.is_some() && now.is_some() && was != now)
+        {
             return Some("a key was written twice (P7)");
         }
         None
@@ -432,12 +496,18 @@ fn ended(record: Record) -> BackupPhase {
 
 /// Whether the lock holds no claim for it (`lock/observe/seen.rs`).
 fn rests(phase: &BackupPhase, marked: bool) -> bool {
-    matches!(phase, BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed) && !marked
+    matches!(
+        phase,
+        BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed
+    ) && !marked
 }
 
 /// The phase after a patch, if there is one.
 fn patched(patch: Option<Value>) -> Option<String> {
-    patch?.pointer("/status/phase").and_then(Value::as_str).map(str::to_owned)
+    patch?
+        .pointer("/status/phase")
+        .and_then(Value::as_str)
+        .map(str::to_owned)
 }
 
 /// The operation of a collection, by its kept outcome.

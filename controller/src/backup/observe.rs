@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 use super::{
-    collect::{CollectPlan, NamespaceScope, Needed, without_match},
+    collect::{CollectPlan, NamespaceScope, NeededNamespaces, without_match},
     prepare::{self, EffectivePolicy, Facts, PolicyData},
 };
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
     snapshot_locations::SnapshotLocations,
 };
 
-const BUDGET: Duration = Duration::from_secs(30);
+const READ_BUDGET: Duration = Duration::from_secs(30);
 
 /// The facts that the preparation of a Backup with this spec needs.
 pub(crate) async fn facts(
@@ -33,11 +33,12 @@ pub(crate) async fn facts(
     spec: &BackupSpec,
     global_policies: Option<&str>,
 ) -> Result<Facts, kube::Error> {
-    // A location that can't be decoded counts as missing: its own controller reports it.
-    let decode = |object| list::decode(&object).ok();
     let (locations, version, excluded_namespaces, policy, snapshots) = tokio::try_join!(
-        list::raw::<BackupStorageLocation, BackupStorageLocation>(cluster, "", decode),
-        retry::read(BUDGET, || cluster.client.apiserver_version()),
+        // A location that can't be decoded counts as missing: its own controller reports it.
+        list::raw::<BackupStorageLocation, BackupStorageLocation>(cluster, "", |object| {
+            list::decode(&object).ok()
+        }),
+        retry::read(READ_BUDGET, || cluster.client.apiserver_version()),
         excluded_namespaces(&cluster.client),
         policy_data(cluster, spec, global_policies),
         snapshot_locations.candidates(),
@@ -49,7 +50,14 @@ pub(crate) async fn facts(
     } else {
         BTreeMap::new()
     };
-    Ok(Facts { locations, excluded_namespaces, version, policy, namespaces, snapshots })
+    Ok(Facts {
+        locations,
+        excluded_namespaces,
+        version,
+        policy,
+        namespaces,
+        snapshots,
+    })
 }
 
 async fn policy_data(
@@ -66,7 +74,9 @@ async fn policy_data(
 }
 
 async fn excluded_namespaces(client: &Client) -> Result<Vec<String>, kube::Error> {
-    Ok(names(namespaces(client, &format!("{EXCLUDE_FROM_BACKUP}=true")).await?))
+    Ok(names(
+        namespaces(client, &format!("{EXCLUDE_FROM_BACKUP}=true")).await?,
+    ))
 }
 
 fn names(namespaces: Vec<(String, BTreeMap<String, String>)>) -> Vec<String> {
@@ -79,14 +89,17 @@ async fn namespaces(
     selector: &str,
 ) -> Result<Vec<(String, BTreeMap<String, String>)>, kube::Error> {
     let api: Api<Namespace> = Api::all(client.clone());
-    let (mut found, mut params) = (Vec::new(), ListParams::default().limit(500));
+    let mut found = Vec::new();
+    let mut params = ListParams::default().limit(500);
     if !selector.is_empty() {
         params = params.labels(selector);
     }
     loop {
-        let page = retry::read(BUDGET, || api.list_metadata(&params)).await?;
+        let page = retry::read(READ_BUDGET, || api.list_metadata(&params)).await?;
         found.extend(
-            page.items.into_iter().map(|one| (one.name_any(), one.metadata.labels.unwrap_or_default())),
+            page.items
+                .into_iter()
+                .map(|one| (one.name_any(), one.metadata.labels.unwrap_or_default())),
         );
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
@@ -95,22 +108,28 @@ async fn namespaces(
     }
 }
 
-/// The live namespaces that a list of a spec may mean. Few names are read one by one, as a list would return all namespaces.
-async fn live_namespaces(client: &Client, names_of_spec: &[String]) -> Result<Vec<String>, kube::Error> {
+/// The live namespaces that a list of a spec may mean. Few names are read one by one, as a list
+/// would return all namespaces.
+async fn live_namespaces(
+    client: &Client,
+    names_of_spec: &[String],
+) -> Result<Vec<String>, kube::Error> {
     let named = match NamespaceScope::needed(names_of_spec) {
-        Needed::None => return Ok(Vec::new()),
-        Needed::All => return Ok(names(namespaces(client, "").await?)),
-        Needed::Named(named) => named,
+        NeededNamespaces::None => return Ok(Vec::new()),
+        NeededNamespaces::All => return Ok(names(namespaces(client, "").await?)),
+        NeededNamespaces::Named(named) => named,
     };
     let api: Api<Namespace> = Api::all(client.clone());
-    let exists = |name: String| {
-        let api = api.clone();
-        async move {
-            let read = retry::read(BUDGET, || api.get_metadata(&name)).await;
-            Ok::<_, kube::Error>(found(read, &name)?.map(|_| name))
-        }
-    };
-    Ok(try_join_all(named.iter().cloned().map(exists)).await?.into_iter().flatten().collect())
+    let reads = named
+        .iter()
+        .cloned()
+        .map(|name| name_if_exists(api.clone(), name));
+    Ok(try_join_all(reads).await?.into_iter().flatten().collect())
+}
+
+async fn name_if_exists(api: Api<Namespace>, name: String) -> Result<Option<String>, kube::Error> {
+    let read = retry::read(READ_BUDGET, || api.get_metadata(&name)).await;
+    Ok(found(read, &name)?.map(|_| name))
 }
 
 /// The items that a backup should collect, and known gaps in it.
@@ -135,8 +154,8 @@ pub(crate) struct Selection {
     pub policy_remarks: Vec<String>,
 }
 
-/// Resolves a spec against what the cluster serves now. With `only_related`, cluster-scoped resources are only included with
-/// items related to them.
+/// Resolves a spec against what the cluster serves now. With `only_related`, cluster-scoped
+/// resources are only included with items related to them.
 pub(crate) async fn selection(
     cluster: &Cluster,
     spec: &BackupSpec,
@@ -148,10 +167,14 @@ pub(crate) async fn selection(
     let served = ServedTypes::load(client).await?;
     groups.note(&served);
     let live = live_namespaces(client, &spec.included_namespaces).await?;
-    // Skipped if possible: preparation has just asked, and another answer so soon takes up to 100 ms, as the API server
-    // requests progress from etcd only at intervals (`pkg/storage/cacher/progress`, v1.34).
-    let labelled =
-        if spec.excluded_namespaces.is_empty() { Vec::new() } else { excluded_namespaces(client).await? };
+    // Skipped if possible: preparation has just asked, and another answer so soon takes up to 100
+    // ms, as the API server requests progress from etcd only at intervals
+    // (`pkg/storage/cacher/progress`, v1.34).
+    let labelled = if spec.excluded_namespaces.is_empty() {
+        Vec::new()
+    } else {
+        excluded_namespaces(client).await?
+    };
     let mut asked = as_asked(spec, &labelled);
     let idle_namespaces = match asked.excluded_namespaces.as_slice() {
         [] => Vec::new(),
@@ -162,7 +185,10 @@ pub(crate) async fn selection(
         match prepare::read_policy(spec, &data, global_policies) {
             Ok(policy) => (policy, Vec::new()),
             // It was valid when the backup began.
-            Err(findings) => (EffectivePolicy::default(), findings.iter().map(ToString::to_string).collect()),
+            Err(findings) => (
+                EffectivePolicy::default(),
+                findings.iter().map(ToString::to_string).collect(),
+            ),
         };
     let policy_remarks = remarks(spec, &policy, &ignored);
     asked = policy.types.added_to(&asked, &|name| served.resolve(name));
@@ -170,9 +196,18 @@ pub(crate) async fn selection(
     if only_related {
         filter = filter.only_related();
     }
-    let Unserved { unknown, unmatched, idle_excludes } = unserved(spec, &served);
-    let failed = served.failed.iter().filter(|group| !unknown.is_empty() || may_select(&filter, group));
-    let (silent, unavailable) = failed.cloned().partition(|group| groups.has_nothing_to_back_up(group));
+    let UnservedNames {
+        unknown,
+        unmatched,
+        idle_excludes,
+    } = unserved(spec, &served);
+    let failed = served
+        .failed
+        .iter()
+        .filter(|group| !unknown.is_empty() || may_select(&filter, group));
+    let (silent, unavailable) = failed
+        .cloned()
+        .partition(|group| groups.has_nothing_to_back_up(group));
     Ok(Selection {
         unavailable,
         silent,
@@ -189,11 +224,13 @@ pub(crate) async fn selection(
 /// Messages about parts of the policies that have no effect in this backup.
 fn remarks(spec: &BackupSpec, policy: &ResourcePolicy, ignored: &[&str]) -> Vec<String> {
     let global = ignored.iter().map(|part| {
-        format!("{GLOBAL_POLICIES}: {part} is not followed: only volumePolicies are for all backups")
+        format!(
+            "{GLOBAL_POLICIES}: {part} is not followed: only volumePolicies are for all backups"
+        )
     });
     // Selected namespaces replace an empty list before the backup begins.
-    let takes_all =
-        !policy.namespaces.included.is_empty() && spec.included_namespaces.iter().any(|one| one == "*");
+    let takes_all = !policy.namespaces.included.is_empty()
+        && spec.included_namespaces.iter().any(|one| one == "*");
     let star = takes_all.then(|| {
         "spec.resourcePolicy: includeExcludePolicy.includedNamespacesByLabel selects nothing, as spec.includedNamespaces is \"*\", \
          which is all; unset that to select by labels"
@@ -202,11 +239,14 @@ fn remarks(spec: &BackupSpec, policy: &ResourcePolicy, ignored: &[&str]) -> Vec<
     global.chain(star).collect()
 }
 
-/// The spec without the namespaces that are excluded by their own label. Preparation adds them; a backup of everything
-/// remains one of everything, including cluster-scoped resources (which Velero drops then).
+/// The spec without the namespaces that are excluded by their own label. Preparation adds them; a
+/// backup of everything remains one of everything, including cluster-scoped resources (which Velero
+/// drops then).
 fn as_asked(spec: &BackupSpec, labelled: &[String]) -> BackupSpec {
     let mut asked = spec.clone();
-    asked.excluded_namespaces.retain(|name| !labelled.contains(name));
+    asked
+        .excluded_namespaces
+        .retain(|name| !labelled.contains(name));
     asked
 }
 
@@ -225,35 +265,54 @@ fn may_select(filter: &ResourceFilter, group_version: &str) -> bool {
 
 /// Names and patterns of resources in a spec that match no served type.
 #[derive(Debug, PartialEq)]
-struct Unserved {
+struct UnservedNames {
     unknown: Vec<String>,
     unmatched: Vec<String>,
     idle_excludes: Vec<String>,
 }
 
-fn unserved(spec: &BackupSpec, served: &ServedTypes) -> Unserved {
-    let is_served = |name: &str| {
-        let full = served.resolve(name);
-        full.is_some_and(|full| served.by_group_resource(&full).is_some())
-            || is_glob(name) && served.types().any(|of_type| glob_match(name, &of_type.group_resource()))
-    };
+fn unserved(spec: &BackupSpec, served: &ServedTypes) -> UnservedNames {
     let included = [
         &spec.included_resources,
         &spec.included_cluster_scoped_resources,
         &spec.included_namespace_scoped_resources,
     ];
-    let included = included.into_iter().flatten().filter(|name| !is_served(name)).cloned();
+    let included = included
+        .into_iter()
+        .flatten()
+        .filter(|name| !is_served(served, name))
+        .cloned();
     let (unmatched, unknown) = included.partition(|name| is_glob(name));
     let excluded = [
         &spec.excluded_resources,
         &spec.excluded_cluster_scoped_resources,
         &spec.excluded_namespace_scoped_resources,
     ];
-    let is_idle = |name: &&String| {
-        !is_glob(name) && served.resolve(name).is_none() && !NEVER_SELECTED.contains(&name.as_str())
-    };
-    let idle_excludes = excluded.into_iter().flatten().filter(is_idle).cloned().collect();
-    Unserved { unknown, unmatched, idle_excludes }
+    let idle_excludes = excluded
+        .into_iter()
+        .flatten()
+        .filter(|name| {
+            !is_glob(name)
+                && served.resolve(name).is_none()
+                && !NEVER_SELECTED.contains(&name.as_str())
+        })
+        .cloned()
+        .collect();
+    UnservedNames {
+        unknown,
+        unmatched,
+        idle_excludes,
+    }
+}
+
+/// Whether a name or pattern matches a served type.
+fn is_served(served: &ServedTypes, name: &str) -> bool {
+    let full = served.resolve(name);
+    full.is_some_and(|full| served.by_group_resource(&full).is_some())
+        || is_glob(name)
+            && served
+                .types()
+                .any(|of_type| glob_match(name, &of_type.group_resource()))
 }
 
 #[cfg(test)]
@@ -267,18 +326,31 @@ mod tests {
             excluded_namespaces: vec!["scratch".to_owned()],
             ..BackupSpec::default()
         };
-        let nodes = ResourceType { plural: "nodes".to_owned(), ..ResourceType::default() };
-        let selects = |spec: &BackupSpec| ResourceFilter::for_backup(spec, &|_| None).includes(&nodes);
-        assert!(!selects(&spec), "excluded by the user: cluster-scoped resources do not come along");
+        let nodes = ResourceType {
+            plural: "nodes".to_owned(),
+            ..ResourceType::default()
+        };
+        let selects =
+            |spec: &BackupSpec| ResourceFilter::for_backup(spec, &|_| None).includes(&nodes);
+        assert!(
+            !selects(&spec),
+            "excluded by the user: cluster-scoped resources do not come along"
+        );
         assert!(selects(&as_asked(&spec, &["scratch".to_owned()])));
     }
 
     #[test]
     fn a_group_that_does_not_answer_matters_where_it_may_be_selected() {
-        let filter = |spec: &BackupSpec| ResourceFilter::for_backup(spec, &|name| Some(name.to_owned()));
-        assert!(may_select(&filter(&BackupSpec::default()), "metrics.k8s.io/v1beta1"));
-        let narrow =
-            BackupSpec { included_resources: vec!["configmaps".to_owned()], ..BackupSpec::default() };
+        let filter =
+            |spec: &BackupSpec| ResourceFilter::for_backup(spec, &|name| Some(name.to_owned()));
+        assert!(may_select(
+            &filter(&BackupSpec::default()),
+            "metrics.k8s.io/v1beta1"
+        ));
+        let narrow = BackupSpec {
+            included_resources: vec!["configmaps".to_owned()],
+            ..BackupSpec::default()
+        };
         assert!(!may_select(&filter(&narrow), "metrics.k8s.io/v1beta1"));
     }
 
@@ -288,13 +360,20 @@ mod tests {
             plural: plural.to_owned(),
             group: group.to_owned(),
             kind: kind.to_owned(),
-            verbs: ["list", "get", "create", "delete"].map(str::to_owned).to_vec(),
+            verbs: ["list", "get", "create", "delete"]
+                .map(str::to_owned)
+                .to_vec(),
             ..ResourceType::default()
         };
-        let metrics =
-            ResourceType { verbs: vec!["get".to_owned()], ..of("pods", "metrics.k8s.io", "PodMetrics") };
-        let served =
-            ServedTypes::just(&[of("pods", "", "Pod"), of("deployments", "apps", "Deployment"), metrics]);
+        let metrics = ResourceType {
+            verbs: vec!["get".to_owned()],
+            ..of("pods", "metrics.k8s.io", "PodMetrics")
+        };
+        let served = ServedTypes::just(&[
+            of("pods", "", "Pod"),
+            of("deployments", "apps", "Deployment"),
+            metrics,
+        ]);
         let names = |all: &[&str]| all.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let spec = BackupSpec {
             included_resources: names(&[
@@ -314,7 +393,7 @@ mod tests {
             ]),
             ..BackupSpec::default()
         };
-        let expected = Unserved {
+        let expected = UnservedNames {
             unknown: names(&["secretz", "podmetrics"]),
             unmatched: names(&["*.x.io"]),
             idle_excludes: names(&["nowhere"]),

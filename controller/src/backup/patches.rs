@@ -1,11 +1,13 @@
-//! Patches of a Backup in its lifecycle. Every patch is a merge patch that is sent with the resourceVersion of the
-//! object it was made from (`runtime::retry`), and none is made from a phase it does not follow. Pure.
+//! Patches of a Backup in its lifecycle. Every patch is a merge patch that is sent with the
+//! resourceVersion of the object it was made from (`runtime::retry`), and none is made from a phase
+//! it does not follow. Pure.
 
 use backup_core::time::whole_seconds;
 use backup_core::{
     api::{Backup, BackupPhase},
     labels::{
-        BLOCKED_ANNOTATION, COLLECTS_AGAIN_ANNOTATION, MISSING_DATA_ANNOTATION, STORED_SCOPE_ANNOTATION,
+        BLOCKED_ANNOTATION, COLLECTS_AGAIN_ANNOTATION, MISSING_DATA_ANNOTATION,
+        STORED_SCOPE_ANNOTATION,
     },
     operation::BackupOperation,
     phase::Phase as _,
@@ -38,11 +40,20 @@ pub(crate) fn turn(backup: &Backup, turn: Turn) -> Option<Value> {
 }
 
 pub(super) fn is_finalizing(phase: &BackupPhase) -> bool {
-    matches!(phase, BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed)
+    matches!(
+        phase,
+        BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed
+    )
 }
 
-/// Moves to InProgress, with every default written out; `None` if it can't start, or can no longer start.
-pub(crate) fn begin(backup: &Backup, facts: &Facts, settings: &Settings, now: Timestamp) -> Option<Value> {
+/// Moves to InProgress, with every default written out; `None` if it can't start, or can no longer
+/// start.
+pub(crate) fn begin(
+    backup: &Backup,
+    facts: &Facts,
+    settings: &Settings,
+    now: Timestamp,
+) -> Option<Value> {
     if !is_in(backup, &BackupPhase::ReadyToStart) {
         return None;
     }
@@ -75,7 +86,8 @@ pub(crate) fn refuse(
     let mut status = prepare(backup, facts, settings, now).backup.status;
     status.phase = Some(BackupPhase::FailedValidation);
     status.validation_errors = errors.to_vec();
-    let mut patch = json!({ "status": status, "metadata": finalizers::ended_metadata::<Backups>(backup) });
+    let mut patch =
+        json!({ "status": status, "metadata": finalizers::ended_metadata::<Backups>(backup) });
     patch["status"]["queuePosition"] = Value::Null;
     Some(patch)
 }
@@ -94,10 +106,14 @@ pub(crate) fn fail(backup: &Backup, reason: &str, now: Timestamp) -> Option<Valu
     })
 }
 
-/// Moves to `next`, one of the finalizing phases, with the status of the collection. `None` if it is in that phase already, as
-/// a record announced by another replica may exist. Also `None` once its deletion was requested: a backup that is not
-/// announced by then is never recorded.
-pub(crate) fn finalizing(backup: &Backup, next: &BackupPhase, status: Option<&Value>) -> Option<Value> {
+/// Moves to `next`, one of the finalizing phases, with the status of the collection. `None` if it
+/// is in that phase already, as a record announced by another replica may exist. Also `None` once
+/// its deletion was requested: a backup that is not announced by then is never recorded.
+pub(crate) fn finalizing(
+    backup: &Backup,
+    next: &BackupPhase,
+    status: Option<&Value>,
+) -> Option<Value> {
     let phase = backup.phase();
     if !decide::announces(phase.stage())
         || !phase.can_become(next)
@@ -111,7 +127,8 @@ pub(crate) fn finalizing(backup: &Backup, next: &BackupPhase, status: Option<&Va
     Some(patch)
 }
 
-/// In the finalizing phases a backup holds no claim, unless it is marked as reading the cluster again.
+/// In the finalizing phases a backup holds no claim, unless it is marked as reading the cluster
+/// again.
 pub(crate) fn claims_again(backup: &Backup) -> Option<Value> {
     marks_claim(backup, true)
 }
@@ -122,7 +139,8 @@ pub(crate) fn rests(backup: &Backup) -> Option<Value> {
 
 fn marks_claim(backup: &Backup, claims: bool) -> Option<Value> {
     let value = claims.then_some("true");
-    (is_finalizing(&backup.phase()) && backup.annotations().contains_key(COLLECTS_AGAIN_ANNOTATION) != claims)
+    (is_finalizing(&backup.phase())
+        && backup.annotations().contains_key(COLLECTS_AGAIN_ANNOTATION) != claims)
         .then(|| json!({ "metadata": { "annotations": { COLLECTS_AGAIN_ANNOTATION: value } } }))
 }
 
@@ -140,12 +158,14 @@ fn everything(status: &Value) -> Value {
     json!({ "status": status, "metadata": { "annotations": { BLOCKED_ANNOTATION: null } } })
 }
 
-/// Publishes that everything was collected, and clears the "blocked" annotation. The phase is unchanged. `None` if the
-/// status is published already.
+/// Publishes that everything was collected, and clears the "blocked" annotation. The phase is
+/// unchanged. `None` if the status is published already.
 pub(crate) fn collected(backup: &Backup, status: &Value) -> Option<Value> {
     let phase = backup.phase();
     let now = json!(backup.status);
-    let said = status.as_object().is_none_or(|new| new.iter().all(|(key, value)| now[key] == *value));
+    let said = status
+        .as_object()
+        .is_none_or(|new| new.iter().all(|(key, value)| now[key] == *value));
     (!said
         && phase.is_active()
         && !phase.can_become(&BackupPhase::InProgress)
@@ -153,8 +173,8 @@ pub(crate) fn collected(backup: &Backup, status: &Value) -> Option<Value> {
     .then(|| everything(status))
 }
 
-/// Moves to `next`, the phase that results from the operations kept in the store, with their counts. `None` if it can't
-/// follow, or nothing changes.
+/// Moves to `next`, the phase that results from the operations kept in the store, with their
+/// counts. `None` if it can't follow, or nothing changes.
 pub(crate) fn operations(
     backup: &Backup,
     next: &BackupPhase,
@@ -209,7 +229,8 @@ pub(crate) fn terminal(current: &Backup, stored: &Backup) -> Option<Value> {
     patch["metadata"] = finalizers::ended_metadata::<Backups>(current);
     patch["metadata"]["annotations"][MISSING_DATA_ANNOTATION] =
         json!(stored.annotations().get(MISSING_DATA_ANNOTATION));
-    patch["metadata"]["annotations"][STORED_SCOPE_ANNOTATION] = json!(stored_scope::annotation(&stored.spec));
+    patch["metadata"]["annotations"][STORED_SCOPE_ANNOTATION] =
+        json!(stored_scope::annotation(&stored.spec));
     Some(patch)
 }
 
@@ -228,7 +249,10 @@ mod tests {
 
     fn facts() -> Facts {
         let location = BackupStorageLocation::new("default", BackupStorageLocationSpec::default());
-        Facts { locations: vec![location], ..Facts::default() }
+        Facts {
+            locations: vec![location],
+            ..Facts::default()
+        }
     }
 
     fn every_patch(backup: &Backup) -> Vec<(&'static str, Option<Value>)> {
@@ -238,12 +262,27 @@ mod tests {
             ("Queued", turn(backup, Turn::Queue { position: 1 })),
             ("ReadyToStart", turn(backup, Turn::Start)),
             ("InProgress", begin(backup, &facts(), &settings(), now)),
-            ("FailedValidation", refuse(backup, &errors, &facts(), &settings(), now)),
+            (
+                "FailedValidation",
+                refuse(backup, &errors, &facts(), &settings(), now),
+            ),
             ("Failed", fail(backup, "reason", now)),
-            ("Finalizing", finalizing(backup, &BackupPhase::Finalizing, None)),
-            ("FinalizingPartiallyFailed", finalizing(backup, &BackupPhase::FinalizingPartiallyFailed, None)),
-            ("WaitingForPluginOperations", operations(backup, &BackupPhase::WaitingForPluginOperations, &[])),
-            ("FinalizingPartiallyFailed", operations(backup, &BackupPhase::FinalizingPartiallyFailed, &[])),
+            (
+                "Finalizing",
+                finalizing(backup, &BackupPhase::Finalizing, None),
+            ),
+            (
+                "FinalizingPartiallyFailed",
+                finalizing(backup, &BackupPhase::FinalizingPartiallyFailed, None),
+            ),
+            (
+                "WaitingForPluginOperations",
+                operations(backup, &BackupPhase::WaitingForPluginOperations, &[]),
+            ),
+            (
+                "FinalizingPartiallyFailed",
+                operations(backup, &BackupPhase::FinalizingPartiallyFailed, &[]),
+            ),
         ]
     }
 
@@ -264,15 +303,25 @@ mod tests {
         let ended = BackupPhase::known().filter(BackupPhase::is_terminal);
         for phase in ended.chain([BackupPhase::Unknown("Later".to_owned())]) {
             let backup = backup(phase.clone());
-            assert!(every_patch(&backup).iter().all(|(_, patch)| patch.is_none()), "{phase}");
+            assert!(
+                every_patch(&backup)
+                    .iter()
+                    .all(|(_, patch)| patch.is_none()),
+                "{phase}"
+            );
             assert_eq!(progress(&backup, &Progress::default(), None), None);
         }
     }
 
     #[test]
     fn a_start_sets_the_finalizer_and_clears_the_queue() {
-        let patch =
-            begin(&backup(BackupPhase::ReadyToStart), &facts(), &settings(), Timestamp::UNIX_EPOCH).unwrap();
+        let patch = begin(
+            &backup(BackupPhase::ReadyToStart),
+            &facts(),
+            &settings(),
+            Timestamp::UNIX_EPOCH,
+        )
+        .unwrap();
         assert_eq!(patch["metadata"]["finalizers"], json!(Backups::FINALIZERS));
         assert_eq!(patch["status"]["queuePosition"], Value::Null);
         assert_eq!(patch["spec"]["storageLocation"], "default");
@@ -281,9 +330,13 @@ mod tests {
     #[test]
     fn a_backup_whose_deletion_was_asked_for_is_not_started() {
         let mut backup = backup(BackupPhase::ReadyToStart);
-        backup.metadata.deletion_timestamp =
-            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
-        assert_eq!(begin(&backup, &facts(), &settings(), Timestamp::UNIX_EPOCH), None);
+        backup.metadata.deletion_timestamp = Some(
+            k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH),
+        );
+        assert_eq!(
+            begin(&backup, &facts(), &settings(), Timestamp::UNIX_EPOCH),
+            None
+        );
     }
 
     #[test]
@@ -302,20 +355,27 @@ mod tests {
     fn commands_are_counted_with_and_without_operations() {
         let progress = Progress::default();
         progress.attempts_hook();
-        let collected = collected(&backup(BackupPhase::Finalizing), &collection(&progress)).unwrap();
+        let collected =
+            collected(&backup(BackupPhase::Finalizing), &collection(&progress)).unwrap();
         let ends = finalizing(
             &backup(BackupPhase::InProgress),
             &BackupPhase::Finalizing,
             Some(&collection(&progress)),
         );
         for patch in [collected, ends.unwrap()] {
-            assert_eq!(patch["status"]["hookStatus"]["hooksAttempted"], 1, "{patch}");
+            assert_eq!(
+                patch["status"]["hookStatus"]["hooksAttempted"], 1,
+                "{patch}"
+            );
         }
     }
 
     #[test]
     fn the_end_notes_what_was_asked_for() {
-        let (mut current, mut stored) = (backup(BackupPhase::Finalizing), backup(BackupPhase::Completed));
+        let (mut current, mut stored) = (
+            backup(BackupPhase::Finalizing),
+            backup(BackupPhase::Completed),
+        );
         stored.spec.included_namespaces = vec!["shop".to_owned()];
         current.spec.included_namespaces = vec!["edited-meanwhile".to_owned()];
         let patch = terminal(&current, &stored).unwrap();
@@ -332,8 +392,14 @@ mod tests {
         let mut backup = backup(BackupPhase::InProgress);
         assert_eq!(let_go(&backup), None);
         backup.metadata.finalizers = Some(vec!["other".to_owned(), work.to_owned()]);
-        assert_eq!(let_go(&backup).unwrap()["metadata"]["finalizers"], json!(["other"]));
+        assert_eq!(
+            let_go(&backup).unwrap()["metadata"]["finalizers"],
+            json!(["other"])
+        );
         backup.metadata.finalizers = Some(vec![work.to_owned()]);
-        assert_eq!(let_go(&backup).unwrap()["metadata"]["finalizers"], json!([]));
+        assert_eq!(
+            let_go(&backup).unwrap()["metadata"]["finalizers"],
+            json!([])
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! Commands that must still run in pods when their backup is abandoned.
 
+use backup_core::event_reason::EventReason;
 use std::{sync::Arc, time::Duration};
 
 use backup_core::api::{Backup, BackupPhase};
@@ -17,51 +18,75 @@ use crate::{
     },
 };
 
-const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
+const RETRY_BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(500),
+    cap: Duration::from_secs(10),
+};
 
 impl Worker<Backups> {
     pub(super) fn hooks(&self, journal: Arc<dyn JournalWriter>, progress: Progress) -> Hooks {
-        let executor = InCluster::new(self.kind.silent_client.clone(), self.ctx.cluster.leadership.clone());
+        let executor = InCluster::new(
+            self.kind.silent_client.clone(),
+            self.ctx.cluster.leadership.clone(),
+        );
         Hooks::new(Arc::new(executor), journal, progress)
     }
 
-    /// Called before a Backup that has begun to collect is released, or fails. Retried for `--resource-timeout`, or tried
-    /// once if everything was collected: after that it is reported, and no longer awaited, as the store may be gone for
-    /// good.
+    /// Called before a Backup that has begun to collect is released, or fails. Retried for
+    /// `--resource-timeout`, or tried once if everything was collected: after that it is reported,
+    /// and no longer awaited, as the store may be gone for good.
     pub(super) async fn run_pending_hooks(&self, backup: &Backup) -> Result<(), WorkerError> {
         if !matches!(
             backup.phase(),
-            BackupPhase::InProgress | BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed
+            BackupPhase::InProgress
+                | BackupPhase::Finalizing
+                | BackupPhase::FinalizingPartiallyFailed
         ) {
             return Ok(());
         }
-        let (started, mut tries) = (Instant::now(), 0);
+        let started = Instant::now();
+        let mut tries = 0;
         let problems = loop {
-            self.ctx.cluster.leadership.check().map_err(StopReason::from)?;
+            self.ctx
+                .cluster
+                .leadership
+                .check()
+                .map_err(StopReason::from)?;
             let reason = match self.run_pending(backup).await {
                 Ok(problems) => break problems,
                 Err(reason) => reason,
             };
-            if backup.phase() != BackupPhase::InProgress || started.elapsed() >= self.ctx.resource_timeout {
+            if backup.phase() != BackupPhase::InProgress
+                || started.elapsed() >= self.ctx.resource_timeout
+            {
                 break vec![format!(
                     "whether pods are owed commands after their backup is not known: {reason}"
                 )];
             }
             tries += 1;
             tokio::select! {
-                () = tokio::time::sleep(STEPS.delay(tries)) => {}
+                () = tokio::time::sleep(RETRY_BACKOFF.delay(tries)) => {}
                 () = self.ctx.stop.cancelled() => return Err(StopReason::ShuttingDown.into()),
             }
         };
         for problem in problems {
             tracing::warn!(backup = self.name, problem, "what pods are owed");
-            self.ctx.cluster.events.warning(backup, "CommandsOwed", &problem);
+            self.ctx
+                .cluster
+                .events
+                .warning(backup, EventReason::PostHookNotRun, &problem);
         }
         Ok(())
     }
 
     pub(super) async fn journal(&self, location: &Location) -> Result<BackupJournal, StoreError> {
-        BackupJournal::open(&self.ctx.cluster.leadership, location, &self.name, &self.uid).await
+        BackupJournal::open(
+            &self.ctx.cluster.leadership,
+            location,
+            &self.name,
+            &self.uid,
+        )
+        .await
     }
 
     async fn run_pending(&self, backup: &Backup) -> Result<Vec<String>, String> {
@@ -71,6 +96,10 @@ impl Worker<Backups> {
         let journal = self.journal(&store).await;
         let BackupJournal { writer, entries } = journal.map_err(|error| error.to_string())?;
         let hooks = self.hooks(writer, Progress::default());
-        Ok(hooks.take_over(&entries).await.map_err(|error| error.to_string())?.errors)
+        Ok(hooks
+            .take_over(&entries)
+            .await
+            .map_err(|error| error.to_string())?
+            .errors)
     }
 }

@@ -1,4 +1,5 @@
-//! Prepares a Backup for its start: writes out every default, and finds everything that keeps it from running.
+//! Prepares a Backup for its start: writes out every default, and finds everything that keeps it
+//! from running.
 //!
 //! Velero: `pkg/controller/backup_controller.go` (`prepareBackupRequest`), v1.18. Pure.
 
@@ -62,7 +63,11 @@ impl Settings {
             location: args.default_backup_storage_location.clone(),
             csi: args.csi(),
             api_group_versions: args.api_group_versions(),
-            snapshot_locations: args.default_volume_snapshot_locations.iter().cloned().collect(),
+            snapshot_locations: args
+                .default_volume_snapshot_locations
+                .iter()
+                .cloned()
+                .collect(),
             global_policies: args.global_policies().map(str::to_owned),
         }
     }
@@ -91,63 +96,86 @@ pub(crate) struct PolicyData {
 
 /// A Backup with its defaults, and the reasons why it cannot run.
 #[derive(Clone, Debug)]
-pub(crate) struct Prepared {
-    /// The Backup to store, with those parts of the status that depend on nothing else. The phase is unchanged.
+pub(crate) struct PreparedBackup {
+    /// The Backup to store, with those parts of the status that depend on nothing else. The phase
+    /// is unchanged.
     pub(crate) backup: Backup,
     /// Everything that is wrong. Empty: it may run.
     pub(crate) findings: Vec<Finding>,
 }
 
 /// Fills in and checks a Backup. Repeating it changes only the expiration.
-pub(crate) fn prepare(backup: &Backup, facts: &Facts, settings: &Settings, now: Timestamp) -> Prepared {
+pub(crate) fn prepare(
+    backup: &Backup,
+    facts: &Facts,
+    settings: &Settings,
+    now: Timestamp,
+) -> PreparedBackup {
     let mut backup = backup.clone();
     let name = location_name(&backup.spec, &facts.locations, &settings.location);
-    let mut snapshots = choice::choose(&backup.spec, &facts.snapshots, &settings.snapshot_locations);
+    let mut snapshots =
+        choice::choose(&backup.spec, &facts.snapshots, &settings.snapshot_locations);
     let mut findings = validate::engine_backup(&backup.spec);
     findings.extend(location_finding(&backup.spec, &facts.locations, &name));
     findings.append(&mut snapshots.findings);
     if backup.spec.snapshot_volumes == Some(true) && !settings.csi && snapshots.names.is_empty() {
         findings.push(no_snapshots(&snapshots));
     }
-    match read_policy(&backup.spec, &facts.policy, settings.global_policies.as_deref()) {
+    match read_policy(
+        &backup.spec,
+        &facts.policy,
+        settings.global_policies.as_deref(),
+    ) {
         Ok(policy) => {
             findings.extend(filter_findings(&backup.spec, &policy.policy));
-            findings.extend(policy_namespaces::select(&mut backup.spec, &policy.policy.namespaces, facts));
+            findings.extend(policy_namespaces::select(
+                &mut backup.spec,
+                &policy.policy.namespaces,
+                facts,
+            ));
         }
         Err(wrong) => validate::add_new(&mut findings, wrong),
     }
 
     fill_spec(&mut backup.spec, facts, settings, &name);
     backup.spec.volume_snapshot_locations = snapshots.names;
-    backup
-        .metadata
-        .labels
-        .get_or_insert_default()
-        .insert(labels::STORAGE_LOCATION.to_owned(), labels::valid_value(&name));
-    annotate(backup.metadata.annotations.get_or_insert_default(), &facts.version, settings);
+    backup.metadata.labels.get_or_insert_default().insert(
+        labels::STORAGE_LOCATION.to_owned(),
+        labels::valid_value(&name),
+    );
+    annotate(
+        backup.metadata.annotations.get_or_insert_default(),
+        &facts.version,
+        settings,
+    );
 
     // An invalid ttl sets no expiration.
     let is_invalid = findings.iter().any(|finding| finding.field == TTL);
     let ttl = backup.spec.ttl.unwrap_or(settings.ttl);
-    let start = backup.status.start_timestamp.as_ref().map_or(now, |time| time.0);
+    let start = backup
+        .status
+        .start_timestamp
+        .as_ref()
+        .map_or(now, |time| time.0);
     backup.status.version = 1;
     backup.status.format_version = Some(FORMAT_VERSION.to_owned());
     let expiration = start.checked_add(ttl.as_std()).ok().filter(|_| !is_invalid);
     backup.status.expiration = expiration.map(|at| Time(whole_seconds(at)));
-    Prepared { backup, findings }
+    PreparedBackup { backup, findings }
 }
 
 fn fill_spec(spec: &mut BackupSpec, facts: &Facts, settings: &Settings, location: &str) {
-    // Zero is "not set" in Velero's spec.
-    let fill = |value: &mut Option<GoDuration>, default: GoDuration| {
-        if value.is_none_or(GoDuration::is_zero) {
-            *value = Some(default);
-        }
-    };
-    fill(&mut spec.ttl, settings.ttl);
-    fill(&mut spec.csi_snapshot_timeout, CSI_SNAPSHOT_TIMEOUT);
-    fill(&mut spec.item_operation_timeout, settings.item_operation_timeout);
-    if spec.volume_group_snapshot_label_key.as_ref().is_none_or(String::is_empty) {
+    fill_duration(&mut spec.ttl, settings.ttl);
+    fill_duration(&mut spec.csi_snapshot_timeout, CSI_SNAPSHOT_TIMEOUT);
+    fill_duration(
+        &mut spec.item_operation_timeout,
+        settings.item_operation_timeout,
+    );
+    if spec
+        .volume_group_snapshot_label_key
+        .as_ref()
+        .is_none_or(String::is_empty)
+    {
         spec.volume_group_snapshot_label_key = Some(VOLUME_GROUP_LABEL.to_owned());
     }
     if spec.default_volumes_to_fs_backup.is_none() {
@@ -165,12 +193,25 @@ fn fill_spec(spec: &mut BackupSpec, facts: &Facts, settings: &Settings, location
     }
 }
 
+/// Sets an unset value. Zero is "not set" in Velero's spec.
+fn fill_duration(value: &mut Option<GoDuration>, default: GoDuration) {
+    if value.is_none_or(GoDuration::is_zero) {
+        *value = Some(default);
+    }
+}
+
 fn annotate(annotations: &mut BTreeMap<String, String>, version: &Info, settings: &Settings) {
     for (key, value) in [
-        (labels::SOURCE_CLUSTER_GIT_VERSION, version.git_version.clone()),
+        (
+            labels::SOURCE_CLUSTER_GIT_VERSION,
+            version.git_version.clone(),
+        ),
         (labels::SOURCE_CLUSTER_MAJOR, version.major.clone()),
         (labels::SOURCE_CLUSTER_MINOR, version.minor.clone()),
-        (labels::RESOURCE_TIMEOUT, settings.resource_timeout.to_string()),
+        (
+            labels::RESOURCE_TIMEOUT,
+            settings.resource_timeout.to_string(),
+        ),
     ] {
         annotations.insert(key.to_owned(), value);
     }
@@ -179,49 +220,73 @@ fn annotate(annotations: &mut BTreeMap<String, String>, version: &Info, settings
     }
 }
 
-impl Prepared {
+impl PreparedBackup {
     /// The Backup as it enters `InProgress`.
     #[must_use]
     pub(crate) fn begun(mut self, now: Timestamp) -> Backup {
         let status = &mut self.backup.status;
         status.phase = Some(BackupPhase::InProgress);
         status.queue_position = 0;
-        status.start_timestamp.get_or_insert_with(|| Time(whole_seconds(now)));
+        status
+            .start_timestamp
+            .get_or_insert_with(|| Time(whole_seconds(now)));
         self.backup
     }
 }
 
 /// The name of the location that a backup goes to.
 fn location_name(spec: &BackupSpec, locations: &[BackupStorageLocation], fallback: &str) -> String {
-    let named = spec.storage_location.clone().filter(|name| !name.is_empty());
-    named.or_else(|| choose_default(locations, fallback)).unwrap_or_else(|| fallback.to_owned())
+    let named = spec
+        .storage_location
+        .clone()
+        .filter(|name| !name.is_empty());
+    named
+        .or_else(|| choose_default(locations, fallback))
+        .unwrap_or_else(|| fallback.to_owned())
 }
 
 /// Why a backup cannot be stored in its location.
-fn location_finding(spec: &BackupSpec, locations: &[BackupStorageLocation], name: &str) -> Option<Finding> {
-    let is_named = spec.storage_location.as_ref().is_some_and(|name| !name.is_empty());
-    let problem = match locations.iter().find(|location| location.name_any() == name) {
-        Some(location) => location_problem(location, name)?,
-        None if is_named => {
-            format!(
-                "BackupStorageLocation {name:?} does not exist; existing ones: {}",
-                choice::names(locations)
-            )
-        }
-        None => format!(
+fn location_finding(
+    spec: &BackupSpec,
+    locations: &[BackupStorageLocation],
+    name: &str,
+) -> Option<Finding> {
+    let is_named = spec
+        .storage_location
+        .as_ref()
+        .is_some_and(|name| !name.is_empty());
+    let location = locations
+        .iter()
+        .find(|location| location.name_any() == name);
+    let problem = if let Some(location) = location {
+        location_problem(location, name)?
+    } else if is_named {
+        format!(
+            "BackupStorageLocation {name:?} does not exist; existing ones: {}",
+            choice::names(locations)
+        )
+    } else {
+        format!(
             "no location was named, none is marked as the default, and {name:?} does not exist; name one of: {}",
             choice::names(locations)
-        ),
+        )
     };
     Some(Finding::new(STORAGE_LOCATION, problem))
 }
 
 fn location_problem(location: &BackupStorageLocation, name: &str) -> Option<String> {
-    let message = location.status.message.as_deref().filter(|text| !text.is_empty());
+    let message = location
+        .status
+        .message
+        .as_deref()
+        .filter(|text| !text.is_empty());
     let problem = match Place::of(location).not_writable()? {
         NotWritable::ReadOnly => "is read-only (spec.accessMode)".to_owned(),
         NotWritable::Phase(phase) => {
-            format!("is {phase}: {}", message.unwrap_or("no reason was given; see its status"))
+            format!(
+                "is {phase}: {}",
+                message.unwrap_or("no reason was given; see its status")
+            )
         }
     };
     Some(format!("BackupStorageLocation {name:?} {problem}"))
@@ -232,7 +297,10 @@ fn no_snapshots(snapshots: &ChosenLocations) -> Finding {
     let sentence = "volume snapshots are only taken of CSI volumes, where --features has EnableCSI, and by plugins in \
                     VolumeSnapshotLocations; unset it, or set it to false, to back up resources only";
     let reasons = snapshots.unusable.iter().map(String::as_str);
-    let message = std::iter::once(sentence).chain(reasons).collect::<Vec<_>>().join("; ");
+    let message = std::iter::once(sentence)
+        .chain(reasons)
+        .collect::<Vec<_>>()
+        .join("; ");
     Finding::new("spec.snapshotVolumes", message)
 }
 
@@ -241,14 +309,17 @@ fn filter_findings(spec: &BackupSpec, policy: &ResourcePolicy) -> Vec<Finding> {
     if !uses_combined_fields(spec) {
         return Vec::new();
     }
-    let finding = |part| {
-        Finding::new(
-            format!("{RESOURCE_POLICY}: {part}"),
-            "cannot be used with includedResources, excludedResources or includeClusterResources; use the filters for \
-             cluster-scoped and namespace-scoped resources",
-        )
-    };
-    policy.selecting_parts().into_iter().map(finding).collect()
+    policy
+        .selecting_parts()
+        .into_iter()
+        .map(|part| {
+            Finding::new(
+                format!("{RESOURCE_POLICY}: {part}"),
+                "cannot be used with includedResources, excludedResources or includeClusterResources; use the filters for \
+                 cluster-scoped and namespace-scoped resources",
+            )
+        })
+        .collect()
 }
 
 /// The policies that a backup follows.
@@ -260,15 +331,20 @@ pub(crate) struct EffectivePolicy {
     pub(crate) ignored: Vec<&'static str>,
 }
 
-/// The policy of the Backup, and the one for all backups, whose ConfigMap is called `global`. The error lists everything that
-/// is wrong with them.
+/// The policy of the Backup, and the one for all backups, whose ConfigMap is called `global`. The
+/// error lists everything that is wrong with them.
 pub(crate) fn read_policy(
     spec: &BackupSpec,
     data: &PolicyData,
     global: Option<&str>,
 ) -> Result<EffectivePolicy, Vec<Finding>> {
     let reference = spec.resource_policy.as_ref();
-    let own = config_maps::read(RESOURCE_POLICY, reference, data.own.as_ref(), resource_policy::read);
+    let own = config_maps::read(
+        RESOURCE_POLICY,
+        reference,
+        data.own.as_ref(),
+        resource_policy::read,
+    );
     let reference = global.map(config_maps::reference);
     let global = config_maps::read(
         resource_policy::GLOBAL_POLICIES,
@@ -280,9 +356,16 @@ pub(crate) fn read_policy(
         (Ok(own), Ok(global)) => {
             let global = global.unwrap_or_default();
             let ignored = global.ignored.clone();
-            Ok(EffectivePolicy { policy: own.unwrap_or_default().with_global(global), ignored })
+            Ok(EffectivePolicy {
+                policy: own.unwrap_or_default().with_global(global),
+                ignored,
+            })
         }
-        (own, global) => Err([own.err(), global.err()].into_iter().flatten().flatten().collect()),
+        (own, global) => Err([own.err(), global.err()]
+            .into_iter()
+            .flatten()
+            .flatten()
+            .collect()),
     }
 }
 

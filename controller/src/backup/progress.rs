@@ -51,24 +51,36 @@ impl Progress {
     pub(crate) fn hooks(&self) -> Option<HookStatus> {
         let hooks_attempted = self.counts.hooks_attempted.load(Ordering::Relaxed);
         let hooks_failed = self.counts.hooks_failed.load(Ordering::Relaxed);
-        (hooks_attempted > 0).then(|| HookStatus { hooks_attempted, hooks_failed, ..HookStatus::default() })
+        (hooks_attempted > 0).then(|| HookStatus {
+            hooks_attempted,
+            hooks_failed,
+            ..HookStatus::default()
+        })
     }
 
     pub(crate) fn written(&self) -> u64 {
         self.counts.written.load(Ordering::Relaxed)
     }
 
-    /// The progress for the status. The total grows while lists are read; at the end it is the number of written items.
+    /// The progress for the status. The total grows while lists are read; at the end it is the
+    /// number of written items.
     pub(crate) fn status(&self, ended: bool) -> BackupProgress {
         let written = self.written();
-        let total = if ended { written } else { written.max(self.counts.expected.load(Ordering::Relaxed)) };
-        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let total = if ended {
+            written
+        } else {
+            written.max(self.counts.expected.load(Ordering::Relaxed))
+        };
         BackupProgress {
-            total_items: number(total),
-            items_backed_up: number(written),
+            total_items: signed_count(total),
+            items_backed_up: signed_count(written),
             ..BackupProgress::default()
         }
     }
+}
+
+fn signed_count(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! Decides which backups are queued and started. Pure, and from stored phases alone: there is no counter that could leak.
+//! Decides which backups are queued and started. Pure, and from stored phases alone: there is no
+//! counter that could leak.
 //!
-//! Backups start in order of arrival. A backup that overlaps a running or an earlier waiting one waits, too; so a wide
-//! backup is never overtaken for ever by narrow ones. A start costs one write, whatever the length of the queue.
+//! Backups start in order of arrival. A backup that overlaps a running or an earlier waiting one
+//! waits, too; so a wide backup is never overtaken for ever by narrow ones. A start costs one
+//! write, whatever the length of the queue.
 
 use std::cmp::Ordering;
 
@@ -22,28 +24,40 @@ pub(crate) enum Turn {
     Start,
 }
 
-/// The turns that are due, by name. `slots` is the maximum number of backups that collect at the same time.
+/// The turns that are due, by name. `slots` is the maximum number of backups that collect at the
+/// same time.
 pub(crate) fn turns(tickets: &[Ticket<'_>], slots: usize) -> Vec<(String, Turn)> {
     let mut due = queue(tickets);
-    let mut running: Vec<&Footprint> =
-        tickets.iter().filter(|ticket| holds_slot(ticket)).map(|ticket| ticket.footprint).collect();
+    let mut running: Vec<&Footprint> = tickets
+        .iter()
+        .filter(|ticket| holds_slot(ticket))
+        .map(|ticket| ticket.footprint)
+        .collect();
     if running.len() >= slots {
         return due;
     }
-    let mut waiting: Vec<&Ticket<'_>> =
-        tickets.iter().filter(|ticket| ticket.stage == Stage::Queued && is_free(ticket)).collect();
+    let mut waiting: Vec<&Ticket<'_>> = tickets
+        .iter()
+        .filter(|ticket| ticket.stage == Stage::Queued && is_free(ticket))
+        .collect();
     waiting.sort_by(|a, b| a.position.cmp(&b.position).then_with(|| arrival(a, b)));
     // A backup that arrived earlier and is being queued is not overtaken.
-    let entering = tickets.iter().filter(|ticket| ticket.stage == Stage::New && ticket.busy);
+    let entering = tickets
+        .iter()
+        .filter(|ticket| ticket.stage == Stage::New && ticket.busy);
     let first_entering = entering.min_by(|a, b| arrival(a, b));
-    let mut ahead: Vec<&Footprint> =
-        tickets.iter().filter(|ticket| ticket.yields).map(|ticket| ticket.footprint).collect();
+    let mut ahead: Vec<&Footprint> = tickets
+        .iter()
+        .filter(|ticket| ticket.yields)
+        .map(|ticket| ticket.footprint)
+        .collect();
     for ticket in waiting {
-        if running.len() >= slots || first_entering.is_some_and(|first| arrival(first, ticket).is_lt()) {
+        if running.len() >= slots
+            || first_entering.is_some_and(|first| arrival(first, ticket).is_lt())
+        {
             break;
         }
-        let overlaps = |others: &[&Footprint]| others.iter().any(|other| other.overlaps(ticket.footprint));
-        if overlaps(&running) || overlaps(&ahead) {
+        if overlaps_any(ticket.footprint, &running) || overlaps_any(ticket.footprint, &ahead) {
             ahead.push(ticket.footprint);
         } else {
             running.push(ticket.footprint);
@@ -53,15 +67,26 @@ pub(crate) fn turns(tickets: &[Ticket<'_>], slots: usize) -> Vec<(String, Turn)>
     due
 }
 
+fn overlaps_any(footprint: &Footprint, others: &[&Footprint]) -> bool {
+    others.iter().any(|other| other.overlaps(footprint))
+}
+
 /// New backups go to the end of the queue, in order of arrival.
 fn queue(tickets: &[Ticket<'_>]) -> Vec<(String, Turn)> {
-    let mut new: Vec<&Ticket<'_>> =
-        tickets.iter().filter(|ticket| ticket.stage == Stage::New && is_free(ticket)).collect();
+    let mut new: Vec<&Ticket<'_>> = tickets
+        .iter()
+        .filter(|ticket| ticket.stage == Stage::New && is_free(ticket))
+        .collect();
     if new.is_empty() {
         return Vec::new();
     }
     new.sort_by(|a, b| arrival(a, b));
-    let last = tickets.iter().filter(|ticket| waits(ticket)).map(|ticket| ticket.position).max().unwrap_or(0);
+    let last = tickets
+        .iter()
+        .filter(|ticket| waits(ticket))
+        .map(|ticket| ticket.position)
+        .max()
+        .unwrap_or(0);
     new.iter()
         .zip(last + 1..)
         .map(|(ticket, position)| (ticket.name.to_owned(), Turn::Queue { position }))
@@ -81,7 +106,8 @@ fn waits(ticket: &Ticket<'_>) -> bool {
     }
 }
 
-/// Waiting and finalizing backups hold no slot, nor does a backup that yields to a restore; a start that is being written does.
+/// Waiting and finalizing backups hold no slot, nor does a backup that yields to a restore; a start
+/// that is being written does.
 fn holds_slot(ticket: &Ticket<'_>) -> bool {
     match ticket.stage {
         Stage::ReadyToStart => !ticket.yields,
@@ -107,7 +133,13 @@ mod tests {
     fn due(rows: &[Row], slots: usize) -> Vec<(String, Turn)> {
         let footprints: Vec<Footprint> = rows
             .iter()
-            .map(|row| if row.3 == "*" { Footprint::everything() } else { Footprint::namespaces([row.3]) })
+            .map(|row| {
+                if row.3 == "*" {
+                    Footprint::everything()
+                } else {
+                    Footprint::namespaces([row.3])
+                }
+            })
             .collect();
         let tickets: Vec<Ticket<'_>> = rows
             .iter()
@@ -128,7 +160,11 @@ mod tests {
     }
 
     fn started(rows: &[Row], slots: usize) -> Vec<String> {
-        due(rows, slots).into_iter().filter(|(_, turn)| *turn == Turn::Start).map(|(name, _)| name).collect()
+        due(rows, slots)
+            .into_iter()
+            .filter(|(_, turn)| *turn == Turn::Start)
+            .map(|(name, _)| name)
+            .collect()
     }
 
     use BackupPhase as P;
@@ -143,13 +179,19 @@ mod tests {
         ];
         assert_eq!(
             due(&rows, 1),
-            [("a".to_owned(), Turn::Queue { position: 8 }), ("b".to_owned(), Turn::Queue { position: 9 })]
+            [
+                ("a".to_owned(), Turn::Queue { position: 8 }),
+                ("b".to_owned(), Turn::Queue { position: 9 })
+            ]
         );
     }
 
     #[test]
     fn the_first_in_the_queue_starts_when_a_slot_is_free() {
-        let queue = [Row("b", P::Queued, 2, "two", false), Row("a", P::Queued, 1, "one", false)];
+        let queue = [
+            Row("b", P::Queued, 2, "two", false),
+            Row("a", P::Queued, 1, "one", false),
+        ];
         assert_eq!(started(&queue, 1), ["a"]);
         assert_eq!(started(&queue, 2), ["a", "b"]);
     }
@@ -166,7 +208,10 @@ mod tests {
             (P::Deleting, false),
             (P::Unknown("Later".to_owned()), false),
         ] {
-            let rows = [Row("r", phase.clone(), 0, "other", false), Row("q", P::Queued, 1, "ns", false)];
+            let rows = [
+                Row("r", phase.clone(), 0, "other", false),
+                Row("q", P::Queued, 1, "ns", false),
+            ];
             assert_eq!(started(&rows, 1).is_empty(), holds, "{phase}");
         }
     }
@@ -174,7 +219,10 @@ mod tests {
     #[test]
     fn one_that_lets_a_restore_go_first_holds_no_slot_and_is_not_overtaken_by_what_overlaps_it() {
         let both = Footprint::namespaces(["one", "two"]);
-        let (one, three) = (Footprint::namespaces(["one"]), Footprint::namespaces(["three"]));
+        let (one, three) = (
+            Footprint::namespaces(["one"]),
+            Footprint::namespaces(["three"]),
+        );
         let ticket = |name, stage, footprint| Ticket {
             name,
             stage,
@@ -196,16 +244,25 @@ mod tests {
 
     #[test]
     fn a_start_on_its_way_holds_its_slot() {
-        let rows = [Row("a", P::Queued, 1, "one", true), Row("b", P::Queued, 2, "two", false)];
+        let rows = [
+            Row("a", P::Queued, 1, "one", true),
+            Row("b", P::Queued, 2, "two", false),
+        ];
         assert!(started(&rows, 1).is_empty());
         assert_eq!(started(&rows, 2), ["b"]);
     }
 
     #[test]
     fn one_that_arrived_earlier_and_is_being_queued_is_not_overtaken() {
-        let rows = [Row("a", P::New, 0, "one", true), Row("b", P::Queued, 1, "two", false)];
+        let rows = [
+            Row("a", P::New, 0, "one", true),
+            Row("b", P::Queued, 1, "two", false),
+        ];
         assert!(started(&rows, 2).is_empty());
-        let rows = [Row("b", P::Queued, 1, "two", false), Row("c", P::New, 0, "one", true)];
+        let rows = [
+            Row("b", P::Queued, 1, "two", false),
+            Row("c", P::New, 0, "one", true),
+        ];
         assert_eq!(started(&rows, 2), ["b"]);
     }
 
@@ -231,7 +288,9 @@ mod tests {
 
     #[test]
     fn nine_hundred_queued_backups_cost_one_write_a_start() {
-        let rows: Vec<Row> = (0..900).map(|n| Row("q", P::Queued, n + 1, "ns", false)).collect();
+        let rows: Vec<Row> = (0..900)
+            .map(|n| Row("q", P::Queued, n + 1, "ns", false))
+            .collect();
         assert_eq!(due(&rows, 1).len(), 1);
     }
 }

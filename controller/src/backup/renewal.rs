@@ -1,4 +1,5 @@
-//! Reads items again that operations have changed, once they have ended, and continues the contents.
+//! Reads items again that operations have changed, once they have ended, and continues the
+//! contents.
 
 use std::sync::Arc;
 
@@ -16,28 +17,35 @@ use super::{
     progress::Progress,
 };
 use crate::job::{
-    lifecycle::{Completed, WorkError},
+    lifecycle::{CompletedWork, WorkError},
     operations::records,
     report::Report,
     worker::Worker,
 };
 
 impl Worker<Backups> {
-    /// Adds items that operations have changed to the contents, and completes the files by the outcomes. Repeated after a
-    /// crash: the record holds the state before.
+    /// Adds items that operations have changed to the contents, and completes the files by the
+    /// outcomes. Repeated after a crash: the record holds the state before.
     pub(super) async fn read_again(
         &mut self,
         backup: &Backup,
         awaiting: AwaitingBackup,
         operations: &[BackupOperation],
-    ) -> Result<Completed<Backups>, WorkError> {
+    ) -> Result<CompletedWork<Backups>, WorkError> {
         let (mut writer, files) = awaiting.resume().map_err(WorkError::Store)?;
         let files = self.renewed(backup, &mut writer, files, operations).await?;
         let upload = writer.finish().await.map_err(WorkError::Store)?;
         // The status may be from before a crash.
         let progress = Progress::of(files.resource_list.len() as u64);
-        let summary = Collection { progress: progress.status(true), status: patches::collection(&progress) };
-        Ok(Completed { upload, files, summary })
+        let summary = Collection {
+            progress: progress.status(true),
+            status: patches::collection(&progress),
+        };
+        Ok(CompletedWork {
+            upload,
+            files,
+            summary,
+        })
     }
 
     async fn renewed(
@@ -49,7 +57,12 @@ impl Worker<Backups> {
     ) -> Result<JobFiles, WorkError> {
         let mut report = Report::resume(Some(&self.name), files.results, files.log);
         for (namespace, sentence) in records::errors(operations) {
-            report.error(namespace.as_deref().map_or(Scope::Cluster, Scope::Namespace), sentence);
+            report.error(
+                namespace
+                    .as_deref()
+                    .map_or(Scope::Cluster, Scope::Namespace),
+                sentence,
+            );
         }
         let items = records::read_again(operations);
         if !items.is_empty() {
@@ -63,7 +76,8 @@ impl Worker<Backups> {
             .await?;
             let plan = &selection.plan;
             let actions =
-                BackupActions::load(&self.ctx.cluster, &self.kind, &plan.served, &Arc::default()).await;
+                BackupActions::load(&self.ctx.cluster, &self.kind, &plan.served, &Arc::default())
+                    .await;
             let request = CollectRequest {
                 client: &self.ctx.cluster.client,
                 backup,

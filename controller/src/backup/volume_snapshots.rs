@@ -1,5 +1,5 @@
-//! Snapshots of volumes that plugins take for a backup: which volumes, in which location, and their outcomes (Velero
-//! `pkg/backup/item_backupper.go`, `takePVSnapshot`, v1.18).
+//! Snapshots of volumes that plugins take for a backup: which volumes, in which location, and their
+//! outcomes (Velero `pkg/backup/item_backupper.go`, `takePVSnapshot`, v1.18).
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -26,7 +26,8 @@ pub(crate) use attempt::SnapshotLocation;
 use attempt::{Attempt, Outcome, Snapshots, unknown_outcome};
 pub(crate) use journal::{SnapshotJournal, prior_snapshots};
 
-/// A PersistentVolume, and the claim that it is bound to, if a resource policy may need it; else null.
+/// A PersistentVolume, and the claim that it is bound to, if a resource policy may need it; else
+/// null.
 pub(crate) struct VolumeWithClaim {
     pub(crate) volume: Value,
     pub(crate) claim: Value,
@@ -58,14 +59,25 @@ impl VolumeSnapshots {
         let mut locations = Vec::new();
         for name in &backup.spec.volume_snapshot_locations {
             match kind.snapshot_locations.open(name, Some(log)).await {
-                Ok(snapshotter) => locations.push(SnapshotLocation { name: name.clone(), snapshotter }),
+                Ok(snapshotter) => locations.push(SnapshotLocation {
+                    name: name.clone(),
+                    snapshotter,
+                }),
                 Err(SnapshotLocationError::Api { source, .. }) if may_be_read_later(&source) => {
                     return Err(source);
                 }
-                Err(error) => report.error(Scope::Velero, format!("no snapshots are taken there: {error}")),
+                Err(error) => report.error(
+                    Scope::Velero,
+                    format!("no snapshots are taken there: {error}"),
+                ),
             }
         }
-        Ok(Self::new(locations, journal, kind.settings.csi, Arc::clone(volumes)))
+        Ok(Self::new(
+            locations,
+            journal,
+            kind.settings.csi,
+            Arc::clone(volumes),
+        ))
     }
 
     pub(crate) fn new(
@@ -75,7 +87,11 @@ impl VolumeSnapshots {
         volumes: Arc<BackupVolumes>,
     ) -> Self {
         Self {
-            snapshots: Arc::new(Snapshots { locations, notes: journal.notes.clone(), volumes }),
+            snapshots: Arc::new(Snapshots {
+                locations,
+                notes: journal.notes.clone(),
+                volumes,
+            }),
             journal,
             begun: HashMap::new(),
             csi,
@@ -85,11 +101,13 @@ impl VolumeSnapshots {
 
     /// Whether a snapshot of this PersistentVolume was requested.
     pub(crate) fn has(&self, volume: &str) -> bool {
-        self.taken.iter().any(|one| one.spec.persistent_volume_name == volume)
+        self.taken
+            .iter()
+            .any(|one| one.spec.persistent_volume_name == volume)
     }
 
-    /// Called for a bound claim while snapshots of CSI volumes are off: its data is in the backup only if a plugin takes a
-    /// snapshot.
+    /// Called for a bound claim while snapshots of CSI volumes are off: its data is in the backup
+    /// only if a plugin takes a snapshot.
     pub(crate) fn note_unsupported(&self, claim: &Value, reason: &str) {
         self.snapshots.volumes.unsupported(claim, reason);
     }
@@ -102,16 +120,20 @@ impl VolumeSnapshots {
     /// Whether a plugin may be asked for a snapshot of this volume, and has not been yet.
     pub(crate) fn can_begin(&self, volume: &Value) -> bool {
         self.has_locations()
-            && self
-                .name_of(volume)
-                .is_some_and(|name| !self.journal.prior.contains_key(name) && !self.begun.contains_key(name))
+            && self.name_of(volume).is_some_and(|name| {
+                !self.journal.prior.contains_key(name) && !self.begun.contains_key(name)
+            })
     }
 
-    /// Begins to take snapshots of the volumes of one block, one after the other, in the background.
+    /// Begins to take snapshots of the volumes of one block, one after the other, in the
+    /// background.
     pub(crate) fn begin(&mut self, volumes: Vec<VolumeWithClaim>, backup: &Backup) {
         let mut turns = Vec::new();
         for of in volumes {
-            if let Some(name) = self.name_of(&of.volume).filter(|_| self.can_begin(&of.volume)) {
+            if let Some(name) = self
+                .name_of(&of.volume)
+                .filter(|_| self.can_begin(&of.volume))
+            {
                 let (answer, receiver) = oneshot::channel();
                 self.begun.insert(name.to_owned(), receiver);
                 turns.push((of, answer));
@@ -120,8 +142,9 @@ impl VolumeSnapshots {
         if turns.is_empty() {
             return;
         }
-        let (snapshots, backup, stop) =
-            (Arc::clone(&self.snapshots), backup.clone(), self.journal.stop.clone());
+        let snapshots = Arc::clone(&self.snapshots);
+        let backup = backup.clone();
+        let stop = self.journal.stop.clone();
         let mut tasks = self.journal.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
@@ -140,15 +163,17 @@ impl VolumeSnapshots {
         });
     }
 
-    /// Takes a snapshot of a PersistentVolume, if it is wanted and a plugin knows the volume, or waits for the one that was
-    /// begun. Returns messages about errors. After an error of the journal no snapshot is begun, or the next attempt reports that
-    /// its outcome is unknown.
+    /// Takes a snapshot of a PersistentVolume, if it is wanted and a plugin knows the volume, or
+    /// waits for the one that was begun. Returns messages about errors. After an error of the
+    /// journal no snapshot is begun, or the next attempt reports that its outcome is unknown.
     pub(crate) async fn take(
         &mut self,
         of: VolumeWithClaim,
         backup: &Backup,
     ) -> Result<Vec<String>, StoreError> {
-        let Some(name) = self.name_of(&of.volume).map(str::to_owned) else { return Ok(Vec::new()) };
+        let Some(name) = self.name_of(&of.volume).map(str::to_owned) else {
+            return Ok(Vec::new());
+        };
         let seen = ClaimVolume::of_volume(&of.volume);
         if let Some(prior) = self.journal.prior.remove(&name) {
             let mut problems = Vec::new();
@@ -156,7 +181,9 @@ impl VolumeSnapshots {
             return Ok(problems);
         }
         self.begin(vec![of], backup);
-        let Some(begun) = self.begun.remove(&name) else { return Ok(Vec::new()) };
+        let Some(begun) = self.begun.remove(&name) else {
+            return Ok(Vec::new());
+        };
         let Some(Attempt { outcome, problems }) = answered(begun).await? else {
             return Err(failed("the one before it could not be noted"));
         };
@@ -170,13 +197,15 @@ impl VolumeSnapshots {
         Ok(problems)
     }
 
-    /// Removes snapshots that were begun of volumes that are not in the backup in the end. Snapshots that cannot be
-    /// removed are returned as messages, and deleted with the backup.
+    /// Removes snapshots that were begun of volumes that are not in the backup in the end.
+    /// Snapshots that cannot be removed are returned as messages, and deleted with the backup.
     pub(crate) async fn end_begun(&mut self) -> Result<Vec<String>, StoreError> {
         self.journal.stop.cancel();
         let mut problems = Vec::new();
         for answer in std::mem::take(&mut self.begun).into_values() {
-            let Some(attempt) = answered(answer).await? else { continue };
+            let Some(attempt) = answered(answer).await? else {
+                continue;
+            };
             match attempt.outcome {
                 Outcome::Taken(snapshot) => {
                     if let Err(reason) = self.snapshots.remove(&snapshot).await? {
@@ -209,10 +238,11 @@ impl VolumeSnapshots {
         self.taken.push(snapshot);
     }
 
-    /// All snapshots, and messages about errors. Includes snapshots that an earlier attempt has begun of volumes that
-    /// are gone: they are deleted with the backup.
+    /// All snapshots, and messages about errors. Includes snapshots that an earlier attempt has
+    /// begun of volumes that are gone: they are deleted with the backup.
     pub(crate) fn finish(self) -> (Vec<VolumeSnapshot>, Vec<String>) {
-        let (mut taken, mut problems) = (self.taken, Vec::new());
+        let mut taken = self.taken;
+        let mut problems = Vec::new();
         for prior in self.journal.prior.into_values() {
             let known = problems.len();
             let snapshot = take_over(prior, &mut problems);
@@ -230,12 +260,17 @@ impl VolumeSnapshots {
 }
 
 async fn answered(answer: oneshot::Receiver<Answer>) -> Answer {
-    answer.await.unwrap_or_else(|_| Err(failed("its task has ended without an answer")))
+    answer
+        .await
+        .unwrap_or_else(|_| Err(failed("its task has ended without an answer")))
 }
 
 /// Begun snapshots are in the journal: the next attempt at the backup reports them.
 fn failed(reason: &str) -> StoreError {
-    StoreError::Io { action: "snapshot a volume".to_owned(), detail: reason.to_owned() }
+    StoreError::Io {
+        action: "snapshot a volume".to_owned(),
+        detail: reason.to_owned(),
+    }
 }
 
 /// A snapshot that an earlier attempt has begun: it exists, or its outcome is unknown.

@@ -1,4 +1,5 @@
-//! Deletes the data of a backup: data outside of cluster and bucket, its files, and its restores with their files.
+//! Deletes the data of a backup: data outside of cluster and bucket, its files, and its restores
+//! with their files.
 
 use backup_core::{
     api::{Backup, BackupStorageLocation},
@@ -39,23 +40,30 @@ impl DeletionController {
     ) -> Result<DeletedData, StepError> {
         let mut deleted = DeletedData::default();
         if !has_files(backup) {
-            self.delete_restores(backup, None, waits.is_some(), &mut deleted.retained).await?;
+            self.delete_restores(backup, None, waits.is_some(), &mut deleted.retained)
+                .await?;
             return Ok(deleted);
         }
         let location = self.locations.of_backup(backup).await?;
         let store = self.locations.store(&location).await?;
-        let of = BackupStore { keeps_versions: store.may_keep_versions(&location), store };
+        let of = BackupStore {
+            keeps_versions: store.may_keep_versions(&location),
+            store,
+        };
         deleted.location = Some(location);
         if waits.is_none() {
             self.delete_external_data(backup, &of.store).await?;
         }
-        deleted.owner = match waits {
-            Some(waits) => waits.owner.clone(),
-            None if of.keeps_versions => of.store.owner_of(&backup.name_any()).await?,
-            None => String::new(),
+        deleted.owner = if let Some(waits) = waits {
+            waits.owner.clone()
+        } else if of.keeps_versions {
+            of.store.owner_of(&backup.name_any()).await?
+        } else {
+            String::new()
         };
         deleted.retained = self.delete_files(backup, &of, waits).await?;
-        self.delete_restores(backup, Some(&of), waits.is_some(), &mut deleted.retained).await?;
+        self.delete_restores(backup, Some(&of), waits.is_some(), &mut deleted.retained)
+            .await?;
         Ok(deleted)
     }
 
@@ -63,29 +71,41 @@ impl DeletionController {
     async fn delete_files(
         &self,
         backup: &Backup,
-        BackupStore { store, keeps_versions }: &BackupStore,
+        BackupStore {
+            store,
+            keeps_versions,
+        }: &BackupStore,
         waits: Option<&Waits>,
     ) -> Result<RetainedVersions, StepError> {
         let name = backup.name_any();
         if let Some(waits) = waits {
             self.cluster.leadership.check()?;
-            return Ok(store.delete_backup_and_versions(&name, Some(&waits.owner)).await?.retained);
+            return Ok(store
+                .delete_backup_and_versions(&name, Some(&waits.owner))
+                .await?
+                .retained);
         }
         let failed = backup.status.failure_reason.is_some();
-        // Unreadable metadata does not belong to another backup, unless the backup failed because the name was taken: files
-        // under the name are still deleted. Unfinished files may be those that another cluster is storing.
+        // Unreadable metadata does not belong to another backup, unless the backup failed because
+        // the name was taken: files under the name are still deleted. Unfinished files may be those
+        // that another cluster is storing.
         let stored = match store.read_metadata(&name).await {
             Err(StoreError::Corrupt { .. }) if !failed => None,
             stored => stored?,
         };
         self.cluster.leadership.check()?;
         let taken = if failed && stored.is_none() {
-            store.is_anothers(&name, &backup.uid().unwrap_or_default()).await?
+            store
+                .is_anothers(&name, &backup.uid().unwrap_or_default())
+                .await?
         } else {
             !owns_files(backup, stored.as_ref())
         };
         if taken {
-            tracing::info!(backup = name, "the files under this name belong to another backup and stay");
+            tracing::info!(
+                backup = name,
+                "the files under this name belong to another backup and stay"
+            );
             return Ok(RetainedVersions::default());
         }
         self.cluster.leadership.check()?;
@@ -93,14 +113,18 @@ impl DeletionController {
         let deleted = if *keeps_versions {
             store.delete_backup_and_versions(&name, None).await?
         } else {
-            DeletedBackup { keys: store.delete_backup(&name).await?, ..DeletedBackup::default() }
+            DeletedBackup {
+                keys: store.delete_backup(&name).await?,
+                ..DeletedBackup::default()
+            }
         };
         tracing::info!(backup = name, keys = deleted.keys, "files deleted");
         Ok(deleted.retained)
     }
 
-    /// Deletes the ended restores from the backup, with their files, and adds the versions that the store retains to
-    /// `retained`: a restore with locked files is kept until the lock ends. `hidden`: its files were hidden before.
+    /// Deletes the ended restores from the backup, with their files, and adds the versions that the
+    /// store retains to `retained`: a restore with locked files is kept until the lock ends.
+    /// `hidden`: its files were hidden before.
     async fn delete_restores(
         &self,
         backup: &Backup,
@@ -111,12 +135,20 @@ impl DeletionController {
         let mut errors = Vec::new();
         for restore in observe::ended_restores(&self.cluster, backup).await? {
             self.cluster.leadership.check()?;
-            let (name, uid) = (restore.name_any(), restore.uid().unwrap_or_default());
-            if let Some(BackupStore { store, keeps_versions }) = of {
+            let name = restore.name_any();
+            let uid = restore.uid().unwrap_or_default();
+            if let Some(BackupStore {
+                store,
+                keeps_versions,
+            }) = of
+            {
                 let deleted = if *keeps_versions {
                     store.delete_restore_and_versions(&name, &uid, hidden).await
                 } else {
-                    store.delete_restore(&name, &uid).await.map(|_| RetainedVersions::default())
+                    store
+                        .delete_restore(&name, &uid)
+                        .await
+                        .map(|_| RetainedVersions::default())
                 };
                 let kept = match deleted {
                     Ok(kept) => kept,
@@ -147,11 +179,17 @@ mod tests {
     async fn unfinished_files_of_another_backup_of_the_name_are_not_ours() {
         let folder = tempfile::tempdir().unwrap();
         let store = Location::open(&testing::local_location(folder.path()), None, None).unwrap();
-        let writer = store.open_backup("b", &testing::claimant("theirs")).await.unwrap();
+        let writer = store
+            .open_backup("b", &testing::claimant("theirs"))
+            .await
+            .unwrap();
         assert!(store.is_anothers("b", "ours").await.unwrap());
         assert!(!store.is_anothers("b", "theirs").await.unwrap());
         writer.abort().await;
         store.delete_backup("b").await.unwrap();
-        assert!(!store.is_anothers("b", "ours").await.unwrap(), "nothing is there");
+        assert!(
+            !store.is_anothers("b", "ours").await.unwrap(),
+            "nothing is there"
+        );
     }
 }

@@ -59,8 +59,14 @@ pub(super) fn decide<'a>(request: &DeleteBackupRequest, facts: &'a Facts) -> Pla
     let begun = match &request.status.phase {
         None | Some(Phase::New) => false,
         Some(Phase::InProgress) => true,
-        Some(Phase::Processed) if request.status.errors.is_empty() => return Plan::Sweep,
-        Some(Phase::Processed | Phase::Unknown(_)) => return Plan::Nothing,
+        Some(Phase::Processed) => {
+            return if request.status.errors.is_empty() {
+                Plan::Sweep
+            } else {
+                Plan::Nothing
+            };
+        }
+        Some(Phase::Unknown(_)) => return Plan::Nothing,
     };
     if name.is_empty() {
         return refuse("spec.backupName is required: name the backup to delete".to_owned());
@@ -69,7 +75,9 @@ pub(super) fn decide<'a>(request: &DeleteBackupRequest, facts: &'a Facts) -> Pla
         return if begun {
             Plan::Finish
         } else {
-            refuse(format!("backup {name} not found: check the name with kubectl get backups.velero.io"))
+            refuse(format!(
+                "backup {name} not found: check the name with kubectl get backups.velero.io"
+            ))
         };
     };
     // A name is not an identity: a backup that was created again is not the one of this request.
@@ -96,7 +104,9 @@ pub(super) fn decide<'a>(request: &DeleteBackupRequest, facts: &'a Facts) -> Pla
     if !facts.users.is_empty() {
         let users = some_of(&facts.users);
         return if begun {
-            Plan::Wait(format!("backup {name} is deleted once these restores from it have ended: {users}"))
+            Plan::Wait(format!(
+                "backup {name} is deleted once these restores from it have ended: {users}"
+            ))
         } else {
             refuse(format!(
                 "backup {name} is used by restores that have not ended: {users}; make a new request once they have"
@@ -104,11 +114,22 @@ pub(super) fn decide<'a>(request: &DeleteBackupRequest, facts: &'a Facts) -> Pla
         };
     }
     match &facts.store {
-        Store::Ready if begun => Plan::Continue(backup),
-        Store::Ready => Plan::Begin(backup),
+        Store::Ready => {
+            if begun {
+                Plan::Continue(backup)
+            } else {
+                Plan::Begin(backup)
+            }
+        }
         Store::Never(why) => refuse(why.clone()),
-        Store::NotNow(why) if !begun => refuse(why.clone()),
-        Store::NotNow(why) | Store::Unknown(why) => Plan::Wait(why.clone()),
+        Store::NotNow(why) => {
+            if begun {
+                Plan::Wait(why.clone())
+            } else {
+                refuse(why.clone())
+            }
+        }
+        Store::Unknown(why) => Plan::Wait(why.clone()),
     }
 }
 
@@ -120,9 +141,9 @@ pub(super) fn waits(backup: &Backup) -> Option<Waits> {
 
 /// The remaining wait; `None` if it is over. At most a day, as clocks may be set.
 pub(super) fn left(waits: &Waits, now: Timestamp) -> Option<Duration> {
-    const DAY: Duration = Duration::from_hours(24);
+    const MAX_WAIT: Duration = Duration::from_hours(24);
     let left = Duration::try_from(waits.again.duration_since(now)).ok()?;
-    (!left.is_zero()).then(|| left.min(DAY))
+    (!left.is_zero()).then(|| left.min(MAX_WAIT))
 }
 
 fn refuse<'a>(error: String) -> Plan<'a> {
@@ -130,17 +151,19 @@ fn refuse<'a>(error: String) -> Plan<'a> {
 }
 
 fn some_of(names: &[String]) -> String {
-    const SHOWN: usize = 5;
-    listed(&names[..names.len().min(SHOWN)], names.len())
+    const MAX_NAMES: usize = 5;
+    listed(&names[..names.len().min(MAX_NAMES)], names.len())
 }
 
-/// Whether the backup may have files. A refused backup never wrote any; files under its name belong to another.
+/// Whether the backup may have files. A refused backup never wrote any; files under its name belong
+/// to another.
 pub(super) fn has_files(backup: &Backup) -> bool {
     backup.status.validation_errors.is_empty()
 }
 
-/// Whether the files under the backup's name are its own, given the metadata stored there: a backup that failed because the
-/// name was taken has none. (A synced backup has another uid than its metadata, but the same phase.)
+/// Whether the files under the backup's name are its own, given the metadata stored there: a backup
+/// that failed because the name was taken has none. (A synced backup has another uid than its
+/// metadata, but the same phase.)
 pub(super) fn owns_files(backup: &Backup, stored: Option<&Backup>) -> bool {
     let Some(stored) = stored else { return true };
     let failed = backup.status.failure_reason.is_some();

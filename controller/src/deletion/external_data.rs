@@ -1,5 +1,6 @@
-//! Deletes the data of a backup outside of cluster and bucket that is only known from its files: data that plugins have made
-//! for its items (Velero `internal/delete/delete_item_action_handler.go`, v1.18), and snapshots of volumes.
+//! Deletes the data of a backup outside of cluster and bucket that is only known from its files:
+//! data that plugins have made for its items (Velero
+//! `internal/delete/delete_item_action_handler.go`, v1.18), and snapshots of volumes.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,11 +14,13 @@ use serde_json::Value;
 use super::{DeletionController, StepError, decide::owns_files};
 use crate::discovery::ServedTypes;
 
-/// Timeout for volume drivers to delete the snapshots of one backup; then the request reports that they have not.
+/// Timeout for volume drivers to delete the snapshots of one backup; then the request reports that
+/// they have not.
 const DRIVER_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl DeletionController {
-    /// Contents that are missing or unreadable do not stop the deletion: they are why users delete a broken backup.
+    /// Contents that are missing or unreadable do not stop the deletion: they are why users delete
+    /// a broken backup.
     pub(super) async fn delete_external_data(
         &self,
         backup: &Backup,
@@ -35,7 +38,8 @@ impl DeletionController {
                     self.run_actions(backup, &contents, &actions).await?;
                     if has_csi {
                         let problems =
-                            csi::delete::snapshots(&snapshots, backup, &contents, DRIVER_TIMEOUT).await;
+                            csi::delete::snapshots(&snapshots, backup, &contents, DRIVER_TIMEOUT)
+                                .await;
                         StepError::unless_empty(problems)?;
                     }
                 }
@@ -51,9 +55,13 @@ impl DeletionController {
         self.delete_native_snapshots(backup, store).await
     }
 
-    /// The plugins for the items of a deleted backup. If one cannot be run, nothing is deleted: its data would stay.
+    /// The plugins for the items of a deleted backup. If one cannot be run, nothing is deleted: its
+    /// data would stay.
     async fn delete_actions(&self) -> Result<ActionSet<PluginAction>, StepError> {
-        let found = self.plugins.actions(&[Kind::DeleteItemAction], &BTreeSet::new(), None).await;
+        let found = self
+            .plugins
+            .actions(&[Kind::DeleteItemAction], &BTreeSet::new(), None)
+            .await;
         let mut problems = found.problems;
         let mut actions = ActionSet::default();
         if !found.usable.is_empty() {
@@ -65,7 +73,8 @@ impl DeletionController {
         Ok(actions)
     }
 
-    /// Runs the actions on every item that they apply to, until one fails; a repetition starts at the first item.
+    /// Runs the actions on every item that they apply to, until one fails; a repetition starts at
+    /// the first item.
     async fn run_actions(
         &self,
         backup: &Backup,
@@ -80,20 +89,29 @@ impl DeletionController {
             for item in contents.items(&group_resource) {
                 let object = match contents.object(item) {
                     Ok(object) => Value::Object(object),
-                    Err(error) if error.is_transient() => return Err(StepError::Retry(error.into())),
+                    Err(error) if error.is_transient() => {
+                        return Err(StepError::Retry(error.into()));
+                    }
                     Err(error) => return Err(StepError::Final(vec![error.to_string()])),
                 };
                 let namespace = contents.namespace_of(item);
                 for one in of_type.iter().filter(|one| {
-                    one.applies_to(namespace, || object.as_object().map(labels).unwrap_or_default())
+                    one.applies_to(namespace, || {
+                        object.as_object().map(labels).unwrap_or_default()
+                    })
                 }) {
                     self.cluster.leadership.check()?;
                     if let Err(error) = one.action.delete_item(&object, backup).await {
-                        let name =
-                            object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-                        let place = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+                        let name = object
+                            .pointer("/metadata/name")
+                            .and_then(Value::as_str)
+                            .unwrap_or_default();
+                        let place = namespace
+                            .map(|namespace| format!("{namespace}/"))
+                            .unwrap_or_default();
                         let action = one.action.name();
-                        let problem = format!("{action} on {group_resource} {place}{name}: {error}");
+                        let problem =
+                            format!("{action} on {group_resource} {place}{name}: {error}");
                         return Err(StepError::Final(vec![problem]));
                     }
                 }
@@ -102,9 +120,13 @@ impl DeletionController {
         Ok(())
     }
 
-    /// Deletes the snapshots that plugins have taken, which a file beside the contents lists. If one remains, the backup is
-    /// kept, too: only its file names the snapshot.
-    async fn delete_native_snapshots(&self, backup: &Backup, store: &Location) -> Result<(), StepError> {
+    /// Deletes the snapshots that plugins have taken, which a file beside the contents lists. If
+    /// one remains, the backup is kept, too: only its file names the snapshot.
+    async fn delete_native_snapshots(
+        &self,
+        backup: &Backup,
+        store: &Location,
+    ) -> Result<(), StepError> {
         let name = backup.name_any();
         let values = match store.read_volume_snapshots(&name).await {
             Ok(Some(values)) if !values.is_empty() => values,
@@ -123,13 +145,15 @@ impl DeletionController {
         if !owns_files(backup, stored.as_ref()) {
             return Ok(());
         }
-        let (mut snapshots, mut problems) = (Vec::with_capacity(values.len()), Vec::new());
+        let mut snapshots = Vec::with_capacity(values.len());
+        let mut problems = Vec::new();
         for value in values {
             match serde_json::from_value::<VolumeSnapshot>(value) {
                 Ok(snapshot) => snapshots.push(snapshot),
                 Err(error) => {
-                    problems
-                        .push(format!("a snapshot that is recorded for the backup cannot be read: {error}"));
+                    problems.push(format!(
+                        "a snapshot that is recorded for the backup cannot be read: {error}"
+                    ));
                 }
             }
         }

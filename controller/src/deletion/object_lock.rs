@@ -1,11 +1,14 @@
-//! A deletion that has to wait because the store locks versions of the files. All files are hidden by then; the request stays
-//! InProgress and the Backup Deleting, and an annotation of the Backup records until when, for users and the next process.
+//! A deletion that has to wait because the store locks versions of the files. All files are hidden
+//! by then; the request stays InProgress and the Backup Deleting, and an annotation of the Backup
+//! records until when, for users and the next process.
 
+use backup_core::event_reason::EventReason;
 use std::time::Duration;
 
 use backup_core::{
     api::{
-        Backup, BackupPhase, BackupStorageLocation, DeleteBackupRequest, DeleteBackupRequestPhase as Phase,
+        Backup, BackupPhase, BackupStorageLocation, DeleteBackupRequest,
+        DeleteBackupRequestPhase as Phase,
     },
     deletion::Waits,
     labels::{DELETION_RESTS_ANNOTATION, DELETION_WAITS_ANNOTATION},
@@ -20,7 +23,8 @@ use super::{DeletionController, data::DeletedData, decide};
 use crate::error::ReconcileError;
 
 impl DeletionController {
-    /// Publishes what the deletion waits for. Returns how long, `None` if the Backup has changed meanwhile.
+    /// Publishes what the deletion waits for. Returns how long, `None` if the Backup has changed
+    /// meanwhile.
     pub(super) async fn publish_wait(
         &self,
         request: &DeleteBackupRequest,
@@ -29,9 +33,22 @@ impl DeletionController {
         deleted: DeletedData,
     ) -> Result<Option<Duration>, ReconcileError> {
         let now = Timestamp::now();
-        let RetainedVersions { kept, until, held, refused } = deleted.retained;
+        let RetainedVersions {
+            kept,
+            until,
+            held,
+            refused,
+        } = deleted.retained;
         let since = before.as_ref().map_or(now, |before| before.since);
-        let mut waits = Waits { since, again: now, kept, until, held, refused, owner: deleted.owner };
+        let mut waits = Waits {
+            since,
+            again: now,
+            kept,
+            until,
+            held,
+            refused,
+            owner: deleted.owner,
+        };
         waits.plan(now);
         let outcome = retry::status_patch(&self.cluster, backup, |current| {
             (current.phase() == BackupPhase::Deleting).then(
@@ -45,14 +62,22 @@ impl DeletionController {
         tracing::info!(backup = backup.name_any(), again = %waits.again, "{waits}");
         if before.is_none_or(|before| before.to_string() != waits.to_string()) {
             let note = waits.to_string();
-            self.cluster.events.normal(backup, "ObjectLock", &note);
-            self.cluster.events.normal(request, "ObjectLock", &note);
+            self.cluster
+                .events
+                .normal(backup, EventReason::ObjectLock, &note);
+            self.cluster
+                .events
+                .normal(request, EventReason::ObjectLock, &note);
         }
         Ok(Some(decide::left(&waits, now).unwrap_or_default()))
     }
 
-    /// Releases the claim of the request until [`Self::resume`], as it may wait for years. May be repeated.
-    pub(super) async fn suspend(&self, request: &DeleteBackupRequest) -> Result<(), ReconcileError> {
+    /// Releases the claim of the request until [`Self::resume`], as it may wait for years. May be
+    /// repeated.
+    pub(super) async fn suspend(
+        &self,
+        request: &DeleteBackupRequest,
+    ) -> Result<(), ReconcileError> {
         let outcome = retry::status_patch(&self.cluster, request, |current| {
             (current.status.phase == Some(Phase::InProgress) && !is_suspended(current))
                 .then(|| json!({"metadata": {"annotations": {DELETION_RESTS_ANNOTATION: "true"}}}))
@@ -64,7 +89,8 @@ impl DeletionController {
         Ok(())
     }
 
-    /// Returns the request in the state in which it needs a claim, `None` if it has changed meanwhile.
+    /// Returns the request in the state in which it needs a claim, `None` if it has changed
+    /// meanwhile.
     pub(super) async fn resume(
         &self,
         request: &DeleteBackupRequest,
@@ -77,10 +103,15 @@ impl DeletionController {
                 .then(|| json!({"metadata": {"annotations": {DELETION_RESTS_ANNOTATION: null}}}))
         })
         .await?;
-        Ok(if let PatchOutcome::Written(request) = outcome { Some(request) } else { None })
+        Ok(if let PatchOutcome::Written(request) = outcome {
+            Some(request)
+        } else {
+            None
+        })
     }
 
-    /// Emits an event about retained versions at the location, where users look once the backup is gone.
+    /// Emits an event about retained versions at the location, where users look once the backup is
+    /// gone.
     pub(super) fn emit_retained(
         &self,
         backup: &Backup,
@@ -89,15 +120,26 @@ impl DeletionController {
         why: &str,
     ) {
         let name = backup.name_any();
-        let versions = if kept == 0 { "versions".to_owned() } else { format!("{kept} versions") };
-        let note =
-            format!("{versions} of the files of backup {name}, which is deleted, stay in the bucket: {why}");
+        let versions = if kept == 0 {
+            "versions".to_owned()
+        } else {
+            format!("{kept} versions")
+        };
+        let note = format!(
+            "{versions} of the files of backup {name}, which is deleted, stay in the bucket: {why}"
+        );
         tracing::warn!(backup = name, location = location.name_any(), "{note}");
-        self.cluster.events.warning(location, "VersionsStay", &note);
-        self.cluster.events.warning(backup, "VersionsStay", &note);
+        self.cluster
+            .events
+            .warning(location, EventReason::OldVersionsKept, &note);
+        self.cluster
+            .events
+            .warning(backup, EventReason::OldVersionsKept, &note);
     }
 }
 
 fn is_suspended(request: &DeleteBackupRequest) -> bool {
-    request.annotations().contains_key(DELETION_RESTS_ANNOTATION)
+    request
+        .annotations()
+        .contains_key(DELETION_RESTS_ANNOTATION)
 }

@@ -1,5 +1,5 @@
-//! Data of volumes in a repository of files by Velero. We cannot delete it, and it would be unknown to all afterwards, so such
-//! a backup is kept until a user has decided about the data.
+//! Data of volumes in a repository of files by Velero. We cannot delete it, and it would be unknown
+//! to all afterwards, so such a backup is kept until a user has decided about the data.
 
 use backup_core::{
     api::{Backup, DeleteBackupRequest},
@@ -16,7 +16,7 @@ use super::{
 use crate::error::ReconcileError;
 
 /// Maximum number of volumes in a message.
-const SHOWN: usize = 5;
+const MAX_VOLUMES: usize = 5;
 
 impl DeletionController {
     /// Why the deletion does not begin, if the backup has such data and no annotation gives it up.
@@ -31,8 +31,15 @@ impl DeletionController {
         if given_up || !has_files(backup) {
             return Ok(None);
         }
-        let store = self.locations.store(&self.locations.of_backup(backup).await?).await?;
-        let volumes = match store.saved_volumes(backup).await.map(|saved| saved.in_repository) {
+        let store = self
+            .locations
+            .store(&self.locations.of_backup(backup).await?)
+            .await?;
+        let volumes = match store
+            .saved_volumes(backup)
+            .await
+            .map(|saved| saved.in_repository)
+        {
             // That is a reason why users delete a broken backup.
             Err(StoreError::Corrupt { .. }) => Vec::new(),
             volumes => volumes?,
@@ -50,8 +57,16 @@ impl DeletionController {
 }
 
 fn reason(backup: &str, volumes: &[RepositoryVolume]) -> String {
-    let mut names: Vec<String> = volumes.iter().take(SHOWN).map(ToString::to_string).collect();
-    if let Some(more) = volumes.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+    let mut names: Vec<String> = volumes
+        .iter()
+        .take(MAX_VOLUMES)
+        .map(ToString::to_string)
+        .collect();
+    if let Some(more) = volumes
+        .len()
+        .checked_sub(MAX_VOLUMES)
+        .filter(|more| *more > 0)
+    {
         names.push(format!("{more} more"));
     }
     format!(
@@ -74,7 +89,10 @@ mod tests {
             mount: None,
         };
         let one = reason("b", &[volume(1)]);
-        assert!(one.contains("(claim shop/c1)") && one.contains("delete b --forget-data"), "{one}");
+        assert!(
+            one.contains("(claim shop/c1)") && one.contains("delete b --forget-data"),
+            "{one}"
+        );
         let many = reason("b", &(0..7).map(volume).collect::<Vec<_>>());
         assert!(many.contains("claim shop/c4, 2 more)"), "{many}");
     }

@@ -7,7 +7,16 @@ use backup_testkit::{FakeApi, Fault};
 use super::*;
 use crate::{job::worker::WorkerError, testing::discovery};
 
-const ALL: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const ALL: [&str; 8] = [
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
 
 fn resource(plural: &str, kind: &str, short: &[&str], verbs: &[&str], scope: &str) -> Value {
     json!({
@@ -34,14 +43,22 @@ fn served() -> ServedTypes {
         events.clone(),
     ];
     let deployments = resource("deployments", "Deployment", &["deploy"], &ALL, "Namespaced");
-    let hpas =
-        [resource("hpas", "HPA", &[], &ALL, "Namespaced"), resource("olds", "Old", &[], &ALL, "Namespaced")];
+    let hpas = [
+        resource("hpas", "HPA", &[], &ALL, "Namespaced"),
+        resource("olds", "Old", &[], &ALL, "Namespaced"),
+    ];
     ServedTypes::of([
         group("", &[version("v1", &core)]),
         group("apps", &[version("v1", &[deployments])]),
         group("events.k8s.io", &[version("v1", &[events])]),
-        group("autoscaling", &[version("v2", &hpas[..1]), version("v1", &hpas)]),
-        group("metrics.k8s.io", &[json!({"version": "v1beta1", "freshness": "Stale", "resources": []})]),
+        group(
+            "autoscaling",
+            &[version("v2", &hpas[..1]), version("v1", &hpas)],
+        ),
+        group(
+            "metrics.k8s.io",
+            &[json!({"version": "v1beta1", "freshness": "Stale", "resources": []})],
+        ),
     ])
 }
 
@@ -85,7 +102,10 @@ fn each_type_is_there_once_in_the_first_version_that_has_it() {
         ]
     );
     assert!(!served.by_group_resource("namespaces").unwrap().namespaced);
-    assert!(served.by_group_resource("bindings").is_none(), "it can not be listed");
+    assert!(
+        served.by_group_resource("bindings").is_none(),
+        "it can not be listed"
+    );
 }
 
 #[test]
@@ -109,8 +129,14 @@ fn a_group_whose_server_is_down_is_named_and_does_not_hide_the_others() {
 #[test]
 fn a_type_of_the_core_group_has_no_group_in_its_api_version() {
     let served = served();
-    assert_eq!(api_resource(served.by_group_resource("pods").unwrap()).api_version, "v1");
-    assert_eq!(api_resource(served.by_group_resource("deployments.apps").unwrap()).api_version, "apps/v1");
+    assert_eq!(
+        api_resource(served.by_group_resource("pods").unwrap()).api_version,
+        "v1"
+    );
+    assert_eq!(
+        api_resource(served.by_group_resource("deployments.apps").unwrap()).api_version,
+        "apps/v1"
+    );
 }
 
 #[test]
@@ -121,11 +147,23 @@ fn a_group_of_which_nothing_can_be_created_is_missed_by_nobody() {
     };
     let groups = KnownGroups::new(["metrics.k8s.io".to_owned()]);
     let silent = |group: &str| groups.has_nothing_to_back_up(group);
-    assert!(silent("metrics.k8s.io/v1beta1") && !silent("other.io/v1"), "as it is configured");
-    groups.note(&ServedTypes::just(&[of("read.io", &["get", "list"]), of("full.io", &["create"])]));
+    assert!(
+        silent("metrics.k8s.io/v1beta1") && !silent("other.io/v1"),
+        "as it is configured"
+    );
+    groups.note(&ServedTypes::just(&[
+        of("read.io", &["get", "list"]),
+        of("full.io", &["create"]),
+    ]));
     assert!(silent("read.io/v1") && !silent("full.io/v1"));
-    groups.note(&ServedTypes::just(&[of("read.io", &["create"]), of("metrics.k8s.io", &["create"])]));
-    assert!(!silent("read.io/v1") && !silent("metrics.k8s.io/v1"), "as it was seen last");
+    groups.note(&ServedTypes::just(&[
+        of("read.io", &["create"]),
+        of("metrics.k8s.io", &["create"]),
+    ]));
+    assert!(
+        !silent("read.io/v1") && !silent("metrics.k8s.io/v1"),
+        "as it was seen last"
+    );
 }
 
 #[tokio::test]
@@ -138,7 +176,9 @@ async fn what_could_not_be_read_is_named_by_what_waits_for_it() {
             api.put(path, discovery("", &[("pods", "Pod", "Namespaced")]));
         }
         let error = ServedTypes::load(&api.client()).await.unwrap_err();
-        let WorkerError::Blocked { reason, retryable } = error.into() else { panic!("{fails}") };
+        let WorkerError::Blocked { reason, retryable } = error.into() else {
+            panic!("{fails}")
+        };
         let expected = format!("{what} the API server serves ({fails}) cannot be read: no");
         assert_eq!((reason, retryable), (expected, false));
     }

@@ -5,11 +5,12 @@ use std::time::Duration;
 use backup_core::api::{DownloadRequest, download_request::DownloadRequestPhase as Phase};
 use jiff::{SignedDuration, Timestamp};
 
-/// Lifetime of a URL and of a request (Velero `DownloadURLTTL` in `pkg/persistence/object_store.go`, v1.18).
+/// Lifetime of a URL and of a request (Velero `DownloadURLTTL` in
+/// `pkg/persistence/object_store.go`, v1.18).
 pub(super) const TTL: Duration = Duration::from_mins(10);
 
 /// Retry time; Velero's command line waits for a minute at most.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+const RETRY_BUDGET: SignedDuration = SignedDuration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
@@ -24,21 +25,28 @@ pub(super) enum Plan {
 /// A request with an expiration ends then, any other ten minutes after its creation.
 pub(super) fn decide(request: &DownloadRequest, now: Timestamp) -> Plan {
     let given = request.status.expiration.as_ref().map(|time| time.0);
-    let created = request.metadata.creation_timestamp.as_ref().map(|time| expiration(time.0));
+    let created = request
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .map(|time| expiration(time.0));
     let left = given.or(created).map(|end| end.duration_since(now));
     if left.is_some_and(|left| left <= SignedDuration::ZERO) {
         return Plan::Remove;
     }
     match &request.status.phase {
         None | Some(Phase::New) => Plan::Answer,
-        Some(_) => Plan::Keep(left.and_then(|left| Duration::try_from(left).ok()).unwrap_or(TTL)),
+        Some(_) => Plan::Keep(
+            left.and_then(|left| Duration::try_from(left).ok())
+                .unwrap_or(TTL),
+        ),
     }
 }
 
 /// Whether a temporary error is retried: the client is probably still waiting.
 pub(super) fn is_young(request: &DownloadRequest, now: Timestamp) -> bool {
     let created = request.metadata.creation_timestamp.as_ref();
-    created.is_none_or(|created| now.duration_since(created.0) < PATIENCE)
+    created.is_none_or(|created| now.duration_since(created.0) < RETRY_BUDGET)
 }
 
 /// Expiration of a request that is answered now.
@@ -56,7 +64,11 @@ mod tests {
     #[test]
     fn a_request_is_answered_once_kept_as_long_as_its_url_and_removed() {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
-        let at = |seconds: i64| Some(Time(now.checked_add(SignedDuration::from_secs(seconds)).unwrap()));
+        let at = |seconds: i64| {
+            Some(Time(
+                now.checked_add(SignedDuration::from_secs(seconds)).unwrap(),
+            ))
+        };
         let keep = |seconds| Plan::Keep(Duration::from_secs(seconds));
         for (phase, created, expiration, expected) in [
             (None, Some(0), None, Plan::Answer),
@@ -76,18 +88,27 @@ mod tests {
             request.metadata.creation_timestamp = created.and_then(at);
             request.status.phase = phase.map(Phase::from);
             request.status.expiration = expiration.and_then(at);
-            assert_eq!(decide(&request, now), expected, "{phase:?} {created:?} {expiration:?}");
+            assert_eq!(
+                decide(&request, now),
+                expected,
+                "{phase:?} {created:?} {expiration:?}"
+            );
         }
     }
 
     #[test]
     fn what_may_pass_by_itself_is_waited_for_while_the_request_is_young() {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
-        for (age, young) in
-            [(Some(0), true), (Some(29), true), (Some(30), false), (Some(600), false), (None, true)]
-        {
+        for (age, young) in [
+            (Some(0), true),
+            (Some(29), true),
+            (Some(30), false),
+            (Some(600), false),
+            (None, true),
+        ] {
             let mut request = DownloadRequest::new("r", DownloadRequestSpec::default());
-            request.metadata.creation_timestamp = age.map(|age| Time(now - SignedDuration::from_secs(age)));
+            request.metadata.creation_timestamp =
+                age.map(|age| Time(now - SignedDuration::from_secs(age)));
             assert_eq!(is_young(&request, now), young, "{age:?}");
         }
     }

@@ -2,29 +2,32 @@
 
 use std::time::Duration;
 
-use backup_core::api::{Backup, DownloadRequest, Restore, RestorePhase, download_request::DownloadTarget};
+use backup_core::api::{
+    Backup, DownloadRequest, Restore, RestorePhase, download_request::DownloadTarget,
+};
 use backup_runtime::errors::found;
 use backup_store::{FileOwner, Location};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use tokio::sync::Semaphore;
 
-use super::{DownloadContext, recent::Recent};
+use super::{DownloadContext, recent::RecentValues};
 use crate::{
     error::ReconcileError,
     location::{LocationError, is_read_only},
 };
 
 /// Maximum age of what is known of a backup, a restore or a location.
-const RECENT: Duration = Duration::from_secs(1);
-/// Maximum number of snapshots of growing files that are read concurrently: each is in memory as a whole.
-const SNAPSHOTS: usize = 2;
+const CACHE_TTL: Duration = Duration::from_secs(1);
+/// Maximum number of snapshots of growing files that are read concurrently: each is in memory as a
+/// whole.
+const MAX_CONCURRENT_SNAPSHOTS: usize = 2;
 
 pub(super) struct DownloadController {
     pub(super) ctx: DownloadContext,
-    backups: Recent<Option<Subject>>,
-    restores: Recent<Option<(Subject, String)>>,
-    stores: Recent<Opened>,
+    backups: RecentValues<Option<Subject>>,
+    restores: RecentValues<Option<(Subject, String)>>,
+    stores: RecentValues<OpenStore>,
     pub(super) snapshot_permits: Semaphore,
 }
 
@@ -46,13 +49,13 @@ pub(super) struct Subject {
 }
 
 #[derive(Clone)]
-struct Opened {
+struct OpenStore {
     store: Location,
     read_only: bool,
 }
 
 /// A file that a client wants.
-pub(super) struct Wanted {
+pub(super) struct WantedFile {
     /// Name of its location.
     pub(super) location: String,
     pub(super) store: Location,
@@ -66,10 +69,10 @@ impl DownloadController {
     pub(super) fn new(ctx: DownloadContext) -> Self {
         Self {
             ctx,
-            backups: Recent::new(RECENT),
-            restores: Recent::new(RECENT),
-            stores: Recent::new(RECENT),
-            snapshot_permits: Semaphore::new(SNAPSHOTS),
+            backups: RecentValues::new(CACHE_TTL),
+            restores: RecentValues::new(CACHE_TTL),
+            stores: RecentValues::new(CACHE_TTL),
+            snapshot_permits: Semaphore::new(MAX_CONCURRENT_SNAPSHOTS),
         }
     }
 
@@ -82,7 +85,7 @@ impl DownloadController {
         &self,
         uid: &str,
         target: &DownloadTarget,
-    ) -> Result<Wanted, ReconcileError> {
+    ) -> Result<WantedFile, ReconcileError> {
         let wanted = self.wanted_by_name(target).await?;
         if wanted.of.uid == uid {
             return Ok(wanted);
@@ -93,10 +96,15 @@ impl DownloadController {
         )))
     }
 
-    pub(super) async fn wanted_by_name(&self, target: &DownloadTarget) -> Result<Wanted, ReconcileError> {
+    pub(super) async fn wanted_by_name(
+        &self,
+        target: &DownloadTarget,
+    ) -> Result<WantedFile, ReconcileError> {
         let Some(owner) = FileOwner::of(&target.kind) else {
             let kind = target.kind.as_str();
-            return Err(ReconcileError::Impossible(format!("spec.target.kind {kind:?} is not known")));
+            return Err(ReconcileError::Impossible(format!(
+                "spec.target.kind {kind:?} is not known"
+            )));
         };
         let (backup, of) = match owner {
             FileOwner::Backup => (target.name.clone(), None),
@@ -105,9 +113,14 @@ impl DownloadController {
                 (backup, Some(restore))
             }
         };
-        let found = self.backups.get(&backup, || self.read_backup(&backup)).await?;
+        let found = self
+            .backups
+            .get(&backup, || self.read_backup(&backup))
+            .await?;
         let Some(found) = found else {
-            let of = of.map(|_| format!(", which restore {} is from", target.name)).unwrap_or_default();
+            let of = of
+                .map(|_| format!(", which restore {} is from", target.name))
+                .unwrap_or_default();
             return Err(ReconcileError::Impossible(format!(
                 "backup {backup}{of} not found in namespace {}: check the name with kubectl get backups.velero.io",
                 self.ctx.cluster.namespace
@@ -115,29 +128,44 @@ impl DownloadController {
         };
         let location = match &found.location {
             Some(name) => name.clone(),
-            // A backup that never began has none; then the client learns from the store that there is no such file.
+            // A backup that never began has none; then the client learns from the store that there
+            // is no such file.
             None => self.ctx.locations.default_location().await?,
         };
-        let Opened { store, read_only } = self.stores.get(&location, || self.open(&location)).await?;
-        Ok(Wanted { location, store, read_only, of: of.unwrap_or(found) })
+        let OpenStore { store, read_only } =
+            self.stores.get(&location, || self.open(&location)).await?;
+        Ok(WantedFile {
+            location,
+            store,
+            read_only,
+            of: of.unwrap_or(found),
+        })
     }
 
     async fn restore(&self, name: &str) -> Result<(Subject, String), ReconcileError> {
-        match self.restores.get(name, || self.read_restore(name)).await? {
-            Some((_, backup)) if backup.is_empty() => Err(ReconcileError::Impossible(format!(
-                "restore {name} has not begun: it has chosen no backup yet, so there are no files of it"
-            ))),
-            Some(found) => Ok(found),
-            None => Err(ReconcileError::Impossible(format!(
+        let restore = self.restores.get(name, || self.read_restore(name)).await?;
+        let Some((restore, backup)) = restore else {
+            return Err(ReconcileError::Impossible(format!(
                 "restore {name} not found in namespace {}: check the name with kubectl get restores.velero.io",
                 self.ctx.cluster.namespace
-            ))),
+            )));
+        };
+        if backup.is_empty() {
+            return Err(ReconcileError::Impossible(format!(
+                "restore {name} has not begun: it has chosen no backup yet, so there are no files of it"
+            )));
         }
+        Ok((restore, backup))
     }
 
     async fn read_restore(&self, name: &str) -> Result<Option<(Subject, String)>, kube::Error> {
         let restore = found(self.ctx.cluster.api::<Restore>().get(name).await, name)?;
-        Ok(restore.map(|restore| (of_restore(&restore), restore.spec.backup_name.unwrap_or_default())))
+        Ok(restore.map(|restore| {
+            (
+                of_restore(&restore),
+                restore.spec.backup_name.unwrap_or_default(),
+            )
+        }))
     }
 
     async fn read_backup(&self, name: &str) -> Result<Option<Subject>, kube::Error> {
@@ -145,14 +173,21 @@ impl DownloadController {
         Ok(backup.map(|backup| of_backup(&backup)))
     }
 
-    async fn open(&self, name: &str) -> Result<Opened, LocationError> {
+    async fn open(&self, name: &str) -> Result<OpenStore, LocationError> {
         let (location, store) = self.ctx.locations.open(name).await?;
-        Ok(Opened { store, read_only: is_read_only(&location) })
+        Ok(OpenStore {
+            store,
+            read_only: is_read_only(&location),
+        })
     }
 }
 
 fn of_backup(backup: &Backup) -> Subject {
-    let location = backup.spec.storage_location.clone().filter(|name| !name.is_empty());
+    let location = backup
+        .spec
+        .storage_location
+        .clone()
+        .filter(|name| !name.is_empty());
     Subject {
         uid: backup.uid().unwrap_or_default(),
         waits: backup.phase().is_past_items(),
@@ -165,13 +200,20 @@ fn of_backup(backup: &Backup) -> Subject {
 }
 
 fn of_restore(restore: &Restore) -> Subject {
-    // A failed restore may have found the files of another one under its own keys; only its reason is of use.
-    let failure =
-        matches!(restore.phase(), RestorePhase::Failed | RestorePhase::FailedValidation).then(|| {
-            let status = &restore.status;
-            let reasons = status.failure_reason.iter().chain(&status.validation_errors);
-            reasons.cloned().collect::<Vec<_>>().join("; ")
-        });
+    // A failed restore may have found the files of another one under its own keys; only its reason
+    // is of use.
+    let failure = matches!(
+        restore.phase(),
+        RestorePhase::Failed | RestorePhase::FailedValidation
+    )
+    .then(|| {
+        let status = &restore.status;
+        let reasons = status
+            .failure_reason
+            .iter()
+            .chain(&status.validation_errors);
+        reasons.cloned().collect::<Vec<_>>().join("; ")
+    });
     Subject {
         uid: restore.uid().unwrap_or_default(),
         waits: restore.phase().is_past_items(),

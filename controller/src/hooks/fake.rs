@@ -56,7 +56,10 @@ impl Executor for FakePods {
     }
 
     async fn run(&self, _: &str, pod: &str, hook: &Hook) -> Result<String, ExecError> {
-        self.ran.lock().unwrap().push(format!("{pod} {}", hook.command[0]));
+        self.ran
+            .lock()
+            .unwrap()
+            .push(format!("{pod} {}", hook.command[0]));
         (self.answer)(pod, &hook.command[0])
     }
 }

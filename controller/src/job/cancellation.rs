@@ -48,7 +48,8 @@ pub(crate) enum NotSent {
     Unconfirmed,
 }
 
-/// Tells work whether it may continue, and collects what it waits for. Cheap to clone; all clones belong to the same work.
+/// Tells work whether it may continue, and collects what it waits for. Cheap to clone; all clones
+/// belong to the same work.
 #[derive(Clone, Debug)]
 pub(crate) struct Cancellation {
     leadership: Leadership,
@@ -93,7 +94,11 @@ impl Cancellation {
 
     /// For the steps that remain after the deletion has stopped the work.
     pub(crate) fn after_deletion(&self) -> Self {
-        Self { deleted: CancellationToken::new(), fence: Fence::new(Clock::Boot), ..self.clone() }
+        Self {
+            deleted: CancellationToken::new(),
+            fence: Fence::new(Clock::Boot),
+            ..self.clone()
+        }
     }
 
     pub(crate) fn cancel(&self) {
@@ -109,7 +114,8 @@ impl Cancellation {
         self.cancelled.cancelled().await;
     }
 
-    /// To be called before each step. Before each write that needs the claim, use [`Self::may_write`].
+    /// To be called before each step. Before each write that needs the claim, use
+    /// [`Self::may_write`].
     pub(crate) fn check(&self) -> Result<(), StopReason> {
         if self.deleted.is_cancelled() {
             return Err(StopReason::Deleted);
@@ -121,7 +127,8 @@ impl Cancellation {
         Ok(self.leadership.check()?)
     }
 
-    /// To be called before each write that needs the claim. Waits at most `patience` for a read that confirms the claim.
+    /// To be called before each write that needs the claim. Waits at most `patience` for a read
+    /// that confirms the claim.
     pub(crate) async fn may_write(&self, patience: Duration) -> Result<(), NotSent> {
         self.check()?;
         let confirmed = async {
@@ -131,14 +138,20 @@ impl Cancellation {
                 confirmed = self.fence.confirmed() => Ok(confirmed?),
             }
         };
-        tokio::time::timeout(patience, confirmed).await.map_err(|_| NotSent::Unconfirmed)??;
+        tokio::time::timeout(patience, confirmed)
+            .await
+            .map_err(|_| NotSent::Unconfirmed)??;
         Ok(self.check()?)
     }
 
     /// To be called before each step that is skipped after a cancellation.
     pub(crate) fn check_new_work(&self) -> Result<(), StopReason> {
         self.check()?;
-        if self.is_cancelled() { Err(StopReason::Cancelled) } else { Ok(()) }
+        if self.is_cancelled() {
+            Err(StopReason::Cancelled)
+        } else {
+            Ok(())
+        }
     }
 
     /// Timeout for a request that is sent now.
@@ -156,8 +169,12 @@ impl Cancellation {
         }
     }
 
-    /// Returns the result of `wait`, unless the user cancels before. Only for futures that may be dropped half way.
-    pub(crate) async fn unless_cancelled<T>(&self, wait: impl Future<Output = T>) -> Result<T, StopReason> {
+    /// Returns the result of `wait`, unless the user cancels before. Only for futures that may be
+    /// dropped half way.
+    pub(crate) async fn unless_cancelled<T>(
+        &self,
+        wait: impl Future<Output = T>,
+    ) -> Result<T, StopReason> {
         tokio::select! {
             // A result that is ready is returned.
             biased;
@@ -166,7 +183,8 @@ impl Cancellation {
         }
     }
 
-    /// Sleeps until the time is over or work must stop. A cancellation does not end it: for steps that complete by themselves.
+    /// Sleeps until the time is over or work must stop. A cancellation does not end it: for steps
+    /// that complete by themselves.
     pub(crate) async fn sleep(&self, time: Duration) -> Result<(), StopReason> {
         tokio::select! {
             reason = self.stopped() => Err(reason),
@@ -206,7 +224,10 @@ mod tests {
             (cancellation.check(), cancellation.check_new_work()),
             (Ok(()), Err(StopReason::Cancelled))
         );
-        let waits = (cancellation.sleep(second).await, cancellation.wait(second).await);
+        let waits = (
+            cancellation.sleep(second).await,
+            cancellation.wait(second).await,
+        );
         assert_eq!(waits, (Ok(()), Err(StopReason::Cancelled)));
         assert_eq!(
             cancellation.unless_cancelled(std::future::ready(1)).await,
@@ -215,7 +236,13 @@ mod tests {
         );
         shutdown.cancel();
         let stopped = Err(StopReason::ShuttingDown);
-        assert_eq!((cancellation.check_new_work(), cancellation.sleep(second).await), (stopped, stopped));
+        assert_eq!(
+            (
+                cancellation.check_new_work(),
+                cancellation.sleep(second).await
+            ),
+            (stopped, stopped)
+        );
         cancellation.clone().delete();
         assert_eq!(
             (cancellation.check(), cancellation.stopped().await),

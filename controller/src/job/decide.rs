@@ -4,12 +4,13 @@ use backup_core::phase::Stage;
 
 /// What the object store holds under the object's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stored {
+pub(crate) enum StoredState {
     /// Nothing of this name has ended there.
     Nothing,
     /// The end of this very object, with this stage: it is done, whatever phase the cluster shows.
     Ours(Stage),
-    /// A record of this object: every byte of its end is known; files may be missing under their final keys.
+    /// A record of this object: every byte of its end is known; files may be missing under their
+    /// final keys.
     Recorded,
     /// A record of this object: its items are done, and its operations were still running.
     Waiting,
@@ -21,8 +22,8 @@ pub(crate) enum Stored {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     pub noun: &'static str,
-    /// Backups (`true`): queued by us, claimed after the store was checked. Restores (`false`): claimed first, before anything
-    /// else is read, and started as soon as the claim is active.
+    /// Backups (`true`): queued by us, claimed after the store was checked. Restores (`false`):
+    /// claimed first, before anything else is read, and started as soon as the claim is active.
     pub queued: bool,
     /// Failure reason if cancelled before it begins.
     pub cancelled: &'static str,
@@ -33,10 +34,15 @@ pub(crate) struct Kind {
 impl Kind {
     /// The stage in which work starts.
     pub(crate) fn start(self) -> Stage {
-        if self.queued { Stage::ReadyToStart } else { Stage::New }
+        if self.queued {
+            Stage::ReadyToStart
+        } else {
+            Stage::New
+        }
     }
 
-    /// Whether an object in this stage may still end as Failed. In later stages its contents may be in the store.
+    /// Whether an object in this stage may still end as Failed. In later stages its contents may be
+    /// in the store.
     pub(crate) fn may_fail(self, stage: Stage) -> bool {
         stage == self.start() || stage == Stage::InProgress
     }
@@ -44,29 +50,41 @@ impl Kind {
 
 /// What is known about an object.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct JobState<'a> {
     pub kind: Kind,
     /// Stage of the phase, read freshly.
     pub stage: Stage,
     pub deleting: bool,
-    /// After the object has begun, a cancellation only brings its end forward; it is no step by itself.
+    /// After the object has begun, a cancellation only brings its end forward; it is no step by
+    /// itself.
     pub cancelled: bool,
     /// Why the object cannot start or continue.
     pub findings: &'a [String],
     /// `None` before the store was read.
-    pub stored: Option<&'a Stored>,
-    /// Whether this process has done all the work, or holds the record, and only has to write the end.
+    pub stored: Option<&'a StoredState>,
+    /// Whether this process has done all the work, or holds the record, and only has to write the
+    /// end.
     pub in_hand: bool,
     /// Whether the data of the record is gone from the store: uploaded, never visible, and removed.
     pub lost: bool,
 }
 
 #[cfg(test)]
-impl<'a> Seen<'a> {
-    /// An object that is neither deleted nor cancelled, in this stage and with this state in the store.
-    pub(crate) fn of(kind: Kind, stage: Stage, stored: Option<&'a Stored>) -> Self {
+impl<'a> JobState<'a> {
+    /// An object that is neither deleted nor cancelled, in this stage and with this state in the
+    /// store.
+    pub(crate) fn of(kind: Kind, stage: Stage, stored: Option<&'a StoredState>) -> Self {
         let (deleting, cancelled, findings, in_hand, lost) = (false, false, &[][..], false, false);
-        Self { kind, stage, deleting, cancelled, findings, stored, in_hand, lost }
+        Self {
+            kind,
+            stage,
+            deleting,
+            cancelled,
+            findings,
+            stored,
+            in_hand,
+            lost,
+        }
     }
 }
 
@@ -96,14 +114,15 @@ pub(crate) enum Plan {
     Block {
         reason: String,
     },
-    /// Its deletion was requested, and nothing of it is committed: abandon it, free the claim, remove the finalizers.
+    /// Its deletion was requested, and nothing of it is committed: abandon it, free the claim,
+    /// remove the finalizers.
     LetGo,
     /// The object has ended: free the claim if it is still held.
     Free,
 }
 
-pub(crate) fn next(seen: Seen<'_>) -> Plan {
-    let Seen { kind, stage, .. } = seen;
+pub(crate) fn next(seen: JobState<'_>) -> Plan {
+    let JobState { kind, stage, .. } = seen;
     let start = kind.start();
     if stage.is_terminal() {
         return Plan::Free;
@@ -112,14 +131,20 @@ pub(crate) fn next(seen: Seen<'_>) -> Plan {
         Stage::Unknown if !seen.deleting || kind.queued => return Plan::Wait,
         _ if seen.deleting => return let_go(seen),
         Stage::New | Stage::Queued | Stage::ReadyToStart if seen.cancelled => {
-            return Plan::Fail { reason: kind.cancelled.to_owned() };
+            return Plan::Fail {
+                reason: kind.cancelled.to_owned(),
+            };
         }
         Stage::New | Stage::Queued if stage != start => return Plan::Wait,
         _ if stage == start && !seen.findings.is_empty() => {
-            return Plan::Refuse { validation_errors: seen.findings.to_vec() };
+            return Plan::Refuse {
+                validation_errors: seen.findings.to_vec(),
+            };
         }
         _ if !kind.queued && !seen.findings.is_empty() => {
-            return Plan::Fail { reason: seen.findings.join("; ") };
+            return Plan::Fail {
+                reason: seen.findings.join("; "),
+            };
         }
         _ if stage == start && !kind.queued => return Plan::Begin,
         _ => {}
@@ -127,33 +152,45 @@ pub(crate) fn next(seen: Seen<'_>) -> Plan {
     match seen.stored {
         None if !seen.in_hand => Plan::Look,
         // The write will show whether another replica was faster.
-        None | Some(Stored::Nothing | Stored::Recorded | Stored::Waiting) if seen.in_hand => Plan::Finish,
-        Some(Stored::Others { uid }) if kind.may_fail(stage) => Plan::Fail { reason: taken(kind, uid) },
-        Some(Stored::Others { uid }) => Plan::Block { reason: taken(kind, uid) },
-        Some(Stored::Ours(end)) => adopt(kind, stage, *end),
-        Some(Stored::Recorded) if !seen.lost => Plan::Finish,
-        Some(Stored::Waiting) if !seen.lost && stage != start => Plan::Operations,
+        None | Some(StoredState::Nothing | StoredState::Recorded | StoredState::Waiting)
+            if seen.in_hand =>
+        {
+            Plan::Finish
+        }
+        Some(StoredState::Others { uid }) if kind.may_fail(stage) => Plan::Fail {
+            reason: taken(kind, uid),
+        },
+        Some(StoredState::Others { uid }) => Plan::Block {
+            reason: taken(kind, uid),
+        },
+        Some(StoredState::Ours(end)) => adopt(kind, stage, *end),
+        Some(StoredState::Recorded) if !seen.lost => Plan::Finish,
+        Some(StoredState::Waiting) if !seen.lost && stage != start => Plan::Operations,
         _ if stage == start => Plan::Begin,
         // Never "no operations": they are unknown, and may run.
-        Some(Stored::Nothing) if matches!(stage, Stage::WaitingForOperations { .. }) => Plan::Block {
-            reason: format!(
-                "the record of its operations, and of what was done before them, is not in the store; bring it back, or \
+        Some(StoredState::Nothing) if matches!(stage, Stage::WaitingForOperations { .. }) => {
+            Plan::Block {
+                reason: format!(
+                    "the record of its operations, and of what was done before them, is not in the store; bring it back, or \
                  delete the {}",
-                kind.noun
-            ),
-        },
+                    kind.noun
+                ),
+            }
+        }
         _ => Plan::Work,
     }
 }
 
-/// Deleting a Backup deletes nothing that is committed: that is finished first. The files of a restore are removed with it.
-fn let_go(seen: Seen<'_>) -> Plan {
-    let Seen { kind, stage, .. } = seen;
-    let may_be_committed = kind.queued && !matches!(stage, Stage::New | Stage::Queued | Stage::ReadyToStart);
+/// Deleting a Backup deletes nothing that is committed: that is finished first. The files of a
+/// restore are removed with it.
+fn let_go(seen: JobState<'_>) -> Plan {
+    let JobState { kind, stage, .. } = seen;
+    let may_be_committed =
+        kind.queued && !matches!(stage, Stage::New | Stage::Queued | Stage::ReadyToStart);
     match seen.stored {
         None if may_be_committed => Plan::Look,
-        Some(Stored::Ours(end)) if end.is_terminal() && stage.can_become(*end) => Plan::Adopt,
-        Some(Stored::Recorded) if !seen.lost => Plan::Finish,
+        Some(StoredState::Ours(end)) if end.is_terminal() && stage.can_become(*end) => Plan::Adopt,
+        Some(StoredState::Recorded) if !seen.lost => Plan::Finish,
         _ => Plan::LetGo,
     }
 }
@@ -180,8 +217,9 @@ fn taken(kind: Kind, uid: &str) -> String {
     )
 }
 
-/// Whether work that began in this stage sets the phase to Finalizing before its end is recorded. In later stages only the
-/// record decides: another replica may have recorded another outcome, and a phase cannot be reverted.
+/// Whether work that began in this stage sets the phase to Finalizing before its end is recorded.
+/// In later stages only the record decides: another replica may have recorded another outcome, and
+/// a phase cannot be reverted.
 pub(crate) fn announces(stage: Stage) -> bool {
     !matches!(stage, Stage::Finalizing { .. })
 }

@@ -1,7 +1,9 @@
 //! Follows the objects of a kind and gives each one that needs it a job.
 //!
-//! Only objects that have not ended are kept. Their phases decide each time which of them may start.
+//! Only objects that have not ended are kept. Their phases decide each time which of them may
+//! start.
 
+use backup_core::event_reason::EventReason;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use backup_core::phase::{Phase as _, Stage};
@@ -35,9 +37,12 @@ mod entry;
 use entry::Entry;
 
 /// Backoff before a failed job is started again.
-const RETRY: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_mins(1) };
+const RETRY_BACKOFF: Backoff = Backoff {
+    first: Duration::from_secs(1),
+    cap: Duration::from_mins(1),
+};
 /// Time for workers to stop cleanly after the process was asked to end.
-const DRAIN: Duration = Duration::from_secs(20);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) struct Dispatcher<L: Lifecycle> {
     ctx: JobContext,
@@ -75,7 +80,8 @@ enum End<O> {
     Failed,
 }
 
-/// Runs the objects of a kind until the process is asked to end. `part` is the name of this loop in the health of the process.
+/// Runs the objects of a kind until the process is asked to end. `part` is the name of this loop in
+/// the health of the process.
 pub(crate) async fn run<L: Lifecycle>(
     ctx: JobContext,
     kind: impl Into<Arc<L>>,
@@ -101,7 +107,12 @@ pub(crate) async fn run<L: Lifecycle>(
         }
         dispatcher.dispatch();
     }
-    if tokio::time::timeout(DRAIN, async { while dispatcher.job_ended().await.is_some() {} }).await.is_err() {
+    if tokio::time::timeout(DRAIN_TIMEOUT, async {
+        while dispatcher.job_ended().await.is_some() {}
+    })
+    .await
+    .is_err()
+    {
         tracing::info!("{part} are left to be taken up again after the restart");
     }
 }
@@ -133,7 +144,8 @@ impl<L: Lifecycle> Dispatcher<L> {
                 self.undecodable.insert(bad.name.clone(), bad);
             }
             WatchEvent::Listed => {
-                // The list has delivered all objects: an entry that it did not touch was deleted while the watch was down.
+                // The list has delivered all objects: an entry that it did not touch was deleted
+                // while the watch was down.
                 let entries = self.entries.iter_mut();
                 let gone: Vec<String> = entries
                     .filter_map(|(name, entry)| (!entry.take_touched()).then(|| name.clone()))
@@ -179,15 +191,15 @@ impl<L: Lifecycle> Dispatcher<L> {
         if known.is_none_or(|entry| entry.object.phase() != object.phase()) {
             self.report_unknown(&object);
         }
-        match self.entries.get_mut(&name) {
-            Some(entry) if entry.uid() == uid => entry.update(object),
-            _ => {
-                let mut entry = Entry::new(object);
-                // An object that could not be decoded for a while may still have its worker.
-                entry.busy = self.running.values().any(|job| job.occupies(&name, &uid));
-                self.entries.insert(name, entry);
-            }
+        let known = self.entries.get_mut(&name);
+        if let Some(entry) = known.filter(|entry| entry.uid() == uid) {
+            entry.update(object);
+            return;
         }
+        let mut entry = Entry::new(object);
+        // An object that could not be decoded for a while may still have its worker.
+        entry.busy = self.running.values().any(|job| job.occupies(&name, &uid));
+        self.entries.insert(name, entry);
     }
 
     /// Reports a phase that this version does not know. The object is neither stored nor patched.
@@ -201,7 +213,10 @@ impl<L: Lifecycle> Dispatcher<L> {
                 phase.to_string()
             );
             tracing::warn!(name = object.name_any(), %phase, "{note}");
-            self.ctx.cluster.events.warning(object, "UnknownPhase", &note);
+            self.ctx
+                .cluster
+                .events
+                .warning(object, EventReason::UnknownPhase, &note);
         }
     }
 
@@ -214,10 +229,13 @@ impl<L: Lifecycle> Dispatcher<L> {
 
     /// The workers of this name, each with the uid it works for.
     fn workers(&self, name: &str) -> impl Iterator<Item = (&str, &Cancellation)> {
-        self.running.values().filter(move |job| job.name == name).filter_map(|job| match &job.task {
-            Task::Work(cancellation) => Some((job.uid.as_str(), cancellation)),
-            _ => None,
-        })
+        self.running
+            .values()
+            .filter(move |job| job.name == name)
+            .filter_map(|job| match &job.task {
+                Task::Work(cancellation) => Some((job.uid.as_str(), cancellation)),
+                _ => None,
+            })
     }
 
     /// Waits for a job to end; `None` if there is none.
@@ -226,8 +244,13 @@ impl<L: Lifecycle> Dispatcher<L> {
             Ok((id, end)) => (id, end),
             Err(error) => (error.id(), panicked(&error)),
         };
-        let Some(job) = self.running.remove(&id) else { return Some(()) };
-        let entry = self.entries.get_mut(&job.name).filter(|entry| job.occupies(&job.name, entry.uid()));
+        let Some(job) = self.running.remove(&id) else {
+            return Some(());
+        };
+        let entry = self
+            .entries
+            .get_mut(&job.name)
+            .filter(|entry| job.occupies(&job.name, entry.uid()));
         let Some(entry) = entry else { return Some(()) };
         entry.busy = false;
         match end {
@@ -236,8 +259,9 @@ impl<L: Lifecycle> Dispatcher<L> {
                 entry.not_before = None;
                 match object {
                     Some(object) => entry.update(*object),
-                    // The watch will show the end that the worker has written; another worker before that is harmless.
-                    None => entry.not_before = Some(Instant::now() + RETRY.first),
+                    // The watch will show the end that the worker has written; another worker
+                    // before that is harmless.
+                    None => entry.not_before = Some(Instant::now() + RETRY_BACKOFF.first),
                 }
             }
             End::Gone => {
@@ -245,7 +269,7 @@ impl<L: Lifecycle> Dispatcher<L> {
             }
             End::Failed => {
                 entry.failures += 1;
-                entry.not_before = Some(Instant::now() + RETRY.delay(entry.failures));
+                entry.not_before = Some(Instant::now() + RETRY_BACKOFF.delay(entry.failures));
             }
         }
         Some(())
@@ -253,7 +277,11 @@ impl<L: Lifecycle> Dispatcher<L> {
 
     /// When the next delayed entry is due.
     pub(crate) fn wake(&self) -> Option<Instant> {
-        self.entries.values().filter(|entry| !entry.busy).filter_map(|entry| entry.not_before).min()
+        self.entries
+            .values()
+            .filter(|entry| !entry.busy)
+            .filter_map(|entry| entry.not_before)
+            .min()
     }
 
     pub(crate) fn dispatch(&mut self) {
@@ -271,11 +299,17 @@ impl<L: Lifecycle> Dispatcher<L> {
             self.work(&name, &uid);
         }
         // A worker that read the object before must end first.
-        let idle =
-            |bad: &Undecodable| !self.running.values().any(|job| job.name == bad.name && job.uid == bad.uid);
-        let refused: Vec<String> =
-            self.undecodable.values().filter(|bad| idle(bad)).map(|bad| bad.name.clone()).collect();
-        for bad in refused.iter().filter_map(|name| self.undecodable.remove(name)).collect::<Vec<_>>() {
+        let refused: Vec<String> = self
+            .undecodable
+            .values()
+            .filter(|bad| !self.has_job(bad))
+            .map(|bad| bad.name.clone())
+            .collect();
+        for bad in refused
+            .iter()
+            .filter_map(|name| self.undecodable.remove(name))
+            .collect::<Vec<_>>()
+        {
             self.refuse(bad);
         }
         if self.listed {
@@ -285,15 +319,33 @@ impl<L: Lifecycle> Dispatcher<L> {
         }
     }
 
+    /// Whether a job of this object still runs.
+    fn has_job(&self, object: &Undecodable) -> bool {
+        self.running
+            .values()
+            .any(|job| job.name == object.name && job.uid == object.uid)
+    }
+
     fn turns(&self) -> Vec<(String, L::Turn)> {
-        let tickets: Vec<Ticket<'_>> = self.entries.iter().map(|(name, entry)| entry.ticket(name)).collect();
+        let tickets: Vec<Ticket<'_>> = self
+            .entries
+            .iter()
+            .map(|(name, entry)| entry.ticket(name))
+            .collect();
         L::turns(&tickets, self.kind.slots())
     }
 
     fn work(&mut self, name: &str, uid: &str) {
-        let cancellation = Cancellation::new(self.ctx.cluster.leadership.clone(), self.ctx.stop.clone());
-        let (ctx, kind, permits) = (self.ctx.clone(), Arc::clone(&self.kind), Arc::clone(&self.permits));
-        let worker = Worker::new(ctx, kind, name, uid, cancellation.clone(), permits);
+        let cancellation =
+            Cancellation::new(self.ctx.cluster.leadership.clone(), self.ctx.stop.clone());
+        let worker = Worker::new(
+            self.ctx.clone(),
+            Arc::clone(&self.kind),
+            name,
+            uid,
+            cancellation.clone(),
+            Arc::clone(&self.permits),
+        );
         if let Some(entry) = self.entries.get_mut(name) {
             entry.yields = Arc::clone(&worker.yields);
         }
@@ -309,8 +361,12 @@ impl<L: Lifecycle> Dispatcher<L> {
     }
 
     fn take_turn(&mut self, name: &str, turn: L::Turn) {
-        let Some(entry) = self.entries.get(name) else { return };
-        let (ctx, object, uid) = (self.ctx.clone(), Arc::clone(&entry.object), entry.uid().to_owned());
+        let Some(entry) = self.entries.get(name) else {
+            return;
+        };
+        let ctx = self.ctx.clone();
+        let object = Arc::clone(&entry.object);
+        let uid = entry.uid().to_owned();
         let handle = self.jobs.spawn(async move {
             match retry::status_patch(&ctx.cluster, &*object, |now| L::turn_patch(now, turn)).await {
                 Ok(PatchOutcome::Written(object)) => End::Done(Some(Box::new(object))),
@@ -328,14 +384,16 @@ impl<L: Lifecycle> Dispatcher<L> {
 
     /// Undecodable objects have no turn in a queue.
     fn refuse(&mut self, bad: Undecodable) {
-        let (ctx, name, uid) = (self.ctx.clone(), bad.name.clone(), bad.uid.clone());
+        let ctx = self.ctx.clone();
+        let name = bad.name.clone();
+        let uid = bad.uid.clone();
         let handle = self.jobs.spawn(async move {
             let mut failures = 0;
             while let Err(error) = undecodable::refuse::<L>(&ctx, &bad).await {
                 failures += 1;
                 tracing::warn!(name = bad.name, %error, "an object that cannot be read could not be refused");
                 tokio::select! {
-                    () = tokio::time::sleep(RETRY.delay(failures)) => {}
+                    () = tokio::time::sleep(RETRY_BACKOFF.delay(failures)) => {}
                     () = ctx.stop.cancelled() => break,
                 }
             }
@@ -345,8 +403,16 @@ impl<L: Lifecycle> Dispatcher<L> {
     }
 
     fn started(&mut self, id: Id, name: &str, uid: &str, task: Task) {
-        let job = Job { name: name.to_owned(), uid: uid.to_owned(), task };
-        if let Some(entry) = self.entries.get_mut(name).filter(|entry| job.occupies(name, entry.uid())) {
+        let job = Job {
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            task,
+        };
+        if let Some(entry) = self
+            .entries
+            .get_mut(name)
+            .filter(|entry| job.occupies(name, entry.uid()))
+        {
             entry.busy = true;
         }
         self.running.insert(id, job);

@@ -1,15 +1,17 @@
 //! Whether the claim of running work is still held, as far as this process has seen.
 //!
-//! An operator may release a claim by force. Objects admitted after that must not meet the worker's writes, so:
+//! An operator may release a claim by force. Objects admitted after that must not meet the worker's
+//! writes, so:
 //!
 //! 1. During the work, [`Fence::around`] reads the ledger twice a second.
-//! 2. Before each write of the work, [`Fence::confirmed`] requires a read that found the claim and began less than [`VALID`]
-//!    ago. That costs no request; without such a read, the write waits for the next one. While the API server is down nothing
-//!    is written.
+//! 2. Before each write of the work, [`Fence::confirmed`] requires a read that found the claim and
+//!    began less than [`READ_VALIDITY`] ago. That costs no request; without such a read, the write
+//!    waits for the next one. While the API server is down nothing is written.
 //! 3. A read that does not find the claim stops the work: nothing is written from then on.
 //!
-//! So the last write is sent at most two seconds after the release. A request in flight is then dropped; the API server may
-//! still execute it. After a crash the successor asks for the claim again before it works, and is refused.
+//! So the last write is sent at most two seconds after the release. A request in flight is then
+//! dropped; the API server may still execute it. After a crash the successor asks for the claim
+//! again before it works, and is refused.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -22,11 +24,11 @@ use backup_runtime::clock::Clock;
 use tokio::sync::watch;
 
 /// How long a read allows writes, counted from when it was sent.
-const VALID: Duration = Duration::from_secs(2);
+const READ_VALIDITY: Duration = Duration::from_secs(2);
 /// Pause between two reads.
-const PERIOD: Duration = Duration::from_millis(500);
+const READ_INTERVAL: Duration = Duration::from_millis(500);
 /// Timeout of a read.
-const READ: Duration = Duration::from_secs(1);
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Cheap to clone; all clones belong to the same work.
 #[derive(Clone, Debug)]
@@ -53,11 +55,14 @@ pub(crate) struct ClaimLost;
 
 impl Fence {
     pub(crate) fn new(clock: Clock) -> Self {
-        Self { clock, state: Arc::new(watch::Sender::new(State::Open)) }
+        Self {
+            clock,
+            state: Arc::new(watch::Sender::new(State::Open)),
+        }
     }
 
-    /// Runs work that needs the claim: meanwhile writes are allowed only while the claim is held. Writes after it need no
-    /// claim.
+    /// Runs work that needs the claim: meanwhile writes are allowed only while the claim is held.
+    /// Writes after it need no claim.
     pub(crate) async fn around<T>(
         &self,
         ledger: LedgerStore,
@@ -75,16 +80,23 @@ impl Fence {
         done
     }
 
-    async fn watch(&self, ledger: LedgerStore, key: ObjectKey, uid: String, token: Token) -> Infallible {
+    async fn watch(
+        &self,
+        ledger: LedgerStore,
+        key: ObjectKey,
+        uid: String,
+        token: Token,
+    ) -> Infallible {
         loop {
             let sent = self.clock.now();
-            match tokio::time::timeout(READ, token_state(&ledger, &key, &uid, &token)).await {
+            match tokio::time::timeout(READ_TIMEOUT, token_state(&ledger, &key, &uid, &token)).await
+            {
                 Ok(Ok(TokenState::Holds)) => {
                     // A claim that was lost meanwhile stays lost.
                     self.state.send_if_modified(|state| {
                         let stands = matches!(state, State::Until(_));
                         if stands {
-                            *state = State::Until(sent + VALID);
+                            *state = State::Until(sent + READ_VALIDITY);
                         }
                         stands
                     });
@@ -99,10 +111,12 @@ impl Fence {
                     self.state.send_replace(State::Lost);
                     break;
                 }
-                Ok(Err(error)) => tracing::debug!(%key, %error, "whether the claim stands is not known"),
+                Ok(Err(error)) => {
+                    tracing::debug!(%key, %error, "whether the claim stands is not known");
+                }
                 Err(_) => tracing::debug!(%key, "whether the claim stands is not known: no answer"),
             }
-            tokio::time::sleep(PERIOD).await;
+            tokio::time::sleep(READ_INTERVAL).await;
         }
         std::future::pending().await
     }
@@ -112,7 +126,8 @@ impl Fence {
         self.state.send_replace(State::Lost);
     }
 
-    /// Stops running work that needs the claim, after its object was ended from outside. Other work continues.
+    /// Stops running work that needs the claim, after its object was ended from outside. Other work
+    /// continues.
     pub(crate) fn object_ended(&self) {
         self.state.send_if_modified(|state| {
             let works = matches!(state, State::Until(_));
@@ -148,8 +163,11 @@ impl Fence {
         loop {
             match &*state.borrow_and_update() {
                 State::Open => return Ok(()),
-                State::Until(end) if self.clock.now() < *end => return Ok(()),
-                State::Until(_) => {}
+                State::Until(end) => {
+                    if self.clock.now() < *end {
+                        return Ok(());
+                    }
+                }
                 State::Released(_) | State::Lost => return Err(ClaimLost),
             }
             // Never closed: this fence owns the sender.
@@ -161,9 +179,11 @@ impl Fence {
 
     /// Resolves when the claim is found to be gone.
     pub(crate) async fn lost(&self) {
-        let gone = |state: &State| matches!(state, State::Released(_) | State::Lost);
+        let mut state = self.state.subscribe();
         // Never closed: this fence owns the sender.
-        let _ = self.state.subscribe().wait_for(gone).await;
+        let _ = state
+            .wait_for(|state| matches!(state, State::Released(_) | State::Lost))
+            .await;
     }
 }
 
@@ -178,20 +198,30 @@ mod tests {
     }
 
     async fn waits(fence: &Fence) -> bool {
-        tokio::time::timeout(Duration::from_mins(1), fence.confirmed()).await.is_err()
+        tokio::time::timeout(Duration::from_mins(1), fence.confirmed())
+            .await
+            .is_err()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_write_needs_a_read_of_the_last_two_seconds() {
         let fence = fence();
         assert_eq!(fence.confirmed().await, Ok(()), "no work needs a claim yet");
-        fence.state.send_replace(State::Until(fence.clock.now() + VALID));
+        fence
+            .state
+            .send_replace(State::Until(fence.clock.now() + READ_VALIDITY));
         tokio::time::advance(Duration::from_millis(1999)).await;
         assert_eq!(fence.confirmed().await, Ok(()));
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(waits(&fence).await, "the read is too old");
-        assert_eq!(fence.check(), Ok(()), "an old read is no sign that it is gone");
-        fence.state.send_replace(State::Until(fence.clock.now() + VALID));
+        assert_eq!(
+            fence.check(),
+            Ok(()),
+            "an old read is no sign that it is gone"
+        );
+        fence
+            .state
+            .send_replace(State::Until(fence.clock.now() + READ_VALIDITY));
         assert_eq!(fence.confirmed().await, Ok(()), "a fresh one lets it go on");
     }
 
@@ -200,8 +230,10 @@ mod tests {
         let fence = fence();
         fence.state.send_replace(State::Until(Duration::ZERO));
         let (waiting, ()) = tokio::join!(fence.confirmed(), async {
-            tokio::time::sleep(VALID).await;
-            fence.state.send_replace(State::Released("ann: stuck".to_owned()));
+            tokio::time::sleep(READ_VALIDITY).await;
+            fence
+                .state
+                .send_replace(State::Released("ann: stuck".to_owned()));
         });
         assert_eq!(
             (waiting, fence.check(), fence.confirmed().await),
@@ -214,8 +246,15 @@ mod tests {
         assert_eq!(fence.check(), Ok(()), "what needs no claim goes on");
         fence.state.send_replace(State::Until(Duration::ZERO));
         fence.object_ended();
-        assert_eq!(fence.check(), Err(ClaimLost), "its object was ended by hand");
+        assert_eq!(
+            fence.check(),
+            Err(ClaimLost),
+            "its object was ended by hand"
+        );
         fence.open();
-        assert_eq!((fence.check(), fence.confirmed().await, fence.released()), (Ok(()), Ok(()), None));
+        assert_eq!(
+            (fence.check(), fence.confirmed().await, fence.released()),
+            (Ok(()), Ok(()), None)
+        );
     }
 }

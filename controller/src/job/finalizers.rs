@@ -7,7 +7,12 @@ use serde_json::{Value, json};
 use super::lifecycle::Lifecycle;
 
 pub(crate) fn has(object: &impl Resource, name: &str) -> bool {
-    object.meta().finalizers.iter().flatten().any(|finalizer| finalizer == name)
+    object
+        .meta()
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|finalizer| finalizer == name)
 }
 
 /// The work finalizer: a deleted object keeps its claim until its worker has stopped.
@@ -23,13 +28,21 @@ pub(crate) fn is_held<L: Lifecycle>(object: &L::Object) -> bool {
 
 pub(crate) fn with<L: Lifecycle>(object: &impl Resource) -> Vec<String> {
     let mut all = object.meta().finalizers.clone().unwrap_or_default();
-    all.extend(L::FINALIZERS.iter().filter(|name| !has(object, name)).map(|name| (*name).to_owned()));
+    all.extend(
+        L::FINALIZERS
+            .iter()
+            .filter(|name| !has(object, name))
+            .map(|name| (*name).to_owned()),
+    );
     all
 }
 
 pub(crate) fn without(object: &impl Resource, names: &[&str]) -> Vec<String> {
     let others = object.meta().finalizers.iter().flatten();
-    others.filter(|name| !names.contains(&name.as_str())).cloned().collect()
+    others
+        .filter(|name| !names.contains(&name.as_str()))
+        .cloned()
+        .collect()
 }
 
 /// Patch that removes finalizers; `None` if the object has none of them.

@@ -18,11 +18,16 @@ use tokio::{
 /// Takes entries that the next process must know. Create-only: an entry is never changed.
 #[async_trait]
 pub(crate) trait JournalWriter: Send + Sync {
-    /// Appends an entry. Entries become durable in the order in which they were added. This one is durable once the future has
-    /// completed; dropping the future before withdraws it.
+    /// Appends an entry. Entries become durable in the order in which they were added. This one is
+    /// durable once the future has completed; dropping the future before withdraws it.
     fn append(&self, entry: Value) -> BoxFuture<'_, Result<(), StoreError>>;
-    /// Like [`Self::append`], but waits up to `patience` so that entries about to arrive share the write.
-    fn append_within(&self, entry: Value, _patience: Duration) -> BoxFuture<'_, Result<(), StoreError>> {
+    /// Like [`Self::append`], but waits up to `patience` so that entries about to arrive share the
+    /// write.
+    fn append_within(
+        &self,
+        entry: Value,
+        _patience: Duration,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.append(entry)
     }
     /// The entry at this position, as written.
@@ -38,14 +43,15 @@ pub(crate) fn undecodable(about: &str, error: &serde_json::Error) -> StoreError 
 }
 
 /// Maximum retries at another key, if one is taken.
-const TRIES: usize = 5;
-/// Maximum size of entries that are written together (bytes): a successor reads several writes at a time.
-const BATCH: usize = 1024 * 1024;
+const MAX_RETRIES: usize = 5;
+/// Maximum size of entries that are written together (bytes): a successor reads several writes at a
+/// time.
+const MAX_BATCH_BYTES: usize = 1024 * 1024;
 /// Tokio's timer resolution; shorter waits would be rounded up to it.
-const SHORTEST: Duration = Duration::from_millis(1);
+const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 
-/// Writes entries to the journal. Entries that arrive during a write wait, and are then written together: a write takes as long
-/// for many as for one.
+/// Writes entries to the journal. Entries that arrive during a write wait, and are then written
+/// together: a write takes as long for many as for one.
 pub(crate) struct JobJournal {
     journal: Mutex<Journal>,
     waiting: parking_lot::Mutex<Waiting>,
@@ -77,28 +83,37 @@ struct Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.waiting.lock().notes.retain(|waiting| waiting.number != self.number);
+        self.waiting
+            .lock()
+            .notes
+            .retain(|waiting| waiting.number != self.number);
     }
 }
 
 impl Waiting {
     fn add(&mut self, note: Box<RawValue>) -> u64 {
         self.last += 1;
-        self.notes.push_back(WaitingNote { number: self.last, note });
+        self.notes.push_back(WaitingNote {
+            number: self.last,
+            note,
+        });
         self.last
     }
 
     /// The entries to write next, and the number of the last of them.
     fn batch(&self) -> (Vec<Box<RawValue>>, u64) {
         let mut size = 0;
-        let fits = |waiting: &&WaitingNote| {
-            let first = size == 0;
+        let mut batch = Vec::new();
+        let mut last = 0;
+        for waiting in &self.notes {
             size += waiting.note.get().len();
-            first || size <= BATCH
-        };
-        let batch: Vec<_> = self.notes.iter().take_while(fits).collect();
-        let last = batch.last().map_or(0, |waiting| waiting.number);
-        (batch.into_iter().map(|waiting| waiting.note.clone()).collect(), last)
+            if !batch.is_empty() && size > MAX_BATCH_BYTES {
+                break;
+            }
+            batch.push(waiting.note.clone());
+            last = waiting.number;
+        }
+        (batch, last)
     }
 
     /// Removes the durable entries, up to this one.
@@ -110,23 +125,37 @@ impl Waiting {
 impl JobJournal {
     /// New entries follow those that were read from this journal.
     pub(crate) fn new(journal: Journal, leadership: Leadership) -> Self {
-        let (journal, durable) = (Mutex::new(journal), watch::Sender::default());
-        Self { journal, waiting: parking_lot::Mutex::default(), durable, leadership, stamp: None }
+        Self {
+            journal: Mutex::new(journal),
+            waiting: parking_lot::Mutex::default(),
+            durable: watch::Sender::default(),
+            leadership,
+            stamp: None,
+        }
     }
 
     /// Adds this member to every entry; readers select entries by it.
     #[must_use]
     pub(crate) fn stamped(self, member: &'static str, value: &str) -> Self {
-        Self { stamp: Some((member, value.to_owned())), ..self }
+        Self {
+            stamp: Some((member, value.to_owned())),
+            ..self
+        }
     }
 
-    /// The previous leader may have added entries before it noticed that it had lost leadership. Entries do not depend on one
-    /// another, so the next key is as good.
-    async fn write(&self, journal: &mut Journal, notes: &[Box<RawValue>]) -> Result<(), StoreError> {
+    /// The previous leader may have added entries before it noticed that it had lost leadership.
+    /// Entries do not depend on one another, so the next key is as good.
+    async fn write(
+        &self,
+        journal: &mut Journal,
+        notes: &[Box<RawValue>],
+    ) -> Result<(), StoreError> {
         let mut tries = 0;
         loop {
             match journal.add(notes).await {
-                Err(StoreError::Exists { .. }) if tries < TRIES && self.leadership.check().is_ok() => {
+                Err(StoreError::Exists { .. })
+                    if tries < MAX_RETRIES && self.leadership.check().is_ok() =>
+                {
                     tries += 1;
                     journal.look_again().await?;
                 }
@@ -135,8 +164,9 @@ impl JobJournal {
         }
     }
 
-    /// The first caller writes all waiting entries, its own and those of others. If that fails, it withdraws its own entry, and
-    /// each of the others retries once by itself. A caller with `patience` first waits that long for another caller's write.
+    /// The first caller writes all waiting entries, its own and those of others. If that fails, it
+    /// withdraws its own entry, and each of the others retries once by itself. A caller with
+    /// `patience` first waits that long for another caller's write.
     fn add(&self, mut note: Value, patience: Duration) -> BoxFuture<'_, Result<(), StoreError>> {
         if let Some((member, value)) = &self.stamp {
             note[*member] = Value::from(value.as_str());
@@ -144,21 +174,31 @@ impl JobJournal {
         let note = match to_raw_value(&note) {
             Ok(note) => note,
             Err(error) => {
-                let (action, detail) = ("encode an entry of a journal".to_owned(), error.to_string());
-                return Box::pin(std::future::ready(Err(StoreError::Io { action, detail })));
+                let error = StoreError::Io {
+                    action: "encode an entry of a journal".to_owned(),
+                    detail: error.to_string(),
+                };
+                return Box::pin(std::future::ready(Err(error)));
             }
         };
         let number = self.waiting.lock().add(note);
-        let place = Place { waiting: &self.waiting, number };
+        let place = Place {
+            waiting: &self.waiting,
+            number,
+        };
         Box::pin(async move {
             // Captures the whole guard, or it would be dropped at once.
             let place = place;
-            if patience < SHORTEST {
+            if patience < TIMER_RESOLUTION {
                 // Entries of the same moment are still written together.
                 tokio::task::yield_now().await;
             } else {
                 let mut durable = self.durable.subscribe();
-                let _ = timeout(patience, durable.wait_for(|durable| *durable >= place.number)).await;
+                let _ = timeout(
+                    patience,
+                    durable.wait_for(|durable| *durable >= place.number),
+                )
+                .await;
             }
             let mut journal = self.journal.lock().await;
             while *self.durable.borrow() < place.number {
@@ -178,7 +218,11 @@ impl JournalWriter for JobJournal {
         self.add(note, Duration::ZERO)
     }
 
-    fn append_within(&self, note: Value, patience: Duration) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn append_within(
+        &self,
+        note: Value,
+        patience: Duration,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.add(note, patience)
     }
 
@@ -208,10 +252,12 @@ impl JournalWriter for MemoryJournal {
 
     async fn entry(&self, position: EntryPosition) -> Result<Value, StoreError> {
         let found = (1..).zip(self.all()).find(|(key, _)| *key == position.key);
-        found.map(|(_, entry)| entry).ok_or_else(|| StoreError::Corrupt {
-            url: "the journal".to_owned(),
-            detail: "there is no such entry".to_owned(),
-        })
+        found
+            .map(|(_, entry)| entry)
+            .ok_or_else(|| StoreError::Corrupt {
+                url: "the journal".to_owned(),
+                detail: "there is no such entry".to_owned(),
+            })
     }
 }
 
@@ -232,16 +278,24 @@ mod tests {
     }
 
     fn journal(location: &Location) -> JobJournal {
-        JobJournal::new(location.new_journal::<Restore>("r", "u").unwrap(), Leadership::always())
+        JobJournal::new(
+            location.new_journal::<Restore>("r", "u").unwrap(),
+            Leadership::always(),
+        )
     }
 
     /// The entries that the next process finds, and their number of keys.
     async fn written(location: &Location) -> (Vec<Value>, usize) {
         let keys = |position: EntryPosition, note: &mut Value| *note = json!([position.key, *note]);
         let (_, entries) = location.journal::<Restore>("r", "u", keys).await.unwrap();
-        let keys: std::collections::BTreeSet<u64> =
-            entries.iter().filter_map(|entry| entry[0].as_u64()).collect();
-        (entries.into_iter().map(|entry| entry[1].clone()).collect(), keys.len())
+        let keys: std::collections::BTreeSet<u64> = entries
+            .iter()
+            .filter_map(|entry| entry[0].as_u64())
+            .collect();
+        (
+            entries.into_iter().map(|entry| entry[1].clone()).collect(),
+            keys.len(),
+        )
     }
 
     #[tokio::test]
@@ -251,11 +305,27 @@ mod tests {
         let all = (0..100).map(|number| journal.append(json!({ "number": number })));
         assert!(join_all(all).await.iter().all(Result::is_ok));
         let (entries, keys) = written(&location).await;
-        assert_eq!(entries, (0..100).map(|number| json!({ "number": number })).collect::<Vec<_>>());
+        assert_eq!(
+            entries,
+            (0..100)
+                .map(|number| json!({ "number": number }))
+                .collect::<Vec<_>>()
+        );
         assert_eq!(keys, 1);
         let position = EntryPosition { key: 1, index: 42 };
-        assert_eq!(journal.entry(position).await.unwrap(), json!({ "number": 42 }));
-        assert!(journal.entry(EntryPosition { index: 100, ..position }).await.is_err());
+        assert_eq!(
+            journal.entry(position).await.unwrap(),
+            json!({ "number": 42 })
+        );
+        assert!(
+            journal
+                .entry(EntryPosition {
+                    index: 100,
+                    ..position
+                })
+                .await
+                .is_err()
+        );
     }
 
     #[tokio::test]
@@ -274,10 +344,16 @@ mod tests {
         let mut soon = journal.append_within(json!(1), Duration::from_millis(100));
         assert!(futures::poll!(&mut soon).is_pending());
         let other = timeout(Duration::from_secs(5), journal.append(json!(2)));
-        other.await.expect("the first one is being written").unwrap();
+        other
+            .await
+            .expect("the first one is being written")
+            .unwrap();
         soon.await.unwrap();
         assert_eq!(written(&location).await, (vec![json!(1), json!(2)], 1));
-        journal.append_within(json!(3), Duration::from_millis(10)).await.unwrap();
+        journal
+            .append_within(json!(3), Duration::from_millis(10))
+            .await
+            .unwrap();
         assert_eq!(written(&location).await.1, 2);
     }
 
@@ -285,7 +361,7 @@ mod tests {
     async fn large_notes_are_not_written_together() {
         let (_folder, location) = location();
         let journal = journal(&location);
-        let text = "x".repeat(BATCH * 2 / 5);
+        let text = "x".repeat(MAX_BATCH_BYTES * 2 / 5);
         let all = (0..9).map(|number| journal.append(json!({ "number": number, "text": text })));
         assert!(join_all(all).await.iter().all(Result::is_ok));
         let (entries, keys) = written(&location).await;
@@ -313,6 +389,9 @@ mod tests {
         late.append(json!("late")).await.unwrap();
         let both = tokio::join!(journal.append(json!(1)), journal.append(json!(2)));
         assert!(both.0.is_ok() && both.1.is_ok());
-        assert_eq!(written(&location).await.0, [json!("late"), json!(1), json!(2)]);
+        assert_eq!(
+            written(&location).await.0,
+            [json!("late"), json!(1), json!(2)]
+        );
     }
 }

@@ -66,11 +66,17 @@ macro_rules! job_object {
             }
 
             fn raw_findings(raw: &Value) -> Vec<String> {
-                validate::$raw_findings(raw).iter().map(ToString::to_string).collect()
+                validate::$raw_findings(raw)
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect()
             }
 
             fn operation_timeout(&self) -> Option<std::time::Duration> {
-                let timeout = self.spec.item_operation_timeout.filter(|timeout| !timeout.is_zero());
+                let timeout = self
+                    .spec
+                    .item_operation_timeout
+                    .filter(|timeout| !timeout.is_zero());
                 timeout.map(|timeout| timeout.as_std())
             }
         }
@@ -95,9 +101,11 @@ pub(crate) struct Ticket<'a> {
     pub leaving: bool,
     /// Whether a write of ours for it is in flight: it counts, but gets no other turn.
     pub busy: bool,
-    /// Whether its last turn could not be written and is in backoff: it gets no turn meanwhile, and blocks no other.
+    /// Whether its last turn could not be written and is in backoff: it gets no turn meanwhile, and
+    /// blocks no other.
     pub held_back: bool,
-    /// Whether its claim waits for a restore: then it holds no slot, and nothing that overlaps it may overtake it.
+    /// Whether its claim waits for a restore: then it holds no slot, and nothing that overlaps it
+    /// may overtake it.
     pub yields: bool,
     /// What the object reads.
     pub footprint: &'a Footprint,
@@ -105,7 +113,7 @@ pub(crate) struct Ticket<'a> {
 
 /// What was read before work on an object.
 #[derive(Debug)]
-pub(crate) struct Prepared<F> {
+pub(crate) struct JobPreparation<F> {
     pub facts: F,
     /// Name of the BackupStorageLocation that holds all its files.
     pub location: String,
@@ -125,14 +133,14 @@ pub(crate) struct Work<'a, L: Lifecycle> {
 }
 
 /// The result of the work. Nothing of it is visible yet.
-pub(crate) struct Worked<L: Lifecycle> {
+pub(crate) struct WorkResult<L: Lifecycle> {
     pub contents: L::Contents,
     pub files: JobFiles,
     pub summary: L::Summary,
 }
 
 /// The result of work that was stopped for good.
-pub(crate) struct Interrupted<L: Lifecycle> {
+pub(crate) struct InterruptedWork<L: Lifecycle> {
     pub files: JobFiles,
     pub summary: L::Summary,
 }
@@ -162,8 +170,9 @@ pub(crate) enum Failure<O> {
     Store,
 }
 
-/// A kind of object with jobs: its patches, its work, and what its end leaves behind. The order of steps, the lock, the store
-/// and all retries are in [`Worker`]. An instance holds what only this kind needs.
+/// A kind of object with jobs: its patches, its work, and what its end leaves behind. The order of
+/// steps, the lock, the store and all retries are in [`Worker`]. An instance holds what only this
+/// kind needs.
 pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
     type Object: JobObject;
     type Facts: Debug + Default + Send + Sync;
@@ -175,7 +184,8 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
     type Gauges: Gauges<Self::Object> + Default + Send;
 
     const KIND: Kind;
-    /// Added before the first work. The first ([`super::finalizers::work`]) is removed with the end, the others with the files.
+    /// Added before the first work. The first ([`super::finalizers::work`]) is removed with the
+    /// end, the others with the files.
     const FINALIZERS: &'static [&'static str];
 
     fn slots(&self) -> usize;
@@ -197,11 +207,16 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
         &self,
         ctx: &JobContext,
         object: &Self::Object,
-    ) -> impl Future<Output = Result<Prepared<Self::Facts>, WorkerError>> + Send;
+    ) -> impl Future<Output = Result<JobPreparation<Self::Facts>, WorkerError>> + Send;
 
     // Merge patches; `None` if the current phase does not allow the step.
     fn begin_patch(&self, now: &Self::Object, facts: &Self::Facts) -> Option<Value>;
-    fn refused_patch(&self, now: &Self::Object, facts: &Self::Facts, findings: &[String]) -> Option<Value>;
+    fn refused_patch(
+        &self,
+        now: &Self::Object,
+        facts: &Self::Facts,
+        findings: &[String],
+    ) -> Option<Value>;
     fn announce_patch(
         now: &Self::Object,
         next: &PhaseOf<Self>,
@@ -222,7 +237,8 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
     fn claims_again_patch(_now: &Self::Object) -> Option<Value> {
         None
     }
-    /// Records that the object no longer needs anything of the cluster, so that its claim can be released.
+    /// Records that the object no longer needs anything of the cluster, so that its claim can be
+    /// released.
     fn rests_patch(_now: &Self::Object) -> Option<Value> {
         None
     }
@@ -235,7 +251,8 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
         summary: &Self::Summary,
         at: Timestamp,
     ) -> Result<Outcome<Self>, StoreError>;
-    /// The uid and the stage of an end stored under the name, for kinds that store their ends visibly.
+    /// The uid and the stage of an end stored under the name, for kinds that store their ends
+    /// visibly.
     fn stored_end(outcome: &Outcome<Self>) -> (String, Stage);
 
     fn started(worker: &Worker<Self>, object: &Self::Object, facts: &Self::Facts);
@@ -250,12 +267,12 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
     fn work(
         worker: &mut Worker<Self>,
         work: Work<'_, Self>,
-    ) -> impl Future<Output = Result<Worked<Self>, WorkError>> + Send;
+    ) -> impl Future<Output = Result<WorkResult<Self>, WorkError>> + Send;
     /// Records the results of the work before its operations have ended.
     fn await_operations(
         worker: &mut Worker<Self>,
         object: &Self::Object,
-        worked: Worked<Self>,
+        worked: WorkResult<Self>,
     ) -> impl Future<Output = Result<(), WorkError>> + Send;
     /// Completes the contents, in the store or in this process.
     fn upload(
@@ -270,7 +287,7 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
         location: &Location,
         awaiting: AwaitingOperations<Self::Object>,
         operations: &[Operation<Self>],
-    ) -> impl Future<Output = Result<Completed<Self>, WorkError>> + Send;
+    ) -> impl Future<Output = Result<CompletedWork<Self>, WorkError>> + Send;
 
     /// Called before a stored end is published.
     fn before_end(
@@ -294,12 +311,14 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send {
         async {}
     }
-    /// For an object that will not reach a stored end: stops and removes what it has started outside of the store.
+    /// For an object that will not reach a stored end: stops and removes what it has started
+    /// outside of the store.
     fn abandon(
         worker: &Worker<Self>,
         object: &Self::Object,
     ) -> impl Future<Output = Result<(), WorkerError>> + Send;
-    /// Decides how an object that cannot continue ends; `location` is its location, if that can be written.
+    /// Decides how an object that cannot continue ends; `location` is its location, if that can be
+    /// written.
     fn fail(
         worker: &mut Worker<Self>,
         object: &Self::Object,
@@ -313,7 +332,8 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Object, WorkerError>> + Send {
         async { Ok(object.clone()) }
     }
-    /// Removes the files of an object that is being deleted, after its claim was freed and its work finalizer removed.
+    /// Removes the files of an object that is being deleted, after its claim was freed and its work
+    /// finalizer removed.
     fn remove_files(
         _worker: &Worker<Self>,
         _object: &Self::Object,
@@ -329,7 +349,7 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
 }
 
 /// Everything is done; only the end remains to be recorded.
-pub(crate) struct Completed<L: Lifecycle> {
+pub(crate) struct CompletedWork<L: Lifecycle> {
     pub upload: PendingUpload<L::Object>,
     pub files: JobFiles,
     pub summary: L::Summary,

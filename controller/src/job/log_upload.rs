@@ -10,9 +10,9 @@ use tokio::time::{Instant, timeout};
 use super::{JobContext, operations::flush_requests::FlushReceiver};
 
 /// Minimum time between two uploads.
-const PAUSE: Duration = Duration::from_secs(1);
+const MIN_UPLOAD_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit for one upload.
-const BUDGET: Duration = Duration::from_secs(10);
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The backup or restore whose log it is.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +22,8 @@ pub(crate) struct Subject<'a> {
     pub uid: &'a str,
 }
 
-/// Stores a log in this location on each flush request, at most once a second, for as long as it is polled. A failure is only
-/// logged: the work does not depend on it.
+/// Stores a log in this location on each flush request, at most once a second, for as long as it is
+/// polled. A failure is only logged: the work does not depend on it.
 pub(crate) async fn upload_log(
     ctx: &JobContext,
     of: Subject<'_>,
@@ -34,10 +34,10 @@ pub(crate) async fn upload_log(
     let log = &log;
     on_request(requests, &ctx.cluster.leadership, || async move {
         let kept = location.keep_log_snapshot(of.owner, of.name, of.uid, log, Timestamp::now());
-        match timeout(BUDGET, kept).await {
+        match timeout(UPLOAD_TIMEOUT, kept).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(?of, %error, "the log so far is not kept"),
-            Err(_) => tracing::debug!(?of, "the log so far is not kept within {BUDGET:?}"),
+            Err(_) => tracing::debug!(?of, "the log so far is not kept within {UPLOAD_TIMEOUT:?}"),
         }
     })
     .await
@@ -53,7 +53,9 @@ async fn on_request<F: Future<Output = ()>>(
         // Released at the end of this iteration.
         let _request = requests.next().await;
         // Only the leader writes private keys.
-        if leadership.check().is_err() || kept_at.is_some_and(|at| at.elapsed() < PAUSE) {
+        if leadership.check().is_err()
+            || kept_at.is_some_and(|at| at.elapsed() < MIN_UPLOAD_INTERVAL)
+        {
             continue;
         }
         keep().await;
@@ -92,6 +94,10 @@ mod tests {
         assert_eq!(kept(Leadership::always(), &[]).await, 0, "nobody looks");
         assert_eq!(kept(Leadership::always(), &[5000, 0, 300, 300]).await, 1);
         assert_eq!(kept(Leadership::always(), &[0, 1000, 1000]).await, 3);
-        assert_eq!(kept(Leadership::never(), &[0, 1000]).await, 0, "written by one who must not");
+        assert_eq!(
+            kept(Leadership::never(), &[0, 1000]).await,
+            0,
+            "written by one who must not"
+        );
     }
 }

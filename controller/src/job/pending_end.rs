@@ -1,16 +1,16 @@
-//! The end of a Backup or Restore, in the only order in which published data stays true: the record, the files, and then the
-//! resource. Every step can be repeated.
+//! The end of a Backup or Restore, in the only order in which published data stays true: the
+//! record, the files, and then the resource. Every step can be repeated.
 
 use backup_store::{CommittedPlan, StoreError};
 use jiff::Timestamp;
 
-use super::lifecycle::{Completed, Lifecycle, Outcome};
+use super::lifecycle::{CompletedWork, Lifecycle, Outcome};
 
 /// An end that is to be written.
 pub(crate) enum PendingEnd<L: Lifecycle> {
     /// Nothing is recorded yet. Lost with the process: then the work is repeated.
     Collected {
-        done: Box<Completed<L>>,
+        done: Box<CompletedWork<L>>,
         /// Made once: a retry after a lost answer writes the same bytes.
         outcome: Option<Box<Outcome<L>>>,
     },
@@ -20,8 +20,11 @@ pub(crate) enum PendingEnd<L: Lifecycle> {
 
 impl<L: Lifecycle> PendingEnd<L> {
     /// Takes an outcome if it does not follow from the files.
-    pub(crate) fn new(done: Completed<L>, outcome: Option<Outcome<L>>) -> Self {
-        Self::Collected { done: Box::new(done), outcome: outcome.map(Box::new) }
+    pub(crate) fn new(done: CompletedWork<L>, outcome: Option<Outcome<L>>) -> Self {
+        Self::Collected {
+            done: Box::new(done),
+            outcome: outcome.map(Box::new),
+        }
     }
 
     /// Size of the contents (bytes).
@@ -49,10 +52,16 @@ impl<L: Lifecycle> PendingEnd<L> {
         loop {
             match self {
                 Self::Collected { done, outcome } => {
-                    let Completed { upload, files, summary } = &mut **done;
+                    let CompletedWork {
+                        upload,
+                        files,
+                        summary,
+                    } = &mut **done;
                     let outcome = match outcome {
                         Some(outcome) => &*outcome,
-                        None => &*outcome.insert(Box::new(L::outcome(object, files, summary, now)?)),
+                        None => {
+                            &*outcome.insert(Box::new(L::outcome(object, files, summary, now)?))
+                        }
                     };
                     let plan = upload.commit(files, outcome).await?;
                     *self = Self::Committed(Box::new(plan));

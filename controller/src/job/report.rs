@@ -1,4 +1,5 @@
-//! Results and log of a backup or restore, written together so that every count equals the length of a list.
+//! Results and log of a backup or restore, written together so that every count equals the length
+//! of a list.
 
 use backup_store::{LogFile, Results, Scope};
 use jiff::Timestamp;
@@ -26,7 +27,11 @@ impl Report {
 
     /// Continues an earlier report.
     pub(crate) fn resume(backup: Option<&str>, results: Results, log: LogFile) -> Self {
-        Self { results, log, backup: backup.map(ToOwned::to_owned) }
+        Self {
+            results,
+            log,
+            backup: backup.map(ToOwned::to_owned),
+        }
     }
 
     pub(crate) fn info(&mut self, message: &str) {
@@ -48,7 +53,13 @@ impl Report {
     }
 
     /// Like `info`, `warn` or `error`, about one item; `fields` name it in the line.
-    pub(crate) fn item(&mut self, level: Level, scope: Scope<'_>, message: String, fields: &[(&str, &str)]) {
+    pub(crate) fn item(
+        &mut self,
+        level: Level,
+        scope: Scope<'_>,
+        message: String,
+        fields: &[(&str, &str)],
+    ) {
         let name = match level {
             Level::Debug | Level::Info => "info",
             Level::Warning => "warning",
@@ -64,13 +75,19 @@ impl Report {
 
     /// An error about the backup as a whole, unless it was reported before.
     pub(crate) fn error_once(&mut self, message: &str) {
-        if !self.results.errors.velero.iter().any(|known| known == message) {
+        if !self
+            .results
+            .errors
+            .velero
+            .iter()
+            .any(|known| known == message)
+        {
             self.error(Scope::Velero, message);
         }
     }
 
-    /// Adds the log lines of plugins, at their level: an error of a plugin is an error of the backup or restore (as with
-    /// Velero, which counts the lines of its log).
+    /// Adds the log lines of plugins, at their level: an error of a plugin is an error of the
+    /// backup or restore (as with Velero, which counts the lines of its log).
     pub(crate) fn said(&mut self, lines: Vec<LogLine>) {
         for line in lines {
             match line.level {
@@ -99,8 +116,12 @@ impl Report {
     }
 
     fn line(&mut self, level: &str, message: &str, scope: Scope<'_>) {
-        let mut fields: Vec<(&str, &str)> =
-            self.backup.as_deref().map(|name| ("backup", name)).into_iter().collect();
+        let mut fields: Vec<(&str, &str)> = self
+            .backup
+            .as_deref()
+            .map(|name| ("backup", name))
+            .into_iter()
+            .collect();
         if let Scope::Namespace(namespace) = scope
             && self.backup.is_some()
         {

@@ -1,7 +1,10 @@
-//! Objects that cannot be decoded, stored without the webhook's check: one that has not begun ends as `FailedValidation`, with
-//! the fields at fault, and no other object is affected.
+//! Objects that cannot be decoded, stored without the webhook's check: one that has not begun ends
+//! as `FailedValidation`, with the fields at fault, and no other object is affected.
 
-use backup_core::phase::{Phase as _, Stage};
+use backup_core::{
+    event_reason::EventReason,
+    phase::{Phase as _, Stage},
+};
 use backup_runtime::{
     errors::is_gone,
     retry::{self, PatchOutcome},
@@ -25,21 +28,43 @@ pub(crate) async fn refuse<L: Lifecycle>(
     bad: &Undecodable,
 ) -> Result<bool, ReconcileError> {
     let resource = ApiResource::erase::<L::Object>(&());
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(ctx.cluster.client.clone(), &ctx.cluster.namespace, &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(
+        ctx.cluster.client.clone(),
+        &ctx.cluster.namespace,
+        &resource,
+    );
     let object = match api.get(&bad.name).await {
-        Ok(object) if object.metadata.uid.as_deref() == Some(&bad.uid) => object,
-        Ok(_) => return Ok(false),
+        Ok(object) => object,
         Err(error) if is_gone(&error, &bad.name) => return Ok(false),
         Err(error) => return Err(error.into()),
     };
-    let patch = |now: &DynamicObject| patch::<L>(now, &bad.error);
+    if object.metadata.uid.as_deref() != Some(bad.uid.as_str()) {
+        return Ok(false);
+    }
     // Carries the resourceVersion.
-    match retry::status_patch_in(&api, &ctx.cluster.leadership, ctx.resource_timeout, &object, patch).await? {
+    match retry::status_patch_in(
+        &api,
+        &ctx.cluster.leadership,
+        ctx.resource_timeout,
+        &object,
+        |now| patch::<L>(now, &bad.error),
+    )
+    .await?
+    {
         PatchOutcome::Written(ended) => {
-            let (noun, phase) = (L::KIND.noun, phase::<L>(&ended).to_string());
-            tracing::warn!(name = bad.name, error = bad.error, "a {noun} that cannot be read was refused");
-            ctx.cluster.events.warning_on(bad.object_ref(), &phase, &bad.to_string());
+            let noun = L::KIND.noun;
+            let reason = match phase::<L>(&ended).stage() {
+                Stage::FailedValidation => EventReason::FailedValidation,
+                _ => EventReason::Failed,
+            };
+            tracing::warn!(
+                name = bad.name,
+                error = bad.error,
+                "a {noun} that cannot be read was refused"
+            );
+            ctx.cluster
+                .events
+                .warning_on(bad.object_ref(), reason, &bad.to_string());
             L::count(&ctx.metrics, None, metrics::Outcome::ValidationFailure);
             let key = L::Object::ledger_key(&ctx.cluster.namespace, &bad.name);
             if let Err(error) = backup_lock::release(&ctx.ledger, &key, &bad.uid).await {
@@ -52,9 +77,14 @@ pub(crate) async fn refuse<L: Lifecycle>(
 }
 
 fn phase<L: Lifecycle>(object: &DynamicObject) -> PhaseOf<L> {
-    let phase = object.data.pointer("/status/phase").filter(|phase| **phase != json!(""));
+    let phase = object
+        .data
+        .pointer("/status/phase")
+        .filter(|phase| **phase != json!(""));
     let phase = phase.and_then(|phase| serde_json::from_value(phase.clone()).ok());
-    phase.or_else(|| PhaseOf::<L>::of(Stage::New)).unwrap_or(PhaseOf::<L>::FAILED)
+    phase
+        .or_else(|| PhaseOf::<L>::of(Stage::New))
+        .unwrap_or(PhaseOf::<L>::FAILED)
 }
 
 /// The patch that ends the object; `None` if it has ended, or can be decoded now.
@@ -69,14 +99,15 @@ fn patch<L: Lifecycle>(object: &DynamicObject, decoder: &str) -> Option<Value> {
     }
     match phase::<L>(object).stage() {
         Stage::New | Stage::Queued | Stage::ReadyToStart => {
-            let mut patch = json!({ "status": { "phase": "FailedValidation", "validationErrors": errors } });
+            let mut patch =
+                json!({ "status": { "phase": "FailedValidation", "validationErrors": errors } });
             if L::KIND.queued {
                 patch["status"]["queuePosition"] = Value::Null;
             }
             Some(patch)
         }
-        // A running backup was decoded before; its worker ends it as it was read then. A restore cannot be resumed from a
-        // broken spec.
+        // A running backup was decoded before; its worker ends it as it was read then. A restore
+        // cannot be resumed from a broken spec.
         Stage::InProgress if !L::KIND.queued => Some(json!({
             "metadata": { "finalizers": finalizers::without(object, &[finalizers::work::<L>()]) },
             "status": { "phase": "Failed", "failureReason": errors.join("; ") },
@@ -107,14 +138,27 @@ mod tests {
             let patch = patch::<Backups>(&bad(phase), "decoder").unwrap();
             assert_eq!(patch["status"]["phase"], "FailedValidation");
             let errors = patch["status"]["validationErrors"].as_array().unwrap();
-            assert!(errors[0].as_str().unwrap().starts_with("spec.ttl"), "{errors:?}");
+            assert!(
+                errors[0].as_str().unwrap().starts_with("spec.ttl"),
+                "{errors:?}"
+            );
         }
     }
 
     #[test]
     fn one_that_runs_has_ended_or_can_be_read_is_left_alone() {
-        for phase in ["InProgress", "Finalizing", "Completed", "FailedValidation", "Later"] {
-            assert_eq!(patch::<Backups>(&bad(Some(phase)), "decoder"), None, "{phase}");
+        for phase in [
+            "InProgress",
+            "Finalizing",
+            "Completed",
+            "FailedValidation",
+            "Later",
+        ] {
+            assert_eq!(
+                patch::<Backups>(&bad(Some(phase)), "decoder"),
+                None,
+                "{phase}"
+            );
         }
         let good = object(json!({ "metadata": { "name": "b" }, "spec": { "ttl": "1h" } }));
         assert_eq!(patch::<Backups>(&good, "decoder"), None);

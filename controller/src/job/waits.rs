@@ -1,5 +1,5 @@
-//! What work waits for, so that users see it: each wait is registered while it lasts, and one that lasts longer than
-//! [`SHOWN_AFTER`] is shown on the object and logged.
+//! What work waits for, so that users see it: each wait is registered while it lasts, and one that
+//! lasts longer than [`SHOWN_AFTER`] is shown on the object and logged.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -42,14 +42,25 @@ pub(crate) struct ShownWait {
 }
 
 impl Waits {
-    /// Registers a wait until the guard is dropped. `subject` completes the sentence "it has waited for ...".
+    /// Registers a wait until the guard is dropped. `subject` completes the sentence "it has waited
+    /// for ...".
     pub(crate) fn begin(&self, subject: impl Into<String>) -> WaitGuard {
         let mut inner = self.0.lock();
         let id = inner.next;
         inner.next += 1;
-        let (since, began) = (Instant::now(), whole_seconds(Timestamp::now()));
-        inner.waits.insert(id, Wait { since, began, subject: subject.into(), reason: None });
-        WaitGuard { waits: self.clone(), id }
+        inner.waits.insert(
+            id,
+            Wait {
+                since: Instant::now(),
+                began: whole_seconds(Timestamp::now()),
+                subject: subject.into(),
+                reason: None,
+            },
+        );
+        WaitGuard {
+            waits: self.clone(),
+            id,
+        }
     }
 
     /// Registers a wait for an action that works on an item.
@@ -58,7 +69,11 @@ impl Waits {
     }
 
     /// Registers a wait while `future` lasts.
-    pub(crate) async fn during<T>(&self, subject: impl Into<String>, future: impl Future<Output = T>) -> T {
+    pub(crate) async fn during<T>(
+        &self,
+        subject: impl Into<String>,
+        future: impl Future<Output = T>,
+    ) -> T {
         let _wait = self.begin(subject);
         future.await
     }
@@ -66,11 +81,32 @@ impl Waits {
     /// The longest wait, if it has lasted for [`SHOWN_AFTER`].
     pub(crate) fn shown(&self) -> Option<ShownWait> {
         let inner = self.0.lock();
-        let mut shown = inner.waits.iter().filter(|(_, wait)| wait.since.elapsed() >= SHOWN_AFTER);
-        let (id, Wait { began, subject, reason, .. }) = shown.next()?;
-        let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        let text = shortened(&format!("it has waited since {began} for {subject}{reason}"), MAX_TEXT);
-        Some(ShownWait { id: *id, text, others: shown.count() })
+        let mut shown = inner
+            .waits
+            .iter()
+            .filter(|(_, wait)| wait.since.elapsed() >= SHOWN_AFTER);
+        let (
+            id,
+            Wait {
+                began,
+                subject,
+                reason,
+                ..
+            },
+        ) = shown.next()?;
+        let reason = reason
+            .as_ref()
+            .map(|reason| format!(": {reason}"))
+            .unwrap_or_default();
+        let text = shortened(
+            &format!("it has waited since {began} for {subject}{reason}"),
+            MAX_TEXT,
+        );
+        Some(ShownWait {
+            id: *id,
+            text,
+            others: shown.count(),
+        })
     }
 }
 
@@ -144,8 +180,16 @@ mod tests {
         tokio::time::advance(SHOWN_AFTER / 2).await;
         let (shown, mut log) = (waits.shown().unwrap(), WaitLog::default());
         assert_eq!(log.line(Some(&shown)), Some(shown.sentence()));
-        assert!(shown.sentence().starts_with("it has waited since 2"), "{shown:?}");
-        assert!(shown.sentence().ends_with("Z for namespace \"a\" to be gone"), "{shown:?}");
+        assert!(
+            shown.sentence().starts_with("it has waited since 2"),
+            "{shown:?}"
+        );
+        assert!(
+            shown
+                .sentence()
+                .ends_with("Z for namespace \"a\" to be gone"),
+            "{shown:?}"
+        );
         first.because("a pod has a finalizer");
         tokio::time::advance(SHOWN_AFTER / 2).await;
         let known = waits.shown().unwrap();

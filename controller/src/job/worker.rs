@@ -1,8 +1,8 @@
-//! The worker of one Backup or Restore, from start to end: reads the current state, asks `decide`, does that step, and reads
-//! again.
+//! The worker of one Backup or Restore, from start to end: reads the current state, asks `decide`,
+//! does that step, and reads again.
 //!
-//! Only an unfinished end is kept in memory, so a successor continues from what is stored. Waiting for a store or an API server
-//! that is down happens here, outside of the slots.
+//! Only an unfinished end is kept in memory, so a successor continues from what is stored. Waiting
+//! for a store or an API server that is down happens here, outside of the slots.
 
 use std::{
     ops::ControlFlow,
@@ -25,9 +25,9 @@ use tokio::{sync::Semaphore, time::Instant};
 use super::{
     JobContext,
     cancellation::{Cancellation, StopReason},
-    decide::{self, Plan, Seen, Stored},
+    decide::{self, JobState, Plan, StoredState},
     finalizers,
-    lifecycle::{Interrupted, JobObject, Lifecycle, Outcome, Prepared, Work},
+    lifecycle::{InterruptedWork, JobObject, JobPreparation, Lifecycle, Outcome, Work},
     pending_end::PendingEnd,
 };
 use crate::metrics;
@@ -39,12 +39,15 @@ mod error;
 mod operations;
 mod work;
 
-use blocked::Blocked;
+use blocked::BlockState;
 use claim::Claim;
 pub(crate) use error::WorkerError;
 
 /// Backoff between attempts to write that the work begins.
-const BEGIN_STEPS: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(2) };
+const BEGIN_BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(200),
+    cap: Duration::from_secs(2),
+};
 const READ_BUDGET: Duration = Duration::from_secs(30);
 
 pub(crate) struct Worker<L: Lifecycle> {
@@ -61,10 +64,10 @@ pub(crate) struct Worker<L: Lifecycle> {
     pub yields: Arc<AtomicBool>,
     pub pending: Option<PendingEnd<L>>,
     /// The results of work that was stopped for good, for the end.
-    pub interrupted: Option<Interrupted<L>>,
+    pub interrupted: Option<InterruptedWork<L>>,
     /// Number of the record whose data is gone from the store.
     pub lost: Option<u64>,
-    blocked: Blocked,
+    blocked: BlockState,
 }
 
 #[derive(Debug)]
@@ -74,8 +77,8 @@ pub(crate) enum Next<O> {
     Done,
 }
 
-struct Looked<L: Lifecycle> {
-    stored: Stored,
+struct StoreObservation<L: Lifecycle> {
+    stored: StoredState,
     location: Location,
     record: Option<Record<L::Object>>,
     end: Option<Box<Outcome<L>>>,
@@ -120,7 +123,7 @@ impl<L: Lifecycle> Worker<L> {
             pending: None,
             interrupted: None,
             lost: None,
-            blocked: Blocked::default(),
+            blocked: BlockState::default(),
         }
     }
 
@@ -150,13 +153,17 @@ impl<L: Lifecycle> Worker<L> {
                     return;
                 }
                 // The next step asks for the claim again.
-                WorkerError::Conflict | WorkerError::Stopped(StopReason::ClaimLost) => self.blocked.briefly(),
+                WorkerError::Conflict | WorkerError::Stopped(StopReason::ClaimLost) => {
+                    self.blocked.briefly()
+                }
                 WorkerError::Stopped(reason) => {
                     tracing::info!(name = self.name, %reason, "work on a {} stopped", L::KIND.noun);
                     return;
                 }
-                WorkerError::Waiting => blocked::TURN,
-                WorkerError::Blocked { reason, retryable } => self.report_blocked(&reason, retryable).await,
+                WorkerError::Waiting => blocked::TURN_INTERVAL,
+                WorkerError::Blocked { reason, retryable } => {
+                    self.report_blocked(&reason, retryable).await
+                }
             };
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
@@ -185,10 +192,10 @@ impl<L: Lifecycle> Worker<L> {
         }
         let resumed = object.stage() != L::KIND.start();
         let mut claim: Option<Claim> = None;
-        let mut prepared: Option<Prepared<L::Facts>> = None;
-        let mut looked: Option<Looked<L>> = None;
+        let mut prepared: Option<JobPreparation<L::Facts>> = None;
+        let mut looked: Option<StoreObservation<L>> = None;
         loop {
-            let plan = decide::next(Seen {
+            let plan = decide::next(JobState {
                 kind: L::KIND,
                 stage: object.stage(),
                 deleting: object.is_deleting(),
@@ -197,12 +204,16 @@ impl<L: Lifecycle> Worker<L> {
                 stored: looked.as_ref().map(|looked| &looked.stored),
                 in_hand: self.pending.is_some(),
                 lost: looked.as_ref().is_some_and(|looked| {
-                    looked.record.as_ref().is_some_and(|record| self.lost == Some(record.number()))
+                    looked
+                        .record
+                        .as_ref()
+                        .is_some_and(|record| self.lost == Some(record.number()))
                 }),
             });
             match (plan, &prepared) {
                 (Plan::Look | Plan::Begin, None) => {
-                    // A backup deletion that begins after the claim is active finds this Restore, and waits for it.
+                    // A backup deletion that begins after the claim is active finds this Restore,
+                    // and waits for it.
                     if !L::KIND.queued {
                         match self.claim(&mut object).await? {
                             ControlFlow::Continue(granted) => claim = Some(granted),
@@ -223,7 +234,9 @@ impl<L: Lifecycle> Worker<L> {
                     Err(error) => return self.store_error(&object, error).await,
                 },
                 (Plan::Refuse { validation_errors }, Some(prepared)) => {
-                    return self.refuse(&object, &validation_errors, &prepared.facts).await;
+                    return self
+                        .refuse(&object, &validation_errors, &prepared.facts)
+                        .await;
                 }
                 (Plan::Begin, Some(prepared)) => {
                     let granted = match claim.take() {
@@ -236,9 +249,11 @@ impl<L: Lifecycle> Worker<L> {
                     object = self.begin(&object, &prepared.facts, &granted.token).await?;
                     claim = Some(granted);
                 }
-                (Plan::Work, Some(Prepared { facts, .. })) => {
+                (Plan::Work, Some(JobPreparation { facts, .. })) => {
                     // Planned only after a look at the store.
-                    let Some(found) = looked else { return Err(WorkerError::Conflict) };
+                    let Some(found) = looked else {
+                        return Err(WorkerError::Conflict);
+                    };
                     if resumed && let Err(error) = L::may_write(self, &object).await {
                         return self.store_error(&object, error).await;
                     }
@@ -253,13 +268,27 @@ impl<L: Lifecycle> Worker<L> {
                     if !L::KIND.queued {
                         self.still_claimed(&claim.token).await?;
                     }
-                    let Looked { location, record: lost, .. } = found;
+                    let StoreObservation {
+                        location,
+                        record: lost,
+                        ..
+                    } = found;
                     let token = &claim.token;
-                    let work = Work { object: &object, facts, location: &location, lost, token, resumed };
+                    let work = Work {
+                        object: &object,
+                        facts,
+                        location: &location,
+                        lost,
+                        token,
+                        resumed,
+                    };
                     return Box::pin(self.work(work)).await;
                 }
                 (Plan::Finish, _) => {
-                    if let Some(Looked { record: Some(Record::Committed(plan)), .. }) = looked
+                    if let Some(StoreObservation {
+                        record: Some(Record::Committed(plan)),
+                        ..
+                    }) = looked
                         && self.pending.is_none()
                     {
                         self.pending = Some(PendingEnd::Committed(plan));
@@ -273,16 +302,27 @@ impl<L: Lifecycle> Worker<L> {
                     };
                 }
                 (Plan::Operations, _) => {
-                    let Some(Looked { location, record: Some(Record::Awaiting(awaiting)), .. }) = looked
+                    let Some(StoreObservation {
+                        location,
+                        record: Some(Record::Awaiting(awaiting)),
+                        ..
+                    }) = looked
                     else {
                         return Err(WorkerError::Conflict);
                     };
                     // Drops the slot, which items need; operations that write need the claim.
                     let token = claim.map(|claim| claim.token);
-                    return self.fenced_operations(&object, &location, *awaiting, token).await;
+                    return self
+                        .fenced_operations(&object, &location, *awaiting, token)
+                        .await;
                 }
                 (Plan::Adopt, _) => {
-                    let Some(Looked { location, end: Some(end), .. }) = looked else {
+                    let Some(StoreObservation {
+                        location,
+                        end: Some(end),
+                        ..
+                    }) = looked
+                    else {
                         return Err(WorkerError::Conflict);
                     };
                     let next = self.adopt(&object, &end).await?;
@@ -290,7 +330,12 @@ impl<L: Lifecycle> Worker<L> {
                     return Ok(next);
                 }
                 (Plan::Fail { reason }, _) => return self.fail(&object, &reason, None).await,
-                (Plan::Block { reason }, _) => return Err(WorkerError::Blocked { reason, retryable: false }),
+                (Plan::Block { reason }, _) => {
+                    return Err(WorkerError::Blocked {
+                        reason,
+                        retryable: false,
+                    });
+                }
                 (Plan::LetGo | Plan::Free, _) => return self.let_go(&object).await,
                 // The others are planned only after `prepare`.
                 (Plan::Wait | Plan::Refuse { .. } | Plan::Work, _) => return Ok(Next::Done),
@@ -301,58 +346,80 @@ impl<L: Lifecycle> Worker<L> {
     /// Reads the object; `None` if it is gone, or another one has its name.
     async fn read(&self) -> Result<Option<L::Object>, kube::Error> {
         let api = self.ctx.cluster.api::<L::Object>();
-        let object = found(retry::read(READ_BUDGET, || api.get(&self.name)).await, &self.name)?;
+        let object = found(
+            retry::read(READ_BUDGET, || api.get(&self.name)).await,
+            &self.name,
+        )?;
         Ok(object.filter(|object| object.meta().uid.as_deref() == Some(&self.uid)))
     }
 
     /// Reads what the store holds under this name.
-    async fn look(&self, location: &str) -> Result<Looked<L>, WorkerError> {
+    async fn look(&self, location: &str) -> Result<StoreObservation<L>, WorkerError> {
         let (_, location) = self.ctx.locations.open(location).await?;
-        let found = location.find_job::<L::Object>(&self.name, &self.uid).await?;
-        let (mut record, mut end) = (None, None);
+        let found = location
+            .find_job::<L::Object>(&self.name, &self.uid)
+            .await?;
+        let mut record = None;
+        let mut end = None;
         let stored = match found {
-            FoundJob::Nothing => Stored::Nothing,
+            FoundJob::Nothing => StoredState::Nothing,
             FoundJob::Committed(plan) => {
                 record = Some(Record::Committed(plan));
-                Stored::Recorded
+                StoredState::Recorded
             }
             FoundJob::Awaiting(awaiting) => {
                 record = Some(Record::Awaiting(awaiting));
-                Stored::Waiting
+                StoredState::Waiting
             }
             FoundJob::Stored(outcome) => {
                 let (uid, stage) = L::stored_end(&outcome);
                 end = Some(outcome);
-                if uid == self.uid { Stored::Ours(stage) } else { Stored::Others { uid } }
+                if uid == self.uid {
+                    StoredState::Ours(stage)
+                } else {
+                    StoredState::Others { uid }
+                }
             }
         };
-        Ok(Looked { stored, location, record, end })
+        Ok(StoreObservation {
+            stored,
+            location,
+            record,
+            end,
+        })
     }
 
-    /// Writes that the work begins; retried for `--resource-timeout`. Others may have been admitted while a write hung: the
-    /// claim is checked before each retry.
+    /// Writes that the work begins; retried for `--resource-timeout`. Others may have been admitted
+    /// while a write hung: the claim is checked before each retry.
     async fn begin(
         &self,
         object: &L::Object,
         facts: &L::Facts,
         token: &Token,
     ) -> Result<L::Object, WorkerError> {
-        // Only for the claimed spec: one that was edited since is read, and claimed, again.
-        let patch =
-            |now: &L::Object| now.has_spec_of(object).then(|| self.kind.begin_patch(now, facts)).flatten();
         let cluster = &self.ctx.cluster;
-        let (api, started) = (cluster.api(), Instant::now());
-        let (mut now, mut tries) = (object.clone(), 0);
+        let api = cluster.api::<L::Object>();
+        let started = Instant::now();
+        let mut now = object.clone();
+        let mut tries = 0;
         let begun = loop {
             let once = Duration::ZERO;
-            match retry::status_patch_in(&api, &cluster.leadership, once, &now, patch).await {
+            let written =
+                retry::status_patch_in(&api, &cluster.leadership, once, &now, |now: &L::Object| {
+                    // Only for the claimed spec: one that was edited since is read, and claimed,
+                    // again.
+                    now.has_spec_of(object)
+                        .then(|| self.kind.begin_patch(now, facts))
+                        .flatten()
+                });
+            match written.await {
                 Ok(PatchOutcome::Written(begun)) => break begun,
                 Ok(PatchOutcome::Gone | PatchOutcome::Stale) => return Err(WorkerError::Conflict),
                 Err(WriteError::Exhausted { .. }) if started.elapsed() < cluster.patch_budget => {}
                 Err(error) => return Err(error.into()),
             }
             tries += 1;
-            tokio::time::sleep(BEGIN_STEPS.delay(tries)).await;
+            tokio::time::sleep(BEGIN_BACKOFF.delay(tries)).await;
             self.still_claimed(token).await?;
             now = self.read().await?.ok_or(WorkerError::Conflict)?;
             // The write succeeded, but its answer was lost.
@@ -367,17 +434,15 @@ impl<L: Lifecycle> Worker<L> {
 
     /// Puts our finalizers on an object that runs without them because another engine began it.
     async fn with_finalizers(&self, object: L::Object) -> Result<L::Object, WorkerError> {
-        let patch = |now: &L::Object| {
-            let wanted = finalizers::with::<L>(now);
-            (now.meta().finalizers.as_ref() != Some(&wanted)
-                && !now.stage().is_terminal()
-                && !now.is_deleting())
-            .then(|| json!({ "metadata": { "finalizers": wanted } }))
-        };
-        if patch(&object).is_none() { Ok(object) } else { self.publish(&object, patch).await }
+        if finalizers_patch::<L>(&object).is_none() {
+            Ok(object)
+        } else {
+            self.publish(&object, finalizers_patch::<L>).await
+        }
     }
 
-    /// Writes a patch; retried for `--resource-timeout`, each time with the resourceVersion it was made from.
+    /// Writes a patch; retried for `--resource-timeout`, each time with the resourceVersion it was
+    /// made from.
     pub(crate) async fn publish(
         &self,
         object: &L::Object,
@@ -389,26 +454,43 @@ impl<L: Lifecycle> Worker<L> {
         }
     }
 
-    /// Handles a store that cannot be used before the work. A backup that has not begun waits for `--resource-timeout` and then
-    /// fails: nothing is lost with it. One that has begun leaves its slot and waits. A restore whose location is gone for good
-    /// ends; its objects stay in the cluster.
+    /// Handles a store that cannot be used before the work. A backup that has not begun waits for
+    /// `--resource-timeout` and then fails: nothing is lost with it. One that has begun leaves its
+    /// slot and waits. A restore whose location is gone for good ends; its objects stay in the
+    /// cluster.
     async fn store_error(
         &mut self,
         object: &L::Object,
         error: WorkerError,
     ) -> Result<Next<L::Object>, WorkerError> {
-        let WorkerError::Blocked { reason, retryable } = error else { return Err(error) };
+        let WorkerError::Blocked { reason, retryable } = error else {
+            return Err(error);
+        };
         let stage = object.stage();
         if stage == L::KIND.start() {
             let budget = self.ctx.resource_timeout;
             if !retryable || self.blocked.since(Instant::now()) >= budget {
-                return self.fail(object, &format!("{}: {reason}", L::KIND.refused), None).await;
+                return self
+                    .fail(object, &format!("{}: {reason}", L::KIND.refused), None)
+                    .await;
             }
-        } else if !L::KIND.queued && !retryable && !matches!(stage, Stage::WaitingForOperations { .. }) {
+        } else if !L::KIND.queued
+            && !retryable
+            && !matches!(stage, Stage::WaitingForOperations { .. })
+        {
             return self.fail(object, &reason, None).await;
         } else {
             self.leave_slot(object).await?;
         }
         Err(WorkerError::Blocked { reason, retryable })
     }
+}
+
+/// Adds our finalizers; `None` if the object has them, has ended or is being deleted.
+fn finalizers_patch<L: Lifecycle>(now: &L::Object) -> Option<Value> {
+    let wanted = finalizers::with::<L>(now);
+    (now.meta().finalizers.as_ref() != Some(&wanted)
+        && !now.stage().is_terminal()
+        && !now.is_deleting())
+    .then(|| json!({ "metadata": { "finalizers": wanted } }))
 }

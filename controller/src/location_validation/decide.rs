@@ -9,11 +9,12 @@ use backup_runtime::queue::Action;
 
 use crate::location::{DEFAULT_PERIOD, UsedSecret, period};
 
-/// Interval between probes of an unchanged location. Probes write to the bucket; the next backup reports a lost permission.
+/// Interval between probes of an unchanged location. Probes write to the bucket; the next backup
+/// reports a lost permission.
 const PROBE_PERIOD: Duration = Duration::from_hours(6);
 
 /// Minimum interval between validations, whatever a location says.
-pub(super) const SHORTEST: Duration = Duration::from_secs(1);
+pub(super) const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The last validation of a location by this process.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,15 +31,17 @@ pub(crate) struct Validation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// With a listing; a probe also finds out what may be written and removed, unless the location is read-only.
+    /// With a listing; a probe also finds out what may be written and removed, unless the location
+    /// is read-only.
     Validate {
         probe: bool,
     },
     Wait(Action),
 }
 
-/// A location is validated when this process has not seen it yet, when its spec or one of its Secrets has changed
-/// (`secrets_changed`), and at its frequency. A frequency of zero means once: at the default frequency until it succeeds.
+/// A location is validated when this process has not seen it yet, when its spec or one of its
+/// Secrets has changed (`secrets_changed`), and at its frequency. A frequency of zero means once:
+/// at the default frequency until it succeeds.
 pub(super) fn decide(
     location: &BackupStorageLocation,
     last: Option<&Validation>,
@@ -46,7 +49,9 @@ pub(super) fn decide(
     default_frequency: GoDuration,
     now: Duration,
 ) -> Plan {
-    let Some(last) = last else { return Plan::Validate { probe: true } };
+    let Some(last) = last else {
+        return Plan::Validate { probe: true };
+    };
     if secrets_changed || last.uid != location.metadata.uid || last.spec != location.spec {
         return Plan::Validate { probe: true };
     }
@@ -57,16 +62,22 @@ pub(super) fn decide(
         }
         frequency = DEFAULT_PERIOD.as_std();
     }
-    match (last.at + frequency.max(SHORTEST)).checked_sub(now) {
-        Some(left) if !left.is_zero() => Plan::Wait(Action::RequeueAfter(left)),
-        _ => Plan::Validate { probe: !last.available || now >= last.probed + PROBE_PERIOD },
+    let left = (last.at + frequency.max(MIN_INTERVAL)).saturating_sub(now);
+    if left.is_zero() {
+        Plan::Validate {
+            probe: !last.available || now >= last.probed + PROBE_PERIOD,
+        }
+    } else {
+        Plan::Wait(Action::RequeueAfter(left))
     }
 }
 
 /// A sentence about fields in the spec of a usable location that are not followed as written.
 pub(super) fn remark(spec: &BackupStorageLocationSpec) -> Option<String> {
-    let periods =
-        [("backupSyncPeriod", spec.backup_sync_period), ("validationFrequency", spec.validation_frequency)];
+    let periods = [
+        ("backupSyncPeriod", spec.backup_sync_period),
+        ("validationFrequency", spec.validation_frequency),
+    ];
     let negative = periods.into_iter().filter_map(|(field, period)| {
         let period = period.filter(|period| *period < GoDuration::default())?;
         Some(format!("spec.{field} is negative ({period})"))
@@ -94,14 +105,26 @@ mod tests {
                 Some("1m"),
                 Some("spec.backupSyncPeriod is negative (-5s), which counts as not set"),
             ),
-            (None, Some("-1h"), Some("spec.validationFrequency is negative (-1h0m0s), which")),
-            (Some("-5s"), Some("-1h"), Some("(-5s) and spec.validationFrequency is negative")),
+            (
+                None,
+                Some("-1h"),
+                Some("spec.validationFrequency is negative (-1h0m0s), which"),
+            ),
+            (
+                Some("-5s"),
+                Some("-1h"),
+                Some("(-5s) and spec.validationFrequency is negative"),
+            ),
         ] {
             let mut spec = location(validation).spec;
             spec.backup_sync_period = sync.map(|text| text.parse().unwrap());
             let found = remark(&spec);
             assert_eq!(found.is_some(), expected.is_some(), "{found:?}");
-            assert!(found.unwrap_or_default().contains(expected.unwrap_or_default()));
+            assert!(
+                found
+                    .unwrap_or_default()
+                    .contains(expected.unwrap_or_default())
+            );
         }
     }
 
@@ -110,7 +133,8 @@ mod tests {
     const LIST: Plan = Plan::Validate { probe: false };
 
     fn location(frequency: Option<&str>) -> BackupStorageLocation {
-        let mut location = BackupStorageLocation::new("default", BackupStorageLocationSpec::default());
+        let mut location =
+            BackupStorageLocation::new("default", BackupStorageLocationSpec::default());
         location.metadata.uid = Some("u1".to_owned());
         location.spec.validation_frequency = frequency.map(|text| text.parse().unwrap());
         location
@@ -139,7 +163,13 @@ mod tests {
             (Some("5m"), "1m", 60, true, wait(240)),
             (Some("10s"), "1m", 10, false, PROBE),
             (Some("1ns"), "1m", 0, true, wait(1)),
-            (Some("0"), "1m", 10_000, true, Plan::Wait(Action::AwaitChange)),
+            (
+                Some("0"),
+                "1m",
+                10_000,
+                true,
+                Plan::Wait(Action::AwaitChange),
+            ),
             (Some("0"), "1m", 20, false, wait(40)),
             (Some("0"), "1m", 60, false, PROBE),
             (None, "0", 10_000, true, Plan::Wait(Action::AwaitChange)),
@@ -164,17 +194,38 @@ mod tests {
         assert_eq!(decide(&before, None, false, DEFAULT_PERIOD, NOW), PROBE);
         let mut changed = before.clone();
         changed.spec.object_storage.bucket = "other".to_owned();
-        assert_eq!(decide(&changed, Some(&last(&before, 1, true)), false, DEFAULT_PERIOD, NOW), PROBE);
+        assert_eq!(
+            decide(
+                &changed,
+                Some(&last(&before, 1, true)),
+                false,
+                DEFAULT_PERIOD,
+                NOW
+            ),
+            PROBE
+        );
         let mut recreated = before.clone();
         recreated.metadata.uid = Some("u2".to_owned());
-        assert_eq!(decide(&recreated, Some(&last(&before, 1, true)), false, DEFAULT_PERIOD, NOW), PROBE);
+        assert_eq!(
+            decide(
+                &recreated,
+                Some(&last(&before, 1, true)),
+                false,
+                DEFAULT_PERIOD,
+                NOW
+            ),
+            PROBE
+        );
     }
 
     #[test]
     fn a_secret_that_has_changed_is_a_reason_at_once() {
         let location = location(Some("0"));
         let last = last(&location, 1, true);
-        assert_eq!(decide(&location, Some(&last), true, DEFAULT_PERIOD, NOW), PROBE);
+        assert_eq!(
+            decide(&location, Some(&last), true, DEFAULT_PERIOD, NOW),
+            PROBE
+        );
         assert_eq!(
             decide(&location, Some(&last), false, DEFAULT_PERIOD, NOW),
             Plan::Wait(Action::AwaitChange)
@@ -186,7 +237,16 @@ mod tests {
         let before = location(None);
         let mut written = before.clone();
         written.status.message = Some("no such bucket".to_owned());
-        let plan = decide(&written, Some(&last(&before, 1, false)), false, DEFAULT_PERIOD, NOW);
-        assert_eq!(plan, Plan::Wait(Action::RequeueAfter(Duration::from_secs(59))));
+        let plan = decide(
+            &written,
+            Some(&last(&before, 1, false)),
+            false,
+            DEFAULT_PERIOD,
+            NOW,
+        );
+        assert_eq!(
+            plan,
+            Plan::Wait(Action::RequeueAfter(Duration::from_secs(59)))
+        );
     }
 }

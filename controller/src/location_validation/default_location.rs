@@ -1,7 +1,8 @@
-//! One location is the default: if several are marked, the newest stays marked (Velero `backup_storage_location_controller.go`,
-//! v1.18).
+//! One location is the default: if several are marked, the newest stays marked (Velero
+//! `backup_storage_location_controller.go`, v1.18).
 
 use backup_core::api::BackupStorageLocation;
+use backup_core::event_reason::EventReason;
 use backup_runtime::{
     Cluster,
     retry::{self, PatchOutcome},
@@ -14,20 +15,24 @@ use crate::{
     location::{Locations, choose_default},
 };
 
-/// Unmarks all but the newest, if this location and another one are marked. Returns whether this one was unmarked.
+/// Unmarks all but the newest, if this location and another one are marked. Returns whether this
+/// one was unmarked.
 pub(super) async fn keep_one(
     cluster: &Cluster,
     locations: &Locations,
     location: &BackupStorageLocation,
 ) -> Result<bool, ReconcileError> {
-    if location.spec.default != Some(true) {
+    if !is_marked(location) {
         return Ok(false);
     }
     let all = locations.all().await?;
-    let Some((newest, others)) = overruled(&all) else { return Ok(false) };
+    let Some((newest, others)) = overruled(&all) else {
+        return Ok(false);
+    };
     let mut lost = false;
     for other in others {
-        // Only in the listed version: a later change starts another reconcile, and the newest may be gone by then.
+        // Only in the listed version: a later change starts another reconcile, and the newest may
+        // be gone by then.
         let outcome = retry::status_patch(cluster, other, |current| {
             (current.resource_version() == other.resource_version())
                 .then(|| json!({"spec": {"default": false}}))
@@ -42,18 +47,30 @@ pub(super) async fn keep_one(
             "{name} and {newest} both had spec.default: true; {newest} is newer and stays the default, spec.default of {name} \
              was set to false. If it is to be the other way round, set that of {newest} to false first"
         );
-        cluster.events.warning(other, "NotDefault", &note);
-        tracing::warn!(location = name, default = newest, "two locations were marked as the default");
+        cluster
+            .events
+            .warning(other, EventReason::NotDefault, &note);
+        tracing::warn!(
+            location = name,
+            default = newest,
+            "two locations were marked as the default"
+        );
     }
     Ok(lost)
 }
 
 /// The newest marked location, and the other marked ones.
 fn overruled(all: &[BackupStorageLocation]) -> Option<(String, Vec<&BackupStorageLocation>)> {
-    let marked = |location: &&BackupStorageLocation| location.spec.default == Some(true);
-    let newest = choose_default(all, "").filter(|_| all.iter().any(|location| marked(&location)))?;
-    let others = all.iter().filter(marked).filter(|location| location.name_any() != newest).collect();
+    let newest = choose_default(all, "").filter(|_| all.iter().any(is_marked))?;
+    let others = all
+        .iter()
+        .filter(|location| is_marked(location) && location.name_any() != newest)
+        .collect();
     Some((newest, others))
+}
+
+fn is_marked(location: &BackupStorageLocation) -> bool {
+    location.spec.default == Some(true)
 }
 
 #[cfg(test)]
@@ -65,11 +82,20 @@ mod tests {
 
     #[test]
     fn those_that_say_so_and_are_not_the_newest_are_overruled() {
-        let (old, new) = (location("old", Some(true), 1), location("new", Some(true), 2));
-        let (plain, newest) = (location("plain", None, 3), location("newest", Some(false), 4));
+        let (old, new) = (
+            location("old", Some(true), 1),
+            location("new", Some(true), 2),
+        );
+        let (plain, newest) = (
+            location("plain", None, 3),
+            location("newest", Some(false), 4),
+        );
         let all = [old.clone(), new.clone(), plain.clone(), newest.clone()];
         assert_eq!(overruled(&all), Some(("new".to_owned(), vec![&old])));
-        assert_eq!(overruled(&[old.clone(), plain.clone()]), Some(("old".to_owned(), vec![])));
+        assert_eq!(
+            overruled(&[old.clone(), plain.clone()]),
+            Some(("old".to_owned(), vec![]))
+        );
         assert_eq!(overruled(&[plain, newest]), None, "nobody says so");
     }
 
@@ -104,6 +130,9 @@ mod tests {
         let locations = testing::locations(&cluster);
         let lost = keep_one(&cluster, &locations, &seen).await.unwrap();
         assert_eq!(lost, !stays);
-        assert_eq!(api.get(&path("old")).unwrap()["spec"]["default"], json!(stays));
+        assert_eq!(
+            api.get(&path("old")).unwrap()["spec"]["default"],
+            json!(stays)
+        );
     }
 }

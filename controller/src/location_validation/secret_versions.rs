@@ -1,5 +1,5 @@
-//! The versions of the installation's Secrets, so that a location is validated when a Secret it uses has changed. Only names
-//! and versions are read and kept, never the contents.
+//! The versions of the installation's Secrets, so that a location is validated when a Secret it
+//! uses has changed. Only names and versions are read and kept, never the contents.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -52,25 +52,46 @@ impl SecretVersions {
         let changed: Vec<String> = match event {
             VersionEvent::Applied { name, version } => {
                 let before = state.versions.insert(name.clone(), version.clone());
-                (before.as_ref() != Some(&version)).then_some(name).into_iter().collect()
+                (before.as_ref() != Some(&version))
+                    .then_some(name)
+                    .into_iter()
+                    .collect()
             }
-            VersionEvent::Deleted(name) => state.versions.remove(&name).map(|_| name).into_iter().collect(),
+            VersionEvent::Deleted(name) => state
+                .versions
+                .remove(&name)
+                .map(|_| name)
+                .into_iter()
+                .collect(),
             VersionEvent::Listed(all) => {
                 state.listed = true;
-                let gone = |name: &&String| !all.contains(*name);
-                let gone: Vec<String> = state.versions.keys().filter(gone).cloned().collect();
+                let gone: Vec<String> = state
+                    .versions
+                    .keys()
+                    .filter(|name| !all.contains(*name))
+                    .cloned()
+                    .collect();
                 state.versions.retain(|name, _| all.contains(name));
                 gone
             }
         };
-        changed.iter().filter_map(|name| state.users.get(name)).flatten().cloned().collect()
+        changed
+            .iter()
+            .filter_map(|name| state.users.get(name))
+            .flatten()
+            .cloned()
+            .collect()
     }
 
     pub(super) fn set_used(&self, user: &Key, secrets: &[UsedSecret]) {
         let mut state = self.0.lock();
         state.forget(user);
         for secret in secrets {
-            state.users.entry(secret.name.clone()).or_default().insert(user.clone());
+            state
+                .users
+                .entry(secret.name.clone())
+                .or_default()
+                .insert(user.clone());
         }
     }
 
@@ -81,7 +102,10 @@ impl SecretVersions {
     /// Whether one of these Secrets has changed since it was used.
     pub(super) fn have_changed(&self, used: &[UsedSecret]) -> bool {
         let state = self.0.lock();
-        state.listed && used.iter().any(|secret| state.versions.get(&secret.name) != secret.version.as_ref())
+        state.listed
+            && used
+                .iter()
+                .any(|secret| state.versions.get(&secret.name) != secret.version.as_ref())
     }
 }
 
@@ -92,32 +116,56 @@ mod tests {
     #[test]
     fn a_secret_that_changes_comes_or_goes_concerns_those_who_use_it() {
         let secrets = SecretVersions::default();
-        let key = |name: &str| Key { namespace: "velero".to_owned(), name: name.to_owned() };
+        let key = |name: &str| Key {
+            namespace: "velero".to_owned(),
+            name: name.to_owned(),
+        };
         let there = |name: &str, version: &str| VersionEvent::Applied {
             name: name.to_owned(),
             version: version.to_owned(),
         };
         let used = |name: &str, version: Option<&str>| {
-            vec![UsedSecret { name: name.to_owned(), version: version.map(str::to_owned) }]
+            vec![UsedSecret {
+                name: name.to_owned(),
+                version: version.map(str::to_owned),
+            }]
         };
         secrets.set_used(&key("one"), &used("s3", Some("1")));
         secrets.set_used(&key("two"), &used("lost", None));
-        assert!(!secrets.have_changed(&used("s3", Some("1"))), "nothing is known yet");
+        assert!(
+            !secrets.have_changed(&used("s3", Some("1"))),
+            "nothing is known yet"
+        );
         assert_eq!(secrets.apply(there("s3", "1")), [key("one")]);
         assert!(secrets.apply(there("other", "1")).is_empty());
-        secrets.apply(VersionEvent::Listed(["s3".to_owned(), "other".to_owned()].into()));
-        assert!(!secrets.have_changed(&used("s3", Some("1"))) && !secrets.have_changed(&used("lost", None)));
+        secrets.apply(VersionEvent::Listed(
+            ["s3".to_owned(), "other".to_owned()].into(),
+        ));
+        assert!(
+            !secrets.have_changed(&used("s3", Some("1")))
+                && !secrets.have_changed(&used("lost", None))
+        );
 
-        assert!(secrets.apply(there("s3", "1")).is_empty(), "seen again by a new watch");
+        assert!(
+            secrets.apply(there("s3", "1")).is_empty(),
+            "seen again by a new watch"
+        );
         assert_eq!(secrets.apply(there("s3", "2")), [key("one")]);
         assert!(
-            secrets.have_changed(&used("s3", Some("1"))) && !secrets.have_changed(&used("s3", Some("2")))
+            secrets.have_changed(&used("s3", Some("1")))
+                && !secrets.have_changed(&used("s3", Some("2")))
         );
         assert_eq!(secrets.apply(there("lost", "3")), [key("two")]);
-        assert_eq!(secrets.apply(VersionEvent::Deleted("s3".to_owned())), [key("one")]);
+        assert_eq!(
+            secrets.apply(VersionEvent::Deleted("s3".to_owned())),
+            [key("one")]
+        );
         assert!(secrets.have_changed(&used("s3", Some("2"))));
         // Deleted while the watch was down.
-        assert_eq!(secrets.apply(VersionEvent::Listed(["other".to_owned()].into())), [key("two")]);
+        assert_eq!(
+            secrets.apply(VersionEvent::Listed(["other".to_owned()].into())),
+            [key("two")]
+        );
         secrets.forget(&key("one"));
         assert!(secrets.apply(there("s3", "4")).is_empty());
     }

@@ -1,5 +1,5 @@
-//! Gauges about stored objects, computed from the watch: they are right after a restart, after a deletion, and for backups that
-//! another process has ended.
+//! Gauges about stored objects, computed from the watch: they are right after a restart, after a
+//! deletion, and for backups that another process has ended.
 
 use std::collections::HashMap;
 
@@ -53,7 +53,10 @@ impl Stored<Restore> for StoredRestores {
                 self.queue.retain(|name| self.known.contains_key(name));
             }
         }
-        metrics.series.restore_total.set(gauge(self.known.len() as u64));
+        metrics
+            .series
+            .restore_total
+            .set(gauge(self.known.len() as u64));
         self.queue.publish(RESTORES, metrics);
     }
 }
@@ -89,20 +92,24 @@ impl Queue {
     /// Sets the gauges, if they have changed.
     fn publish(&mut self, kind: &str, metrics: &Metrics) {
         if std::mem::take(&mut self.is_new) {
-            metrics.queue(kind, self.waiting.len(), self.waiting.values().min().copied());
+            metrics.queue(
+                kind,
+                self.waiting.len(),
+                self.waiting.values().min().copied(),
+            );
         }
     }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct StoredBackups {
-    known: HashMap<String, Known>,
+    known: HashMap<String, KnownBackup>,
     queue: Queue,
     listed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Known {
+struct KnownBackup {
     schedule: String,
     end: Option<End>,
     touched: bool,
@@ -111,9 +118,11 @@ struct Known {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct End {
     at: Timestamp,
-    /// Times are whole seconds: if two ended in the same second, the one written last counts as the last.
+    /// Times are whole seconds: if two ended in the same second, the one written last counts as the
+    /// last.
     version: u64,
-    /// Whether everything in it can be restored, according to the object; the location has its own series.
+    /// Whether everything in it can be restored, according to the object; the location has its own
+    /// series.
     good: bool,
     /// Number of items and errors, if it has collected something.
     contents: Option<(i64, i64)>,
@@ -124,17 +133,25 @@ impl End {
         let status = &backup.status;
         let phase = backup.phase();
         let ended = phase.is_terminal() && phase != BackupPhase::Deleting;
-        let time = |time: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time| time.0;
-        // A refused backup has neither.
-        let at = status.completion_timestamp.as_ref().map(time);
-        let at = at.or_else(|| status.start_timestamp.as_ref().map(time));
-        let at = at.or_else(|| backup.metadata.creation_timestamp.as_ref().map(time));
-        let contents = matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed).then(|| {
-            let items = status.progress.as_ref().map_or(0, |progress| progress.items_backed_up);
-            (items, status.errors)
-        });
+        // A refused backup has neither the first nor the second.
+        let at = status
+            .completion_timestamp
+            .as_ref()
+            .or(status.start_timestamp.as_ref())
+            .or(backup.metadata.creation_timestamp.as_ref())
+            .map(|time| time.0);
+        let contents =
+            matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed).then(|| {
+                let items = status
+                    .progress
+                    .as_ref()
+                    .map_or(0, |progress| progress.items_backed_up);
+                (items, status.errors)
+            });
         let version = backup.metadata.resource_version.as_deref();
-        let version = version.and_then(|version| version.parse().ok()).unwrap_or_default();
+        let version = version
+            .and_then(|version| version.parse().ok())
+            .unwrap_or_default();
         at.filter(|_| ended).map(|at| Self {
             at,
             version,
@@ -149,9 +166,16 @@ impl StoredBackups {
         self.queue.applied(backup, backup.phase().stage());
         self.queue.publish(BACKUPS, metrics);
         let schedule = backup.schedule().unwrap_or_default().to_owned();
-        let now = Known { schedule: schedule.clone(), end: End::of(backup), touched: true };
+        let now = KnownBackup {
+            schedule: schedule.clone(),
+            end: End::of(backup),
+            touched: true,
+        };
         let before = self.known.insert(backup.name_any(), now.clone());
-        if before.as_ref().is_some_and(|before| before.schedule == now.schedule && before.end == now.end) {
+        if before
+            .as_ref()
+            .is_some_and(|before| before.schedule == now.schedule && before.end == now.end)
+        {
             return; // most changes: progress, places in the queue
         }
         self.update(&schedule, metrics);
@@ -172,7 +196,11 @@ impl StoredBackups {
     /// All existing objects have been delivered: an entry that was not among them is gone.
     pub(crate) fn listed(&mut self, metrics: &Metrics) {
         self.listed = true;
-        let mut schedules: Vec<String> = self.known.values().map(|known| known.schedule.clone()).collect();
+        let mut schedules: Vec<String> = self
+            .known
+            .values()
+            .map(|known| known.schedule.clone())
+            .collect();
         self.known.retain(|name, known| {
             if !known.touched {
                 metrics.forget_backup(&known.schedule, name);
@@ -189,25 +217,47 @@ impl StoredBackups {
         }
     }
 
-    /// Sets the gauges of a schedule. Until all Backups are known, the gauges of the last one are not set.
+    /// Sets the gauges of a schedule. Until all Backups are known, the gauges of the last one are
+    /// not set.
     fn update(&self, schedule: &str, metrics: &Metrics) {
         if !self.listed {
             return;
         }
-        metrics.series.backup_total.set(gauge(self.known.len() as u64));
-        let ends =
-            || self.known.values().filter(|known| known.schedule == schedule).filter_map(|known| known.end);
+        metrics
+            .series
+            .backup_total
+            .set(gauge(self.known.len() as u64));
         let series = &metrics.series;
-        let latest = |ends: &mut dyn Iterator<Item = End>| ends.max_by_key(|end| (end.at, end.version));
-        let last = latest(&mut ends());
-        let contents = latest(&mut ends().filter(|end| end.contents.is_some())).and_then(|end| end.contents);
-        let completed = latest(&mut ends().filter(|end| end.good));
-        series.backup_last_status.set([schedule], last.map(|end| i64::from(end.good)));
-        series.backup_items_total.set([schedule], contents.map(|(items, _)| items));
-        series.backup_items_errors.set([schedule], contents.map(|(_, errors)| errors));
+        let last = latest(self.ends(schedule));
+        let contents = latest(self.ends(schedule).filter(|end| end.contents.is_some()))
+            .and_then(|end| end.contents);
+        let completed = latest(self.ends(schedule).filter(|end| end.good));
+        series
+            .backup_last_status
+            .set([schedule], last.map(|end| i64::from(end.good)));
+        series
+            .backup_items_total
+            .set([schedule], contents.map(|(items, _)| items));
+        series
+            .backup_items_errors
+            .set([schedule], contents.map(|(_, errors)| errors));
         let completed = completed.map(|end| end.at.as_second());
-        series.backup_last_successful_timestamp.set([schedule], completed);
+        series
+            .backup_last_successful_timestamp
+            .set([schedule], completed);
     }
+
+    /// The ends of the backups of a schedule.
+    fn ends(&self, schedule: &str) -> impl Iterator<Item = End> {
+        self.known
+            .values()
+            .filter(move |known| known.schedule == schedule)
+            .filter_map(|known| known.end)
+    }
+}
+
+fn latest(ends: impl Iterator<Item = End>) -> Option<End> {
+    ends.max_by_key(|end| (end.at, end.version))
 }
 
 #[derive(Debug, Default)]
@@ -227,7 +277,14 @@ mod tests {
 
     use super::*;
 
-    fn backup(name: &str, schedule: &str, phase: &str, minute: u8, items: i64, errors: i64) -> Backup {
+    fn backup(
+        name: &str,
+        schedule: &str,
+        phase: &str,
+        minute: u8,
+        items: i64,
+        errors: i64,
+    ) -> Backup {
         let at = format!("2026-01-01T00:{minute:02}:00Z");
         let completion = matches!(phase, "Completed" | "PartiallyFailed").then_some(&at);
         let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "spec": {},
@@ -240,11 +297,28 @@ mod tests {
     /// The gauges of a schedule: status, items, errors, last success in minutes.
     fn gauges(metrics: &Metrics, schedule: &str) -> [Option<i64>; 4] {
         let text = metrics.encode();
-        let start = "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap().as_second();
-        ["last_status", "items_total", "items_errors", "last_successful_timestamp"].map(|name| {
+        let start = "2026-01-01T00:00:00Z"
+            .parse::<Timestamp>()
+            .unwrap()
+            .as_second();
+        [
+            "last_status",
+            "items_total",
+            "items_errors",
+            "last_successful_timestamp",
+        ]
+        .map(|name| {
             let prefix = format!("velero_backup_{name}{{schedule=\"{schedule}\"}} ");
-            let value: i64 = text.lines().find_map(|line| line.strip_prefix(&prefix))?.parse().unwrap();
-            Some(if name.ends_with("timestamp") { (value - start) / 60 } else { value })
+            let value: i64 = text
+                .lines()
+                .find_map(|line| line.strip_prefix(&prefix))?
+                .parse()
+                .unwrap();
+            Some(if name.ends_with("timestamp") {
+                (value - start) / 60
+            } else {
+                value
+            })
         })
     }
 
@@ -262,17 +336,30 @@ mod tests {
             for at in order {
                 stored.applied(&all[at], &metrics);
             }
-            assert_eq!(gauges(&metrics, "nightly"), [None; 4], "not all are known yet");
+            assert_eq!(
+                gauges(&metrics, "nightly"),
+                [None; 4],
+                "not all are known yet"
+            );
             stored.listed(&metrics);
-            assert_eq!(gauges(&metrics, "nightly"), [Some(0), Some(20), Some(3), Some(1)]);
+            assert_eq!(
+                gauges(&metrics, "nightly"),
+                [Some(0), Some(20), Some(3), Some(1)]
+            );
             assert_eq!(gauges(&metrics, ""), [Some(1), Some(7), Some(0), Some(1)]);
             assert_eq!(gauges(&metrics, "hourly"), [Some(0), None, None, None]);
             assert!(metrics.encode().contains("velero_backup_total 5"));
             // Another one ends; one is deleted.
             stored.applied(&backup("c", "nightly", "Completed", 4, 30, 0), &metrics);
-            assert_eq!(gauges(&metrics, "nightly"), [Some(1), Some(30), Some(0), Some(4)]);
+            assert_eq!(
+                gauges(&metrics, "nightly"),
+                [Some(1), Some(30), Some(0), Some(4)]
+            );
             stored.gone("c", &metrics);
-            assert_eq!(gauges(&metrics, "nightly"), [Some(0), Some(20), Some(3), Some(1)]);
+            assert_eq!(
+                gauges(&metrics, "nightly"),
+                [Some(0), Some(20), Some(3), Some(1)]
+            );
             stored.gone("d", &metrics);
             assert_eq!(gauges(&metrics, ""), [None; 4]);
             assert!(metrics.encode().contains("velero_backup_total 3"));
@@ -286,17 +373,28 @@ mod tests {
         stored.applied(&backup("a", "nightly", "Completed", 1, 10, 0), &metrics);
         let mut newer = backup("b", "nightly", "Completed", 2, 20, 0);
         stored.applied(&newer, &metrics);
-        assert_eq!(gauges(&metrics, "nightly"), [Some(1), Some(20), Some(0), Some(2)]);
-        newer.metadata.annotations = Some([(FILES_MISSING_ANNOTATION.to_owned(), String::new())].into());
+        assert_eq!(
+            gauges(&metrics, "nightly"),
+            [Some(1), Some(20), Some(0), Some(2)]
+        );
+        newer.metadata.annotations =
+            Some([(FILES_MISSING_ANNOTATION.to_owned(), String::new())].into());
         stored.applied(&newer, &metrics);
-        assert_eq!(gauges(&metrics, "nightly"), [Some(0), Some(20), Some(0), Some(1)]);
+        assert_eq!(
+            gauges(&metrics, "nightly"),
+            [Some(0), Some(20), Some(0), Some(1)]
+        );
     }
 
     #[test]
     fn of_two_that_end_in_the_same_second_the_one_written_last_counts() {
         let mut all: Vec<Backup> = (0..8)
             .map(|n| {
-                let phase = if n == 5 { "Completed" } else { "PartiallyFailed" };
+                let phase = if n == 5 {
+                    "Completed"
+                } else {
+                    "PartiallyFailed"
+                };
                 let mut one = backup(&format!("b{n}"), "nightly", phase, 1, n, 0);
                 one.metadata.resource_version = Some(if n == 5 { 100 } else { 90 + n }.to_string());
                 one
@@ -309,7 +407,10 @@ mod tests {
             for one in &all {
                 stored.applied(one, &metrics);
             }
-            assert_eq!(gauges(&metrics, "nightly"), [Some(1), Some(5), Some(0), Some(1)]);
+            assert_eq!(
+                gauges(&metrics, "nightly"),
+                [Some(1), Some(5), Some(0), Some(1)]
+            );
         }
     }
 
@@ -320,17 +421,25 @@ mod tests {
             let text = metrics.encode();
             let value = |name: &str| {
                 let prefix = format!("velero_queue_{name}{{kind=\"{kind}\"}} ");
-                text.lines().find_map(|line| line.strip_prefix(&prefix)?.parse::<i64>().ok())
+                text.lines()
+                    .find_map(|line| line.strip_prefix(&prefix)?.parse::<i64>().ok())
             };
             (value("length"), value("oldest_timestamp_seconds"))
         };
         let minute = |minute: i64| {
-            let start = "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap().as_second();
+            let start = "2026-01-01T00:00:00Z"
+                .parse::<Timestamp>()
+                .unwrap()
+                .as_second();
             Some(start + 60 * minute)
         };
         stored.listed(&metrics);
         assert_eq!(queue("Backup"), (Some(0), None));
-        for (name, phase, created) in [("a", "Queued", 2), ("b", "New", 1), ("c", "ReadyToStart", 3)] {
+        for (name, phase, created) in [
+            ("a", "Queued", 2),
+            ("b", "New", 1),
+            ("c", "ReadyToStart", 3),
+        ] {
             stored.applied(&backup(name, "", phase, created, 0, 0), &metrics);
         }
         stored.applied(&backup("d", "", "InProgress", 0, 0, 0), &metrics);
@@ -349,7 +458,8 @@ mod tests {
 
         let mut restores = StoredRestores::default();
         let mut restore = Restore::new("r", RestoreSpec::default());
-        restore.metadata.creation_timestamp = backup("r", "", "", 5, 0, 0).metadata.creation_timestamp;
+        restore.metadata.creation_timestamp =
+            backup("r", "", "", 5, 0, 0).metadata.creation_timestamp;
         restores.touched(&WatchEvent::Applied(restore.clone()), &metrics);
         assert_eq!(queue("Restore"), (Some(1), minute(5)));
         restore.status.phase = Some(backup_core::api::RestorePhase::InProgress);
@@ -386,7 +496,10 @@ mod tests {
         stored.listed(&metrics);
         stored.applied(&backup("a", "nightly", "Completed", 1, 10, 0), &metrics);
         stored.listed(&metrics);
-        assert_eq!(gauges(&metrics, "nightly"), [Some(1), Some(10), Some(0), Some(1)]);
+        assert_eq!(
+            gauges(&metrics, "nightly"),
+            [Some(1), Some(10), Some(0), Some(1)]
+        );
         stored.listed(&metrics);
         assert_eq!(gauges(&metrics, "nightly"), [None; 4]);
         assert!(metrics.encode().contains("velero_backup_total 0"));
@@ -400,7 +513,10 @@ mod tests {
         assert!(metrics.encode().contains("velero_restore_total 2"));
         restores.touched(&restore("s"), &metrics);
         restores.touched(&WatchEvent::Listed, &metrics);
-        let gone = Key { namespace: "velero".to_owned(), name: "r".to_owned() };
+        let gone = Key {
+            namespace: "velero".to_owned(),
+            name: "r".to_owned(),
+        };
         restores.touched(&WatchEvent::Deleted(gone), &metrics);
         assert!(metrics.encode().contains("velero_restore_total 1"));
     }

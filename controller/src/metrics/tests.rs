@@ -15,7 +15,10 @@ fn ended() -> Backup {
 fn has(metrics: &Metrics, lines: &[&str]) {
     let text = metrics.encode();
     for line in lines {
-        assert!(text.lines().any(|found| found == *line), "{line} not in\n{text}");
+        assert!(
+            text.lines().any(|found| found == *line),
+            "{line} not in\n{text}"
+        );
     }
 }
 
@@ -65,12 +68,26 @@ fn what_was_counted_of_a_schedule_or_a_location_goes_with_it() {
     backup.status.csi_volume_snapshots_attempted = 0;
     metrics.backup_ended("nightly", "b", &backup);
     metrics.location("gone", true, false);
-    let summary = |error: Option<&str>| Summary { error: error.map(str::to_owned), ..Summary::default() };
+    let summary = |error: Option<&str>| Summary {
+        error: error.map(str::to_owned),
+        ..Summary::default()
+    };
     metrics.synced("gone", &summary(None));
     metrics.synced("gone", &summary(Some("x")));
     metrics.sync_expected("gone", Some(Duration::from_mins(1)), None);
-    let shown = |text: &str| metrics.encode().lines().filter(|line| line.contains(text)).count();
-    assert!(shown("nightly") > 21 && shown("gone") > 10, "{} {}", shown("nightly"), shown("\"gone\""));
+    let shown = |text: &str| {
+        metrics
+            .encode()
+            .lines()
+            .filter(|line| line.contains(text))
+            .count()
+    };
+    assert!(
+        shown("nightly") > 21 && shown("gone") > 10,
+        "{} {}",
+        shown("nightly"),
+        shown("\"gone\"")
+    );
     metrics.forget_schedule("nightly");
     metrics.forget_location("gone");
     metrics.forget_sync("gone");
@@ -130,7 +147,10 @@ fn every_name_is_there_once_it_has_happened() {
         "volume_snapshot_success",
         "volume_snapshot_failure",
     ] {
-        assert!(text.contains(&format!("# TYPE velero_{name} ")), "{name} not in\n{text}");
+        assert!(
+            text.contains(&format!("# TYPE velero_{name} ")),
+            "{name} not in\n{text}"
+        );
     }
 }
 

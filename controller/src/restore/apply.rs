@@ -1,7 +1,8 @@
 //! Restores one item: creates it, or compares it with the existing object.
 //!
-//! Creation is tried first, because most items do not exist yet; the object is read only after `AlreadyExists` or an
-//! error that may hide it (Velero does the same without its informer cache, `pkg/restore/restore.go`, v1.18).
+//! Creation is tried first, because most items do not exist yet; the object is read only after
+//! `AlreadyExists` or an error that may hide it (Velero does the same without its informer cache,
+//! `pkg/restore/restore.go`, v1.18).
 
 use backup_actions::restore::{
     RestoreRules,
@@ -18,8 +19,9 @@ use super::{
 };
 use crate::job::cancellation::StopReason;
 
-/// Maximum number of tries: of a creation whose object disappears before the comparison, and of a patch whose object changes.
-pub(super) const TRIES: u32 = 4;
+/// Maximum number of tries: of a creation whose object disappears before the comparison, and of a
+/// patch whose object changes.
+pub(super) const MAX_ATTEMPTS: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -46,7 +48,7 @@ impl Outcome {
 
 /// The outcome of an item, with messages for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Applied {
+pub(super) struct ItemResult {
     pub(super) outcome: Outcome,
     pub(super) warning: Option<String>,
     pub(super) error: Option<String>,
@@ -54,18 +56,29 @@ pub(super) struct Applied {
     pub(super) incomplete: bool,
 }
 
-impl Applied {
+impl ItemResult {
     pub(super) fn quiet(outcome: Outcome) -> Self {
-        Self { outcome, warning: None, error: None, incomplete: false }
+        Self {
+            outcome,
+            warning: None,
+            error: None,
+            incomplete: false,
+        }
     }
 
     /// Left unchanged, with a warning for the user.
     pub(super) fn skipped(warning: String) -> Self {
-        Self { warning: Some(warning), ..Self::quiet(Outcome::Skipped) }
+        Self {
+            warning: Some(warning),
+            ..Self::quiet(Outcome::Skipped)
+        }
     }
 
     pub(super) fn failed(error: String) -> Self {
-        Self { error: Some(error), ..Self::quiet(Outcome::Failed) }
+        Self {
+            error: Some(error),
+            ..Self::quiet(Outcome::Failed)
+        }
     }
 
     /// Written, except the fields in `lost`.
@@ -106,7 +119,8 @@ pub(super) struct Target<'a> {
     pub(super) name: &'a str,
     /// The item before resource modifiers, if they have changed it.
     pub(super) unmodified: Option<&'a Object>,
-    /// Owner reference to the controller, set on creation; an existing object keeps its own references.
+    /// Owner reference to the controller, set on creation; an existing object keeps its own
+    /// references.
     pub(super) controller: Option<&'a Value>,
 }
 
@@ -131,40 +145,53 @@ impl Policy<'_> {
     }
 }
 
-/// Creates the item, or compares it with the existing object (`seen`, if it was listed shortly before). Returns `Err` only when
-/// the work has to stop.
+/// Creates the item, or compares it with the existing object (`seen`, if it was listed shortly
+/// before). Returns `Err` only when the work has to stop.
 pub(super) async fn item(
     calls: &Calls,
     target: Target<'_>,
     wanted: &Object,
     policy: Policy<'_>,
     seen: Option<Object>,
-) -> Result<Applied, StopReason> {
+) -> Result<ItemResult, StopReason> {
     let Target { kind, name, .. } = target;
     if seen.is_some()
-        && let Some(applied) = compare(calls, target, wanted, policy, seen, policy.resumed, None).await?
+        && let Some(applied) =
+            compare(calls, target, wanted, policy, seen, policy.resumed, None).await?
     {
         return Ok(applied);
     }
-    let controlled = target.controller.map(|controller| controlled(wanted, controller));
-    for _ in 0..TRIES {
-        let (created, uncertain) =
-            calls.create(target.collection, controlled.as_ref().unwrap_or(wanted), target.unmodified).await;
+    let controlled = target
+        .controller
+        .map(|controller| controlled(wanted, controller));
+    for _ in 0..MAX_ATTEMPTS {
+        let (created, uncertain) = calls
+            .create(
+                target.collection,
+                controlled.as_ref().unwrap_or(wanted),
+                target.unmodified,
+            )
+            .await;
         let error = match created {
-            Ok(lost) => return Ok(Applied::stored(Outcome::Created, kind, name, &lost)),
+            Ok(lost) => return Ok(ItemResult::stored(Outcome::Created, kind, name, &lost)),
             Err(error) => error.unless_stopped()?,
         };
         // Webhooks are called before the server checks whether the name exists.
-        let may_exist = error.is_already_exists() || error.is_webhook() || holds_port(target, &error);
+        let may_exist =
+            error.is_already_exists() || error.is_webhook() || holds_port(target, &error);
         if !may_exist {
-            return Ok(Applied::failed(format!("{kind} {name:?} could not be created: {error}")));
+            return Ok(ItemResult::failed(format!(
+                "{kind} {name:?} could not be created: {error}"
+            )));
         }
         let mine = uncertain || policy.resumed;
-        if let Some(applied) = compare(calls, target, wanted, policy, None, mine, Some(&error)).await? {
+        if let Some(applied) =
+            compare(calls, target, wanted, policy, None, mine, Some(&error)).await?
+        {
             return Ok(applied);
         }
     }
-    Ok(Applied::failed(format!(
+    Ok(ItemResult::failed(format!(
         "{kind} {name:?} could not be created: it was there each time, and gone when it was to be compared; restore it again once \
          nothing else creates and deletes it"
     )))
@@ -172,12 +199,17 @@ pub(super) async fn item(
 
 fn controlled(wanted: &Object, controller: &Value) -> Object {
     let mut object = wanted.clone();
-    json::set(&mut object, &["metadata"], "ownerReferences", Value::from(vec![controller.clone()]));
+    json::set(
+        &mut object,
+        &["metadata"],
+        "ownerReferences",
+        Value::from(vec![controller.clone()]),
+    );
     object
 }
 
-/// Whether the address or port of a service is taken. Its holder may be the service that is being restored: the server
-/// allocates before it checks the name.
+/// Whether the address or port of a service is taken. Its holder may be the service that is being
+/// restored: the server allocates before it checks the name.
 fn holds_port(target: Target<'_>, error: &CallError) -> bool {
     target.group_resource == "services" && error.to_string().contains("already allocated")
 }
@@ -191,10 +223,18 @@ async fn compare(
     mut seen: Option<Object>,
     mine: bool,
     refused: Option<&CallError>,
-) -> Result<Option<Applied>, StopReason> {
-    let Target { kind, name, group_resource, namespace, collection, unmodified, .. } = target;
+) -> Result<Option<ItemResult>, StopReason> {
+    let Target {
+        kind,
+        name,
+        group_resource,
+        namespace,
+        collection,
+        unmodified,
+        ..
+    } = target;
     let made = Made { wanted, unmodified };
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let found = match seen.take() {
             Some(seen) => Ok(Some(seen)),
             None => calls.get(collection, name).await,
@@ -203,35 +243,57 @@ async fn compare(
             Ok(Some(found)) => found,
             Ok(None) => {
                 let why = refused.filter(|refused| !refused.is_already_exists());
-                return Ok(
-                    why.map(|why| Applied::failed(format!("{kind} {name:?} could not be created: {why}")))
-                );
+                return Ok(why.map(|why| {
+                    ItemResult::failed(format!("{kind} {name:?} could not be created: {why}"))
+                }));
             }
             Err(error) => return Ok(Some(unread(kind, name, &error.unless_stopped()?, refused))),
         };
         if mine && policy.is_ours(&found) {
             // Other clients may have changed it meanwhile.
-            let lost = Asked { group_resource, body: wanted, unmodified }.absent(&found);
-            return Ok(Some(Applied::stored(Outcome::Created, kind, name, &lost)));
+            let lost = Asked {
+                group_resource,
+                body: wanted,
+                unmodified,
+            }
+            .absent(&found);
+            return Ok(Some(ItemResult::stored(
+                Outcome::Created,
+                kind,
+                name,
+                &lost,
+            )));
         }
         if existing::is_going(&found) {
             let why = match calls.until_gone(collection, name, existing::is_going).await {
-                Ok(left) if left.as_ref().is_some_and(existing::is_going) => {
-                    let holds = left.as_ref().map(held).unwrap_or_default();
-                    format!("the old one is still being deleted{holds}: restore it again once it is gone")
+                Ok(left) => {
+                    let Some(left) = left.filter(existing::is_going) else {
+                        return Ok(None);
+                    };
+                    format!(
+                        "the old one is still being deleted{}: restore it again once it is gone",
+                        held(&left)
+                    )
                 }
-                Ok(_) => return Ok(None),
                 Err(error) => error.unless_stopped()?.to_string(),
             };
-            return Ok(Some(Applied::failed(format!("{kind} {name:?} could not be created: {why}"))));
+            return Ok(Some(ItemResult::failed(format!(
+                "{kind} {name:?} could not be created: {why}"
+            ))));
         }
-        let compared =
-            existing::compare(made, &found, group_resource, namespace, policy.rules, policy.update);
+        let compared = existing::compare(
+            made,
+            &found,
+            group_resource,
+            namespace,
+            policy.rules,
+            policy.update,
+        );
         if compared != Existing::Equal
             && namespace.is_none()
             && let Some(original) = served_original(calls, &found, group_resource, policy).await?
         {
-            return Ok(Some(Applied::skipped(format!(
+            return Ok(Some(ItemResult::skipped(format!(
                 "{kind} {name:?} exists and serves namespace {original:?}, which this restore maps to {:?}; it was left as it is, \
                  because what runs in {original:?} needs it: give the copy one of another name",
                 policy.rules.target(&original)
@@ -239,14 +301,14 @@ async fn compare(
         }
         let mut left = None;
         let patch = match compared {
-            Existing::Differs => return Ok(Some(Applied::skipped(differs(kind, name)))),
+            Existing::Differs => return Ok(Some(ItemResult::skipped(differs(kind, name)))),
             Existing::Held(holder) => {
-                return Ok(Some(Applied::skipped(format!(
+                return Ok(Some(ItemResult::skipped(format!(
                     "{kind} {name:?} exists and belongs to claim {holder}; it was left as it is"
                 ))));
             }
             Existing::Released => {
-                return Ok(Some(Applied::failed(format!(
+                return Ok(Some(ItemResult::failed(format!(
                     "{kind} {name:?} is left over from a claim that is gone, and differs from the backup, so its claim cannot \
                          bind to it: save what is on it and delete it, or have it changed (existingResourcePolicy: update), and \
                          restore again"
@@ -255,7 +317,7 @@ async fn compare(
             Existing::Patch(_) | Existing::Complete(_)
                 if guard::is_labelled(&found, namespace, policy.own) =>
             {
-                return Ok(Some(Applied::skipped(format!(
+                return Ok(Some(ItemResult::skipped(format!(
                     "{kind} {name:?} exists and differs from the backup; it was left as it is: {}",
                     guard::WHY
                 ))));
@@ -268,7 +330,7 @@ async fn compare(
                 ));
                 patch
             }
-            Existing::Equal => return Ok(Some(Applied::quiet(Outcome::Skipped))),
+            Existing::Equal => return Ok(Some(ItemResult::quiet(Outcome::Skipped))),
         };
         match calls.patch(collection, name, &patch, unmodified).await {
             Ok((now, lost)) => {
@@ -281,30 +343,34 @@ async fn compare(
             // The object changed or was deleted: read it again.
             Err(error) if error.is_conflict() || error.is_not_found() => {}
             Err(error) => {
-                return Ok(Some(Applied::skipped(format!(
+                return Ok(Some(ItemResult::skipped(format!(
                     "{kind} {name:?} exists, differs from the backup, and could not be changed: {}",
                     error.unless_stopped()?
                 ))));
             }
         }
     }
-    Ok(Some(Applied::skipped(format!(
+    Ok(Some(ItemResult::skipped(format!(
         "{kind} {name:?} exists and differs from the backup; it changed so often meanwhile that it was left as it is"
     ))))
 }
 
 /// The outcome for an object that could not be read after its creation was `refused`.
-fn unread(kind: &str, name: &str, error: &CallError, refused: Option<&CallError>) -> Applied {
-    match refused.filter(|refused| !refused.is_already_exists()) {
-        None => Applied::skipped(format!("{kind} {name:?} exists and could not be compared: {error}")),
-        // The server converts only objects that it has found.
-        Some(_) if error.fails_to_convert() => Applied::failed(format!(
+fn unread(kind: &str, name: &str, error: &CallError, refused: Option<&CallError>) -> ItemResult {
+    let Some(refused) = refused.filter(|refused| !refused.is_already_exists()) else {
+        return ItemResult::skipped(format!(
+            "{kind} {name:?} exists and could not be compared: {error}"
+        ));
+    };
+    // The server converts only objects that it has found.
+    if error.fails_to_convert() {
+        return ItemResult::failed(format!(
             "{kind} {name:?} was not restored: there is one in the cluster, which could not be compared: {error}"
-        )),
-        Some(refused) => Applied::failed(format!(
-            "{kind} {name:?} could not be created: {refused}; whether it was there already could not be read: {error}"
-        )),
+        ));
     }
+    ItemResult::failed(format!(
+        "{kind} {name:?} could not be created: {refused}; whether it was there already could not be read: {error}"
+    ))
 }
 
 /// The message about an object that differs and is left unchanged.
@@ -315,8 +381,9 @@ pub(super) fn differs(kind: &str, name: &str) -> String {
     )
 }
 
-/// The namespace of the backup that an existing cluster-scoped object serves, if this restore maps it to another name and it
-/// exists in the cluster; then the object is left unchanged. A namespace that cannot be read counts as existing.
+/// The namespace of the backup that an existing cluster-scoped object serves, if this restore maps
+/// it to another name and it exists in the cluster; then the object is left unchanged. A namespace
+/// that cannot be read counts as existing.
 async fn served_original(
     calls: &Calls,
     found: &Object,
@@ -340,30 +407,42 @@ async fn served_original(
 }
 
 /// The outcome of a patch, from the object before and after it.
-pub(super) fn changed(target: Target<'_>, before: &Object, now: &Object, lost: &LostFields) -> Applied {
+pub(super) fn changed(
+    target: Target<'_>,
+    before: &Object,
+    now: &Object,
+    lost: &LostFields,
+) -> ItemResult {
     let Target { kind, name, .. } = target;
     match (stored::is_changed(before, now), lost.is_empty()) {
-        (true, _) => Applied::stored(Outcome::Updated, kind, name, lost),
+        (true, _) => ItemResult::stored(Outcome::Updated, kind, name, lost),
         // It differs only in fields that the server fills in.
-        (false, true) => Applied::quiet(Outcome::Skipped),
-        (false, false) => Applied::skipped(format!(
+        (false, true) => ItemResult::quiet(Outcome::Skipped),
+        (false, false) => ItemResult::skipped(format!(
             "{kind} {name:?} exists and differs from the backup, and the API server does not change this: {lost}; delete it and \
              restore it again"
         )),
     }
 }
 
-/// Replaces the status of a created object by the one in the backup. The inner error says why it was not stored completely.
+/// Replaces the status of a created object by the one in the backup. The inner error says why it
+/// was not stored completely.
 pub(super) async fn status(
     calls: &Calls,
     target: Target<'_>,
     status: &Value,
 ) -> Result<Result<(), String>, StopReason> {
-    match calls.replace_status(target.collection, target.name, status).await {
-        Ok(lost) if lost.is_empty() => Ok(Ok(())),
-        Ok(lost) => Ok(Err(CallError::NotStored(lost).to_string())),
-        Err(error) => Ok(Err(error.unless_stopped()?.to_string())),
+    let replaced = calls
+        .replace_status(target.collection, target.name, status)
+        .await;
+    let lost = match replaced {
+        Ok(lost) => lost,
+        Err(error) => return Ok(Err(error.unless_stopped()?.to_string())),
+    };
+    if lost.is_empty() {
+        return Ok(Ok(()));
     }
+    Ok(Err(CallError::NotStored(lost).to_string()))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Requests to the API server for single items, with timeouts and bounded retries.
 //!
-//! While the server accepts no writes, requests are retried until a deadline; a request that fails while others succeed is
-//! retried a few times ([`failures`]); a final answer is returned at once.
+//! While the server accepts no writes, requests are retried until a deadline; a request that fails
+//! while others succeed is retried a few times ([`failures`]); a final answer is returned at once.
 
 mod dry_run;
 mod failures;
@@ -49,9 +49,12 @@ use held::what_holds;
 use server_warnings::ServerWarnings;
 
 /// Number of deletions that may time out before no further ones are waited for.
-const VAIN_WAITS: usize = 16;
+const MAX_TIMED_OUT_WAITS: usize = 16;
 /// Interval between reads of an object that is being deleted.
-const LOOKS: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(4) };
+const READ_BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(200),
+    cap: Duration::from_secs(4),
+};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
@@ -59,7 +62,8 @@ pub(super) struct Pace {
     pub(super) request: Duration,
     /// Maximum wait for an unavailable server, or for an object that is being deleted.
     pub(super) patience: Duration,
-    /// Maximum time to retry a failing webhook (once per restore), or a server that is unavailable for some requests only.
+    /// Maximum time to retry a failing webhook (once per restore), or a server that is unavailable
+    /// for some requests only.
     pub(super) grace: Duration,
     /// First and longest pause between two tries.
     pub(super) pause: (Duration, Duration),
@@ -135,14 +139,16 @@ impl CallError {
     /// Adds the name of the failing webhook, if there is one.
     fn of_webhook(self, retry: Retry) -> Self {
         match (retry, self) {
-            (Retry::Webhook(webhook), Self::Refused(status)) => {
-                Self::Webhook { webhook, answer: status.message }
-            }
+            (Retry::Webhook(webhook), Self::Refused(status)) => Self::Webhook {
+                webhook,
+                answer: status.message,
+            },
             (_, error) => error,
         }
     }
 
-    /// Whether a conversion webhook failed. For a read of one object this proves that the object exists.
+    /// Whether a conversion webhook failed. For a read of one object this proves that the object
+    /// exists.
     pub(super) fn fails_to_convert(&self) -> bool {
         matches!(self, Self::Webhook { webhook, .. } if webhook.starts_with(failures::CONVERTS))
     }
@@ -175,7 +181,9 @@ struct Subject<'a> {
 
 impl fmt::Display for Subject<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { plural, namespace, .. } = Place::of(self.collection);
+        let Place {
+            plural, namespace, ..
+        } = Place::of(self.collection);
         write!(f, "{} {plural}", self.verb)?;
         if let Some(name) = self.name {
             write!(f, " {name:?}")?;
@@ -195,6 +203,15 @@ impl Subject<'_> {
     fn group_cause(&self) -> String {
         format!("*.{}", Place::of(self.collection).group)
     }
+
+    /// The failure cause of a request that failed in this way.
+    fn cause(&self, retry: &Retry) -> String {
+        if *retry == Retry::Away {
+            self.group_cause()
+        } else {
+            self.type_cause()
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -210,14 +227,24 @@ pub(super) struct Calls {
 
 impl Calls {
     pub(super) fn new(client: Client, cancellation: Cancellation, pace: Pace) -> Self {
-        let (failures, waited_in_vain) = (Arc::default(), Arc::default());
-        Self { warnings: Arc::default(), client, cancellation, pace, failures, waited_in_vain, dry_run: None }
+        Self {
+            warnings: Arc::default(),
+            client,
+            cancellation,
+            pace,
+            failures: Arc::default(),
+            waited_in_vain: Arc::default(),
+            dry_run: None,
+        }
     }
 
-    /// Calls of a dry run; the client must send its writes as dry runs ([`dry_run::client`]). No object is created, so none is
-    /// waited for.
+    /// Calls of a dry run; the client must send its writes as dry runs ([`dry_run::client`]). No
+    /// object is created, so none is waited for.
     pub(super) fn dry(client: Client, cancellation: Cancellation, pace: Pace) -> Self {
-        Self { dry_run: Some(Arc::default()), ..Self::new(client, cancellation, pace) }
+        Self {
+            dry_run: Some(Arc::default()),
+            ..Self::new(client, cancellation, pace)
+        }
     }
 
     pub(super) fn is_dry_run(&self) -> bool {
@@ -226,12 +253,18 @@ impl Calls {
 
     /// Messages about items that a dry run could not try.
     pub(super) fn untried(&self) -> Vec<String> {
-        self.dry_run.as_ref().map(|dry_run| dry_run.notes()).unwrap_or_default()
+        self.dry_run
+            .as_ref()
+            .map(|dry_run| dry_run.notes())
+            .unwrap_or_default()
     }
 
-    /// The dry run, if the type or namespace of this collection would only be created by a real restore.
+    /// The dry run, if the type or namespace of this collection would only be created by a real
+    /// restore.
     fn only_planned(&self, collection: &str) -> Option<&DryRun> {
-        self.dry_run.as_deref().filter(|dry_run| dry_run.is_new(collection))
+        self.dry_run
+            .as_deref()
+            .filter(|dry_run| dry_run.is_new(collection))
     }
 
     /// Maximum wait for an unavailable server, or for an object that is being deleted.
@@ -244,8 +277,9 @@ impl Calls {
         &self.cancellation
     }
 
-    /// Creates an object (never changes an existing one), and returns the fields that the server did not store; `unmodified` is
-    /// the object before resource modifiers. The flag is true if an earlier try of this call may have created it.
+    /// Creates an object (never changes an existing one), and returns the fields that the server
+    /// did not store; `unmodified` is the object before resource modifiers. The flag is true if an
+    /// earlier try of this call may have created it.
     pub(super) async fn create(
         &self,
         collection: &str,
@@ -262,7 +296,11 @@ impl Calls {
         };
         let request = Request::new(collection);
         let mut tries = 0;
-        let subject = Subject { verb: "create", collection, name: json::text(body, &["metadata"], "name") };
+        let subject = Subject {
+            verb: "create",
+            collection,
+            name: json::text(body, &["metadata"], "name"),
+        };
         let result = self
             .call(true, subject, || {
                 tries += 1;
@@ -272,23 +310,40 @@ impl Calls {
         if let (Some(dry_run), Ok(_)) = (&self.dry_run, &result) {
             dry_run.created(collection, body);
         }
-        (result.and_then(|answer| lost(collection, body, unmodified, &answer)), tries > 1)
+        (
+            result.and_then(|answer| lost(collection, body, unmodified, &answer)),
+            tries > 1,
+        )
     }
 
-    pub(super) async fn get(&self, collection: &str, name: &str) -> Result<Option<Object>, CallError> {
+    pub(super) async fn get(
+        &self,
+        collection: &str,
+        name: &str,
+    ) -> Result<Option<Object>, CallError> {
         if self.only_planned(collection).is_some() {
             return Ok(None);
         }
         let request = Request::new(collection);
-        let subject = Subject { verb: "read", collection, name: Some(name) };
-        match self.call(false, subject, || request.get(&path::segment(name), &GetParams::default())).await {
+        let subject = Subject {
+            verb: "read",
+            collection,
+            name: Some(name),
+        };
+        match self
+            .call(false, subject, || {
+                request.get(&path::segment(name), &GetParams::default())
+            })
+            .await
+        {
             Ok(answer) => Ok(Some(read(&answer)?)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Reads the current page of a collection from etcd; `from` is the continue token of the page before.
+    /// Reads the current page of a collection from etcd; `from` is the continue token of the page
+    /// before.
     pub(super) async fn list(
         &self,
         collection: &str,
@@ -298,12 +353,16 @@ impl Calls {
         let request = Request::new(collection);
         let mut params = ListParams::default().limit(limit);
         params.continue_token = from.map(str::to_owned);
-        let subject = Subject { verb: "list", collection, name: None };
+        let subject = Subject {
+            verb: "list",
+            collection,
+            name: None,
+        };
         read(&self.call(false, subject, || request.list(&params)).await?)
     }
 
-    /// Merge-patches an object, and returns it with the fields of the patch that the server did not store. The patch
-    /// carries a resourceVersion where a concurrent change matters.
+    /// Merge-patches an object, and returns it with the fields of the patch that the server did not
+    /// store. The patch carries a resourceVersion where a concurrent change matters.
     pub(super) async fn patch(
         &self,
         collection: &str,
@@ -313,16 +372,28 @@ impl Calls {
     ) -> Result<(Object, LostFields), CallError> {
         let request = Request::new(collection);
         let params = PatchParams::default();
-        let subject = Subject { verb: "change", collection, name: Some(name) };
-        let request = || request.patch(&path::segment(name), &params, &Patch::Merge(patch));
-        let answer = self.call(true, subject, request).await?;
+        let subject = Subject {
+            verb: "change",
+            collection,
+            name: Some(name),
+        };
+        let answer = self
+            .call(true, subject, || {
+                request.patch(&path::segment(name), &params, &Patch::Merge(patch))
+            })
+            .await?;
         let now: Object = read(&answer)?;
-        let lost = Asked { group_resource: &type_of(collection), body: patch, unmodified }.lost(&now);
+        let lost = Asked {
+            group_resource: &type_of(collection),
+            body: patch,
+            unmodified,
+        }
+        .lost(&now);
         Ok((now, lost))
     }
 
-    /// Replaces the whole status of an object, and returns the fields that the server did not store. For a type without the
-    /// subresource the object itself is patched.
+    /// Replaces the whole status of an object, and returns the fields that the server did not
+    /// store. For a type without the subresource the object itself is patched.
     pub(super) async fn replace_status(
         &self,
         collection: &str,
@@ -333,28 +404,36 @@ impl Calls {
             // A dry run has not created the object.
             return Ok(LostFields::default());
         }
-        let (request, params) = (Request::new(collection), PatchParams::default());
+        let request = Request::new(collection);
+        let params = PatchParams::default();
         let patch = PatchOperation::Add(AddOperation {
             path: PointerBuf::from_tokens(["status"]),
             value: status.clone(),
         });
         let patch: Patch<()> = Patch::Json(json_patch::Patch(vec![patch]));
-        let subject = Subject { verb: "write the status of", collection, name: Some(name) };
-        let name = path::segment(name);
-        let written =
-            self.call(true, subject, || request.patch_subresource("status", &name, &params, &patch)).await;
-        let written = match written {
-            Err(error) if error.is_not_found() => {
-                self.call(true, subject, || request.patch(&name, &params, &patch)).await
-            }
-            written => written,
+        let subject = Subject {
+            verb: "write the status of",
+            collection,
+            name: Some(name),
         };
+        let name = path::segment(name);
+        let mut written = self
+            .call(true, subject, || {
+                request.patch_subresource("status", &name, &params, &patch)
+            })
+            .await;
+        if written.as_ref().is_err_and(CallError::is_not_found) {
+            written = self
+                .call(true, subject, || request.patch(&name, &params, &patch))
+                .await;
+        }
         let body = Object::from_iter([("status".to_owned(), status.clone())]);
         lost(collection, &body, None, &written?)
     }
 
-    /// Waits until an object that is being deleted is gone or no longer being deleted. Returns the object read last, which may
-    /// still be terminating. After `VAIN_WAITS` timeouts it does not wait for others: the same cause is likely to block them.
+    /// Waits until an object that is being deleted is gone or no longer being deleted. Returns the
+    /// object read last, which may still be terminating. After `MAX_TIMED_OUT_WAITS` timeouts it
+    /// does not wait for others: the same cause is likely to block them.
     pub(super) async fn until_gone(
         &self,
         collection: &str,
@@ -363,18 +442,23 @@ impl Calls {
     ) -> Result<Option<Object>, CallError> {
         let deadline = Instant::now() + self.pace.patience;
         let mut looks = 0;
-        let Place { plural, namespace, .. } = Place::of(collection);
-        let of = namespace.map(|namespace| format!(" of namespace {namespace:?}")).unwrap_or_default();
-        let wait = self
-            .cancellation
-            .waits()
-            .begin(format!("{plural} {name:?}{of} to be gone, which is being deleted"));
+        let Place {
+            plural, namespace, ..
+        } = Place::of(collection);
+        let of = namespace
+            .map(|namespace| format!(" of namespace {namespace:?}"))
+            .unwrap_or_default();
+        let wait = self.cancellation.waits().begin(format!(
+            "{plural} {name:?}{of} to be gone, which is being deleted"
+        ));
         loop {
             let found = self.get(collection, name).await?;
             if self.is_dry_run() || !found.as_ref().is_some_and(&is_going) {
                 return Ok(found);
             }
-            if Instant::now() >= deadline || self.waited_in_vain.load(Ordering::Relaxed) >= VAIN_WAITS {
+            if Instant::now() >= deadline
+                || self.waited_in_vain.load(Ordering::Relaxed) >= MAX_TIMED_OUT_WAITS
+            {
                 self.waited_in_vain.fetch_add(1, Ordering::Relaxed);
                 return Ok(found);
             }
@@ -382,7 +466,7 @@ impl Calls {
                 wait.because(holds);
             }
             looks += 1;
-            self.cancellation.wait(LOOKS.delay(looks)).await?;
+            self.cancellation.wait(READ_BACKOFF.delay(looks)).await?;
         }
     }
 
@@ -392,17 +476,23 @@ impl Calls {
         request: http::Request<Vec<u8>>,
         subject: &Subject<'_>,
     ) -> Result<Bytes, kube::Error> {
-        let (head, body) = self.client.send(request.map(Body::from)).await?.into_parts();
+        let (head, body) = self
+            .client
+            .send(request.map(Body::from))
+            .await?
+            .into_parts();
         let body = body.collect().await?.to_bytes();
         if !head.status.is_success() {
             let status = serde_json::from_slice::<kube::core::Status>(&body).unwrap_or_else(|_| {
                 let text = String::from_utf8_lossy(&body);
-                kube::core::Status::failure(&text, "the answer is no status").with_code(head.status.as_u16())
+                kube::core::Status::failure(&text, "the answer is no status")
+                    .with_code(head.status.as_u16())
             });
             return Err(kube::Error::Api(Box::new(status)));
         }
         for warning in head.headers.get_all("warning") {
-            self.warnings.add(warning.to_str().unwrap_or_default(), subject);
+            self.warnings
+                .add(warning.to_str().unwrap_or_default(), subject);
         }
         Ok(body)
     }
@@ -426,8 +516,13 @@ impl Calls {
             .without_max_times()
             .with_jitter()
             .build();
-        let waiting = self.cancellation.waits().begin(format!("the API server to {subject}"));
-        let mut tries = self.failures.tries(&self.pace, self.cancellation.lease_renewal());
+        let waiting = self
+            .cancellation
+            .waits()
+            .begin(format!("the API server to {subject}"));
+        let mut tries = self
+            .failures
+            .tries(&self.pace, self.cancellation.lease_renewal());
         loop {
             if write {
                 let left = deadline.saturating_duration_since(Instant::now());
@@ -449,16 +544,20 @@ impl Calls {
                 }
                 Ok(Err(error)) => classify(error),
                 Err(_) => {
-                    let webhooks = if write { "; a webhook that does not answer may hold it" } else { "" };
-                    (Retry::Away, CallError::Away(format!("nothing within {limit:.0?}{webhooks}")))
+                    let webhooks = if write {
+                        "; a webhook that does not answer may hold it"
+                    } else {
+                        ""
+                    };
+                    (
+                        Retry::Away,
+                        CallError::Away(format!("nothing within {limit:.0?}{webhooks}")),
+                    )
                 }
             };
-            let cause = || match retry {
-                Retry::Away => subject.group_cause(),
-                _ => subject.type_cause(),
-            };
             let pause = pauses.next().unwrap_or(self.pace.pause.1);
-            if !tries.again(&retry, cause, self.cancellation.lease_renewal(), pause) {
+            let lease_renewal = self.cancellation.lease_renewal();
+            if !tries.again(&retry, || subject.cause(&retry), lease_renewal, pause) {
                 return Err(error.of_webhook(retry));
             }
             waiting.because(error.to_string());
@@ -479,7 +578,11 @@ fn lost(
     unmodified: Option<&Object>,
     answer: &[u8],
 ) -> Result<LostFields, CallError> {
-    let asked = Asked { group_resource: &type_of(collection), body, unmodified };
+    let asked = Asked {
+        group_resource: &type_of(collection),
+        body,
+        unmodified,
+    };
     asked.lost_in_answer(answer).map_err(CallError::Unreadable)
 }
 

@@ -15,8 +15,14 @@ use crate::{job::cancellation::Cancellation, testing::discovery};
 /// A server that serves ConfigMaps, and one more group.
 pub(crate) fn server() -> FakeApi {
     let api = FakeApi::new();
-    api.put("/api", discovery("", &[("configmaps", "ConfigMap", "Namespaced")]));
-    api.put("/apis", discovery("apps", &[("deployments", "Deployment", "Namespaced")]));
+    api.put(
+        "/api",
+        discovery("", &[("configmaps", "ConfigMap", "Namespaced")]),
+    );
+    api.put(
+        "/apis",
+        discovery("apps", &[("deployments", "Deployment", "Namespaced")]),
+    );
     api
 }
 

@@ -1,5 +1,6 @@
 //! Stored files of ended and deleted Restores.
 
+use backup_core::event_reason::EventReason;
 use std::time::Duration;
 
 use backup_core::api::Restore;
@@ -8,39 +9,55 @@ use backup_store::{CommittedRestore, Location};
 use super::{Restores, observe};
 use crate::job::worker::{Worker, WorkerError};
 
-const BUDGET: Duration = Duration::from_secs(30);
+const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The location with the files of a Restore; `None` if its backup, or the backup's location, is gone.
+/// The location with the files of a Restore; `None` if its backup, or the backup's location, is
+/// gone.
 pub(super) async fn location(
     worker: &Worker<Restores>,
     restore: &Restore,
 ) -> Result<Option<Location>, WorkerError> {
     let opened = async {
         let facts = observe::facts(&worker.ctx, restore, None).await?;
-        let Some(location) = facts.location else { return Ok(None) };
+        let Some(location) = facts.location else {
+            return Ok(None);
+        };
         Ok(Some(worker.ctx.locations.store(&location).await?))
     };
-    tokio::time::timeout(BUDGET, opened).await.unwrap_or_else(|_| Err(no_answer()))
+    tokio::time::timeout(STORE_TIMEOUT, opened)
+        .await
+        .unwrap_or_else(|_| Err(no_answer()))
 }
 
-/// Deletes the files of a Restore that is being deleted. Fails while the store is unavailable; if the location is gone, the
-/// files are left behind.
-pub(super) async fn remove(worker: &Worker<Restores>, restore: &Restore) -> Result<(), WorkerError> {
+/// Deletes the files of a Restore that is being deleted. Fails while the store is unavailable; if
+/// the location is gone, the files are left behind.
+pub(super) async fn remove(
+    worker: &Worker<Restores>,
+    restore: &Restore,
+) -> Result<(), WorkerError> {
     let store = match location(worker, restore).await {
         Ok(store) => store,
-        // Deleted definitions take every Backup and location with them; the read error only says that they are not served.
-        Err(_) if observe::definitions_are_gone(&worker.ctx).await => None,
-        Err(error) => return Err(error),
+        Err(error) => {
+            // Deleted definitions take every Backup and location with them; the read error only
+            // says that they are not served.
+            if !observe::definitions_are_gone(&worker.ctx).await {
+                return Err(error);
+            }
+            None
+        }
     };
     let Some(store) = store else {
-        let note =
-            "its files in the object store were left behind: its backup, or the location of that, is gone";
+        let note = "its files in the object store were left behind: its backup, or the location of that, is gone";
         tracing::info!(restore = worker.name, note, "a restore is deleted");
-        worker.ctx.cluster.events.warning(restore, "FilesLeft", note);
+        worker
+            .ctx
+            .cluster
+            .events
+            .warning(restore, EventReason::FilesNotRemoved, note);
         return Ok(());
     };
     let deletion = store.delete_restore(&worker.name, &worker.uid);
-    match tokio::time::timeout(BUDGET, deletion).await {
+    match tokio::time::timeout(STORE_TIMEOUT, deletion).await {
         Ok(deleted) => Ok(deleted.map(|_| ())?),
         Err(_) => Err(no_answer()),
     }
@@ -48,7 +65,7 @@ pub(super) async fn remove(worker: &Worker<Restores>, restore: &Restore) -> Resu
 
 /// Removes files that only the work needed. Best effort: the rest is removed with the Restore.
 pub(super) async fn remove_private(name: &str, plan: &CommittedRestore) {
-    let removed = tokio::time::timeout(BUDGET, plan.remove_private()).await;
+    let removed = tokio::time::timeout(STORE_TIMEOUT, plan.remove_private()).await;
     if !matches!(removed, Ok(Ok(()))) {
         tracing::debug!(restore = name, ?removed, "private files of a restore stay");
     }
@@ -56,7 +73,7 @@ pub(super) async fn remove_private(name: &str, plan: &CommittedRestore) {
 
 fn no_answer() -> WorkerError {
     WorkerError::Blocked {
-        reason: format!("the object store gave no answer within {BUDGET:?}"),
+        reason: format!("the object store gave no answer within {STORE_TIMEOUT:?}"),
         retryable: true,
     }
 }

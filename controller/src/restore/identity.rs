@@ -1,5 +1,6 @@
-//! Checks whether the files stored under the name of a backup belong to it. A folder is identified by its name only, so its files
-//! may belong to a backup of another cluster that shares the bucket, or may have been copied by hand.
+//! Checks whether the files stored under the name of a backup belong to it. A folder is identified
+//! by its name only, so its files may belong to a backup of another cluster that shares the bucket,
+//! or may have been copied by hand.
 
 use backup_core::api::Backup;
 use backup_store::{Contents, Limits, Location, Scope, StoreError};
@@ -8,33 +9,58 @@ use kube::ResourceExt as _;
 use super::report::Report;
 use crate::job::worker::WorkerError;
 
-/// Reads the metadata, which is written last and deleted first: without it the other files are not, or no longer, a backup. Not
-/// retryable if the files belong to another backup, or their owner cannot be determined.
+/// Reads the metadata, which is written last and deleted first: without it the other files are not,
+/// or no longer, a backup. Not retryable if the files belong to another backup, or their owner
+/// cannot be determined.
 pub(super) async fn check_metadata(store: &Location, backup: &Backup) -> Result<(), WorkerError> {
     let name = backup.name_any();
-    let refused = |reason| Err(WorkerError::Blocked { reason, retryable: false });
+
     let repair = format!(
         "if {name}.tar.gz is its own, put back velero-backup.json, by `kubectl get backups.velero.io {name} -o json`, and restore \
          again"
     );
-    match store.read_metadata(&name).await {
-        Ok(Some(stored)) if is_another(backup, &stored) => refused(format!(
+    let stored = match store.read_metadata(&name).await {
+        Ok(Some(stored)) => stored,
+        Ok(None) => {
+            return Err(refused(format!(
+                "its metadata, velero-backup.json, is not there; {repair}"
+            )));
+        }
+        Err(error @ StoreError::Corrupt { .. }) => {
+            return Err(refused(format!("{error}; {repair}")));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if is_another(backup, &stored) {
+        return Err(refused(format!(
             "the files stored under its name are those of another backup, which began at {}; delete this one, and synchronise \
              the location again",
             started(&stored)
-        )),
-        Ok(Some(_)) => Ok(()),
-        Ok(None) => refused(format!("its metadata, velero-backup.json, is not there; {repair}")),
-        Err(error @ StoreError::Corrupt { .. }) => refused(format!("{error}; {repair}")),
-        Err(error) => Err(error.into()),
+        )));
+    }
+    Ok(())
+}
+
+fn refused(reason: String) -> WorkerError {
+    WorkerError::Blocked {
+        reason,
+        retryable: false,
     }
 }
 
-/// Whether the stored metadata belongs to another backup. A backup that was synchronised from another cluster has another uid
-/// here, but the same start time.
+/// Whether the stored metadata belongs to another backup. A backup that was synchronised from
+/// another cluster has another uid here, but the same start time.
 fn is_another(backup: &Backup, stored: &Backup) -> bool {
-    let began = |backup: &Backup| backup.status.start_timestamp.as_ref().map(|time| time.0.as_second());
-    backup.uid() != stored.uid() && began(backup).zip(began(stored)).is_none_or(|(here, there)| here != there)
+    backup.uid() != stored.uid()
+        && start_second(backup)
+            .zip(start_second(stored))
+            .is_none_or(|(here, there)| here != there)
+}
+
+/// The start time of a backup (seconds since 1970).
+fn start_second(backup: &Backup) -> Option<i64> {
+    let start = backup.status.start_timestamp.as_ref()?;
+    Some(start.0.as_second())
 }
 
 fn started(backup: &Backup) -> String {
@@ -45,9 +71,13 @@ fn started(backup: &Backup) -> String {
         .map_or_else(|| "an unknown time".to_owned(), |time| time.0.to_string())
 }
 
-/// A warning if the tarball may be older than the last one of its backup: Velero publishes that a backup is Completed before it
-/// stores the tarball with the changes of operations, and does so even if that fails. Must be called before the tarball is read.
-pub(super) async fn earlier_tarball(store: &Location, backup: &Backup) -> Result<Option<String>, StoreError> {
+/// A warning if the tarball may be older than the last one of its backup: Velero publishes that a
+/// backup is Completed before it stores the tarball with the changes of operations, and does so
+/// even if that fails. Must be called before the tarball is read.
+pub(super) async fn earlier_tarball(
+    store: &Location,
+    backup: &Backup,
+) -> Result<Option<String>, StoreError> {
     if backup.status.backup_item_operations_attempted == 0 {
         return Ok(None);
     }
@@ -70,10 +100,6 @@ pub(super) async fn check_list(
     limits: Limits,
     report: &Report,
 ) -> Result<(), StoreError> {
-    let unchecked = |why: &str| {
-        let message = format!("whether the tarball of backup {name:?} is its own was not checked: {why}");
-        report.warn(Scope::Velero, message);
-    };
     match store.listed_names(name, limits.items).await {
         Ok(Some(listed)) => {
             if let Some(unlisted) = listed.missing_of(contents)? {
@@ -85,11 +111,23 @@ pub(super) async fn check_list(
                 report.warn(Scope::Velero, message);
             }
         }
-        Ok(None) => unchecked(&format!("{name}-resource-list.json.gz is not there")),
-        Err(error @ StoreError::Corrupt { .. }) => unchecked(&error.to_string()),
+        Ok(None) => warn_unchecked(
+            report,
+            name,
+            &format!("{name}-resource-list.json.gz is not there"),
+        ),
+        Err(error @ StoreError::Corrupt { .. }) => {
+            warn_unchecked(report, name, &error.to_string());
+        }
         Err(error) => return Err(error),
     }
     Ok(())
+}
+
+fn warn_unchecked(report: &Report, name: &str, why: &str) {
+    let message =
+        format!("whether the tarball of backup {name:?} is its own was not checked: {why}");
+    report.warn(Scope::Velero, message);
 }
 
 #[cfg(test)]
@@ -105,7 +143,8 @@ mod tests {
     #[tokio::test]
     async fn a_tarball_that_is_older_than_the_metadata_of_velero_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Location::open(&crate::testing::local_location(folder.path()), None, None).unwrap();
+        let store =
+            Location::open(&crate::testing::local_location(folder.path()), None, None).unwrap();
         let of = folder.path().join("backups/b");
         fs::create_dir_all(&of).unwrap();
         let write = |file: &str, second: u64| {
@@ -120,7 +159,11 @@ mod tests {
         for (tarball, earlier) in [(1000, true), (2000, false), (3000, false)] {
             write("b.tar.gz", tarball);
             let said = earlier_tarball(&store, &backup).await.unwrap();
-            assert_eq!(said.is_some_and(|text| text.contains("1970-01-01T00:33:20Z")), earlier, "{tarball}");
+            assert_eq!(
+                said.is_some_and(|text| text.contains("1970-01-01T00:33:20Z")),
+                earlier,
+                "{tarball}"
+            );
         }
         write("b.tar.gz", 1000);
         write(".private/owner", 1000);
@@ -131,7 +174,11 @@ mod tests {
         );
         fs::remove_file(of.join(".private/owner")).unwrap();
         backup.status.backup_item_operations_attempted = 0;
-        assert_eq!(earlier_tarball(&store, &backup).await.unwrap(), None, "Velero stores those once");
+        assert_eq!(
+            earlier_tarball(&store, &backup).await.unwrap(),
+            None,
+            "Velero stores those once"
+        );
     }
 
     #[test]
@@ -151,7 +198,10 @@ mod tests {
             (("here", Some(1)), ("there", None), true),
             (("here", None), ("there", None), true),
         ] {
-            assert_eq!(is_another(&backup(here.0, here.1), &backup(stored.0, stored.1)), another);
+            assert_eq!(
+                is_another(&backup(here.0, here.1), &backup(stored.0, stored.1)),
+                another
+            );
         }
     }
 }

@@ -9,7 +9,7 @@ use super::report::About;
 /// Maximum number of groups (kind and reason): plugins may give any reason.
 const MAX_GROUPS: usize = 64;
 /// Maximum number of names per group; further items are counted.
-const NAMED: usize = 8;
+const MAX_NAMES: usize = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct LeftOut {
@@ -33,19 +33,25 @@ impl LeftOut {
         }
         let group = self.groups.entry(key).or_default();
         group.count += 1;
-        if group.names.len() < NAMED {
-            let namespace = about.namespace.map_or_else(String::new, |namespace| format!("{namespace}/"));
+        if group.names.len() < MAX_NAMES {
+            let namespace = about
+                .namespace
+                .map_or_else(String::new, |namespace| format!("{namespace}/"));
             group.names.push(format!("{namespace}{}", about.name));
         }
     }
 
     /// One message per group: "Pod shop/a, shop/b: the pod had ended".
     pub(super) fn sentences(&self) -> Vec<String> {
-        let one = |((kind, why), group): (&(String, String), &Group)| {
-            format!("{kind} {}: {why}", listed(&group.names, group.count))
-        };
-        let others = (self.others > 0).then(|| format!("and {} more for other reasons", self.others));
-        self.groups.iter().map(one).chain(others).collect()
+        let mut sentences = Vec::new();
+        for ((kind, why), group) in &self.groups {
+            let names = listed(&group.names, group.count);
+            sentences.push(format!("{kind} {names}: {why}"));
+        }
+        if self.others > 0 {
+            sentences.push(format!("and {} more for other reasons", self.others));
+        }
+        sentences
     }
 }
 
@@ -58,7 +64,12 @@ mod tests {
         let mut left_out = LeftOut::default();
         for number in 0..20 {
             let name = format!("p-{number:02}");
-            let pod = About { api_version: "v1", kind: "Pod", namespace: Some("shop"), name: &name };
+            let pod = About {
+                api_version: "v1",
+                kind: "Pod",
+                namespace: Some("shop"),
+                name: &name,
+            };
             left_out.add(pod, "the pod had ended");
         }
         let sentences = left_out.sentences();
@@ -68,7 +79,12 @@ mod tests {
             "{sentences:?}"
         );
         for number in 0..200 {
-            let volume = About { api_version: "v1", kind: "PersistentVolume", namespace: None, name: "pv" };
+            let volume = About {
+                api_version: "v1",
+                kind: "PersistentVolume",
+                namespace: None,
+                name: "pv",
+            };
             left_out.add(volume, &format!("reason {number}"));
         }
         assert_eq!(left_out.sentences().len(), MAX_GROUPS + 1);

@@ -1,5 +1,6 @@
 //! Implements the `Lifecycle` of `job` for Restores.
 
+use backup_core::event_reason::EventReason;
 use std::sync::Arc;
 
 use backup_core::{
@@ -12,8 +13,8 @@ use backup_core::{
 };
 use backup_plugins::Host;
 use backup_store::{
-    AwaitingRestore, Claimant, CommittedRestore, JobFiles, Limits, Location, PendingRestore, RestoreEnd,
-    Scope, StoreError,
+    AwaitingRestore, Claimant, CommittedRestore, JobFiles, Limits, Location, PendingRestore,
+    RestoreEnd, Scope, StoreError,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -29,7 +30,10 @@ use crate::{
     job::{
         JobContext,
         decide::Kind,
-        lifecycle::{Completed, Failure, Interrupted, Lifecycle, Prepared, Work, WorkError, Worked},
+        lifecycle::{
+            CompletedWork, Failure, InterruptedWork, JobPreparation, Lifecycle, Work, WorkError,
+            WorkResult,
+        },
         operations::records,
         pending_end::PendingEnd,
         worker::{Worker, WorkerError},
@@ -61,7 +65,11 @@ pub(crate) struct Restores {
 
 impl Restores {
     /// Reads everything that a restore depends on.
-    pub(super) async fn facts(&self, ctx: &JobContext, restore: &Restore) -> Result<Facts, WorkerError> {
+    pub(super) async fn facts(
+        &self,
+        ctx: &JobContext,
+        restore: &Restore,
+    ) -> Result<Facts, WorkerError> {
         let mut facts = observe::facts(ctx, restore, self.default_modifier.as_deref()).await?;
         if self.api_group_versions {
             facts.version_priorities = Some(observe::version_priorities(ctx).await?);
@@ -72,7 +80,10 @@ impl Restores {
     /// The claimant of the folder of a Restore.
     pub(super) fn claimant(&self, restore: &Restore) -> Claimant {
         let uid = restore.metadata.uid.clone().unwrap_or_default();
-        Claimant { uid, installation: self.installation.clone() }
+        Claimant {
+            uid,
+            installation: self.installation.clone(),
+        }
     }
 }
 
@@ -91,19 +102,29 @@ impl Lifecycle for Restores {
         refused: "not started",
     };
     /// The second is set by a Velero server; it stays until the files of the restore are deleted.
-    const FINALIZERS: &'static [&'static str] =
-        &[labels::RESTORE_WORK_FINALIZER, "restores.velero.io/external-resources-finalizer"];
+    const FINALIZERS: &'static [&'static str] = &[
+        labels::RESTORE_WORK_FINALIZER,
+        "restores.velero.io/external-resources-finalizer",
+    ];
 
     fn slots(&self) -> usize {
         self.slots
     }
 
-    async fn prepare(&self, ctx: &JobContext, restore: &Restore) -> Result<Prepared<Facts>, WorkerError> {
+    async fn prepare(
+        &self,
+        ctx: &JobContext,
+        restore: &Restore,
+    ) -> Result<JobPreparation<Facts>, WorkerError> {
         let facts = self.facts(ctx, restore).await?;
         let mut findings: Vec<String> = Vec::new();
         match (&facts.backup, restore.phase().stage()) {
             (_, Stage::New) => {
-                findings.extend(validate::findings(&restore.spec, &facts).iter().map(ToString::to_string));
+                findings.extend(
+                    validate::findings(&restore.spec, &facts)
+                        .iter()
+                        .map(ToString::to_string),
+                );
             }
             (Some(_), _) => {}
             (None, stage) => {
@@ -113,15 +134,25 @@ impl Lifecycle for Restores {
                         "backup {name:?} is not there, so where the operations of this restore are recorded is not known; \
                          it goes on once the backup is there again"
                     );
-                    return Err(WorkerError::Blocked { reason, retryable: false });
+                    return Err(WorkerError::Blocked {
+                        reason,
+                        retryable: false,
+                    });
                 }
                 findings.push(format!(
                     "backup {name:?} was deleted while it was being restored; what was restored so far remains"
                 ));
             }
         }
-        let location = facts.backup.as_ref().and_then(|backup| backup.spec.storage_location.clone());
-        Ok(Prepared { facts, location: location.unwrap_or_default(), findings })
+        let location = facts
+            .backup
+            .as_ref()
+            .and_then(|backup| backup.spec.storage_location.clone());
+        Ok(JobPreparation {
+            facts,
+            location: location.unwrap_or_default(),
+            findings,
+        })
     }
 
     fn begin_patch(&self, now: &Restore, facts: &Facts) -> Option<Value> {
@@ -177,9 +208,15 @@ impl Lifecycle for Restores {
         at: Timestamp,
     ) -> Result<RestoreEnd, StoreError> {
         let operations: Vec<RestoreOperation> = records::decode(&files.item_operations)?;
-        let (warnings, errors) = (files.results.warnings(), files.results.errors());
+        let warnings = files.results.warnings();
+        let errors = files.results.errors();
         let operations = Counts::of_all(&operations);
-        let counts = status::Counts { warnings, errors, summary: summary.clone(), operations };
+        let counts = status::Counts {
+            warnings,
+            errors,
+            summary: summary.clone(),
+            operations,
+        };
         let status = status::outcome(restore, RestorePhase::ended(errors > 0), &counts, at);
         Ok(status::end(status, &files.volume_info, &summary.left))
     }
@@ -190,24 +227,40 @@ impl Lifecycle for Restores {
     }
 
     fn started(worker: &Worker<Self>, restore: &Restore, facts: &Facts) {
-        let backup = facts.backup.as_ref().map(kube::ResourceExt::name_any).unwrap_or_default();
-        worker.ctx.cluster.events.normal(restore, "Started", &format!("restoring from backup {backup}"));
+        let backup = facts
+            .backup
+            .as_ref()
+            .map(kube::ResourceExt::name_any)
+            .unwrap_or_default();
+        worker.ctx.cluster.events.normal(
+            restore,
+            EventReason::Started,
+            &format!("restoring from backup {backup}"),
+        );
     }
 
-    async fn work(worker: &mut Worker<Self>, work: Work<'_, Self>) -> Result<Worked<Self>, WorkError> {
+    async fn work(
+        worker: &mut Worker<Self>,
+        work: Work<'_, Self>,
+    ) -> Result<WorkResult<Self>, WorkError> {
         Box::pin(worker.restore(work)).await
     }
 
-    /// Retried until the store accepts it: the results are in memory only, and a second run would find all objects existing.
+    /// Retried until the store accepts it: the results are in memory only, and a second run would
+    /// find all objects existing.
     async fn await_operations(
         worker: &mut Worker<Self>,
         _: &Restore,
-        restored: Worked<Self>,
+        restored: WorkResult<Self>,
     ) -> Result<(), WorkError> {
         loop {
             worker.cancellation.check()?;
             let recorded = status::recorded(&restored.summary);
-            let error = match restored.contents.await_operations(&restored.files, recorded).await {
+            let error = match restored
+                .contents
+                .await_operations(&restored.files, recorded)
+                .await
+            {
                 Ok(()) => return Ok(()),
                 Err(StoreError::Exists { .. }) => return Err(WorkerError::Conflict.into()),
                 Err(error) => error,
@@ -232,12 +285,18 @@ impl Lifecycle for Restores {
         location: &Location,
         awaiting: AwaitingRestore,
         operations: &[RestoreOperation],
-    ) -> Result<Completed<Self>, WorkError> {
-        let opened = location.open_restore(&worker.name, &worker.kind.claimant(restore)).await;
+    ) -> Result<CompletedWork<Self>, WorkError> {
+        let opened = location
+            .open_restore(&worker.name, &worker.kind.claimant(restore))
+            .await;
         let upload = opened.map_err(WorkError::Store)?;
         let (files, summary) =
             operations::completed(restore, awaiting, operations).map_err(WorkError::Store)?;
-        Ok(Completed { upload, files, summary })
+        Ok(CompletedWork {
+            upload,
+            files,
+            summary,
+        })
     }
 
     async fn after_end(worker: &Worker<Self>, plan: &CommittedRestore) {
@@ -249,8 +308,8 @@ impl Lifecycle for Restores {
         Ok(())
     }
 
-    /// Stores a log with the reason if the location accepts it. A restore that is past its items ends as PartiallyFailed: the
-    /// phase only moves forward.
+    /// Stores a log with the reason if the location accepts it. A restore that is past its items
+    /// ends as PartiallyFailed: the phase only moves forward.
     async fn fail(
         worker: &mut Worker<Self>,
         restore: &Restore,
@@ -260,20 +319,34 @@ impl Lifecycle for Restores {
         let may_fail = Self::KIND.may_fail(restore.phase().stage());
         let progress = restore.status.progress.clone().unwrap_or_default();
         let begun = i64::from(restore.phase() != RestorePhase::New);
-        let summary = Summary { progress, ..Summary::default() };
-        let mut counts = status::Counts { errors: begun, summary, ..status::Counts::default() };
+        let summary = Summary {
+            progress,
+            ..Summary::default()
+        };
+        let mut counts = status::Counts {
+            errors: begun,
+            summary,
+            ..status::Counts::default()
+        };
         let interrupted = worker.interrupted.take();
-        if let Some(Interrupted { files, summary }) = &interrupted {
-            (counts.warnings, counts.errors) = (files.results.warnings(), files.results.errors());
+        if let Some(InterruptedWork { files, summary }) = &interrupted {
+            counts.warnings = files.results.warnings();
+            counts.errors = files.results.errors();
             counts.summary = summary.clone();
         } else if !may_fail {
             counts.warnings = restore.status.warnings;
             counts.errors = restore.status.errors.max(1);
         }
-        let phase = if may_fail { RestorePhase::Failed } else { RestorePhase::ended(true) };
+        let phase = if may_fail {
+            RestorePhase::Failed
+        } else {
+            RestorePhase::ended(true)
+        };
         let mut status = status::outcome(restore, phase, &counts, Timestamp::now());
         status.failure_reason = Some(reason.to_owned());
-        let volumes = interrupted.as_ref().map_or(&[][..], |one| one.files.volume_info.as_slice());
+        let volumes = interrupted
+            .as_ref()
+            .map_or(&[][..], |one| one.files.volume_info.as_slice());
         let outcome = status::end(status, volumes, &counts.summary.left);
         if let Some(location) = location {
             worker.cancellation.check()?;
@@ -285,8 +358,14 @@ impl Lifecycle for Restores {
                 report.into_files()
             };
             let stored = async {
-                let upload = location.open_restore(&worker.name, &worker.kind.claimant(restore)).await?;
-                let done = Completed { upload, files, summary: counts.summary.clone() };
+                let upload = location
+                    .open_restore(&worker.name, &worker.kind.claimant(restore))
+                    .await?;
+                let done = CompletedWork {
+                    upload,
+                    files,
+                    summary: counts.summary.clone(),
+                };
                 let mut pending = PendingEnd::new(done, may_fail.then(|| outcome.clone()));
                 if may_fail {
                     pending.store(restore, Timestamp::now()).await?;
@@ -300,13 +379,17 @@ impl Lifecycle for Restores {
                         return Ok(Failure::Store);
                     }
                 }
-                Err(error) if may_fail => {
+                Err(error) => {
+                    if !may_fail {
+                        return Err(error.into());
+                    }
                     tracing::warn!(restore = worker.name, %error, "the log of a failed restore was not stored");
                 }
-                Err(error) => return Err(error.into()),
             }
         }
-        Ok(Failure::Publish(Box::new(move |now| status::published(now, &outcome))))
+        Ok(Failure::Publish(Box::new(move |now| {
+            status::published(now, &outcome)
+        })))
     }
 
     async fn remove_files(worker: &Worker<Self>, restore: &Restore) -> Result<(), WorkerError> {

@@ -1,8 +1,9 @@
 //! Checks whether the names in the spec of a Restore are in the backup. Pure.
 //!
-//! A missing name is most likely a mistake: if the restore continued without it, the user would not notice that it did something
-//! else, and a mapping that applies to nothing restores over the original. So it is an error before anything is written. A
-//! pattern that matches nothing is a warning, and so is an exclude that excludes nothing.
+//! A missing name is most likely a mistake: if the restore continued without it, the user would not
+//! notice that it did something else, and a mapping that applies to nothing restores over the
+//! original. So it is an error before anything is written. A pattern that matches nothing is a
+//! warning, and so is an exclude that excludes nothing.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,7 @@ use backup_core::{
 const MAX_LISTED: usize = 5;
 
 /// Namespaces and types in a backup.
-pub(super) struct Held<'a> {
+pub(super) struct BackupNames<'a> {
     pub(super) backup: &'a str,
     /// Namespaces of items, and Namespace objects of the backup.
     pub(super) namespaces: &'a BTreeSet<String>,
@@ -33,17 +34,28 @@ pub(super) struct NameCheck {
     pub(super) warnings: Vec<Finding>,
 }
 
-/// `resolve` completes the name of a type; it returns `None` if neither the cluster nor the backup has such a type.
+/// `resolve` completes the name of a type; it returns `None` if neither the cluster nor the backup
+/// has such a type.
 pub(super) fn check(
     spec: &RestoreSpec,
-    held: &Held<'_>,
+    held: &BackupNames<'_>,
     resolve: &dyn Fn(&str) -> Option<String>,
 ) -> NameCheck {
     let mut found = NameCheck::default();
     found.namespaces(spec, held);
     found.mapping(spec, held);
-    found.types("spec.includedResources", &spec.included_resources, held, resolve);
-    found.excluded_types("spec.excludedResources", &spec.excluded_resources, held, resolve);
+    found.types(
+        "spec.includedResources",
+        &spec.included_resources,
+        held,
+        resolve,
+    );
+    found.excluded_types(
+        "spec.excludedResources",
+        &spec.excluded_resources,
+        held,
+        resolve,
+    );
     if let Some(status) = &spec.restore_status {
         let field = "spec.restoreStatus.includedResources";
         found.types(field, &status.included_resources, held, resolve);
@@ -62,23 +74,37 @@ impl NameCheck {
         self.warnings.push(Finding::new(field, message));
     }
 
-    fn namespaces(&mut self, spec: &RestoreSpec, held: &Held<'_>) {
-        for name in spec.included_namespaces.iter().filter(|name| !held.has_namespace(name)) {
+    fn namespaces(&mut self, spec: &RestoreSpec, held: &BackupNames<'_>) {
+        for name in spec
+            .included_namespaces
+            .iter()
+            .filter(|name| !held.has_namespace(name))
+        {
             let field = "spec.includedNamespaces";
             if is_glob(name) {
-                self.warn(field, format!("{name:?} matches no namespace of {}", held.backup()));
+                self.warn(
+                    field,
+                    format!("{name:?} matches no namespace of {}", held.backup()),
+                );
             } else {
                 self.error(field, held.lacks_namespace(name));
             }
         }
-        for name in spec.excluded_namespaces.iter().filter(|name| !held.has_namespace(name)) {
-            let message = format!("{name:?} leaves nothing out: {} has no such namespace", held.backup());
+        for name in spec
+            .excluded_namespaces
+            .iter()
+            .filter(|name| !held.has_namespace(name))
+        {
+            let message = format!(
+                "{name:?} leaves nothing out: {} has no such namespace",
+                held.backup()
+            );
             self.warn("spec.excludedNamespaces", message);
         }
     }
 
     /// A mapping that applies to nothing would restore into the original namespace.
-    fn mapping(&mut self, spec: &RestoreSpec, held: &Held<'_>) {
+    fn mapping(&mut self, spec: &RestoreSpec, held: &BackupNames<'_>) {
         let selected = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
         for source in spec.namespace_mapping.keys() {
             let field = format!("spec.namespaceMapping.{source}");
@@ -97,7 +123,7 @@ impl NameCheck {
         &mut self,
         field: &str,
         names: &[String],
-        held: &Held<'_>,
+        held: &BackupNames<'_>,
         resolve: &dyn Fn(&str) -> Option<String>,
     ) {
         for name in names {
@@ -108,16 +134,29 @@ impl NameCheck {
                 continue;
             }
             if is_glob(name) {
-                self.warn(field, format!("{name:?} matches no type of {}", held.backup()));
+                self.warn(
+                    field,
+                    format!("{name:?} matches no type of {}", held.backup()),
+                );
                 continue;
             }
             let backup = held.backup;
-            let remedy = format!("correct or remove it (`kubectl backup ls {backup} NAMESPACE` lists types)");
+            let remedy = format!(
+                "correct or remove it (`kubectl backup ls {backup} NAMESPACE` lists types)"
+            );
             if resolved.is_some() {
-                self.error(field, format!("{} holds no {full} (named as {name:?}); {remedy}", held.backup()));
+                self.error(
+                    field,
+                    format!(
+                        "{} holds no {full} (named as {name:?}); {remedy}",
+                        held.backup()
+                    ),
+                );
             } else {
-                let message =
-                    format!("no type is called {name:?}, in {} or in this cluster; {remedy}", held.backup());
+                let message = format!(
+                    "no type is called {name:?}, in {} or in this cluster; {remedy}",
+                    held.backup()
+                );
                 self.error(field, message);
             }
         }
@@ -128,13 +167,17 @@ impl NameCheck {
         &mut self,
         field: &str,
         names: &[String],
-        held: &Held<'_>,
+        held: &BackupNames<'_>,
         resolve: &dyn Fn(&str) -> Option<String>,
     ) {
-        let is_known = |name: &str| {
-            NON_RESTORABLE.contains(&name) || is_glob(name) || resolve(name).is_some() || held.has_type(name)
-        };
-        for name in names.iter().filter(|name| !is_known(name)) {
+        for name in names {
+            if NON_RESTORABLE.contains(&name.as_str())
+                || is_glob(name)
+                || resolve(name).is_some()
+                || held.has_type(name)
+            {
+                continue;
+            }
             let message = format!(
                 "{name:?} leaves nothing out: no type is called so, in {} or in this cluster",
                 held.backup()
@@ -144,7 +187,7 @@ impl NameCheck {
     }
 }
 
-impl Held<'_> {
+impl BackupNames<'_> {
     fn backup(&self) -> String {
         format!("backup {:?}", self.backup)
     }
@@ -159,7 +202,12 @@ impl Held<'_> {
 
     fn lacks_namespace(&self, name: &str) -> String {
         let backup = self.backup();
-        let some: Vec<&str> = self.namespaces.iter().map(String::as_str).take(MAX_LISTED).collect();
+        let some: Vec<&str> = self
+            .namespaces
+            .iter()
+            .map(String::as_str)
+            .take(MAX_LISTED)
+            .collect();
         if some.is_empty() {
             return format!("namespace {name:?} is not in {backup}, which holds no namespace");
         }
@@ -169,7 +217,8 @@ impl Held<'_> {
 }
 
 fn has(names: &BTreeSet<String>, pattern: &str) -> bool {
-    names.contains(pattern) || is_glob(pattern) && names.iter().any(|name| glob_match(pattern, name))
+    names.contains(pattern)
+        || is_glob(pattern) && names.iter().any(|name| glob_match(pattern, name))
 }
 
 #[cfg(test)]
@@ -180,8 +229,14 @@ mod tests {
 
     fn checked(spec: Value) -> NameCheck {
         let namespaces = ["prod", "shop"].map(str::to_owned).into();
-        let types = ["configmaps", "deployments.apps", "widgets.example.com"].map(str::to_owned).into();
-        let held = Held { backup: "b", namespaces: &namespaces, types: &types };
+        let types = ["configmaps", "deployments.apps", "widgets.example.com"]
+            .map(str::to_owned)
+            .into();
+        let held = BackupNames {
+            backup: "b",
+            namespaces: &namespaces,
+            types: &types,
+        };
         let known = [
             ("cm", "configmaps"),
             ("secrets", "secrets"),
@@ -189,7 +244,9 @@ mod tests {
             ("ns", "namespaces"),
         ];
         let resolve = |name: &str| {
-            let found = known.iter().find(|(short, full)| [*short, *full].contains(&name));
+            let found = known
+                .iter()
+                .find(|(short, full)| [*short, *full].contains(&name));
             found.map(|(_, full)| (*full).to_owned())
         };
         check(&serde_json::from_value(spec).unwrap(), &held, &resolve)
@@ -231,7 +288,10 @@ mod tests {
     #[case::status(json!({"restoreStatus": {"includedResources": ["secrets"]}}), "spec.restoreStatus.includedResources: backup \"b\" holds no secrets")]
     fn a_name_that_is_not_in_the_backup_is_an_error(#[case] spec: Value, #[case] expected: &str) {
         let errors = errors(spec);
-        assert!(errors.len() == 1 && errors[0].starts_with(expected), "{errors:?}");
+        assert!(
+            errors.len() == 1 && errors[0].starts_with(expected),
+            "{errors:?}"
+        );
     }
 
     #[rstest::rstest]
@@ -240,9 +300,16 @@ mod tests {
     #[case::exclude(json!({"excludedNamespaces": ["shpo"]}), "spec.excludedNamespaces")]
     #[case::excluded_type(json!({"excludedResources": ["secretz"]}), "spec.excludedResources")]
     #[case::status(json!({"restoreStatus": {"excludedResources": ["secretz"]}}), "spec.restoreStatus.excludedResources")]
-    fn a_pattern_without_a_match_and_an_idle_exclude_are_warnings(#[case] spec: Value, #[case] field: &str) {
+    fn a_pattern_without_a_match_and_an_idle_exclude_are_warnings(
+        #[case] spec: Value,
+        #[case] field: &str,
+    ) {
         let found = checked(spec);
-        let fields: Vec<&str> = found.warnings.iter().map(|one| one.field.as_str()).collect();
+        let fields: Vec<&str> = found
+            .warnings
+            .iter()
+            .map(|one| one.field.as_str())
+            .collect();
         assert_eq!((fields, found.errors), (vec![field], vec![]));
     }
 

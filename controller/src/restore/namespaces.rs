@@ -1,4 +1,5 @@
-//! The target namespaces of items: created from the backup or blank, after waiting for the deletion of an old one.
+//! The target namespaces of items: created from the backup or blank, after waiting for the deletion
+//! of an old one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
-    apply::{self, Applied, Outcome, Policy, TRIES, Target},
+    apply::{self, ItemResult, MAX_ATTEMPTS, Outcome, Policy, Target},
     calls::{Calls, held},
 };
 use crate::job::cancellation::StopReason;
@@ -38,10 +39,14 @@ pub(super) struct Namespaces {
 }
 
 impl Namespaces {
-    /// `stored` are the Namespace objects of the backup, by target name; `selected` are the target names that are restored
-    /// even without items.
+    /// `stored` are the Namespace objects of the backup, by target name; `selected` are the target
+    /// names that are restored even without items.
     pub(super) fn new(stored: BTreeMap<String, ItemRef>, selected: BTreeSet<String>) -> Self {
-        Self { stored, selected, ..Self::default() }
+        Self {
+            stored,
+            selected,
+            ..Self::default()
+        }
     }
 
     pub(super) fn selected(&self) -> Vec<String> {
@@ -55,25 +60,32 @@ impl Namespaces {
 
     /// Whether this namespace existed before the restore, so that it may hold objects.
     pub(super) fn was_there(&self, name: &str) -> bool {
-        matches!(self.tried.lock().get(name), Some(Outcome::Skipped | Outcome::Updated))
+        matches!(
+            self.tried.lock().get(name),
+            Some(Outcome::Skipped | Outcome::Updated)
+        )
     }
 
-    /// Marks a namespace as unusable. Returns the error to report, or `None` if it was reported before.
-    pub(super) fn refuse(&self, name: &str, why: &str) -> Option<Applied> {
+    /// Marks a namespace as unusable. Returns the error to report, or `None` if it was reported
+    /// before.
+    pub(super) fn refuse(&self, name: &str, why: &str) -> Option<ItemResult> {
         if self.tried.lock().insert(name.to_owned(), Outcome::Failed) == Some(Outcome::Failed) {
             return None;
         }
-        Some(Applied::failed(format!("nothing was restored into namespace {name:?}: {why}")))
+        Some(ItemResult::failed(format!(
+            "nothing was restored into namespace {name:?}: {why}"
+        )))
     }
 
-    /// Makes sure that a namespace exists and is not being deleted. Returns the outcome, or `None` if it was tried before.
+    /// Makes sure that a namespace exists and is not being deleted. Returns the outcome, or `None`
+    /// if it was tried before.
     pub(super) async fn ensure(
         &self,
         calls: &Calls,
         name: &str,
         contents: &Contents,
         policy: Policy<'_>,
-    ) -> Result<Option<Applied>, StopReason> {
+    ) -> Result<Option<ItemResult>, StopReason> {
         if self.tried.lock().contains_key(name) {
             return Ok(None);
         }
@@ -97,47 +109,52 @@ impl Namespaces {
     }
 }
 
-/// Creates a namespace, or uses the existing one, which is compared with `body` if `compared` is set.
+/// Creates a namespace, or uses the existing one, which is compared with `body` if `compared` is
+/// set.
 async fn create(
     calls: &Calls,
     body: &Object,
     name: &str,
     policy: Policy<'_>,
     compared: bool,
-) -> Result<Applied, StopReason> {
-    for _ in 0..TRIES {
+) -> Result<ItemResult, StopReason> {
+    for _ in 0..MAX_ATTEMPTS {
         let (created, uncertain) = calls.create(COLLECTION, body, None).await;
         match created {
-            Ok(lost) => return Ok(Applied::stored(Outcome::Created, KIND, name, &lost)),
-            Err(error) if !error.is_already_exists() => {
-                return Ok(not_created(name, &error.unless_stopped()?.to_string()));
+            Ok(lost) => return Ok(ItemResult::stored(Outcome::Created, KIND, name, &lost)),
+            Err(error) => {
+                if !error.is_already_exists() {
+                    return Ok(not_created(name, &error.unless_stopped()?.to_string()));
+                }
             }
-            Err(_) => {}
         }
         let found = match calls.until_gone(COLLECTION, name, is_going).await {
             // It is gone: create it again.
             Ok(None) => continue,
-            Ok(Some(found)) if is_going(&found) => {
-                let stays = format!(
-                    "the old one is still going away{}; restore again once `kubectl get namespace {name}` does not find it",
-                    held(&found)
-                );
-                return Ok(not_created(name, &stays));
-            }
             Ok(Some(found)) => found,
             Err(error) => return Ok(not_created(name, &error.unless_stopped()?.to_string())),
         };
+        if is_going(&found) {
+            let stays = format!(
+                "the old one is still going away{}; restore again once `kubectl get namespace {name}` does not find it",
+                held(&found)
+            );
+            return Ok(not_created(name, &stays));
+        }
         if (uncertain || policy.resumed) && policy.is_ours(&found) {
-            return Ok(Applied::quiet(Outcome::Created));
+            return Ok(ItemResult::quiet(Outcome::Created));
         }
         if !compared {
-            return Ok(Applied::quiet(Outcome::Skipped));
+            return Ok(ItemResult::quiet(Outcome::Skipped));
         }
         if let Some(applied) = compare(calls, body, name, &found, policy).await? {
             return Ok(applied);
         }
     }
-    Ok(not_created(name, "it was there each time, and gone or another when it was looked at"))
+    Ok(not_created(
+        name,
+        "it was there each time, and gone or another when it was looked at",
+    ))
 }
 
 /// Compares with the existing namespace or patches it; `None` if it has changed since it was read.
@@ -147,11 +164,11 @@ async fn compare(
     name: &str,
     found: &Object,
     policy: Policy<'_>,
-) -> Result<Option<Applied>, StopReason> {
+) -> Result<Option<ItemResult>, StopReason> {
     let patch = match existing::compare_namespace(body, found, policy.update) {
-        Existing::Equal => return Ok(Some(Applied::quiet(Outcome::Skipped))),
+        Existing::Equal => return Ok(Some(ItemResult::quiet(Outcome::Skipped))),
         Existing::Patch(patch) => patch,
-        _ => return Ok(Some(Applied::skipped(apply::differs(KIND, name)))),
+        _ => return Ok(Some(ItemResult::skipped(apply::differs(KIND, name)))),
     };
     let target = Target {
         group_resource: "namespaces",
@@ -165,7 +182,7 @@ async fn compare(
     match calls.patch(COLLECTION, name, &patch, None).await {
         Ok((now, lost)) => Ok(Some(apply::changed(target, found, &now, &lost))),
         Err(error) if error.is_conflict() || error.is_not_found() => Ok(None),
-        Err(error) => Ok(Some(Applied::skipped(format!(
+        Err(error) => Ok(Some(ItemResult::skipped(format!(
             "{KIND} {name:?} exists, differs from the backup, and could not be changed: {}",
             error.unless_stopped()?
         )))),
@@ -173,11 +190,12 @@ async fn compare(
 }
 
 fn is_going(namespace: &Object) -> bool {
-    json::text(namespace, &["status"], "phase") == Some("Terminating") || existing::is_going(namespace)
+    json::text(namespace, &["status"], "phase") == Some("Terminating")
+        || existing::is_going(namespace)
 }
 
-fn not_created(name: &str, why: &str) -> Applied {
-    Applied::failed(format!(
+fn not_created(name: &str, why: &str) -> ItemResult {
+    ItemResult::failed(format!(
         "namespace {name:?} could not be created, so nothing was restored into it: {why}"
     ))
 }

@@ -13,7 +13,8 @@ use backup_runtime::{
     list, retry,
 };
 use k8s_openapi::{
-    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::core::v1::ConfigMap,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, ResourceExt as _,
@@ -27,22 +28,25 @@ use crate::{
     location::LocationError,
 };
 
-const BUDGET: Duration = Duration::from_secs(10);
+const READ_BUDGET: Duration = Duration::from_secs(10);
 
 /// The error for something that could not be read.
 fn unread(what: &str, error: &kube::Error) -> WorkerError {
     let reason = format!("{what} could not be read: {}", plain(error));
-    WorkerError::Blocked { reason, retryable: may_be_read_later(error) }
+    WorkerError::Blocked {
+        reason,
+        retryable: may_be_read_later(error),
+    }
 }
 
-/// A Backup that cannot be decoded counts as missing; the backup controller reports it to users. An invalid name counts as
-/// missing, too, as the API server would be asked for something else.
+/// A Backup that cannot be decoded counts as missing; the backup controller reports it to users. An
+/// invalid name counts as missing, too, as the API server would be asked for something else.
 async fn read_backup(ctx: &JobContext, name: &str) -> Result<Option<Backup>, WorkerError> {
     if !is_object_name(name) {
         return Ok(None);
     }
     let api = ctx.cluster.api::<DeserializeGuard<Backup>>();
-    let read = found(retry::read(BUDGET, || api.get(name)).await, name);
+    let read = found(retry::read(READ_BUDGET, || api.get(name)).await, name);
     let read = read.map_err(|error| unread(&format!("Backup {name:?}"), &error))?;
     Ok(read.and_then(|backup| backup.0.ok()))
 }
@@ -53,15 +57,18 @@ pub(crate) async fn facts(
     restore: &Restore,
     default_modifier: Option<&str>,
 ) -> Result<Facts, WorkerError> {
-    let named = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
-    let backup = match (named(&restore.spec.backup_name), named(&restore.spec.schedule_name)) {
-        (Some(name), _) => read_backup(ctx, &name).await?,
+    let backup = match (
+        validate::non_empty(restore.spec.backup_name.as_ref()),
+        validate::non_empty(restore.spec.schedule_name.as_ref()),
+    ) {
+        (Some(name), _) => read_backup(ctx, name).await?,
         (None, Some(schedule)) => {
             // Keep only the fields that decide the choice: there may be many large Backups.
-            let started = |object| validate::started_for(&schedule, &list::decode(&object).ok()?);
-            let started = list::raw::<Backup, _>(&ctx.cluster, "", started)
-                .await
-                .map_err(|error| unread("the list of Backups", &error))?;
+            let started = list::raw::<Backup, _>(&ctx.cluster, "", |object| {
+                validate::started_for(schedule, &list::decode(&object).ok()?)
+            })
+            .await
+            .map_err(|error| unread("the list of Backups", &error))?;
             match started.into_iter().max() {
                 Some((_, newest)) => read_backup(ctx, &newest).await?,
                 None => None,
@@ -69,7 +76,10 @@ pub(crate) async fn facts(
         }
         (None, None) => None,
     };
-    let location = match backup.as_ref().and_then(|b| b.spec.storage_location.as_deref()) {
+    let location = match backup
+        .as_ref()
+        .and_then(|b| b.spec.storage_location.as_deref())
+    {
         None => None,
         Some(name) => match ctx.locations.get(name).await {
             Ok(location) => Some(location),
@@ -80,22 +90,30 @@ pub(crate) async fn facts(
     let modifier = config_maps::data(&ctx.cluster, restore.spec.resource_modifier.as_ref())
         .await
         .map_err(|error| unread("the ConfigMap of spec.resourceModifier", &error))?;
+    let default_modifier =
+        default_modifier.filter(|_| validate::follows_default_modifier(&restore.spec));
     let default_modifier = match default_modifier {
-        Some(name) if validate::follows_default_modifier(&restore.spec) => {
+        Some(name) => {
             let data = config_maps::data(&ctx.cluster, Some(&config_maps::reference(name))).await;
-            let data =
-                data.map_err(|error| unread(&format!("the ConfigMap of {}", modifiers::DEFAULT), &error))?;
-            Some(DefaultModifier { name: name.to_owned(), data })
+            let data = data.map_err(|error| {
+                unread(&format!("the ConfigMap of {}", modifiers::DEFAULT), &error)
+            })?;
+            Some(DefaultModifier {
+                name: name.to_owned(),
+                data,
+            })
         }
-        _ => None,
+        None => None,
     };
     let policy = config_maps::data(&ctx.cluster, restore.spec.resource_policy.as_ref())
         .await
         .map_err(|error| unread("the ConfigMap of spec.resourcePolicy", &error))?;
     let action_configs =
-        list::raw::<ConfigMap, _>(&ctx.cluster, ActionConfigs::SELECTOR, |object| config_map(&object))
-            .await
-            .map_err(|error| unread("the list of ConfigMaps that configure actions", &error))?;
+        list::raw::<ConfigMap, _>(&ctx.cluster, ActionConfigs::SELECTOR, |object| {
+            config_map(&object)
+        })
+        .await
+        .map_err(|error| unread("the list of ConfigMaps that configure actions", &error))?;
     Ok(Facts {
         backup,
         location,
@@ -107,12 +125,18 @@ pub(crate) async fn facts(
     })
 }
 
-/// Whether the definitions of Backups or of their locations were deleted. Reads the definitions, because an API server that has
-/// just started may not serve kinds that are defined.
+/// Whether the definitions of Backups or of their locations were deleted. Reads the definitions,
+/// because an API server that has just started may not serve kinds that are defined.
 pub(super) async fn definitions_are_gone(ctx: &JobContext) -> bool {
     let api: Api<CustomResourceDefinition> = Api::all(ctx.cluster.client.clone());
     for name in ["backups.velero.io", "backupstoragelocations.velero.io"] {
-        if matches!(found(retry::read(BUDGET, || api.get_metadata(name)).await, name), Ok(None)) {
+        if matches!(
+            found(
+                retry::read(READ_BUDGET, || api.get_metadata(name)).await,
+                name
+            ),
+            Ok(None)
+        ) {
             return true;
         }
     }
@@ -122,7 +146,10 @@ pub(super) async fn definitions_are_gone(ctx: &JobContext) -> bool {
 /// The versions that users prefer; empty if there is no ConfigMap.
 pub(super) async fn version_priorities(ctx: &JobContext) -> Result<VersionPriorities, WorkerError> {
     let name = VersionPriorities::CONFIG_MAP.to_owned();
-    let reference = LocalReference { name, ..LocalReference::default() };
+    let reference = LocalReference {
+        name,
+        ..LocalReference::default()
+    };
     let data = config_maps::data(&ctx.cluster, Some(&reference))
         .await
         .map_err(|error| unread(&format!("ConfigMap {}", reference.name), &error))?;

@@ -1,7 +1,8 @@
-//! Plans what a Restore would do with each item: runs the work of a restore with dry-run requests. It needs neither a claim
-//! nor leadership, so each replica can do it.
+//! Plans what a Restore would do with each item: runs the work of a restore with dry-run requests.
+//! It needs neither a claim nor leadership, so each replica can do it.
 //!
-//! Not included, because it cannot be tried: actions and snapshots of plugins, hooks, and the effects of created objects.
+//! Not included, because it cannot be tried: actions and snapshots of plugins, hooks, and the
+//! effects of created objects.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -35,12 +36,12 @@ use crate::job::{
 };
 
 /// Maximum number of concurrent plans: each holds a copy of its backup on the disk.
-const AT_A_TIME: usize = 1;
+const MAX_CONCURRENT_PLANS: usize = 1;
 /// Timeout of a plan.
-const LONGEST: Duration = Duration::from_mins(30);
+const PLAN_TIMEOUT: Duration = Duration::from_mins(30);
 /// Maximum wait for an unavailable server.
-const PATIENCE: Duration = Duration::from_secs(20);
-const PROGRESS: Duration = Duration::from_secs(1);
+const MAX_SERVER_WAIT: Duration = Duration::from_secs(20);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub(crate) struct Planner {
@@ -57,8 +58,16 @@ impl Planner {
             ..ctx.cluster.clone()
         };
         // Does not wait for objects that may appear later.
-        let ctx = JobContext { cluster, resource_timeout: Duration::ZERO, ..ctx.clone() };
-        Self { ctx, kind, permits: Arc::new(Semaphore::new(AT_A_TIME)) }
+        let ctx = JobContext {
+            cluster,
+            resource_timeout: Duration::ZERO,
+            ..ctx.clone()
+        };
+        Self {
+            ctx,
+            kind,
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT_PLANS)),
+        }
     }
 
     /// A permit for one plan, if one is free.
@@ -66,14 +75,17 @@ impl Planner {
         Arc::clone(&self.permits).try_acquire_owned().ok()
     }
 
-    /// Sends the progress, and finally the plan or the reason why there is none. Ends when the reader is gone.
+    /// Sends the progress, and finally the plan or the reason why there is none. Ends when the
+    /// reader is gone.
     pub(crate) async fn plan(&self, name: &str, spec: RestoreSpec, lines: Sender<PlanLine>) {
         let planned = async {
-            tokio::time::timeout(LONGEST, self.planned(name, spec, &lines)).await.unwrap_or_else(|_| {
-                Err(refused(format!(
-                    "there was no plan after {LONGEST:?}; plan a smaller part of the backup"
-                )))
-            })
+            tokio::time::timeout(PLAN_TIMEOUT, self.planned(name, spec, &lines))
+                .await
+                .unwrap_or_else(|_| {
+                    Err(refused(format!(
+                        "there was no plan after {PLAN_TIMEOUT:?}; plan a smaller part of the backup"
+                    )))
+                })
         };
         tokio::select! {
             planned = planned => {
@@ -101,7 +113,8 @@ impl Planner {
         let facts = kind.facts(ctx, &restore).await?;
         let findings = validate::findings(&restore.spec, &facts);
         let configuration = Configuration::read(&restore.spec, &facts);
-        let (Some(backup), Ok(configuration), true) = (&facts.backup, configuration, findings.is_empty())
+        let (Some(backup), Ok(configuration), true) =
+            (&facts.backup, configuration, findings.is_empty())
         else {
             let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
             return Err(refused(findings.join("; ")));
@@ -111,7 +124,9 @@ impl Planner {
         let (_, store) = ctx.locations.open(&location).await?;
         let contents = read_contents(&store, backup, kind.limits).await?;
         let claimed = Footprint::of_restore(&restore.spec, Some(&backup.spec));
-        if let Some(why) = validate::refusal(&restore.spec, backup, &contents.namespaces(), &claimed) {
+        if let Some(why) =
+            validate::refusal(&restore.spec, backup, &contents.namespaces(), &claimed)
+        {
             return Err(refused(why));
         }
         let report = Report::new()?;
@@ -120,12 +135,19 @@ impl Planner {
         let volumes = VolumeJournal::take_over(Arc::clone(&nothing), &[])?;
         let hooks = HookJournal::take_over(nothing, &[])?;
         let log = PluginLog::default();
-        let snapshots = Snapshots::load(&kind.snapshot_locations, &store, backup, &restore, volumes, &log);
+        let snapshots = Snapshots::load(
+            &kind.snapshot_locations,
+            &store,
+            backup,
+            &restore,
+            volumes,
+            &log,
+        );
         let snapshots = snapshots.await?;
         let saved = saved_volumes(&store, backup, &restore).await?;
         let cancellation = Cancellation::new(Leadership::always(), ctx.stop.clone());
         let client = ctx.cluster.client.clone();
-        let calls = Calls::dry(client, cancellation, Pace::with_patience(PATIENCE));
+        let calls = Calls::dry(client, cancellation, Pace::with_patience(MAX_SERVER_WAIT));
         let run = Run {
             restore: &restore,
             backup,
@@ -141,8 +163,18 @@ impl Planner {
             calls: &calls,
         };
         let ignored = configuration.actions.ignored.clone();
-        let hooks = HookContext { executor: &*kind.executor, journal: &hooks };
-        let work = run.prepare(ctx, Vec::new(), log, Volumes { snapshots, saved }, configuration, hooks);
+        let hooks = HookContext {
+            executor: &*kind.executor,
+            journal: &hooks,
+        };
+        let work = run.prepare(
+            ctx,
+            Vec::new(),
+            log,
+            Volumes { snapshots, saved },
+            configuration,
+            hooks,
+        );
         tokio::select! {
             done = work.run() => done?,
             // The reader is gone.
@@ -153,16 +185,31 @@ impl Planner {
         notes.extend(self.plugins().await);
         let left_out = report.left_out_sentences();
         let files = report.into_files();
-        let resource_list = serde_json::to_value(&files.resource_list).and_then(serde_json::from_value);
+        let resource_list =
+            serde_json::to_value(&files.resource_list).and_then(serde_json::from_value);
         let resource_list = resource_list.map_err(|error| refused(error.to_string()))?;
         let missing_data = MissingData::of(&files.volume_info);
-        Ok(RestorePlan { results: files.results, resource_list, missing_data, left_out, notes })
+        Ok(RestorePlan {
+            results: files.results,
+            resource_list,
+            missing_data,
+            left_out,
+            notes,
+        })
     }
 
     /// A message that names the actions of plugins: their effects are only known when they run.
     async fn plugins(&self) -> Option<String> {
-        let found = self.kind.plugins.actions(&Kind::RESTORE_ITEM, &BTreeSet::new(), None).await;
-        let names: Vec<_> = found.usable.iter().map(|action| action.name().to_owned()).collect();
+        let found = self
+            .kind
+            .plugins
+            .actions(&Kind::RESTORE_ITEM, &BTreeSet::new(), None)
+            .await;
+        let names: Vec<_> = found
+            .usable
+            .iter()
+            .map(|action| action.name().to_owned())
+            .collect();
         (!names.is_empty()).then(|| {
             format!(
                 "actions of plugins were not run, and may change or leave out items: {}",
@@ -173,15 +220,26 @@ impl Planner {
 }
 
 fn refused(reason: String) -> WorkerError {
-    WorkerError::Blocked { reason, retryable: false }
+    WorkerError::Blocked {
+        reason,
+        retryable: false,
+    }
 }
 
 /// Sends the progress once a second, until the reader is gone.
 async fn show(report: &Report, lines: &Sender<PlanLine>) {
     loop {
-        tokio::time::sleep(PROGRESS).await;
-        let RestoreProgress { items_restored: done, total_items: total, .. } = report.progress();
-        if lines.send(PlanLine::Progress { done, total }).await.is_err() {
+        tokio::time::sleep(PROGRESS_INTERVAL).await;
+        let RestoreProgress {
+            items_restored: done,
+            total_items: total,
+            ..
+        } = report.progress();
+        if lines
+            .send(PlanLine::Progress { done, total })
+            .await
+            .is_err()
+        {
             return;
         }
     }

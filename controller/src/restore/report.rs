@@ -1,4 +1,5 @@
-//! Collects the results of a restore in one place: messages, the list of resources, the log and the counts.
+//! Collects the results of a restore in one place: messages, the list of resources, the log and the
+//! counts.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{
-    apply::{Applied, Outcome},
+    apply::{ItemResult, Outcome},
     left_out::LeftOut,
     status::Summary,
     volume_outcomes::{NamedVolume, VolumeOutcomes},
@@ -61,7 +62,9 @@ impl Report {
             done: 0,
             hooks: HookStatus::default(),
         };
-        Ok(Self { inner: Mutex::new(inner) })
+        Ok(Self {
+            inner: Mutex::new(inner),
+        })
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
@@ -95,9 +98,14 @@ impl Report {
         self.with(|inner| inner.report.error(scope, message));
     }
 
-    /// Reports that a user cancelled the work; `resumed`: an earlier attempt may have done some of it.
+    /// Reports that a user cancelled the work; `resumed`: an earlier attempt may have done some of
+    /// it.
     pub(crate) fn cancelled(&self, resumed: bool) {
-        let RestoreProgress { total_items, items_restored, .. } = self.progress();
+        let RestoreProgress {
+            total_items,
+            items_restored,
+            ..
+        } = self.progress();
         let earlier = if resumed {
             ", besides those that were restored before it was taken up again, which are not listed"
         } else {
@@ -110,9 +118,14 @@ impl Report {
         self.error(Scope::Velero, message);
     }
 
-    /// Reports that a user released the claim by force; `by` says who and why, as far as known. Returns the message for the end.
+    /// Reports that a user released the claim by force; `by` says who and why, as far as known.
+    /// Returns the message for the end.
     pub(crate) fn released(&self, by: &str, resumed: bool) -> String {
-        let RestoreProgress { total_items, items_restored, .. } = self.progress();
+        let RestoreProgress {
+            total_items,
+            items_restored,
+            ..
+        } = self.progress();
         let earlier = if resumed {
             ", besides those that were restored before it was taken up again, which are not listed"
         } else {
@@ -127,25 +140,33 @@ impl Report {
         message
     }
 
-    pub(crate) fn item(&self, about: About<'_>, applied: Applied) {
+    pub(crate) fn item(&self, about: About<'_>, applied: ItemResult) {
         self.with(|inner| {
             inner.volume_outcomes.add(about, &applied);
             if applied.outcome == Outcome::Skipped && applied.warning.is_some() {
                 inner.left.add(about.kind, about.namespace, about.name);
             }
             if applied.incomplete {
-                inner.left.add_incomplete(about.kind, about.namespace, about.name);
+                inner
+                    .left
+                    .add_incomplete(about.kind, about.namespace, about.name);
             }
         });
         self.list(about, applied);
     }
 
-    fn list(&self, about: About<'_>, applied: Applied) {
+    fn list(&self, about: About<'_>, applied: ItemResult) {
         let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
         self.with(|inner| {
             inner.done += 1;
             let suffix = applied.outcome.as_str();
-            inner.list.add(about.api_version, about.kind, about.namespace, about.name, Some(suffix));
+            inner.list.add(
+                about.api_version,
+                about.kind,
+                about.namespace,
+                about.name,
+                Some(suffix),
+            );
             let fields = [
                 ("kind", about.kind),
                 ("namespace", about.namespace.unwrap_or_default()),
@@ -157,7 +178,9 @@ impl Report {
             if let Some(warning) = applied.warning {
                 inner.report.item(Level::Warning, scope, warning, &fields);
             } else if applied.outcome != Outcome::Failed {
-                inner.report.item(Level::Info, scope, suffix.to_owned(), &fields);
+                inner
+                    .report
+                    .item(Level::Info, scope, suffix.to_owned(), &fields);
             }
         });
     }
@@ -168,7 +191,7 @@ impl Report {
             inner.volume_outcomes.left_out(about);
             inner.left_out.add(about, why);
         });
-        self.list(about, Applied::quiet(Outcome::Skipped));
+        self.list(about, ItemResult::quiet(Outcome::Skipped));
         self.info(&format!("left out {} {:?}: {why}", about.kind, about.name));
     }
 
@@ -209,7 +232,11 @@ impl Report {
     pub(crate) fn summary(&self) -> Summary {
         let (hooks, left) = self.with(|inner| (inner.hooks.clone(), inner.left.clone()));
         let hooks = Some(hooks).filter(|hooks| hooks.hooks_attempted > 0);
-        Summary { progress: self.progress(), hooks, left }
+        Summary {
+            progress: self.progress(),
+            hooks,
+            left,
+        }
     }
 
     pub(crate) fn progress(&self) -> RestoreProgress {
@@ -232,6 +259,11 @@ impl Report {
     pub(crate) fn into_files(self) -> JobFiles {
         let inner = self.inner.into_inner();
         let (results, log) = inner.report.into_parts();
-        JobFiles { results, resource_list: inner.list, volume_info: inner.volumes, ..JobFiles::new(log) }
+        JobFiles {
+            results,
+            resource_list: inner.list,
+            volume_info: inner.volumes,
+            ..JobFiles::new(log)
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Runs the work of one Restore from its stored backup, shows the progress, and returns the results.
+//! Runs the work of one Restore from its stored backup, shows the progress, and returns the
+//! results.
 
 use std::{
     sync::{
@@ -9,7 +10,9 @@ use std::{
 };
 
 use backup_actions::csi::{SnapshotApi, WriteGate};
-use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, RestoreRules, existing};
+use backup_actions::restore::{
+    self, RestoreActionOutput, RestoreItemAction, RestoreRules, existing,
+};
 use backup_core::{
     api::{Backup, Restore},
     labels,
@@ -31,7 +34,7 @@ use super::{
     snapshots::{Snapshots, VolumeJournal},
     status,
     validate::{self, Configuration},
-    work::{self, ActionContext, PluginTurns, Started, VolumePlan, Work},
+    work::{self, ActionContext, PluginTurns, StartedOperation, VolumePlan, Work},
 };
 use crate::{
     discovery::ServedTypes,
@@ -40,7 +43,7 @@ use crate::{
         action_journal::{self, ActionJournal},
         cancellation::StopReason,
         journal::JobJournal,
-        lifecycle::{self, Interrupted, Lifecycle as _, WorkError, Worked},
+        lifecycle::{self, InterruptedWork, Lifecycle as _, WorkError, WorkResult},
         log_upload::{Subject, upload_log},
         operations::records,
         waits::{WaitLog, Waits},
@@ -49,7 +52,7 @@ use crate::{
 };
 use backup_plugins::{Host, PluginLog, catalog::Kind};
 
-const PROGRESS: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of one write of the progress, with retries; the next one follows soon.
 const PROGRESS_BUDGET: Duration = Duration::from_secs(2);
 
@@ -57,39 +60,29 @@ impl Worker<Restores> {
     pub(super) async fn restore(
         &mut self,
         job: lifecycle::Work<'_, Restores>,
-    ) -> Result<Worked<Restores>, WorkError> {
-        let (ctx, kind) = (self.ctx.clone(), Arc::clone(&self.kind));
-        let (restore, store, resumed) = (job.object, job.location, job.resumed);
-        let Some(backup) = &job.facts.backup else { return Err(WorkerError::Conflict.into()) };
-        let (name, uid) = (backup.name_any(), self.uid.clone());
-        let claimed = &job.token.footprint;
-        // The ConfigMaps may have changed since the start: after a restart they are read again.
-        let gone = |found: Vec<Finding>| {
-            let found: Vec<String> = found.iter().map(ToString::to_string).collect();
-            WorkError::Fatal(format!(
-                "what the restore is configured with cannot be followed: {}",
-                found.join("; ")
-            ))
+    ) -> Result<WorkResult<Restores>, WorkError> {
+        let ctx = self.ctx.clone();
+        let kind = Arc::clone(&self.kind);
+        let restore = job.object;
+        let store = job.location;
+        let resumed = job.resumed;
+        let Some(backup) = &job.facts.backup else {
+            return Err(WorkerError::Conflict.into());
         };
+        let name = backup.name_any();
+        let uid = self.uid.clone();
+        let claimed = &job.token.footprint;
         let cancelled = self.cancellation.is_cancelled();
         let configuration = if cancelled {
             Configuration::default()
         } else {
-            Configuration::read(&restore.spec, job.facts).map_err(gone)?
+            // The ConfigMaps may have changed since the start: after a restart they are read again.
+            Configuration::read(&restore.spec, job.facts)
+                .map_err(|found| unusable_configuration(&found))?
         };
-        let unreadable = |error: WorkerError| match error {
-            WorkerError::Blocked { reason, retryable: false } => {
-                // `describe` recognises from this prefix that nothing was restored.
-                WorkError::Fatal(if resumed {
-                    let stays = "what was restored before this restore was taken up again stays";
-                    format!("backup {name:?} can no longer be read; {stays}: {reason}")
-                } else {
-                    format!("nothing was restored: backup {name:?} cannot be read: {reason}")
-                })
-            }
-            error => error.into(),
-        };
-        let earlier = identity::earlier_tarball(store, backup).await.map_err(WorkError::Store)?;
+        let earlier = identity::earlier_tarball(store, backup)
+            .await
+            .map_err(WorkError::Store)?;
         let contents = tokio::select! {
             reason = self.cancellation.stopped() => return Err(reason.into()),
             // Operations of an earlier attempt are in its journal, read below.
@@ -97,18 +90,27 @@ impl Worker<Restores> {
             () = self.cancellation.cancelled(), if !resumed => {
                 return Err(WorkError::Fatal(Restores::KIND.cancelled.to_owned()));
             }
-            contents = read_contents(store, backup, kind.limits) => contents.map_err(unreadable)?,
+            contents = read_contents(store, backup, kind.limits) => {
+                contents.map_err(|error| unreadable(error, &name, resumed))?
+            }
         };
-        let refused = |reason: &str| {
-            let more = if resumed { " more" } else { "" };
-            WorkError::Fatal(format!("nothing{more} was restored: {reason}"))
-        };
-        if let Some(reason) = validate::refusal(&restore.spec, backup, &contents.namespaces(), claimed) {
-            return Err(refused(&reason));
+        if let Some(reason) =
+            validate::refusal(&restore.spec, backup, &contents.namespaces(), claimed)
+        {
+            return Err(refused(&reason, resumed));
         }
         let report = Report::new()?;
-        report.info(&format!("restoring {:?} from backup {name:?} in {}", self.name, store.url()));
-        for ignored in configuration.actions.ignored.iter().chain(job.facts.ignored_versions()) {
+        report.info(&format!(
+            "restoring {:?} from backup {name:?} in {}",
+            self.name,
+            store.url()
+        ));
+        for ignored in configuration
+            .actions
+            .ignored
+            .iter()
+            .chain(job.facts.ignored_versions())
+        {
             report.warn(Scope::Velero, ignored.clone());
         }
         if let Some(earlier) = earlier {
@@ -119,17 +121,40 @@ impl Worker<Restores> {
             checked.map_err(WorkError::Store)?;
         }
         // Before any item: an error found only at the end could no longer be corrected.
-        let opened = store.open_restore(&self.name, &kind.claimant(restore)).await;
+        let opened = store
+            .open_restore(&self.name, &kind.claimant(restore))
+            .await;
         let upload = opened.map_err(WorkError::Store)?;
-        let Journals { actions: journal, volumes, hooks } = self.journals(store, resumed).await?;
+        let Journals {
+            actions: journal,
+            volumes,
+            hooks,
+        } = self.journals(store, resumed).await?;
         let log = PluginLog::default();
-        let loaded = Snapshots::load(&kind.snapshot_locations, store, backup, restore, volumes, &log).await;
-        let snapshots = loaded.map_err(unreadable)?;
-        let saved = saved_volumes(store, backup, restore).await.map_err(|error| unreadable(error.into()))?;
-        let of = Subject { owner: FileOwner::Restore, name: &self.name, uid: &uid };
+        let loaded = Snapshots::load(
+            &kind.snapshot_locations,
+            store,
+            backup,
+            restore,
+            volumes,
+            &log,
+        )
+        .await;
+        let snapshots = loaded.map_err(|error| unreadable(error, &name, resumed))?;
+        let saved = saved_volumes(store, backup, restore)
+            .await
+            .map_err(|error| unreadable(error.into(), &name, resumed))?;
+        let of = Subject {
+            owner: FileOwner::Restore,
+            name: &self.name,
+            uid: &uid,
+        };
         let cancellation = self.cancellation.clone();
-        let calls =
-            Calls::new(ctx.cluster.client.clone(), cancellation, Pace::with_patience(ctx.resource_timeout));
+        let calls = Calls::new(
+            ctx.cluster.client.clone(),
+            cancellation,
+            Pace::with_patience(ctx.resource_timeout),
+        );
         let run = Run {
             restore,
             backup,
@@ -145,7 +170,10 @@ impl Worker<Restores> {
             calls: &calls,
         };
         let volumes = Volumes { snapshots, saved };
-        let hooks = HookContext { executor: &*kind.executor, journal: &hooks };
+        let hooks = HookContext {
+            executor: &*kind.executor,
+            journal: &hooks,
+        };
         let done = tokio::select! {
             done = run.work(&ctx, &kind.plugins, log, volumes, configuration, hooks) => done,
             never = upload_log(&ctx, of, store, report.log()) => match never {},
@@ -155,11 +183,14 @@ impl Worker<Restores> {
         {
             let reason = report.released(&by, resumed);
             let summary = report.summary();
-            self.interrupted = Some(Interrupted { files: report.into_files(), summary });
+            self.interrupted = Some(InterruptedWork {
+                files: report.into_files(),
+                summary,
+            });
             return Err(WorkError::Fatal(reason));
         }
         if let Err(work::WorkError::Refused(reason)) = &done {
-            return Err(refused(reason));
+            return Err(refused(reason, resumed));
         }
         let started = done.map_err(WorkerError::from)?;
         if restore.phase().has_failed_so_far() && report.counts().1 == 0 {
@@ -177,17 +208,29 @@ impl Worker<Restores> {
         let summary = report.summary();
         let mut files = report.into_files();
         files.item_operations = records::encode(&operations)?;
-        Ok(Worked { contents: upload, files, summary })
+        Ok(WorkResult {
+            contents: upload,
+            files,
+            summary,
+        })
     }
 
     /// The journals of a restore, with the entries of earlier attempts.
     async fn journals(&self, store: &Location, resumed: bool) -> Result<Journals, StoreError> {
         let (journal, entries) = if resumed {
-            store.journal::<Restore>(&self.name, &self.uid, action_journal::slim).await?
+            store
+                .journal::<Restore>(&self.name, &self.uid, action_journal::slim)
+                .await?
         } else {
-            (store.new_journal::<Restore>(&self.name, &self.uid)?, Vec::new())
+            (
+                store.new_journal::<Restore>(&self.name, &self.uid)?,
+                Vec::new(),
+            )
         };
-        let writer = Arc::new(JobJournal::new(journal, self.ctx.cluster.leadership.clone()));
+        let writer = Arc::new(JobJournal::new(
+            journal,
+            self.ctx.cluster.leadership.clone(),
+        ));
         Ok(Journals {
             actions: ActionJournal::take_over(writer.clone(), &entries)?,
             volumes: VolumeJournal::take_over(writer.clone(), &entries)?,
@@ -204,8 +247,43 @@ impl From<work::WorkError> for WorkerError {
             work::WorkError::Refused(_) => false,
             work::WorkError::Discovery(_) | work::WorkError::Contents(_) => true,
         };
-        Self::Blocked { reason: error.to_string(), retryable }
+        Self::Blocked {
+            reason: error.to_string(),
+            retryable,
+        }
     }
+}
+
+/// The error for settings in ConfigMaps that cannot be used.
+fn unusable_configuration(found: &[Finding]) -> WorkError {
+    let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+    WorkError::Fatal(format!(
+        "what the restore is configured with cannot be followed: {}",
+        found.join("; ")
+    ))
+}
+
+/// The error for a backup with this name that cannot be read.
+fn unreadable(error: WorkerError, name: &str, resumed: bool) -> WorkError {
+    let WorkerError::Blocked {
+        reason,
+        retryable: false,
+    } = error
+    else {
+        return error.into();
+    };
+    // `describe` recognises from this prefix that nothing was restored.
+    WorkError::Fatal(if resumed {
+        let stays = "what was restored before this restore was taken up again stays";
+        format!("backup {name:?} can no longer be read; {stays}: {reason}")
+    } else {
+        format!("nothing was restored: backup {name:?} cannot be read: {reason}")
+    })
+}
+
+fn refused(reason: &str, resumed: bool) -> WorkError {
+    let more = if resumed { " more" } else { "" };
+    WorkError::Fatal(format!("nothing{more} was restored: {reason}"))
 }
 
 /// Reads a backup's contents after checking that the stored metadata belongs to it.
@@ -269,8 +347,13 @@ impl Run<'_> {
         volumes: Volumes,
         configuration: Configuration,
         hooks: HookContext<'_>,
-    ) -> Result<Vec<Started>, work::WorkError> {
-        let Self { restore, report, calls, .. } = *self;
+    ) -> Result<Vec<StartedOperation>, work::WorkError> {
+        let Self {
+            restore,
+            report,
+            calls,
+            ..
+        } = *self;
         let plugins = tokio::select! {
             plugins = self.plugins(host, &log) => plugins,
             reason = calls.cancellation().stopped() => return Err(reason.into()),
@@ -288,7 +371,11 @@ impl Run<'_> {
         plugins: Vec<Arc<dyn RestoreItemAction>>,
         log: PluginLog,
         Volumes { snapshots, saved }: Volumes,
-        Configuration { modifiers, filters, actions }: Configuration,
+        Configuration {
+            modifiers,
+            filters,
+            actions,
+        }: Configuration,
         hooks: HookContext<'s>,
     ) -> Work<'s> {
         let Self {
@@ -305,19 +392,39 @@ impl Run<'_> {
             report,
             calls,
         } = *self;
-        let (cancellation, patience) = (calls.cancellation().clone(), ctx.resource_timeout);
+        let cancellation = calls.cancellation().clone();
+        let patience = ctx.resource_timeout;
         let gate: WriteGate = Arc::new(move || {
             let cancellation = cancellation.clone();
-            async move { cancellation.may_write(patience).await.map_err(|error| error.to_string()) }.boxed()
+            async move {
+                cancellation
+                    .may_write(patience)
+                    .await
+                    .map_err(|error| error.to_string())
+            }
+            .boxed()
         });
-        let Cluster { client, namespace, leadership, .. } = &ctx.cluster;
+        let Cluster {
+            client,
+            namespace,
+            leadership,
+            ..
+        } = &ctx.cluster;
         let csi = SnapshotApi::new(client, leadership).gated(gate);
-        let (configured, client) = (actions.actions(client), client.clone());
+        let configured = actions.actions(client);
+        let client = client.clone();
         Work {
             contents,
             memory,
             restore,
-            actions: ActionContext { plugins, configured, log, turns: PluginTurns::default(), journal, csi },
+            actions: ActionContext {
+                plugins,
+                configured,
+                log,
+                turns: PluginTurns::default(),
+                journal,
+                csi,
+            },
             calls,
             report,
             discover: Box::new(move || {
@@ -352,9 +459,13 @@ impl Run<'_> {
     async fn plugins(&self, host: &Host, log: &PluginLog) -> Vec<Arc<dyn RestoreItemAction>> {
         let built_in = restore::built_in(&Arc::default());
         let built_in = built_in.iter().map(|action| action.name().to_owned());
-        let of_velero = restore::names().chain(restore::CSI_NAMES).map(str::to_owned);
+        let of_velero = restore::names()
+            .chain(restore::CSI_NAMES)
+            .map(str::to_owned);
         let built_in = built_in.chain(of_velero).collect();
-        let found = host.actions(&Kind::RESTORE_ITEM, &built_in, Some(log)).await;
+        let found = host
+            .actions(&Kind::RESTORE_ITEM, &built_in, Some(log))
+            .await;
         for problem in found.problems {
             self.report.error(Scope::Velero, problem);
         }
@@ -362,8 +473,9 @@ impl Run<'_> {
     }
 }
 
-/// Writes the progress and the current wait when they have changed, at most once a second. A failed write is skipped. Returns
-/// when the work has no purpose left: the Restore is gone, or another process has ended it and its claim is free.
+/// Writes the progress and the current wait when they have changed, at most once a second. A failed
+/// write is skipped. Returns when the work has no purpose left: the Restore is gone, or another
+/// process has ended it and its claim is free.
 pub(super) async fn show_progress(
     cluster: &Cluster,
     restore: &Restore,
@@ -374,7 +486,7 @@ pub(super) async fn show_progress(
     let mut shown = None;
     let mut wait_log = WaitLog::default();
     loop {
-        tokio::time::sleep(PROGRESS).await;
+        tokio::time::sleep(PROGRESS_INTERVAL).await;
         let wait = waits.shown();
         if let Some(line) = wait_log.line(wait.as_ref()) {
             tracing::info!(name = restore.name_any(), "the restore: {line}");
@@ -386,19 +498,27 @@ pub(super) async fn show_progress(
         }
         let api = cluster.api::<Restore>();
         let ended = AtomicBool::new(false);
-        let written =
-            retry::status_patch_in(&api, &cluster.leadership, PROGRESS_BUDGET, &restore, |current| {
+        let written = retry::status_patch_in(
+            &api,
+            &cluster.leadership,
+            PROGRESS_BUDGET,
+            &restore,
+            |current| {
                 ended.store(current.phase().is_terminal(), Ordering::Relaxed);
                 status::progress(current, &now.0, now.1.as_deref())
-            });
+            },
+        );
         match written.await {
             Ok(retry::PatchOutcome::Written(current)) => {
                 restore = current;
                 shown = Some(now);
             }
             Ok(retry::PatchOutcome::Gone) => return StopReason::Deleted,
-            Ok(retry::PatchOutcome::Stale) if ended.load(Ordering::Relaxed) => return StopReason::Deleted,
-            Ok(retry::PatchOutcome::Stale) => {}
+            Ok(retry::PatchOutcome::Stale) => {
+                if ended.load(Ordering::Relaxed) {
+                    return StopReason::Deleted;
+                }
+            }
             Err(error) => tracing::debug!(%error, "progress not shown"),
         }
     }

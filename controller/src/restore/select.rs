@@ -1,6 +1,7 @@
 //! Selects the items of the backup to restore, and their order.
 //!
-//! Only references to items are kept; an item is read when it is needed, or when labels decide about it.
+//! Only references to items are kept; an item is read when it is needed, or when labels decide
+//! about it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,14 +58,18 @@ pub(super) struct Batch {
 impl Batch {
     /// Whether the server of its API group did not answer, so that the type may be served later.
     pub(super) fn may_still_be_served(&self, served: &ServedTypes) -> bool {
-        let group = self.group_resource.split_once('.').map_or("", |(_, group)| group);
+        let group = self
+            .group_resource
+            .split_once('.')
+            .map_or("", |(_, group)| group);
         served.by_group_resource(&self.group_resource).is_none() && served.is_away(group)
     }
 }
 
 impl Selection {
-    /// The filters of a spec, with names completed from the types of the cluster, or else of the backup. `guarded` are
-    /// types that are only restored where the spec names them. Fails if the local disk fails.
+    /// The filters of a spec, with names completed from the types of the cluster, or else of the
+    /// backup. `guarded` are types that are only restored where the spec names them. Fails if the
+    /// local disk fails.
     pub(super) fn new(
         spec: &RestoreSpec,
         served: &ServedTypes,
@@ -73,15 +78,14 @@ impl Selection {
         filters: &FilterPolicies,
     ) -> Result<Self, StoreError> {
         let names = TypeNames::read(spec, served, contents, !filters.is_empty())?;
-        let resolve = |name: &str| names.resolve(name);
-        let types = ResourceFilter::for_restore(spec, &resolve);
+        let types = ResourceFilter::for_restore(spec, &|name| names.resolve(name));
         // Names that cannot be parsed are refused before any work.
         let objects = spec.included_objects.iter().filter_map(|text| {
             let object = ObjectName::parse(text)?;
             Some(NamedObject {
                 text: text.clone(),
                 namespace: object.namespace.map(str::to_owned),
-                group_resource: resolve(object.of_type),
+                group_resource: names.resolve(object.of_type),
                 name: object.name.to_owned(),
             })
         });
@@ -90,21 +94,36 @@ impl Selection {
             IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces)
         } else {
             // Related items of an object stay within the namespaces of the claim.
-            let theirs: BTreeSet<&str> =
-                objects.iter().filter_map(|object| object.namespace.as_deref()).collect();
-            let nothing = if theirs.is_empty() { vec!["*".to_owned()] } else { Vec::new() };
-            IncludesExcludes::new(&theirs.into_iter().map(str::to_owned).collect::<Vec<_>>(), &nothing)
+            let theirs: BTreeSet<&str> = objects
+                .iter()
+                .filter_map(|object| object.namespace.as_deref())
+                .collect();
+            let nothing = if theirs.is_empty() {
+                vec!["*".to_owned()]
+            } else {
+                Vec::new()
+            };
+            IncludesExcludes::new(
+                &theirs.into_iter().map(str::to_owned).collect::<Vec<_>>(),
+                &nothing,
+            )
         };
-        let guarded = guarded.iter().filter(|name| !types.asks_for(name)).cloned().collect();
+        let guarded = guarded
+            .iter()
+            .filter(|name| !types.asks_for(name))
+            .cloned()
+            .collect();
         let (filters, problems) = filters.resolved(&|name| {
-            let full = resolve(name)?;
-            let namespaced = served.by_group_resource(&full).map(|resource| resource.namespaced);
+            let full = names.resolve(name)?;
+            let namespaced = served
+                .by_group_resource(&full)
+                .map(|resource| resource.namespaced);
             Some((full, namespaced))
         });
         Ok(Self {
             filters,
             problems,
-            status: ResourceFilter::status_in_restore(spec, &resolve),
+            status: ResourceFilter::status_in_restore(spec, &|name| names.resolve(name)),
             types,
             guarded,
             objects,
@@ -139,7 +158,8 @@ impl Selection {
         served: &ServedTypes,
         order: &RestoreOrder,
     ) -> Result<Vec<Batch>, StoreError> {
-        let (mut batches, mut types) = (Vec::new(), contents.types());
+        let mut batches = Vec::new();
+        let mut types = contents.types();
         order.sort(&mut types, &|name| served.resolve(name));
         for group_resource in types {
             if [DEFINITIONS, NAMESPACES].contains(&group_resource.as_str()) {
@@ -148,17 +168,25 @@ impl Selection {
             let items = self.items(contents, &group_resource)?;
             if !items.is_empty() {
                 let resource = served.by_group_resource(&group_resource).cloned();
-                batches.push(Batch { group_resource, resource, items });
+                batches.push(Batch {
+                    group_resource,
+                    resource,
+                    items,
+                });
             }
         }
         Ok(batches)
     }
 
     /// The items of guarded types that are left out although the filters select them.
-    pub(super) fn left_out(&self, contents: &Contents) -> Result<Vec<(&str, Vec<ItemRef>)>, StoreError> {
+    pub(super) fn left_out(
+        &self,
+        contents: &Contents,
+    ) -> Result<Vec<(&str, Vec<ItemRef>)>, StoreError> {
         let all = self.guarded.iter();
         let all = all.map(|name| Ok((name.as_str(), self.filtered(contents, name)?)));
-        all.filter(|left_out| !left_out.as_ref().is_ok_and(|(_, items)| items.is_empty())).collect()
+        all.filter(|left_out| !left_out.as_ref().is_ok_and(|(_, items)| items.is_empty()))
+            .collect()
     }
 
     pub(super) fn items(
@@ -188,7 +216,11 @@ impl Selection {
         guard::keeps_type(group_resource) || self.guarded.iter().any(|name| name == group_resource)
     }
 
-    fn filtered(&self, contents: &Contents, group_resource: &str) -> Result<Vec<ItemRef>, StoreError> {
+    fn filtered(
+        &self,
+        contents: &Contents,
+        group_resource: &str,
+    ) -> Result<Vec<ItemRef>, StoreError> {
         let takes = self.takes(group_resource);
         let mut chosen = Vec::new();
         for item in contents.items(group_resource) {
@@ -219,17 +251,26 @@ impl Selection {
     }
 
     /// Whether an item passes the policy's filter for it, or else the label selectors of the spec.
-    fn passes(&self, contents: &Contents, group_resource: &str, item: &ItemRef) -> Result<bool, StoreError> {
+    fn passes(
+        &self,
+        contents: &Contents,
+        group_resource: &str,
+        item: &ItemRef,
+    ) -> Result<bool, StoreError> {
         if self.types.needs(group_resource) {
             return Ok(true);
         }
         if !self.objects.is_empty() {
-            let (namespace, name) = (contents.namespace_of(item), contents.name_of(item)?);
+            let namespace = contents.namespace_of(item);
+            let name = contents.name_of(item)?;
             if !self.names(group_resource, namespace, &name) {
                 return Ok(false);
             }
         }
-        match self.filters.rule(group_resource, contents.namespace_of(item)) {
+        match self
+            .filters
+            .rule(group_resource, contents.namespace_of(item))
+        {
             PolicyRule::None => labels_match(&self.labels, contents, item),
             PolicyRule::Unlisted => Ok(false),
             PolicyRule::Filter(filter) => Ok(filter.names.includes(&contents.name_of(item)?)
@@ -250,26 +291,35 @@ impl Selection {
     pub(super) fn unselected_objects(&self, contents: &Contents) -> Result<Vec<&str>, StoreError> {
         let mut unselected = Vec::new();
         for object in &self.objects {
-            let selected = match &object.group_resource {
-                // Namespaces are created with their items.
-                Some(of_type) if of_type == NAMESPACES => {
-                    contents.find(of_type, None, &object.name).is_some()
-                }
-                Some(of_type) => match contents.find(of_type, object.namespace.as_deref(), &object.name) {
-                    Some(item) => self.includes(contents, of_type, &item)?,
-                    None => false,
-                },
-                None => false,
-            };
-            if !selected {
+            if !self.selects_object(contents, object)? {
                 unselected.push(object.text.as_str());
             }
         }
         Ok(unselected)
     }
 
-    /// The definitions that are restored: the selected ones, and those that selected custom resources need while the
-    /// cluster does not serve them (unless the spec leaves definitions out).
+    /// Whether an object that the spec names is restored.
+    fn selects_object(
+        &self,
+        contents: &Contents,
+        object: &NamedObject,
+    ) -> Result<bool, StoreError> {
+        let Some(of_type) = &object.group_resource else {
+            return Ok(false);
+        };
+        // Namespaces are created with their items.
+        if of_type == NAMESPACES {
+            return Ok(contents.find(of_type, None, &object.name).is_some());
+        }
+        match contents.find(of_type, object.namespace.as_deref(), &object.name) {
+            Some(item) => self.includes(contents, of_type, &item),
+            None => Ok(false),
+        }
+    }
+
+    /// The definitions that are restored: the selected ones, and those that selected custom
+    /// resources need while the cluster does not serve them (unless the spec leaves definitions
+    /// out).
     pub(super) fn definitions(
         &self,
         contents: &Contents,
@@ -290,7 +340,9 @@ impl Selection {
             }
         }
         // A definition is named after its type.
-        let related = needed.iter().filter_map(|name| contents.find(DEFINITIONS, None, name));
+        let related = needed
+            .iter()
+            .filter_map(|name| contents.find(DEFINITIONS, None, name));
         let related: Vec<ItemRef> = related.filter(|item| !chosen.contains(item)).collect();
         chosen.extend(related);
         Ok(chosen)
@@ -302,7 +354,11 @@ impl Selection {
     }
 
     /// Whether a Namespace object is restored even if nothing is restored into it.
-    pub(super) fn takes_empty_namespace(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
+    pub(super) fn takes_empty_namespace(
+        &self,
+        name: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> bool {
         self.types.includes(&named(NAMESPACES, false))
             && self.takes_namespace(name)
             && (self.objects.is_empty() || self.names(NAMESPACES, None, name))
@@ -312,8 +368,8 @@ impl Selection {
             }
     }
 
-    /// Whether an action on another item may ask for an item of this type and namespace of the backup. Volumes are restored
-    /// with their claims unless the spec excludes their type.
+    /// Whether an action on another item may ask for an item of this type and namespace of the
+    /// backup. Volumes are restored with their claims unless the spec excludes their type.
     pub(super) fn allows_related(&self, group_resource: &str, namespace: Option<&str>) -> bool {
         let of_type = named(group_resource, namespace.is_some());
         let allowed = match group_resource {
@@ -325,15 +381,19 @@ impl Selection {
             && namespace.is_none_or(|namespace| self.namespaces.includes(namespace))
     }
 
-    /// Whether the status of an item is restored, too: by the item's annotation, else by the spec for its type (Velero
-    /// `pkg/restore/restore.go`, `determineRestoreStatus`, v1.18). `None`: neither is set, so it is not restored. The error names
-    /// an invalid annotation value.
+    /// Whether the status of an item is restored, too: by the item's annotation, else by the spec
+    /// for its type (Velero `pkg/restore/restore.go`, `determineRestoreStatus`, v1.18). `None`:
+    /// neither is set, so it is not restored. The error names an invalid annotation value.
     pub(super) fn restores_status(
         &self,
         group_resource: &str,
         item: &Object,
     ) -> Result<Option<bool>, String> {
-        match json::text(item, &["metadata", "annotations"], RESTORE_STATUS_ANNOTATION) {
+        match json::text(
+            item,
+            &["metadata", "annotations"],
+            RESTORE_STATUS_ANNOTATION,
+        ) {
             Some("true") => Ok(Some(true)),
             Some("false") => Ok(Some(false)),
             None => Ok(self.status.as_ref().and_then(|types| {
@@ -348,7 +408,11 @@ impl Selection {
 }
 
 /// Whether a filter selects an item by its labels.
-fn labels_match(filter: &LabelFilter, contents: &Contents, item: &ItemRef) -> Result<bool, StoreError> {
+fn labels_match(
+    filter: &LabelFilter,
+    contents: &Contents,
+    item: &ItemRef,
+) -> Result<bool, StoreError> {
     if filter.everything() {
         return Ok(true);
     }
@@ -370,8 +434,15 @@ fn labels_match(filter: &LabelFilter, contents: &Contents, item: &ItemRef) -> Re
 
 /// A type that is known by its name only.
 fn named(group_resource: &str, namespaced: bool) -> ResourceType {
-    let (plural, group) = group_resource.split_once('.').unwrap_or((group_resource, ""));
-    ResourceType { plural: plural.to_owned(), group: group.to_owned(), namespaced, ..ResourceType::default() }
+    let (plural, group) = group_resource
+        .split_once('.')
+        .unwrap_or((group_resource, ""));
+    ResourceType {
+        plural: plural.to_owned(),
+        group: group.to_owned(),
+        namespaced,
+        ..ResourceType::default()
+    }
 }
 
 /// The part of an item that selection reads.

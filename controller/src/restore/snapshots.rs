@@ -1,5 +1,5 @@
-//! Volumes that are restored from snapshots which plugins have taken (Velero `pkg/restore/restore.go`,
-//! `handlePVHasNativeSnapshot`, and `pv_restorer.go`, v1.18).
+//! Volumes that are restored from snapshots which plugins have taken (Velero
+//! `pkg/restore/restore.go`, `handlePVHasNativeSnapshot`, and `pv_restorer.go`, v1.18).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -83,7 +83,8 @@ impl From<NotSent> for VolumeError {
 }
 
 impl Snapshots {
-    /// Reads the snapshots of a backup, and opens their locations. Messages of plugins go into `log`.
+    /// Reads the snapshots of a backup, and opens their locations. Messages of plugins go into
+    /// `log`.
     pub(super) async fn load(
         snapshot_locations: &SnapshotLocations,
         store: &Location,
@@ -94,24 +95,34 @@ impl Snapshots {
     ) -> Result<Self, WorkerError> {
         let wanted = restore.spec.restore_pvs != Some(false);
         let name = backup.name_any();
-        let values = if wanted { store.read_volume_snapshots(&name).await? } else { Some(Vec::new()) };
-        let refused = |reason| WorkerError::Blocked { reason, retryable: false };
-        let values = match values {
-            Some(values) => values.into_iter(),
-            None if backup.status.volume_snapshots_attempted == 0 => Vec::new().into_iter(),
-            None => {
-                return Err(refused(format!(
-                    "{name}-volumesnapshots.json.gz is not there, which names its snapshots of volumes; put it back, or restore \
-                     without volumes (spec.restorePVs: false)"
-                )));
-            }
+        let values = if wanted {
+            store.read_volume_snapshots(&name).await?
+        } else {
+            Some(Vec::new())
         };
-        let all = values.map(serde_json::from_value).collect::<Result<Vec<VolumeSnapshot>, _>>();
+        let values = if let Some(values) = values {
+            values
+        } else if backup.status.volume_snapshots_attempted == 0 {
+            Vec::new()
+        } else {
+            return Err(refused(format!(
+                "{name}-volumesnapshots.json.gz is not there, which names its snapshots of volumes; put it back, or restore \
+                 without volumes (spec.restorePVs: false)"
+            )));
+        };
+        let all = values
+            .into_iter()
+            .map(serde_json::from_value)
+            .collect::<Result<Vec<VolumeSnapshot>, _>>();
         let all = all.map_err(|error| {
-            refused(format!("a snapshot that is recorded for it cannot be read: {error}"))
+            refused(format!(
+                "a snapshot that is recorded for it cannot be read: {error}"
+            ))
         })?;
-        if let Some(other) =
-            all.iter().map(|one| &one.spec.backup_name).find(|of| !of.is_empty() && **of != name)
+        if let Some(other) = all
+            .iter()
+            .map(|one| &one.spec.backup_name)
+            .find(|of| !of.is_empty() && **of != name)
         {
             return Err(refused(format!(
                 "{name}-volumesnapshots.json.gz is that of backup {other:?}; put back its own, or restore without volumes \
@@ -122,23 +133,44 @@ impl Snapshots {
         let locations: BTreeSet<&str> = usable.map(|one| one.spec.location.as_str()).collect();
         let mut snapshotters = Snapshotters::new();
         for location in locations {
-            let snapshotter = match snapshot_locations.open(location, Some(log)).await {
-                Err(error @ SnapshotLocationError::Api { .. }) if error.is_transient() => {
-                    return Err(WorkerError::Blocked { reason: error.to_string(), retryable: true });
-                }
-                other => other.map_err(|error| error.to_string()),
-            };
+            let snapshotter = snapshot_locations.open(location, Some(log)).await;
+            if let Err(error @ SnapshotLocationError::Api { .. }) = &snapshotter
+                && error.is_transient()
+            {
+                return Err(WorkerError::Blocked {
+                    reason: error.to_string(),
+                    retryable: true,
+                });
+            }
+            let snapshotter = snapshotter.map_err(|error| error.to_string());
             snapshotters.insert(location.to_owned(), snapshotter);
         }
-        Ok(Self::new(all, snapshotters, &restore.uid().unwrap_or_default(), journal))
+        Ok(Self::new(
+            all,
+            snapshotters,
+            &restore.uid().unwrap_or_default(),
+            journal,
+        ))
     }
 
-    fn new(all: Vec<VolumeSnapshot>, snapshotters: Snapshotters, uid: &str, journal: VolumeJournal) -> Self {
-        let (usable, failed): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|snapshot| snapshot.usable().is_some());
+    fn new(
+        all: Vec<VolumeSnapshot>,
+        snapshotters: Snapshotters,
+        uid: &str,
+        journal: VolumeJournal,
+    ) -> Self {
+        let (usable, failed): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .partition(|snapshot| snapshot.usable().is_some());
         Self {
-            by_volume: usable.into_iter().map(|one| (one.spec.persistent_volume_name.clone(), one)).collect(),
-            failed: failed.into_iter().map(|one| one.spec.persistent_volume_name).collect(),
+            by_volume: usable
+                .into_iter()
+                .map(|one| (one.spec.persistent_volume_name.clone(), one))
+                .collect(),
+            failed: failed
+                .into_iter()
+                .map(|one| one.spec.persistent_volume_name)
+                .collect(),
             snapshotters,
             uid: uid.to_owned(),
             journal,
@@ -156,8 +188,8 @@ impl Snapshots {
         &self.restored
     }
 
-    /// Creates a volume from its snapshot in the backup, unless the volume exists; then it is compared later. Returns the
-    /// object to create.
+    /// Creates a volume from its snapshot in the backup, unless the volume exists; then it is
+    /// compared later. Returns the object to create.
     pub(super) async fn restore(
         &self,
         calls: &Calls,
@@ -165,33 +197,41 @@ impl Snapshots {
         mut volume: Object,
         policy: Policy<'_>,
     ) -> Result<Object, VolumeError> {
-        let name = json::text(&volume, &["metadata"], "name").unwrap_or_default().to_owned();
-        let Some(snapshot) = self.by_volume.get(&name) else { return Ok(volume) };
+        let name = json::text(&volume, &["metadata"], "name")
+            .unwrap_or_default()
+            .to_owned();
+        let Some(snapshot) = self.by_volume.get(&name) else {
+            return Ok(volume);
+        };
         let source = json::text(&volume, &["spec", "claimRef"], "namespace");
         let namespace = source.map(|source| policy.rules.target(source).to_owned());
         let moved = namespace.as_deref() != source;
-        let record = |created: &Object| self.restored.native(created, namespace.as_deref(), &snapshot.info());
         let mut found = self.find(calls, collection, &name).await?;
         let claim = json::text(&volume, &["spec", "claimRef"], "name");
-        let claim = claim.zip(namespace.as_deref()).map(|(claim, namespace)| format!("{namespace}/{claim}"));
-        let is_held = |found: &Object| volume::holder(found).is_some_and(|holder| Some(holder) != claim);
-        // A volume of another origin stays with its claim, or available to the user who has kept it.
-        let is_taken = |found: &Object| {
-            !policy.is_ours(found) && (moved || volume::is_released(found) || is_held(found))
-        };
-        if found.as_ref().is_some_and(is_taken) {
+        let claim = claim
+            .zip(namespace.as_deref())
+            .map(|(claim, namespace)| format!("{namespace}/{claim}"));
+        // A volume of another origin stays with its claim, or available to the user who has kept
+        // it.
+        let is_taken = found.as_ref().is_some_and(|found| {
+            !policy.is_ours(found)
+                && (moved
+                    || volume::is_released(found)
+                    || volume::holder(found).is_some_and(|holder| Some(holder) != claim))
+        });
+        if is_taken {
             let clone = names::derived("velero-clone", &name, &[&self.uid, &name]);
             self.rename(&mut volume, &name, &clone);
             found = self.find(calls, collection, &clone).await?;
         }
         if found.is_some() {
             if matches!(self.journal.prior.get(&name), Some(PriorVolume::Created(_))) {
-                record(&volume);
+                self.record(&volume, namespace.as_deref(), snapshot);
             }
             return Ok(volume);
         }
         if calls.is_dry_run() {
-            record(&volume);
+            self.record(&volume, namespace.as_deref(), snapshot);
             return Ok(volume);
         }
         let location = &snapshot.spec.location;
@@ -206,7 +246,9 @@ impl Snapshots {
         };
         calls.cancellation().may_write(calls.patience()).await?;
         let id = self.create(&**snapshotter, snapshot).await?;
-        let wanted = json::text(&volume, &["metadata"], "name").unwrap_or_default().to_owned();
+        let wanted = json::text(&volume, &["metadata"], "name")
+            .unwrap_or_default()
+            .to_owned();
         let changed = match snapshotter.set_volume_id(&Value::Object(volume), &id).await {
             Ok(Value::Object(changed)) => Ok(changed),
             Ok(_) => Err("the plugin made something of it that is no object".to_owned()),
@@ -218,12 +260,19 @@ impl Snapshots {
             ))
         })?;
         // Plugins may rename the volume.
-        let given = json::text(&created, &["metadata"], "name").unwrap_or_default().to_owned();
+        let given = json::text(&created, &["metadata"], "name")
+            .unwrap_or_default()
+            .to_owned();
         if given != wanted {
             self.rename(&mut created, &name, &given);
         }
-        record(&created);
+        self.record(&created, namespace.as_deref(), snapshot);
         Ok(created)
+    }
+
+    /// Records the source of a created volume, and the namespace of its claim in the cluster.
+    fn record(&self, created: &Object, namespace: Option<&str>, snapshot: &VolumeSnapshot) {
+        self.restored.native(created, namespace, &snapshot.info());
     }
 
     /// Updates a claim whose volume was renamed.
@@ -237,23 +286,38 @@ impl Snapshots {
 
     fn rename(&self, volume: &mut Object, from: &str, to: &str) {
         json::set(volume, &["metadata"], "name", Value::from(to));
-        json::set(volume, &["metadata", "annotations"], ORIGINAL_NAME, Value::from(from));
+        json::set(
+            volume,
+            &["metadata", "annotations"],
+            ORIGINAL_NAME,
+            Value::from(from),
+        );
         self.renamed.lock().insert(from.to_owned(), to.to_owned());
     }
 
     /// The volume of this name in the cluster; waits for one that is being deleted.
-    async fn find(&self, calls: &Calls, collection: &str, name: &str) -> Result<Option<Object>, VolumeError> {
-        match calls.until_gone(collection, name, volume::is_going).await {
-            Ok(Some(found)) if existing::is_going(&found) => Err(VolumeError::Failed(
-                "the old one is still being deleted; its finalizers say what holds it: restore again once it is gone"
-                    .to_owned(),
-            )),
-            Ok(found) => Ok(found),
+    async fn find(
+        &self,
+        calls: &Calls,
+        collection: &str,
+        name: &str,
+    ) -> Result<Option<Object>, VolumeError> {
+        let found = match calls.until_gone(collection, name, volume::is_going).await {
+            Ok(found) => found,
             Err(error) => {
                 let why = error.unless_stopped()?;
-                Err(VolumeError::Failed(format!("whether it is in the cluster could not be read: {why}")))
+                return Err(VolumeError::Failed(format!(
+                    "whether it is in the cluster could not be read: {why}"
+                )));
             }
+        };
+        if found.as_ref().is_some_and(existing::is_going) {
+            return Err(VolumeError::Failed(
+                "the old one is still being deleted; its finalizers say what holds it: restore again once it is gone"
+                    .to_owned(),
+            ));
         }
+        Ok(found)
     }
 
     /// Creates a volume from a snapshot, unless an earlier run has, and returns its id.
@@ -262,28 +326,25 @@ impl Snapshots {
         snapshotter: &dyn VolumeSnapshotter,
         snapshot: &VolumeSnapshot,
     ) -> Result<String, VolumeError> {
-        let (spec, volume) = (&snapshot.spec, &snapshot.spec.persistent_volume_name);
-        let id = snapshot.usable().unwrap_or_default();
-        let unknown = |reason: &str| {
-            VolumeError::Failed(format!(
-                "{reason}; whether there is a new volume is not known: look in VolumeSnapshotLocation {} for one made of snapshot {id}, \
-                 delete it, and restore again",
-                spec.location
-            ))
-        };
+        let spec = &snapshot.spec;
+        let volume = &spec.persistent_volume_name;
         match self.journal.prior.get(volume) {
             Some(PriorVolume::Created(id)) => return Ok(id.clone()),
             Some(PriorVolume::Unknown) => {
-                return Err(unknown(
+                return Err(unknown_outcome(
+                    snapshot,
                     "an earlier run of this restore was ended while it was made, so it is not made again",
                 ));
             }
             None => {}
         }
-        self.journal.begin(volume).await.map_err(VolumeError::Journal)?;
+        self.journal
+            .begin(volume)
+            .await
+            .map_err(VolumeError::Journal)?;
         crash::point("before-volume");
         let from = FromSnapshot {
-            snapshot: id,
+            snapshot: snapshot.usable().unwrap_or_default(),
             kind: &spec.volume_type,
             zone: &spec.volume_az,
             iops: spec.volume_iops,
@@ -292,15 +353,38 @@ impl Snapshots {
         crash::point("after-volume");
         let created = match created {
             // No end is recorded: a run that resumes this restore must not retry it either.
-            Err(error) if error.leaves_outcome_unknown() || matches!(error, PluginError::Nonsense { .. }) => {
-                return Err(unknown(&error.to_string()));
+            Err(error)
+                if error.leaves_outcome_unknown()
+                    || matches!(error, PluginError::Nonsense { .. }) =>
+            {
+                return Err(unknown_outcome(snapshot, &error.to_string()));
             }
             created => created.map_err(|error| VolumeError::Failed(error.to_string())),
         };
-        self.journal.end(volume, created.as_deref().ok()).await.map_err(VolumeError::Journal)?;
+        self.journal
+            .end(volume, created.as_deref().ok())
+            .await
+            .map_err(VolumeError::Journal)?;
         crash::point("after-volume-recorded");
         created
     }
+}
+
+fn refused(reason: String) -> WorkerError {
+    WorkerError::Blocked {
+        reason,
+        retryable: false,
+    }
+}
+
+/// The error for a volume that may have been created from a snapshot.
+fn unknown_outcome(snapshot: &VolumeSnapshot, reason: &str) -> VolumeError {
+    let location = &snapshot.spec.location;
+    let id = snapshot.usable().unwrap_or_default();
+    VolumeError::Failed(format!(
+        "{reason}; whether there is a new volume is not known: look in VolumeSnapshotLocation {location} for one made of snapshot {id}, \
+         delete it, and restore again"
+    ))
 }
 
 /// State of a volume after earlier runs.
@@ -311,9 +395,9 @@ enum PriorVolume {
     Created(String),
 }
 
-/// The journal of volumes that are created from snapshots: one entry before a plugin is called, one after its answer. A resumed
-/// restore creates volumes that were not begun, uses those that were created, and reports those that have no end, as their
-/// outcome is unknown.
+/// The journal of volumes that are created from snapshots: one entry before a plugin is called, one
+/// after its answer. A resumed restore creates volumes that were not begun, uses those that were
+/// created, and reports those that have no end, as their outcome is unknown.
 pub(super) struct VolumeJournal {
     writer: Arc<dyn JournalWriter>,
     /// Volumes that earlier runs have begun, without failed ones, by their names in the backup.
@@ -325,14 +409,17 @@ impl VolumeJournal {
     ///
     /// # Errors
     /// An entry about volumes cannot be decoded: then it is unknown which were created.
-    pub(super) fn take_over(writer: Arc<dyn JournalWriter>, entries: &[Value]) -> Result<Self, StoreError> {
+    pub(super) fn take_over(
+        writer: Arc<dyn JournalWriter>,
+        entries: &[Value],
+    ) -> Result<Self, StoreError> {
         let prior = Self::read(entries).map_err(|error| undecodable("volumes", &error))?;
         Ok(Self { writer, prior })
     }
 
     fn read(entries: &[Value]) -> Result<BTreeMap<String, PriorVolume>, serde_json::Error> {
         #[derive(Deserialize)]
-        struct Ended {
+        struct EndEntry {
             volume: String,
             made: Option<String>,
         }
@@ -342,7 +429,7 @@ impl VolumeJournal {
                 all.insert(String::deserialize(begun)?, PriorVolume::Unknown);
             }
             if let Some(ended) = entry.get(ENDED) {
-                let Ended { volume, made } = Ended::deserialize(ended)?;
+                let EndEntry { volume, made } = EndEntry::deserialize(ended)?;
                 match made {
                     Some(id) => all.insert(volume, PriorVolume::Created(id)),
                     None => all.remove(&volume),
@@ -358,6 +445,8 @@ impl VolumeJournal {
 
     /// `created` is `None` if there certainly is no volume.
     async fn end(&self, volume: &str, created: Option<&str>) -> Result<(), StoreError> {
-        self.writer.append(json!({ ENDED: { "volume": volume, "made": created } })).await
+        self.writer
+            .append(json!({ ENDED: { "volume": volume, "made": created } }))
+            .await
     }
 }

@@ -1,11 +1,17 @@
 //! Merge patches of a Restore. Pure.
 //!
-//! [`backup_runtime::retry::status_patch`] adds the resourceVersion to each, so none overwrites a change that it has not seen.
+//! [`backup_runtime::retry::status_patch`] adds the resourceVersion to each, so none overwrites a
+//! change that it has not seen.
 
 use backup_core::time::whole_seconds;
 use backup_core::{
-    api::{Restore, RestorePhase, RestoreSpec, RestoreStatus, common::HookStatus, restore::RestoreProgress},
-    labels::{BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION, STORED_SCOPE_ANNOTATION},
+    api::{
+        Restore, RestorePhase, RestoreSpec, RestoreStatus, common::HookStatus,
+        restore::RestoreProgress,
+    },
+    labels::{
+        BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION, STORED_SCOPE_ANNOTATION,
+    },
     left_items::LeftItems,
     operation::Counts as Operations,
     stored_scope,
@@ -59,7 +65,11 @@ pub(crate) fn start(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Opt
 }
 
 /// The progress and the current wait of a running restore.
-pub(crate) fn progress(restore: &Restore, progress: &RestoreProgress, wait: Option<&str>) -> Option<Value> {
+pub(crate) fn progress(
+    restore: &Restore,
+    progress: &RestoreProgress,
+    wait: Option<&str>,
+) -> Option<Value> {
     (restore.phase() == RestorePhase::InProgress).then(|| {
         json!({
             "metadata": {"annotations": {BLOCKED_ANNOTATION: wait}},
@@ -68,9 +78,11 @@ pub(crate) fn progress(restore: &Restore, progress: &RestoreProgress, wait: Opti
     })
 }
 
-/// Sets `phase` and the counts: operations run, or everything is done. `None` if the phase cannot follow, or nothing changes.
+/// Sets `phase` and the counts: operations run, or everything is done. `None` if the phase cannot
+/// follow, or nothing changes.
 pub(crate) fn operating(restore: &Restore, phase: &RestorePhase, counts: &Counts) -> Option<Value> {
-    let (now, status) = (restore.phase(), &restore.status);
+    let now = restore.phase();
+    let status = &restore.status;
     let published = Operations {
         attempted: status.restore_item_operations_attempted,
         completed: status.restore_item_operations_completed,
@@ -93,7 +105,8 @@ pub(crate) fn outcome(
 ) -> RestoreStatus {
     let mut status = restore.status.clone();
     status.phase = Some(phase);
-    (status.warnings, status.errors) = (counts.warnings, counts.errors);
+    status.warnings = counts.warnings;
+    status.errors = counts.errors;
     status.progress = Some(counts.summary.progress.clone());
     if let Some(hooks) = &counts.summary.hooks {
         status.hook_status = Some(hooks.clone());
@@ -107,23 +120,39 @@ pub(crate) fn outcome(
     status
 }
 
-/// The final status, with annotations about missing data (from `-volumeinfo.json.gz`) and about items that were left.
+/// The final status, with annotations about missing data (from `-volumeinfo.json.gz`) and about
+/// items that were left.
 pub(crate) fn end(status: RestoreStatus, volume_info: &[Value], left: &LeftItems) -> RestoreEnd {
     let missing = MissingData::of(volume_info).map(|data| data.annotation());
-    let said = [(MISSING_DATA_ANNOTATION, missing), (LEFT_ITEMS_ANNOTATION, left.annotation())];
-    let annotations = said.into_iter().filter_map(|(name, said)| Some((name.to_owned(), said?)));
-    RestoreEnd { status, annotations: annotations.collect() }
+    let said = [
+        (MISSING_DATA_ANNOTATION, missing),
+        (LEFT_ITEMS_ANNOTATION, left.annotation()),
+    ];
+    let annotations = said
+        .into_iter()
+        .filter_map(|(name, said)| Some((name.to_owned(), said?)));
+    RestoreEnd {
+        status,
+        annotations: annotations.collect(),
+    }
 }
 
-/// Publishes the end; `None` if it cannot follow the current phase. If another replica has advanced the phase since a failure
-/// was recorded, it ends as PartiallyFailed.
+/// Publishes the end; `None` if it cannot follow the current phase. If another replica has advanced
+/// the phase since a failure was recorded, it ends as PartiallyFailed.
 pub(crate) fn published(restore: &Restore, end: &RestoreEnd) -> Option<Value> {
-    let RestoreEnd { status: mut end, annotations } = end.clone();
+    let RestoreEnd {
+        status: mut end,
+        annotations,
+    } = end.clone();
     let now = restore.phase();
     if end.phase == Some(RestorePhase::Failed) && !now.can_become(&RestorePhase::Failed) {
         end.phase = Some(RestorePhase::PartiallyFailed);
     }
-    if !end.phase.as_ref().is_some_and(|phase| now.can_become(phase)) {
+    if !end
+        .phase
+        .as_ref()
+        .is_some_and(|phase| now.can_become(phase))
+    {
         return None;
     }
     let mut metadata = finalizers::ended_metadata::<Restores>(restore);
@@ -136,7 +165,8 @@ pub(crate) fn published(restore: &Restore, end: &RestoreEnd) -> Option<Value> {
 /// Writes zeros, too: another program may have written other counts.
 fn on_the_wire(end: &RestoreStatus) -> Value {
     let mut status = json!(end);
-    (status["warnings"], status["errors"]) = (json!(end.warnings), json!(end.errors));
+    status["warnings"] = json!(end.warnings);
+    status["errors"] = json!(end.errors);
     if let Some(hooks) = &end.hook_status {
         status["hookStatus"] = hook_status(hooks);
     }
@@ -159,9 +189,13 @@ pub(crate) fn recorded(summary: &Summary) -> Value {
     json!({"hookStatus": summary.hooks, "leftItems": summary.left})
 }
 
-/// Left items that were recorded with the operations of the restore. Earlier versions recorded none.
+/// Left items that were recorded with the operations of the restore. Earlier versions recorded
+/// none.
 pub(crate) fn left_items(recorded: &Value) -> LeftItems {
-    recorded.get("leftItems").and_then(|left| LeftItems::deserialize(left).ok()).unwrap_or_default()
+    recorded
+        .get("leftItems")
+        .and_then(|left| LeftItems::deserialize(left).ok())
+        .unwrap_or_default()
 }
 
 fn hook_status(hooks: &HookStatus) -> Value {
@@ -184,7 +218,11 @@ fn so_far(phase: &RestorePhase, counts: &Counts) -> Value {
     if let Some(hooks) = &counts.summary.hooks {
         status["hookStatus"] = hook_status(hooks);
     }
-    let Operations { attempted, completed, failed } = counts.operations;
+    let Operations {
+        attempted,
+        completed,
+        failed,
+    } = counts.operations;
     if attempted > 0 {
         status["restoreItemOperationsAttempted"] = Value::from(attempted);
         status["restoreItemOperationsCompleted"] = Value::from(completed);
@@ -207,15 +245,24 @@ mod tests {
     fn restore(phase: RestorePhase) -> Restore {
         let mut restore = Restore::new("r", RestoreSpec::default());
         restore.status.phase = Some(phase);
-        restore.metadata.finalizers =
-            Some(vec![finalizers::work::<Restores>().to_owned(), "other/one".to_owned()]);
+        restore.metadata.finalizers = Some(vec![
+            finalizers::work::<Restores>().to_owned(),
+            "other/one".to_owned(),
+        ]);
         restore
     }
 
     #[test]
     fn a_terminal_restore_is_never_written_again() {
         let (counts, at) = (Counts::default(), Timestamp::UNIX_EPOCH);
-        let end = |phase| bare(outcome(&restore(RestorePhase::InProgress), phase, &counts, at));
+        let end = |phase| {
+            bare(outcome(
+                &restore(RestorePhase::InProgress),
+                phase,
+                &counts,
+                at,
+            ))
+        };
         for phase in [
             RestorePhase::Completed,
             RestorePhase::PartiallyFailed,
@@ -224,11 +271,17 @@ mod tests {
         ] {
             let restore = restore(phase);
             assert_eq!(start(&restore, &restore.spec, at), None);
-            assert_eq!(operating(&restore, &RestorePhase::Finalizing, &counts), None);
+            assert_eq!(
+                operating(&restore, &RestorePhase::Finalizing, &counts),
+                None
+            );
             assert_eq!(published(&restore, &end(RestorePhase::Completed)), None);
             assert_eq!(published(&restore, &end(RestorePhase::Failed)), None);
             assert_eq!(refused(&restore, &[]), None);
-            assert_eq!(operating(&restore, &RestorePhase::WaitingForPluginOperations, &counts), None);
+            assert_eq!(
+                operating(&restore, &RestorePhase::WaitingForPluginOperations, &counts),
+                None
+            );
         }
     }
 
@@ -237,7 +290,12 @@ mod tests {
         let mut restore = restore(RestorePhase::Finalizing);
         restore.metadata.annotations =
             Some([(BLOCKED_ANNOTATION.to_owned(), "store away".to_owned())].into());
-        let status = outcome(&restore, RestorePhase::Completed, &Counts::default(), Timestamp::UNIX_EPOCH);
+        let status = outcome(
+            &restore,
+            RestorePhase::Completed,
+            &Counts::default(),
+            Timestamp::UNIX_EPOCH,
+        );
         let patch = published(&restore, &bare(status)).unwrap();
         assert_eq!(patch["metadata"]["finalizers"], json!(["other/one"]));
         assert_eq!(
@@ -245,33 +303,66 @@ mod tests {
             json!({BLOCKED_ANNOTATION: null, MISSING_DATA_ANNOTATION: null, LEFT_ITEMS_ANNOTATION: null})
         );
         assert_eq!(patch["status"]["phase"], "Completed");
-        assert_eq!(patch["status"]["completionTimestamp"], "1970-01-01T00:00:00Z");
+        assert_eq!(
+            patch["status"]["completionTimestamp"],
+            "1970-01-01T00:00:00Z"
+        );
     }
 
     #[test]
     fn what_was_not_restored_is_said_together_with_the_end() {
         let restore = restore(RestorePhase::Finalizing);
-        let status = outcome(&restore, RestorePhase::Completed, &Counts::default(), Timestamp::UNIX_EPOCH);
+        let status = outcome(
+            &restore,
+            RestorePhase::Completed,
+            &Counts::default(),
+            Timestamp::UNIX_EPOCH,
+        );
         let mut left = LeftItems::default();
         left.add("ConfigMap", Some("shop"), "settings");
-        let volumes = [volume_data::not_restored("shop", "data", "pv-1", "its snapshot was not restored")];
+        let volumes = [volume_data::not_restored(
+            "shop",
+            "data",
+            "pv-1",
+            "its snapshot was not restored",
+        )];
         let patch = published(&restore, &end(status, &volumes, &left)).unwrap();
         assert_eq!(patch["status"]["phase"], "Completed");
         let said = |name: &str| patch["metadata"]["annotations"][name].as_str();
         let data = MissingData::read(said(MISSING_DATA_ANNOTATION)).unwrap();
         assert_eq!((data.missing, data.of), (1, 1));
         assert_eq!(data.volumes["shop/data"], "its snapshot was not restored");
-        assert_eq!(LeftItems::read(said(LEFT_ITEMS_ANNOTATION)), Some(left.clone()));
-        let summary = Summary { left: left.clone(), ..Summary::default() };
-        assert_eq!(left_items(&recorded(&summary)), left, "operations that go on keep it");
-        assert_eq!(left_items(&json!({"hookStatus": null})), LeftItems::default());
+        assert_eq!(
+            LeftItems::read(said(LEFT_ITEMS_ANNOTATION)),
+            Some(left.clone())
+        );
+        let summary = Summary {
+            left: left.clone(),
+            ..Summary::default()
+        };
+        assert_eq!(
+            left_items(&recorded(&summary)),
+            left,
+            "operations that go on keep it"
+        );
+        assert_eq!(
+            left_items(&json!({"hookStatus": null})),
+            LeftItems::default()
+        );
     }
 
     #[test]
     fn operations_are_published_once_for_each_change() {
         let mut restore = restore(RestorePhase::InProgress);
-        let operations = Operations { attempted: 2, completed: 1, failed: 0 };
-        let counts = Counts { operations, ..Counts::default() };
+        let operations = Operations {
+            attempted: 2,
+            completed: 1,
+            failed: 0,
+        };
+        let counts = Counts {
+            operations,
+            ..Counts::default()
+        };
         let phase = RestorePhase::WaitingForPluginOperations;
         let patch = operating(&restore, &phase, &counts).unwrap();
         assert_eq!(patch["status"]["phase"], "WaitingForPluginOperations");
@@ -282,13 +373,20 @@ mod tests {
         assert!(operating(&restore, &phase, &counts).is_some());
         restore.status.restore_item_operations_completed = 1;
         assert_eq!(operating(&restore, &phase, &counts), None);
-        assert_eq!(operating(&restore, &RestorePhase::InProgress, &counts), None, "never back");
+        assert_eq!(
+            operating(&restore, &RestorePhase::InProgress, &counts),
+            None,
+            "never back"
+        );
     }
 
     #[test]
     fn a_restore_starts_with_its_finalizer_and_names_filled_in() {
         let mut restore = Restore::new("r", RestoreSpec::default());
-        let spec = RestoreSpec { backup_name: Some("b".to_owned()), ..RestoreSpec::default() };
+        let spec = RestoreSpec {
+            backup_name: Some("b".to_owned()),
+            ..RestoreSpec::default()
+        };
         let patch = start(&restore, &spec, Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(patch["metadata"]["finalizers"], json!(Restores::FINALIZERS));
         assert_eq!(
@@ -296,7 +394,11 @@ mod tests {
             (&json!("b"), &json!("InProgress"))
         );
         restore.status.phase = Some(RestorePhase::InProgress);
-        assert_eq!(start(&restore, &spec, Timestamp::UNIX_EPOCH), None, "started once");
+        assert_eq!(
+            start(&restore, &spec, Timestamp::UNIX_EPOCH),
+            None,
+            "started once"
+        );
     }
 
     #[test]
@@ -312,7 +414,10 @@ mod tests {
     fn a_finalizer_of_a_velero_server_goes_with_the_files() {
         let mut restore = restore(RestorePhase::Completed);
         restore.metadata.finalizers = Some(vec![Restores::FINALIZERS[1].to_owned()]);
-        assert_eq!(finalizers::removed(&restore, &[finalizers::work::<Restores>()]), None);
+        assert_eq!(
+            finalizers::removed(&restore, &[finalizers::work::<Restores>()]),
+            None
+        );
         let patch = finalizers::removed(&restore, Restores::FINALIZERS).unwrap();
         assert_eq!(patch["metadata"]["finalizers"], json!([]));
     }
@@ -320,7 +425,15 @@ mod tests {
     #[test]
     fn a_failure_that_comes_too_late_is_published_as_partial() {
         let late = restore(RestorePhase::Finalizing);
-        let status = outcome(&late, RestorePhase::Failed, &Counts::default(), Timestamp::UNIX_EPOCH);
-        assert_eq!(published(&late, &bare(status)).unwrap()["status"]["phase"], "PartiallyFailed");
+        let status = outcome(
+            &late,
+            RestorePhase::Failed,
+            &Counts::default(),
+            Timestamp::UNIX_EPOCH,
+        );
+        assert_eq!(
+            published(&late, &bare(status)).unwrap()["status"]["phase"],
+            "PartiallyFailed"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Resolves users' names of types in a backup: by the types of the cluster, or else of the backup itself.
+//! Resolves users' names of types in a backup: by the types of the cluster, or else of the backup
+//! itself.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +24,8 @@ pub(super) struct TypeNames<'a> {
 }
 
 impl<'a> TypeNames<'a> {
-    /// With `all`, names that are not in the spec can be resolved, too. Fails if the local disk fails.
+    /// With `all`, names that are not in the spec can be resolved, too. Fails if the local disk
+    /// fails.
     pub(super) fn read(
         spec: &RestoreSpec,
         served: &'a ServedTypes,
@@ -31,7 +33,12 @@ impl<'a> TypeNames<'a> {
         all: bool,
     ) -> Result<Self, StoreError> {
         let held = contents.types().into_iter().collect();
-        let mut names = Self { served, held, defined: ServedTypes::default(), unserved: Vec::new() };
+        let mut names = Self {
+            served,
+            held,
+            defined: ServedTypes::default(),
+            unserved: Vec::new(),
+        };
         if all || !mentioned(spec).all(|name| names.is_in_backup(name)) {
             names.defined = defined(contents)?;
             names.unserved = unserved(contents, served)?;
@@ -40,14 +47,16 @@ impl<'a> TypeNames<'a> {
     }
 
     fn is_in_backup(&self, name: &str) -> bool {
-        self.held.contains(name) || self.resolve(name).is_some_and(|full| self.held.contains(&full))
+        self.held.contains(name)
+            || self
+                .resolve(name)
+                .is_some_and(|full| self.held.contains(&full))
     }
 
     /// The full name of the type with this name; of several, one that the backup holds.
     pub(super) fn resolve(&self, name: &str) -> Option<String> {
         let served = self.served.resolve(name);
-        let held = |full: &String| self.held.contains(full);
-        if served.as_ref().is_some_and(held) {
+        if served.as_ref().is_some_and(|full| self.held.contains(full)) {
             return served;
         }
         self.in_backup(name).or(served)
@@ -55,14 +64,31 @@ impl<'a> TypeNames<'a> {
 
     fn in_backup(&self, name: &str) -> Option<String> {
         let plural = name.to_ascii_lowercase();
-        let is_called = |full: &&String| full.split('.').next() == Some(&plural);
-        let by_kind = || self.unserved.iter().find(|(kind, _)| kind.eq_ignore_ascii_case(name));
-        let defined = || self.defined.resolve(name).filter(|full| self.held.contains(full));
-        let found = self.held.iter().find(is_called).cloned();
-        let builtin = || {
-            builtin_types(name).map(|of_type| of_type.group_resource()).find(|full| self.held.contains(full))
-        };
-        found.or_else(builtin).or_else(defined).or_else(|| Some(by_kind()?.1.clone()))
+        let by_plural = self
+            .held
+            .iter()
+            .find(|full| full.split('.').next() == Some(plural.as_str()));
+        if let Some(full) = by_plural {
+            return Some(full.clone());
+        }
+        let builtin = builtin_types(name)
+            .map(|of_type| of_type.group_resource())
+            .find(|full| self.held.contains(full));
+        if builtin.is_some() {
+            return builtin;
+        }
+        let defined = self
+            .defined
+            .resolve(name)
+            .filter(|full| self.held.contains(full));
+        if defined.is_some() {
+            return defined;
+        }
+        let (_, full) = self
+            .unserved
+            .iter()
+            .find(|(kind, _)| kind.eq_ignore_ascii_case(name))?;
+        Some(full.clone())
     }
 }
 
@@ -73,11 +99,20 @@ fn mentioned(spec: &RestoreSpec) -> impl Iterator<Item = &str> {
         .restore_status
         .iter()
         .flat_map(|status| [&status.included_resources, &status.excluded_resources]);
-    let objects = spec.included_objects.iter().filter_map(|text| Some(ObjectName::parse(text)?.of_type));
-    lists.into_iter().chain(status).flatten().map(String::as_str).chain(objects)
+    let objects = spec
+        .included_objects
+        .iter()
+        .filter_map(|text| Some(ObjectName::parse(text)?.of_type));
+    lists
+        .into_iter()
+        .chain(status)
+        .flatten()
+        .map(String::as_str)
+        .chain(objects)
 }
 
-/// The types of the definitions in a backup. One that cannot be read becomes an error when it is restored.
+/// The types of the definitions in a backup. One that cannot be read becomes an error when it is
+/// restored.
 fn defined(contents: &Contents) -> Result<ServedTypes, StoreError> {
     let mut types = ServedTypes::default();
     for item in contents.items(DEFINITIONS) {
@@ -91,10 +126,15 @@ fn defined(contents: &Contents) -> Result<ServedTypes, StoreError> {
 }
 
 /// The kinds that the cluster does not serve, and their types in the backup.
-fn unserved(contents: &Contents, served: &ServedTypes) -> Result<Vec<(String, String)>, StoreError> {
+fn unserved(
+    contents: &Contents,
+    served: &ServedTypes,
+) -> Result<Vec<(String, String)>, StoreError> {
     let mut kinds = Vec::new();
     for group_resource in contents.types() {
-        let Some(first) = contents.items(&group_resource).first() else { continue };
+        let Some(first) = contents.items(&group_resource).first() else {
+            continue;
+        };
         if served.by_group_resource(&group_resource).is_some() {
             continue;
         }

@@ -1,4 +1,5 @@
-//! Checks whether a Restore can run, given the state of the cluster. Pure; all errors are found at once.
+//! Checks whether a Restore can run, given the state of the cluster. Pure; all errors are found at
+//! once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +24,8 @@ use crate::config_maps;
 pub(crate) struct Facts {
     pub(crate) backup: Option<Backup>,
     pub(crate) location: Option<BackupStorageLocation>,
-    /// The data of the ConfigMap with the resource modifiers that the Restore names, if there is one.
+    /// The data of the ConfigMap with the resource modifiers that the Restore names, if there is
+    /// one.
     pub(crate) modifier: Option<BTreeMap<String, String>>,
     /// The modifiers for restores that name none, if this one uses them.
     pub(crate) default_modifier: Option<DefaultModifier>,
@@ -44,20 +46,25 @@ pub(crate) struct DefaultModifier {
 }
 
 impl Facts {
-    /// The versions that users prefer, if the layout of the backup has folders of versions (Velero `pkg/restore/restore.go`,
-    /// `execute`, v1.18).
+    /// The versions that users prefer, if the layout of the backup has folders of versions (Velero
+    /// `pkg/restore/restore.go`, `execute`, v1.18).
     pub(super) fn versions(&self) -> Option<&VersionPriorities> {
         let format = self.backup.as_ref()?.status.format_version.as_deref()?;
-        self.version_priorities.as_ref().filter(|_| format >= "1.1.0")
+        self.version_priorities
+            .as_ref()
+            .filter(|_| format >= "1.1.0")
     }
 
     /// Messages about preferred versions that are ignored.
     pub(super) fn ignored_versions(&self) -> impl Iterator<Item = &String> {
-        self.version_priorities.iter().flat_map(|priorities| &priorities.ignored)
+        self.version_priorities
+            .iter()
+            .flat_map(|priorities| &priorities.ignored)
     }
 }
 
-/// Start time and name of a Completed backup of this schedule: the newest is restored. `None` for any other backup.
+/// Start time and name of a Completed backup of this schedule: the newest is restored. `None` for
+/// any other backup.
 pub(super) fn started_for(schedule: &str, backup: &Backup) -> Option<(Option<Timestamp>, String)> {
     let candidate = backup.phase() == BackupPhase::Completed && backup.schedule() == Some(schedule);
     let started = backup.status.start_timestamp.as_ref().map(|time| time.0);
@@ -67,10 +74,19 @@ pub(super) fn started_for(schedule: &str, backup: &Backup) -> Option<(Option<Tim
 /// Everything that keeps the restore from running, each finding with its field.
 pub(super) fn findings(spec: &RestoreSpec, facts: &Facts) -> Vec<Finding> {
     let mut found = validate::engine_restore(spec);
-    validate::add_new(&mut found, Configuration::read(spec, facts).err().into_iter().flatten());
-    let (field, what) = match (named(spec.backup_name.as_ref()), named(spec.schedule_name.as_ref())) {
+    validate::add_new(
+        &mut found,
+        Configuration::read(spec, facts).err().into_iter().flatten(),
+    );
+    let (field, what) = match (
+        non_empty(spec.backup_name.as_ref()),
+        non_empty(spec.schedule_name.as_ref()),
+    ) {
         (Some(name), None) => ("spec.backupName", format!("backup {name:?}")),
-        (None, Some(name)) => ("spec.scheduleName", format!("a Completed backup of schedule {name:?}")),
+        (None, Some(name)) => (
+            "spec.scheduleName",
+            format!("a Completed backup of schedule {name:?}"),
+        ),
         // Both or none: reported by the rules that need no cluster.
         _ => return found,
     };
@@ -80,7 +96,9 @@ pub(super) fn findings(spec: &RestoreSpec, facts: &Facts) -> Vec<Finding> {
     let Some(backup) = &facts.backup else {
         found.push(Finding::new(
             field,
-            format!("{what} was not found in this namespace; `kubectl backup get` lists what there is"),
+            format!(
+                "{what} was not found in this namespace; `kubectl backup get` lists what there is"
+            ),
         ));
         return found;
     };
@@ -89,7 +107,7 @@ pub(super) fn findings(spec: &RestoreSpec, facts: &Facts) -> Vec<Finding> {
     found
 }
 
-fn named(name: Option<&String>) -> Option<&str> {
+pub(super) fn non_empty(name: Option<&String>) -> Option<&str> {
     name.map(String::as_str).filter(|name| !name.is_empty())
 }
 
@@ -97,7 +115,10 @@ fn backup_finding(field: &str, backup: &Backup) -> Option<Finding> {
     let name = backup.metadata.name.as_deref().unwrap_or_default();
     let phase = backup.phase();
     if backup.metadata.deletion_timestamp.is_some() || phase == BackupPhase::Deleting {
-        return Some(Finding::new(field, format!("backup {name:?} is being deleted; restore from another")));
+        return Some(Finding::new(
+            field,
+            format!("backup {name:?} is being deleted; restore from another"),
+        ));
     }
     (!matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed)).then(|| {
         Finding::new(
@@ -121,10 +142,16 @@ fn location_finding(
         ));
     };
     (location.status.phase == Some(LocationPhase::Unavailable)).then(|| {
-        let why = location.status.message.as_deref().unwrap_or("no reason was given");
+        let why = location
+            .status
+            .message
+            .as_deref()
+            .unwrap_or("no reason was given");
         Finding::new(
             field,
-            format!("backup {name:?} is in BackupStorageLocation {at:?}, which is Unavailable: {why}"),
+            format!(
+                "backup {name:?} is in BackupStorageLocation {at:?}, which is Unavailable: {why}"
+            ),
         )
     })
 }
@@ -140,8 +167,16 @@ pub(super) struct Configuration {
 impl Configuration {
     /// The error lists everything that is wrong with it.
     pub(super) fn read(spec: &RestoreSpec, facts: &Facts) -> Result<Self, Vec<Finding>> {
-        match (modifiers(spec, facts), filters(spec, facts), ActionConfigs::read(&facts.action_configs)) {
-            (Ok(modifiers), Ok(filters), Ok(actions)) => Ok(Self { modifiers, filters, actions }),
+        match (
+            modifiers(spec, facts),
+            filters(spec, facts),
+            ActionConfigs::read(&facts.action_configs),
+        ) {
+            (Ok(modifiers), Ok(filters), Ok(actions)) => Ok(Self {
+                modifiers,
+                filters,
+                actions,
+            }),
             (modifiers, filters, actions) => {
                 let wrong = [modifiers.err(), filters.err(), actions.err()];
                 Err(wrong.into_iter().flatten().flatten().collect())
@@ -150,13 +185,14 @@ impl Configuration {
     }
 }
 
-/// Whether a restore uses the modifiers that the administrator has set (Velero `pkg/controller/restore_controller.go`, after
-/// 1.18): its own replace them.
+/// Whether a restore uses the modifiers that the administrator has set (Velero
+/// `pkg/controller/restore_controller.go`, after 1.18): its own replace them.
 pub(super) fn follows_default_modifier(spec: &RestoreSpec) -> bool {
     spec.resource_modifier.is_none() && spec.skip_default_resource_modifier != Some(true)
 }
 
-/// The resource modifiers that the Restore names, or else the default ones. The error lists everything that is wrong with them.
+/// The resource modifiers that the Restore names, or else the default ones. The error lists
+/// everything that is wrong with them.
 fn modifiers(spec: &RestoreSpec, facts: &Facts) -> Result<Option<ResourceModifiers>, Vec<Finding>> {
     let own = config_maps::read(
         modifiers::FIELD,
@@ -164,25 +200,39 @@ fn modifiers(spec: &RestoreSpec, facts: &Facts) -> Result<Option<ResourceModifie
         facts.modifier.as_ref(),
         |data| modifiers::read(modifiers::FIELD, data),
     );
-    let Some(default) = facts.default_modifier.as_ref().filter(|_| follows_default_modifier(spec)) else {
+    let Some(default) = facts
+        .default_modifier
+        .as_ref()
+        .filter(|_| follows_default_modifier(spec))
+    else {
         return own;
     };
     let reference = config_maps::reference(&default.name);
-    let read = config_maps::read(modifiers::DEFAULT, Some(&reference), default.data.as_ref(), |data| {
-        modifiers::read(modifiers::DEFAULT, data)
-    });
+    let read = config_maps::read(
+        modifiers::DEFAULT,
+        Some(&reference),
+        default.data.as_ref(),
+        |data| modifiers::read(modifiers::DEFAULT, data),
+    );
     read.map_err(|mut findings| {
         for finding in &mut findings {
-            finding.message.push_str("; or restore with spec.skipDefaultResourceModifier");
+            finding
+                .message
+                .push_str("; or restore with spec.skipDefaultResourceModifier");
         }
         findings
     })
 }
 
-/// The filter policies that the Restore names, or else empty ones. The error lists everything that is wrong with them.
+/// The filter policies that the Restore names, or else empty ones. The error lists everything that
+/// is wrong with them.
 fn filters(spec: &RestoreSpec, facts: &Facts) -> Result<FilterPolicies, Vec<Finding>> {
-    let (reference, data) = (spec.resource_policy.as_ref(), facts.policy.as_ref());
-    let read = config_maps::read("spec.resourcePolicy", reference, data, resource_policy::read_for_restore);
+    let read = config_maps::read(
+        "spec.resourcePolicy",
+        spec.resource_policy.as_ref(),
+        facts.policy.as_ref(),
+        resource_policy::read_for_restore,
+    );
     read.map(Option::unwrap_or_default)
 }
 
@@ -190,7 +240,7 @@ fn filters(spec: &RestoreSpec, facts: &Facts) -> Result<FilterPolicies, Vec<Find
 pub(super) fn prepared(restore: &Restore, backup: &Backup) -> RestoreSpec {
     let mut spec = restore.spec.clone();
     spec.backup_name.clone_from(&backup.metadata.name);
-    if named(spec.schedule_name.as_ref()).is_none() {
+    if non_empty(spec.schedule_name.as_ref()).is_none() {
         spec.schedule_name = backup.schedule().map(ToOwned::to_owned);
     }
     for resource in resources::NON_RESTORABLE {
@@ -201,14 +251,17 @@ pub(super) fn prepared(restore: &Restore, backup: &Backup) -> RestoreSpec {
     spec
 }
 
-/// Why a restore must not begin with its claim, or with the contents of the backup; `namespaces` are the namespaces of its items.
+/// Why a restore must not begin with its claim, or with the contents of the backup; `namespaces`
+/// are the namespaces of its items.
 pub(super) fn refusal(
     spec: &RestoreSpec,
     backup: &Backup,
     namespaces: &BTreeSet<String>,
     claimed: &Footprint,
 ) -> Option<String> {
-    if Footprint::of_restore(spec, Some(&backup.spec)).includes_cluster() && !claimed.includes_cluster() {
+    if Footprint::of_restore(spec, Some(&backup.spec)).includes_cluster()
+        && !claimed.includes_cluster()
+    {
         return Some(
             "its spec, or that of its backup, was changed after the restore was admitted: cluster-scoped resources are selected \
              now, and are not in its claim; create a new restore"

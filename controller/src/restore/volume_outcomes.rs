@@ -1,5 +1,5 @@
-//! The outcome of the data of each volume, from its plan and the outcomes of its claim, pod and volume. Only this module decides
-//! and words it, for log, results and `-volumeinfo.json.gz`. Pure.
+//! The outcome of the data of each volume, from its plan and the outcomes of its claim, pod and
+//! volume. Only this module decides and words it, for log, results and `-volumeinfo.json.gz`. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use backup_plugins::log_line::Level;
 use serde_json::Value;
 
 use super::{
-    apply::{Applied, Outcome},
+    apply::{ItemResult, Outcome},
     report::About,
 };
 
@@ -24,7 +24,7 @@ const USE_VELERO: &str = "restore it with a Velero server that uses this bucket"
 
 /// Outcome of an object that has a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Became {
+enum ObjectOutcome {
     Created,
     /// It existed already.
     Existing,
@@ -33,7 +33,7 @@ enum Became {
     LeftOut,
 }
 
-impl From<Outcome> for Became {
+impl From<Outcome> for ObjectOutcome {
     fn from(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Created => Self::Created,
@@ -62,9 +62,9 @@ pub(crate) enum NamedVolume {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VolumeOutcomes {
     /// Claims, by namespace and name in the cluster.
-    claims: BTreeMap<(String, String), Became>,
+    claims: BTreeMap<(String, String), ObjectOutcome>,
     /// Pods with volumes whose data is in a repository; `None`: not reached.
-    pods: BTreeMap<(String, String), Option<Became>>,
+    pods: BTreeMap<(String, String), Option<ObjectOutcome>>,
     /// Volumes that claims name and that are not available to them.
     named: BTreeMap<(String, String), NamedVolume>,
     /// Why a PersistentVolume was not restored, by its name in the backup.
@@ -94,42 +94,48 @@ pub(crate) struct DataOutcome {
 }
 
 /// A message, and why the data is missing.
-type Said = (Option<(Level, String)>, Option<String>);
+type DataMessage = (Option<(Level, String)>, Option<String>);
 
-fn info(text: String) -> Said {
+fn info(text: String) -> DataMessage {
     (Some((Level::Info, text)), None)
 }
 
-fn missing(level: Level, text: String, why: impl Into<String>) -> Said {
+fn missing(level: Level, text: String, why: impl Into<String>) -> DataMessage {
     (Some((level, text)), Some(why.into()))
 }
 
 impl VolumeOutcomes {
     /// Records the outcome of an item, if it is or has a volume.
-    pub(crate) fn add(&mut self, about: About<'_>, applied: &Applied) {
+    pub(crate) fn add(&mut self, about: About<'_>, applied: &ItemResult) {
         self.became(about, applied.outcome.into());
-        if let ("v1", "PersistentVolume", None, Outcome::Failed) =
-            (about.api_version, about.kind, about.namespace, applied.outcome)
-        {
-            self.failed.insert(about.name.to_owned(), applied.error.clone().unwrap_or_default());
+        if let ("v1", "PersistentVolume", None, Outcome::Failed) = (
+            about.api_version,
+            about.kind,
+            about.namespace,
+            applied.outcome,
+        ) {
+            self.failed.insert(
+                about.name.to_owned(),
+                applied.error.clone().unwrap_or_default(),
+            );
         }
     }
 
     pub(crate) fn left_out(&mut self, about: About<'_>) {
-        self.became(about, Became::LeftOut);
+        self.became(about, ObjectOutcome::LeftOut);
     }
 
-    fn became(&mut self, about: About<'_>, became: Became) {
-        let ("v1", Some(namespace)) = (about.api_version, about.namespace) else { return };
-        let key = || (namespace.to_owned(), about.name.to_owned());
-        match about.kind {
-            "PersistentVolumeClaim" => _ = self.claims.insert(key(), became),
-            "Pod" if !self.pods.is_empty() => {
-                if let Some(pod) = self.pods.get_mut(&key()) {
-                    *pod = Some(became);
-                }
-            }
-            _ => {}
+    fn became(&mut self, about: About<'_>, became: ObjectOutcome) {
+        let ("v1", Some(namespace)) = (about.api_version, about.namespace) else {
+            return;
+        };
+        let key = (namespace.to_owned(), about.name.to_owned());
+        if about.kind == "PersistentVolumeClaim" {
+            self.claims.insert(key, became);
+        } else if about.kind == "Pod"
+            && let Some(pod) = self.pods.get_mut(&key)
+        {
+            *pod = Some(became);
         }
     }
 
@@ -141,61 +147,90 @@ impl VolumeOutcomes {
     /// Records the volume that a claim names.
     pub(crate) fn names(&mut self, namespace: &str, claim: &str, volume: NamedVolume) {
         if volume != NamedVolume::Available {
-            self.named.insert((namespace.to_owned(), claim.to_owned()), volume);
+            self.named
+                .insert((namespace.to_owned(), claim.to_owned()), volume);
         }
     }
 
-    /// Outcome of the data of a claim; `None` if the claim is not part of the restore, or was not reached. `wanted` says whether
-    /// data of volumes is restored, `told` has the volumes that were created from snapshots.
+    /// Outcome of the data of a claim; `None` if the claim is not part of the restore, or was not
+    /// reached. `wanted` says whether data of volumes is restored, `told` has the volumes that were
+    /// created from snapshots.
     pub(crate) fn of_claim(
         &self,
         claim: PlannedClaim<'_>,
         wanted: bool,
         told: &[Value],
     ) -> Option<DataOutcome> {
-        let PlannedClaim { namespace, name, volume, data, .. } = claim;
+        let PlannedClaim {
+            namespace,
+            name,
+            volume,
+            data,
+            ..
+        } = claim;
         let key = (namespace.to_owned(), name.to_owned());
         let became = *self.claims.get(&key)?;
         let failed = self.failed.get(volume).filter(|_| data.restores_volume());
-        let (message, why) = match (failed, became) {
-            _ if !wanted && *data != DataSource::Kept => unwanted(claim, became),
-            (Some(why), _) => (None, Some(why.clone())),
-            (None, Became::Created) => self.created(claim, told),
-            (None, Became::Existing) => self.existing(claim),
-            (None, Became::Failed) => (None, self.not_created(claim)),
-            (None, Became::LeftOut) => left_to_pod(claim),
+        let (message, why) = if !wanted && *data != DataSource::Kept {
+            unwanted(claim, became)
+        } else if let Some(why) = failed {
+            (None, Some(why.clone()))
+        } else {
+            match became {
+                ObjectOutcome::Created => self.created(claim, told),
+                ObjectOutcome::Existing => self.existing(claim),
+                ObjectOutcome::Failed => (None, self.not_created(claim)),
+                ObjectOutcome::LeftOut => left_to_pod(claim),
+            }
         };
-        let named = self.named.get(&key).filter(|_| became == Became::Created);
+        let named = self
+            .named
+            .get(&key)
+            .filter(|_| became == ObjectOutcome::Created);
         let (message, why) = match named {
-            Some(NamedVolume::Unprovisioned(class)) => unprovisioned(name, class, (message, why), wanted),
+            Some(NamedVolume::Unprovisioned(class)) => {
+                unprovisioned(name, class, (message, why), wanted)
+            }
             _ => (message, why),
         };
         let missing = why.map(|why| volume_data::not_restored(namespace, name, volume, &why));
         Some(DataOutcome { message, missing })
     }
 
-    fn created(&self, claim: PlannedClaim<'_>, told: &[Value]) -> Said {
-        let PlannedClaim { source, namespace, name, volume, data } = claim;
+    fn created(&self, claim: PlannedClaim<'_>, told: &[Value]) -> DataMessage {
+        let PlannedClaim {
+            source,
+            namespace,
+            name,
+            volume,
+            data,
+        } = claim;
         let named = self.named.get(&(namespace.to_owned(), name.to_owned()));
-        match data {
-            _ if data.restores_volume() && named == Some(&NamedVolume::Absent) => missing(
+        if data.restores_volume() && named == Some(&NamedVolume::Absent) {
+            return missing(
                 Level::Warning,
                 format!(
                     "claim {name:?} waits for volume {volume:?}, which is not in the cluster and not part of the restore: restore the \
                      volume, too (persistentvolumes)"
                 ),
                 format!("its volume {volume} is not in the cluster"),
-            ),
-            DataSource::Kept => {
-                info(format!("claim {name:?} comes back with its volume, which keeps its data"))
-            }
-            DataSource::NativeSnapshot => {
-                info(format!("claim {name:?} comes back with a volume of the snapshot"))
-            }
+            );
+        }
+        match data {
+            DataSource::Kept => info(format!(
+                "claim {name:?} comes back with its volume, which keeps its data"
+            )),
+            DataSource::NativeSnapshot => info(format!(
+                "claim {name:?} comes back with a volume of the snapshot"
+            )),
             DataSource::CsiSnapshot => {
-                let is_told = |one: &Value| one["pvcNamespace"] == namespace && one["pvcName"] == name;
-                if told.iter().any(is_told) {
-                    info(format!("claim {name:?} is provisioned from its CSI snapshot"))
+                let is_told = told
+                    .iter()
+                    .any(|one| one["pvcNamespace"] == namespace && one["pvcName"] == name);
+                if is_told {
+                    info(format!(
+                        "claim {name:?} is provisioned from its CSI snapshot"
+                    ))
                 } else {
                     let why = "its snapshot was not restored";
                     (None, Some(why.to_owned()))
@@ -210,17 +245,27 @@ impl VolumeOutcomes {
             ),
             DataSource::Lost(why) => missing(
                 Level::Error,
-                format!("the data of claim {name:?} cannot be brought back: {why}; its volume is empty"),
+                format!(
+                    "the data of claim {name:?} cannot be brought back: {why}; its volume is empty"
+                ),
                 *why,
             ),
-            DataSource::Unsaved(why) => {
-                missing(Level::Warning, format!("claim {name:?} comes back empty: {why}"), why.clone())
-            }
+            DataSource::Unsaved(why) => missing(
+                Level::Warning,
+                format!("claim {name:?} comes back empty: {why}"),
+                why.clone(),
+            ),
         }
     }
 
-    fn existing(&self, claim: PlannedClaim<'_>) -> Said {
-        let PlannedClaim { namespace, name, volume, data, .. } = claim;
+    fn existing(&self, claim: PlannedClaim<'_>) -> DataMessage {
+        let PlannedClaim {
+            namespace,
+            name,
+            volume,
+            data,
+            ..
+        } = claim;
         let named = self.named.get(&(namespace.to_owned(), name.to_owned()));
         match (data, named) {
             (DataSource::Kept, Some(NamedVolume::Another(other))) => missing(
@@ -244,39 +289,61 @@ impl VolumeOutcomes {
     }
 
     fn not_created(&self, claim: PlannedClaim<'_>) -> Option<String> {
-        let named = self.named.get(&(claim.namespace.to_owned(), claim.name.to_owned()));
+        let named = self
+            .named
+            .get(&(claim.namespace.to_owned(), claim.name.to_owned()));
         match (claim.data, named) {
-            (_, Some(NamedVolume::Held(holder))) => Some(format!("its volume belongs to claim {holder}")),
+            (_, Some(NamedVolume::Held(holder))) => {
+                Some(format!("its volume belongs to claim {holder}"))
+            }
             // The volume exists with all its data.
             (DataSource::Kept, _) => None,
             _ => Some("its claim was not restored".to_owned()),
         }
     }
 
-    /// Outcome of the data of a volume without a claim that Velero has put into a repository; `namespace` is the target of its
-    /// pod. `None` if the pod is not part of the restore, or was not reached.
-    pub(crate) fn in_repository(&self, namespace: &str, volume: &RepositoryVolume) -> Option<DataOutcome> {
+    /// Outcome of the data of a volume without a claim that Velero has put into a repository;
+    /// `namespace` is the target of its pod. `None` if the pod is not part of the restore, or was
+    /// not reached.
+    pub(crate) fn in_repository(
+        &self,
+        namespace: &str,
+        volume: &RepositoryVolume,
+    ) -> Option<DataOutcome> {
         let Some((pod, _)) = &volume.mount else {
-            let text = format!("the data of {volume} is not restored: {SAVED_IN_REPOSITORY}; {USE_VELERO}");
-            return Some(DataOutcome { message: Some((Level::Error, text)), missing: None });
+            let text = format!(
+                "the data of {volume} is not restored: {SAVED_IN_REPOSITORY}; {USE_VELERO}"
+            );
+            return Some(DataOutcome {
+                message: Some((Level::Error, text)),
+                missing: None,
+            });
         };
         let became = (*self.pods.get(&(namespace.to_owned(), pod.clone()))?)?;
         let (message, why) = match became {
-            Became::Created => missing(
+            ObjectOutcome::Created => missing(
                 Level::Error,
                 format!(
                     "the data of {volume} is not restored: {SAVED_IN_REPOSITORY}, so the volume is empty; {USE_VELERO}"
                 ),
                 IN_REPOSITORY,
             ),
-            Became::Existing => {
+            ObjectOutcome::Existing => {
                 let why = "its pod was there already, and keeps the data that it has";
-                missing(Level::Info, format!("the data of {volume} is not restored: {why}"), why)
+                missing(
+                    Level::Info,
+                    format!("the data of {volume} is not restored: {why}"),
+                    why,
+                )
             }
-            Became::Failed => (None, Some("its pod was not restored".to_owned())),
-            Became::LeftOut => {
+            ObjectOutcome::Failed => (None, Some("its pod was not restored".to_owned())),
+            ObjectOutcome::LeftOut => {
                 let why = "its pod was left out";
-                missing(Level::Info, format!("the data of {volume} is not restored: {why}"), why)
+                missing(
+                    Level::Info,
+                    format!("the data of {volume} is not restored: {why}"),
+                    why,
+                )
             }
         };
         let missing = why.and_then(|why| volume_data::not_restored_of_pod(namespace, volume, &why));
@@ -284,39 +351,49 @@ impl VolumeOutcomes {
     }
 }
 
-fn unwanted(claim: PlannedClaim<'_>, became: Became) -> Said {
+fn unwanted(claim: PlannedClaim<'_>, became: ObjectOutcome) -> DataMessage {
     let name = claim.name;
     match became {
-        Became::Created => info(format!("claim {name:?} comes back empty: spec.restorePVs is false")),
-        Became::Existing => info(keeps_its_data(name)),
-        Became::Failed | Became::LeftOut => (None, None),
+        ObjectOutcome::Created => info(format!(
+            "claim {name:?} comes back empty: spec.restorePVs is false"
+        )),
+        ObjectOutcome::Existing => info(keeps_its_data(name)),
+        ObjectOutcome::Failed | ObjectOutcome::LeftOut => (None, None),
     }
 }
 
 /// The message about a created claim that gets no volume. `said` is the message without that.
-fn unprovisioned(claim: &str, class: &str, said: Said, wanted: bool) -> Said {
+fn unprovisioned(claim: &str, class: &str, said: DataMessage, wanted: bool) -> DataMessage {
     let (message, why) = said;
     let (level, before) = match message {
         Some((level @ (Level::Warning | Level::Error), text)) => (level, text),
         Some((_, text)) => (Level::Warning, text),
         None => (Level::Warning, format!("claim {claim:?} is created")),
     };
-    let text = format!("{before}; it has no volume and stays Pending until there is one for it: {class}");
-    (Some((level, text)), why.or_else(|| wanted.then(|| format!("it has no volume: {class}"))))
+    let text =
+        format!("{before}; it has no volume and stays Pending until there is one for it: {class}");
+    (
+        Some((level, text)),
+        why.or_else(|| wanted.then(|| format!("it has no volume: {class}"))),
+    )
 }
 
 /// The message about a claim that is left to the pod with its ephemeral volume.
-fn left_to_pod(claim: PlannedClaim<'_>) -> Said {
+fn left_to_pod(claim: PlannedClaim<'_>) -> DataMessage {
     let PlannedClaim { source, name, .. } = claim;
     match claim.data {
         DataSource::Repository => missing(
             Level::Error,
-            format!("the data of claim {source}/{name} is not restored: {SAVED_IN_REPOSITORY}; {USE_VELERO}"),
+            format!(
+                "the data of claim {source}/{name} is not restored: {SAVED_IN_REPOSITORY}; {USE_VELERO}"
+            ),
             IN_REPOSITORY,
         ),
-        DataSource::Lost(why) => {
-            missing(Level::Error, format!("the data of claim {name:?} cannot be brought back: {why}"), *why)
-        }
+        DataSource::Lost(why) => missing(
+            Level::Error,
+            format!("the data of claim {name:?} cannot be brought back: {why}"),
+            *why,
+        ),
         _ => (None, None),
     }
 }

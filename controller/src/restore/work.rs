@@ -4,8 +4,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use backup_actions::csi::{SNAPSHOTS, SnapshotApi};
 use backup_actions::restore::{
-    self, AddClaimsOfPods, PRIORITY_CLASSES, RestoreActionOutput, RestoreItemAction, RestoreRules, json,
-    modifiers::ResourceModifiers,
+    self, AddClaimsOfPods, PRIORITY_CLASSES, RestoreActionOutput, RestoreItemAction, RestoreRules,
+    json, modifiers::ResourceModifiers,
 };
 use backup_core::{
     api::Restore,
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    apply::{Applied, Outcome, Policy},
+    apply::{ItemResult, Outcome, Policy},
     calls::Calls,
     hooks::{HookContext, HookPlanner, HookRunner},
     item_memory::ItemMemory,
@@ -65,29 +65,32 @@ mod volumes;
 pub(super) use volumes::VOLUMES;
 
 /// Maximum length of an API version or kind (characters): a subdomain of DNS, a slash, and a label.
-const LONGEST_KIND: usize = 253 + 1 + 63;
+const MAX_KIND_LENGTH: usize = 253 + 1 + 63;
 /// Maximum number of concurrent items of a type.
-const IN_FLIGHT: usize = 16;
+const MAX_CONCURRENT_ITEMS: usize = 16;
 /// Maximum number of items in the journal of actions without an end.
-const NOTED: usize = 64;
-/// Maximum number of concurrent items where actions are noted in the journal: while `NOTED` items are noted, earlier ones wait
-/// for the write with their ends, or are being created.
-const WITH_JOURNAL: usize = 3 * NOTED;
+const MAX_OPEN_ITEMS: usize = 64;
+/// Maximum number of concurrent items where actions are noted in the journal: while
+/// `MAX_OPEN_ITEMS` items are noted, earlier ones wait for the write with their ends, or are being
+/// created.
+const MAX_CONCURRENT_JOURNALED_ITEMS: usize = 3 * MAX_OPEN_ITEMS;
 
-/// Time for which an API group that was unavailable may be missing, because its server is being replaced.
-const BETWEEN_SERVERS: Duration = Duration::from_secs(5);
+/// Time for which an API group that was unavailable may be missing, because its server is being
+/// replaced.
+const MAX_SERVER_REPLACEMENT_TIME: Duration = Duration::from_secs(5);
 
 /// Maximum number of awaited types in a message; others are counted.
 const MAX_AWAITED: usize = 5;
 /// Interval between two reads of the served types.
-const LOOK: Duration = Duration::from_millis(200);
-/// Time that a running action or command has to answer when work has to stop, so that its outcome is known.
-pub(super) const LAST_WORD: Duration = Duration::from_secs(10);
+const DISCOVERY_INTERVAL: Duration = Duration::from_millis(200);
+/// Time that a running action or command has to answer when work has to stop, so that its outcome
+/// is known.
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Capacity of the channel of pods to the hook runner, which receives them at once.
-const HANDED_OVER: usize = 16;
+const POD_CHANNEL_CAPACITY: usize = 16;
 
 /// The result of an action on an item, if it has started an operation.
-pub(super) type Started = (Execution, Done<RestoreActionOutput>);
+pub(super) type StartedOperation = (Execution, Done<RestoreActionOutput>);
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WorkError {
@@ -135,7 +138,8 @@ pub(super) struct Work<'a> {
     /// Types whose objects start work of other operators.
     pub(super) guarded: &'a [String],
     pub(super) order: &'a RestoreOrder,
-    /// Preferred versions of types; `None`: the versions stored at the plain paths, where the cluster serves them.
+    /// Preferred versions of types; `None`: the versions stored at the plain paths, where the
+    /// cluster serves them.
     pub(super) versions: Option<&'a VersionPriorities>,
     /// The footprint of the claim: nothing is written into other namespaces.
     pub(super) claimed: &'a Footprint,
@@ -160,18 +164,25 @@ struct Common<'a> {
     rules: Arc<RestoreRules>,
     namespaces: Namespaces,
     coordinator: ItemCoordinator,
-    started: &'a Mutex<Vec<Started>>,
+    started: &'a Mutex<Vec<StartedOperation>>,
     hooks: HookPlanner<'a>,
 }
 
 impl Work<'_> {
-    /// Restores all selected items and runs the hooks of their pods, until done or cancelled by a user. Returns the
-    /// operations that actions have started. Running it again is idempotent.
-    pub(super) async fn run(mut self) -> Result<Vec<Started>, WorkError> {
+    /// Restores all selected items and runs the hooks of their pods, until done or cancelled by a
+    /// user. Returns the operations that actions have started. Running it again is idempotent.
+    pub(super) async fn run(mut self) -> Result<Vec<StartedOperation>, WorkError> {
         let started = Mutex::default();
-        let (pods, restored) = mpsc::channel(HANDED_OVER);
+        let (pods, restored) = mpsc::channel(POD_CHANNEL_CAPACITY);
         let label = self.rules.restore_label.clone();
-        let Self { hooks, calls, report, patience, restore, .. } = self;
+        let Self {
+            hooks,
+            calls,
+            report,
+            patience,
+            restore,
+            ..
+        } = self;
         let runner = HookRunner::new(hooks, calls, report, patience, label);
         let planner = HookPlanner::new(restore, patience, report, pods);
         let everything = async {
@@ -200,14 +211,17 @@ impl Work<'_> {
             Err(error) => return Err(error),
         };
         runner.report_left();
-        self.actions.log.settle(|lines| self.report.said(lines)).await;
+        self.actions
+            .log
+            .settle(|lines| self.report.said(lines))
+            .await;
         self.report_volumes();
         done.map(|()| started.into_inner())
     }
 
     async fn everything(
         &mut self,
-        started: &Mutex<Vec<Started>>,
+        started: &Mutex<Vec<StartedOperation>>,
         hooks: HookPlanner<'_>,
     ) -> Result<(), WorkError> {
         self.calls.cancellation().check_new_work()?;
@@ -217,7 +231,13 @@ impl Work<'_> {
         self.plan_volumes();
         let rules = Arc::new(self.rules.clone());
         let namespaces = self.namespaces(&selection)?;
-        let common = Common { rules, namespaces, coordinator: ItemCoordinator::default(), started, hooks };
+        let common = Common {
+            rules,
+            namespaces,
+            coordinator: ItemCoordinator::default(),
+            started,
+            hooks,
+        };
         let definitions = selection.definitions(self.contents, &served)?;
         let selected = common.namespaces.selected();
         if selected.is_empty() && definitions.is_empty() && !selection.selects_any(self.contents)? {
@@ -227,26 +247,37 @@ impl Work<'_> {
         let again = if definitions.is_empty() {
             None
         } else {
-            Some(self.restorer(&common, &served, &selection).definitions(definitions).await?)
+            Some(
+                self.restorer(&common, &served, &selection)
+                    .definitions(definitions)
+                    .await?,
+            )
         };
         let served = again.unwrap_or(served);
         // Names are completed again: some types are served only now.
         let selection = self.selection(&served)?;
         for problem in &selection.problems {
-            self.report.warn(Scope::Velero, format!("the resource policy: {problem}"));
+            self.report
+                .warn(Scope::Velero, format!("the resource policy: {problem}"));
         }
         let batches = selection.batches(self.contents, &served, self.order)?;
-        self.report.expect(batches.iter().map(|batch| batch.items.len()).sum());
+        self.report
+            .expect(batches.iter().map(|batch| batch.items.len()).sum());
         self.report_guarded(&selection)?;
         self.ensure_all(&common.namespaces, selected).await?;
         let restorer = self.restorer(&common, &served, &selection);
         for why in &restorer.actions.unusable {
             self.report.error(Scope::Velero, why.clone());
         }
-        let noted = batches.iter().filter(|batch| restorer.writes_journal(&batch.group_resource));
-        self.actions.turns.expect(noted.map(|batch| batch.items.len()).sum());
-        let (served_now, others): (Vec<_>, Vec<_>) =
-            batches.into_iter().partition(|batch| batch.resource.is_some());
+        let noted = batches
+            .iter()
+            .filter(|batch| restorer.writes_journal(&batch.group_resource));
+        self.actions
+            .turns
+            .expect(noted.map(|batch| batch.items.len()).sum());
+        let (served_now, others): (Vec<_>, Vec<_>) = batches
+            .into_iter()
+            .partition(|batch| batch.resource.is_some());
         for batch in &served_now {
             self.batch(batch, &restorer).await?;
         }
@@ -259,12 +290,19 @@ impl Work<'_> {
     }
 
     fn selection(&self, served: &ServedTypes) -> Result<Selection, StoreError> {
-        Selection::new(&self.restore.spec, served, self.contents, self.guarded, &self.filters)
+        Selection::new(
+            &self.restore.spec,
+            served,
+            self.contents,
+            self.guarded,
+            &self.filters,
+        )
     }
 
     /// Refuses names that are not in the backup, before anything is written.
     fn check_names(&self, served: &ServedTypes, selection: &Selection) -> Result<(), WorkError> {
-        let (spec, contents) = (&self.restore.spec, self.contents);
+        let spec = &self.restore.spec;
+        let contents = self.contents;
         if contents.is_empty() {
             return Ok(());
         }
@@ -274,10 +312,15 @@ impl Work<'_> {
             namespaces.insert(contents.name_of(item)?);
         }
         let backup = spec.backup_name.as_deref().unwrap_or_default();
-        let held = names::Held { backup, namespaces: &namespaces, types: &types.held };
+        let held = names::BackupNames {
+            backup,
+            namespaces: &namespaces,
+            types: &types.held,
+        };
         let mut found = names::check(spec, &held, &|name| types.resolve(name));
         for object in selection.unselected_objects(contents)? {
-            let why = format!("{object} is not in the backup, or left out by another filter of the spec");
+            let why =
+                format!("{object} is not in the backup, or left out by another filter of the spec");
             found.errors.push(Finding::new("spec.includedObjects", why));
         }
         if !found.errors.is_empty() {
@@ -305,26 +348,25 @@ impl Work<'_> {
             return Ok(nothing);
         }
         let left_out = left_out.join(", ");
-        Ok(format!("{nothing}; {left_out} would start work and have to be named in spec.includedResources"))
+        Ok(format!(
+            "{nothing}; {left_out} would start work and have to be named in spec.includedResources"
+        ))
     }
 
-    /// Restores types that were not served before: their servers may have been restored by now, or were unavailable for a moment.
-    async fn served_later(&self, mut batches: Vec<Batch>, common: &Common<'_>) -> Result<(), WorkError> {
+    /// Restores types that were not served before: their servers may have been restored by now, or
+    /// were unavailable for a moment.
+    async fn served_later(
+        &self,
+        mut batches: Vec<Batch>,
+        common: &Common<'_>,
+    ) -> Result<(), WorkError> {
         if batches.is_empty() {
             return Ok(());
         }
         let mut away = None;
-        let missing = |served: &ServedTypes| {
-            if batches.iter().any(|batch| batch.may_still_be_served(served)) {
-                away = Some(Instant::now());
-            }
-            if away.is_none_or(|last| last.elapsed() > BETWEEN_SERVERS) {
-                return Vec::new();
-            }
-            let names = batches.iter().map(|batch| batch.group_resource.clone());
-            names.filter(|name| served.by_group_resource(name).is_none()).collect()
-        };
-        let served = self.await_served(missing).await?;
+        let served = self
+            .await_served(|served| awaited_types(&batches, served, &mut away))
+            .await?;
         let selection = self.selection(&served)?;
         let restorer = self.restorer(common, &served, &selection);
         for batch in &mut batches {
@@ -334,7 +376,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The types that the cluster serves, once none is missing or after `patience`. `missing` names the awaited types.
+    /// The types that the cluster serves, once none is missing or after `patience`. `missing` names
+    /// the awaited types.
     async fn await_served(
         &self,
         mut missing: impl FnMut(&ServedTypes) -> Vec<String>,
@@ -351,7 +394,7 @@ impl Work<'_> {
             let total = missing.len();
             missing.truncate(MAX_AWAITED);
             wait.because(format!("it does not serve {} yet", listed(&missing, total)));
-            self.calls.cancellation().wait(LOOK).await?;
+            self.calls.cancellation().wait(DISCOVERY_INTERVAL).await?;
         }
     }
 
@@ -371,11 +414,23 @@ impl Work<'_> {
             ));
         }
         if !self.contents.items(volumes::PODS).is_empty() {
-            built_in.push(Arc::new(AddClaimsOfPods { priority_classes: self.priority_classes() }));
+            built_in.push(Arc::new(AddClaimsOfPods {
+                priority_classes: self.priority_classes(),
+            }));
         }
-        let actions = restore::ordered(built_in, &self.actions.plugins, &|name| served.resolve(name));
-        let coordinator = actions.iter().any(RestoreItemAction::may_add_items).then_some(&common.coordinator);
-        let Common { namespaces, started, hooks, .. } = common;
+        let actions = restore::ordered(built_in, &self.actions.plugins, &|name| {
+            served.resolve(name)
+        });
+        let coordinator = actions
+            .iter()
+            .any(RestoreItemAction::may_add_items)
+            .then_some(&common.coordinator);
+        let Common {
+            namespaces,
+            started,
+            hooks,
+            ..
+        } = common;
         let versions = ItemVersions::new(self.contents, served, self.versions);
         ItemRestorer {
             work: self,
@@ -393,7 +448,9 @@ impl Work<'_> {
     /// The names of the priority classes that the backup holds.
     fn priority_classes(&self) -> BTreeSet<String> {
         let items = self.contents.items(PRIORITY_CLASSES).iter();
-        items.filter_map(|item| self.contents.name_of(item).ok()).collect()
+        items
+            .filter_map(|item| self.contents.name_of(item).ok())
+            .collect()
     }
 
     fn policy(&self) -> Policy<'_> {
@@ -412,9 +469,15 @@ impl Work<'_> {
             return Ok(());
         };
         if resource.namespaced {
-            let sources: BTreeSet<&str> =
-                batch.items.iter().filter_map(|item| self.contents.namespace_of(item)).collect();
-            let targets = sources.into_iter().map(|source| self.rules.target(source).to_owned()).collect();
+            let sources: BTreeSet<&str> = batch
+                .items
+                .iter()
+                .filter_map(|item| self.contents.namespace_of(item))
+                .collect();
+            let targets = sources
+                .into_iter()
+                .map(|source| self.rules.target(source).to_owned())
+                .collect();
             self.ensure_all(restorer.namespaces, targets).await?;
         }
         self.report.info(&format!(
@@ -423,9 +486,14 @@ impl Work<'_> {
             batch.group_resource
         ));
         restorer.report_version(&batch.group_resource);
-        let kind = ResourceKind { group_resource: &batch.group_resource, resource };
+        let kind = ResourceKind {
+            group_resource: &batch.group_resource,
+            resource,
+        };
         let others = restorer.existing(kind, &batch.items).await?;
-        let done = restorer.items(kind, others.into_iter().map(|item| (item, None))).await;
+        let done = restorer
+            .items(kind, others.into_iter().map(|item| (item, None)))
+            .await;
         for warning in self.calls.new_warnings() {
             self.report.info(&warning);
         }
@@ -467,15 +535,41 @@ impl Work<'_> {
     fn list(&self, items: &[ItemRef], outcome: Outcome) {
         for item in items {
             let object = self.contents.object(item).unwrap_or_default();
+            let api_version = json::text(&object, &[], "apiVersion").unwrap_or_default();
+            let kind = json::text(&object, &[], "kind").unwrap_or_default();
             // The list keeps them, whatever text they hold.
-            let text = |key| shortened(json::text(&object, &[], key).unwrap_or_default(), LONGEST_KIND);
             let about = About {
-                api_version: &text("apiVersion"),
-                kind: &text("kind"),
-                namespace: self.contents.namespace_of(item).map(|source| self.rules.target(source)),
+                api_version: &shortened(api_version, MAX_KIND_LENGTH),
+                kind: &shortened(kind, MAX_KIND_LENGTH),
+                namespace: self
+                    .contents
+                    .namespace_of(item)
+                    .map(|source| self.rules.target(source)),
                 name: &self.contents.name_of(item).unwrap_or_default(),
             };
-            self.report.item(about, Applied::quiet(outcome));
+            self.report.item(about, ItemResult::quiet(outcome));
         }
     }
+}
+
+/// The names of the types that may still be served: all missing ones, while an API group was
+/// unavailable a moment ago. `away` is the last time at which one was unavailable.
+fn awaited_types(
+    batches: &[Batch],
+    served: &ServedTypes,
+    away: &mut Option<Instant>,
+) -> Vec<String> {
+    if batches
+        .iter()
+        .any(|batch| batch.may_still_be_served(served))
+    {
+        *away = Some(Instant::now());
+    }
+    if away.is_none_or(|last| last.elapsed() > MAX_SERVER_REPLACEMENT_TIME) {
+        return Vec::new();
+    }
+    let names = batches.iter().map(|batch| batch.group_resource.clone());
+    names
+        .filter(|name| served.by_group_resource(name).is_none())
+        .collect()
 }

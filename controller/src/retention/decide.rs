@@ -31,14 +31,21 @@ impl Expiry {
     }
 }
 
-/// A Backup that is `Deleting` counts as ended, as the request to delete it may have failed. An unknown phase does not.
+/// A Backup that is `Deleting` counts as ended, as the request to delete it may have failed. An
+/// unknown phase does not.
 pub(super) fn expiry(backup: &Backup, now: Timestamp) -> Expiry {
-    let Some(expiration) = backup.status.expiration.as_ref() else { return Expiry::Never };
+    let Some(expiration) = backup.status.expiration.as_ref() else {
+        return Expiry::Never;
+    };
     if backup.metadata.deletion_timestamp.is_some() || !backup.phase().is_terminal() {
         return Expiry::Never;
     }
-    // The expiration is one that an earlier version derived from the `ttl` for which it refused the backup.
-    let is_invalid = backup.spec.ttl.is_some_and(|ttl| ttl < GoDuration::default());
+    // The expiration is one that an earlier version derived from the `ttl` for which it refused the
+    // backup.
+    let is_invalid = backup
+        .spec
+        .ttl
+        .is_some_and(|ttl| ttl < GoDuration::default());
     if is_invalid && backup.phase() == BackupPhase::FailedValidation {
         return Expiry::Never;
     }
@@ -95,17 +102,19 @@ pub(super) enum Plan {
 
 /// One request at a time. A failed one is repeated after `period`.
 pub(super) fn decide(facts: &Facts, now: Timestamp, period: Duration) -> Plan {
-    let is_open = |request: &DeleteBackupRequest| {
-        !matches!(request.status.phase, Some(Phase::Processed | Phase::Unknown(_)))
-    };
     if facts.requests.iter().any(is_open) {
         return Plan::Nothing;
     }
     if let Some(failure) = facts.failure {
         return Plan::Label(failure);
     }
-    let is_ours = |request: &&DeleteBackupRequest| request.metadata.name.as_ref() == Some(&facts.own_request);
-    let Some(ours) = facts.requests.iter().find(is_ours) else { return Plan::Request };
+    let ours = facts
+        .requests
+        .iter()
+        .find(|request| request.metadata.name.as_ref() == Some(&facts.own_request));
+    let Some(ours) = ours else {
+        return Plan::Request;
+    };
     let created = ours.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let age = created.map_or(SignedDuration::MAX, |created| now.duration_since(created));
     if SignedDuration::try_from(period).is_ok_and(|period| age >= period) {
@@ -113,6 +122,14 @@ pub(super) fn decide(facts: &Facts, now: Timestamp, period: Duration) -> Plan {
     } else {
         Plan::Nothing
     }
+}
+
+/// Whether a request is not answered yet.
+fn is_open(request: &DeleteBackupRequest) -> bool {
+    !matches!(
+        request.status.phase,
+        Some(Phase::Processed | Phase::Unknown(_))
+    )
 }
 
 #[cfg(test)]
@@ -127,7 +144,11 @@ mod tests {
     }
 
     fn ago(seconds: i64) -> Time {
-        Time(now().checked_sub(SignedDuration::from_secs(seconds)).unwrap())
+        Time(
+            now()
+                .checked_sub(SignedDuration::from_secs(seconds))
+                .unwrap(),
+        )
     }
 
     #[test]
@@ -149,7 +170,12 @@ mod tests {
             ("ReadyToStart", Some(1), false, Expiry::Never),
             ("InProgress", Some(1), false, Expiry::Never),
             ("WaitingForPluginOperations", Some(1), false, Expiry::Never),
-            ("WaitingForPluginOperationsPartiallyFailed", Some(1), false, Expiry::Never),
+            (
+                "WaitingForPluginOperationsPartiallyFailed",
+                Some(1),
+                false,
+                Expiry::Never,
+            ),
             ("Finalizing", Some(1), false, Expiry::Never),
             ("FinalizingPartiallyFailed", Some(1), false, Expiry::Never),
             ("Tomorrow", Some(1), false, Expiry::Never),
@@ -158,9 +184,17 @@ mod tests {
             backup.status.phase = Some(phase.into());
             backup.status.expiration = expired.map(ago);
             backup.metadata.deletion_timestamp = deleted.then(|| ago(0));
-            assert_eq!(expiry(&backup, now()), expected, "{phase} {expired:?} {deleted}");
+            assert_eq!(
+                expiry(&backup, now()),
+                expected,
+                "{phase} {expired:?} {deleted}"
+            );
         }
-        assert_eq!(BackupPhase::KNOWN.len(), 13, "a phase that is not in the table");
+        assert_eq!(
+            BackupPhase::KNOWN.len(),
+            13,
+            "a phase that is not in the table"
+        );
     }
 
     #[test]
@@ -188,17 +222,37 @@ mod tests {
             (vec![], None, "Request"),
             (vec![], Some(Failure::ReadOnly), "Label"),
             (vec![request("b-x", None, 9999)], None, "Nothing"),
-            (vec![request("b-x", None, 9999)], Some(Failure::ReadOnly), "Nothing"),
+            (
+                vec![request("b-x", None, 9999)],
+                Some(Failure::ReadOnly),
+                "Nothing",
+            ),
             (vec![request("b-x", Some("New"), 1)], None, "Nothing"),
-            (vec![request(ours, Some("InProgress"), 9999)], None, "Nothing"),
+            (
+                vec![request(ours, Some("InProgress"), 9999)],
+                None,
+                "Nothing",
+            ),
             // A failed request of another client.
             (vec![request("b-x", processed, 1)], None, "Request"),
             (vec![request(ours, processed, 3599)], None, "Nothing"),
             (vec![request(ours, processed, 3600)], None, "Renew"),
-            (vec![request(ours, processed, 3600)], Some(Failure::Unavailable), "Label"),
-            (vec![request(ours, processed, 3600), request("b-x", None, 1)], None, "Nothing"),
+            (
+                vec![request(ours, processed, 3600)],
+                Some(Failure::Unavailable),
+                "Label",
+            ),
+            (
+                vec![request(ours, processed, 3600), request("b-x", None, 1)],
+                None,
+                "Nothing",
+            ),
         ] {
-            let facts = Facts { failure, requests, own_request: ours.to_owned() };
+            let facts = Facts {
+                failure,
+                requests,
+                own_request: ours.to_owned(),
+            };
             let plan = format!("{:?}", decide(&facts, now(), Duration::from_hours(1)));
             assert!(plan.starts_with(expected), "{facts:?}: {plan}");
         }
@@ -209,7 +263,10 @@ mod tests {
         let left = Duration::from_secs(7);
         assert_eq!(Expiry::In(left).wait(), Some(Action::RequeueAfter(left)));
         let year = Duration::from_hours(365 * 24);
-        assert_eq!(Expiry::In(year).wait(), Some(Action::RequeueAfter(MAX_WAIT)));
+        assert_eq!(
+            Expiry::In(year).wait(),
+            Some(Action::RequeueAfter(MAX_WAIT))
+        );
         assert_eq!(Expiry::Never.wait(), Some(Action::AwaitChange));
         assert_eq!(Expiry::Expired.wait(), None);
     }
@@ -217,8 +274,18 @@ mod tests {
     /// The values are part of the API: users select backups by Velero's label.
     #[test]
     fn the_label_has_the_values_that_velero_gives_it() {
-        let all = [Failure::NotFound, Failure::CannotGet, Failure::ReadOnly, Failure::Unavailable];
-        let values = ["BSLNotFound", "BSLCannotGet", "BSLReadOnly", "BSLUnavailable"];
+        let all = [
+            Failure::NotFound,
+            Failure::CannotGet,
+            Failure::ReadOnly,
+            Failure::Unavailable,
+        ];
+        let values = [
+            "BSLNotFound",
+            "BSLCannotGet",
+            "BSLReadOnly",
+            "BSLUnavailable",
+        ];
         assert_eq!(all.map(Failure::as_str), values);
     }
 }

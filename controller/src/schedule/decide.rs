@@ -20,8 +20,13 @@ pub(super) enum Due {
     Never,
 }
 
-/// The parsed expression, or all errors in the spec, by field. The template is checked by the rules of Backups.
-pub(super) fn check(spec: &ScheduleSpec, dialect: Dialect, local: &TimeZone) -> Result<Cron, Vec<String>> {
+/// The parsed expression, or all errors in the spec, by field. The template is checked by the rules
+/// of Backups.
+pub(super) fn check(
+    spec: &ScheduleSpec,
+    dialect: Dialect,
+    local: &TimeZone,
+) -> Result<Cron, Vec<String>> {
     let found = validate::engine_schedule(spec, &[dialect]);
     match Cron::parse(&spec.schedule, dialect, local) {
         Ok(cron) if found.is_empty() => Ok(cron),
@@ -36,25 +41,36 @@ pub(super) fn ambiguity(
     local: &TimeZone,
     now: Timestamp,
 ) -> Option<String> {
-    let difference = Reading::of(dialect, local).unwrap_or_default().difference(expression, now)?;
+    let difference = Reading::of(dialect, local)
+        .unwrap_or_default()
+        .difference(expression, now)?;
     Some(format!(
         "Velero's two libraries read {expression:?} differently: {difference}; {dialect} is in force here (--cron-dialect)"
     ))
 }
 
-/// Maximum difference between clocks: a recorded slot further in the future comes from a wrong clock.
+/// Maximum difference between clocks: a recorded slot further in the future comes from a wrong
+/// clock.
 const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_hours(1);
 
-/// A recorded slot. `None` if it comes from a wrong clock: it would keep the schedule waiting until that time.
+/// A recorded slot. `None` if it comes from a wrong clock: it would keep the schedule waiting until
+/// that time.
 pub(super) fn noted(slot: Option<&Time>, now: Timestamp) -> Option<Timestamp> {
-    slot.map(|slot| slot.0).filter(|slot| slot.duration_since(now) <= MAX_CLOCK_DIFFERENCE)
+    slot.map(|slot| slot.0)
+        .filter(|slot| slot.duration_since(now) <= MAX_CLOCK_DIFFERENCE)
 }
 
 /// The last slot that was handled, by a backup or a skip; at first the creation of the schedule.
 fn since(schedule: &Schedule, now: Timestamp) -> Option<Timestamp> {
     let status = &schedule.status;
-    let created = schedule.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    noted(status.last_backup.as_ref(), now).or(created).max(noted(status.last_skipped.as_ref(), now))
+    let created = schedule
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .map(|time| time.0);
+    noted(status.last_backup.as_ref(), now)
+        .or(created)
+        .max(noted(status.last_skipped.as_ref(), now))
 }
 
 /// Of several missed slots, the latest is due.
@@ -66,8 +82,8 @@ pub(super) fn due(schedule: &Schedule, cron: &Cron, now: Timestamp) -> Due {
     }
 }
 
-/// The last slot for which a backup was required: one that is due, was made, or was skipped because it could not be made. Slots
-/// that were skipped at a user's request do not count.
+/// The last slot for which a backup was required: one that is due, was made, or was skipped because
+/// it could not be made. Slots that were skipped at a user's request do not count.
 pub(super) fn last_due(schedule: &Schedule, due: Due) -> Option<Timestamp> {
     if let Due::Now(slot) = due {
         return Some(slot);
@@ -75,7 +91,10 @@ pub(super) fn last_due(schedule: &Schedule, due: Due) -> Option<Timestamp> {
     let made = schedule.status.last_backup.as_ref().map(|time| time.0);
     let skipped = schedule.status.last_skipped.as_ref().map(|time| time.0);
     // The annotation names the slot whose backup could not be made.
-    let why = schedule.annotations().get(SKIPPED_ANNOTATION).map_or("", String::as_str);
+    let why = schedule
+        .annotations()
+        .get(SKIPPED_ANNOTATION)
+        .map_or("", String::as_str);
     made.max(skipped.filter(|slot| why.starts_with(&format!("{slot}: "))))
 }
 
@@ -114,7 +133,11 @@ mod tests {
             ),
             ("*/70 * * * *", "netresearch (Velero after that) refuses it"),
         ] {
-            assert!(said(other).is_some_and(|note| note.contains(part)), "{:?}", said(other));
+            assert!(
+                said(other).is_some_and(|note| note.contains(part)),
+                "{:?}",
+                said(other)
+            );
         }
     }
 
@@ -122,22 +145,49 @@ mod tests {
     fn the_last_slot_that_was_due_is_not_one_that_a_person_left_out() {
         let (new, ten) = ("2026-01-10T09:30:00Z", "2026-01-10T10:00:00Z");
         let cron = Cron::parse("@hourly", Dialect::Robfig, &TimeZone::UTC).unwrap();
-        let (eleven, refused) = ("2026-01-10T11:00:00Z", "2026-01-10T11:00:00Z: there is a backup");
+        let (eleven, refused) = (
+            "2026-01-10T11:00:00Z",
+            "2026-01-10T11:00:00Z: there is a backup",
+        );
         for (last, skipped, why, now, expected) in [
             (None, None, "", "2026-01-10T09:45:00Z", None),
             (None, None, "", "2026-01-10T10:05:00Z", Some(ten)),
             (Some(ten), None, "", "2026-01-10T10:05:00Z", Some(ten)),
             (Some(ten), None, "", "2026-01-10T11:05:00Z", Some(eleven)),
-            (Some(ten), Some(eleven), refused, "2026-01-10T11:05:00Z", Some(eleven)),
+            (
+                Some(ten),
+                Some(eleven),
+                refused,
+                "2026-01-10T11:05:00Z",
+                Some(eleven),
+            ),
             // Skipped at a user's request, also after a refused slot.
-            (Some(ten), Some(eleven), "", "2026-01-10T11:05:00Z", Some(ten)),
-            (Some(ten), Some("2026-01-10T12:00:00Z"), refused, "2026-01-10T12:05:00Z", Some(ten)),
+            (
+                Some(ten),
+                Some(eleven),
+                "",
+                "2026-01-10T11:05:00Z",
+                Some(ten),
+            ),
+            (
+                Some(ten),
+                Some("2026-01-10T12:00:00Z"),
+                refused,
+                "2026-01-10T12:05:00Z",
+                Some(ten),
+            ),
         ] {
             let mut schedule = schedule(new, last, skipped);
-            schedule.annotations_mut().insert(SKIPPED_ANNOTATION.to_owned(), why.to_owned());
+            schedule
+                .annotations_mut()
+                .insert(SKIPPED_ANNOTATION.to_owned(), why.to_owned());
             let due = due(&schedule, &cron, now.parse().unwrap());
             let expected = expected.map(|time| time.parse().unwrap());
-            assert_eq!(last_due(&schedule, due), expected, "{last:?} {skipped:?} {why} {now}");
+            assert_eq!(
+                last_due(&schedule, due),
+                expected,
+                "{last:?} {skipped:?} {why} {now}"
+            );
         }
     }
 
@@ -155,16 +205,40 @@ mod tests {
             (daily, old, Some("2026-01-10T03:00:00Z"), None, tomorrow),
             // Velero records when it has made the backup, not its slot.
             (daily, old, Some("2026-01-10T03:00:41Z"), None, tomorrow),
-            (daily, old, Some("2026-01-09T03:00:00Z"), Some("2026-01-10T03:00:00Z"), tomorrow),
+            (
+                daily,
+                old,
+                Some("2026-01-09T03:00:00Z"),
+                Some("2026-01-10T03:00:00Z"),
+                tomorrow,
+            ),
             (daily, old, None, Some("2026-01-10T11:59:00Z"), tomorrow),
-            (daily, "2026-02-01T00:00:00Z", None, None, at("2026-02-01T03:00:00Z")),
+            (
+                daily,
+                "2026-02-01T00:00:00Z",
+                None,
+                None,
+                at("2026-02-01T03:00:00Z"),
+            ),
             ("0 12 * * *", new, None, None, now(noon)),
             ("0 0 30 2 *", new, None, None, Due::Never),
             // Within the allowed difference of clocks, and beyond.
             (daily, old, Some("2026-01-10T12:59:00Z"), None, tomorrow),
             (daily, old, Some("2027-02-14T03:00:00Z"), None, today),
-            (daily, old, Some("2026-01-10T03:00:00Z"), Some("2027-02-14T03:00:00Z"), tomorrow),
-            ("@every 7m", new, Some("2026-01-10T11:30:00Z"), None, now("2026-01-10T11:58:00Z")),
+            (
+                daily,
+                old,
+                Some("2026-01-10T03:00:00Z"),
+                Some("2027-02-14T03:00:00Z"),
+                tomorrow,
+            ),
+            (
+                "@every 7m",
+                new,
+                Some("2026-01-10T11:30:00Z"),
+                None,
+                now("2026-01-10T11:58:00Z"),
+            ),
         ] {
             let cron = Cron::parse(spec, Dialect::Robfig, &TimeZone::UTC).unwrap();
             let schedule = schedule(created, last, skipped);
@@ -184,21 +258,42 @@ mod tests {
         }))
         .unwrap();
         let errors = check(&spec, Dialect::Robfig, &TimeZone::UTC).unwrap_err();
-        assert!(errors[0].starts_with("spec.schedule: \"61 * * * *\" is no cron expression"), "{errors:?}");
-        assert!(errors[1..].iter().any(|error| error.starts_with("spec.template.ttl: ")), "{errors:?}");
-        assert!(errors[1..].iter().all(|error| error.starts_with("spec.template.")), "{errors:?}");
+        assert!(
+            errors[0].starts_with("spec.schedule: \"61 * * * *\" is no cron expression"),
+            "{errors:?}"
+        );
+        assert!(
+            errors[1..]
+                .iter()
+                .any(|error| error.starts_with("spec.template.ttl: ")),
+            "{errors:?}"
+        );
+        assert!(
+            errors[1..]
+                .iter()
+                .all(|error| error.starts_with("spec.template.")),
+            "{errors:?}"
+        );
         assert_eq!(errors.len(), 3, "{errors:?}");
         let check = |schedule: &str, template: serde_json::Value| {
-            let spec = serde_json::from_value(json!({ "schedule": schedule, "template": template })).unwrap();
+            let spec =
+                serde_json::from_value(json!({ "schedule": schedule, "template": template }))
+                    .unwrap();
             check(&spec, Dialect::Robfig, &TimeZone::UTC).is_ok()
         };
         let invalid = json!({ "ttl": "-1h" });
-        assert_eq!([check("0 3 * * *", json!({})), check("0 3 * * *", invalid)], [true, false]);
+        assert_eq!(
+            [check("0 3 * * *", json!({})), check("0 3 * * *", invalid)],
+            [true, false]
+        );
     }
 
     #[test]
     fn the_interval_is_that_of_the_next_two_slots() {
         let cron = Cron::parse("0 3 * * 1", Dialect::Robfig, &TimeZone::UTC).unwrap();
-        assert_eq!(interval(&cron, "2026-01-10T12:00:00Z".parse().unwrap()), Some(7 * 24 * 3600));
+        assert_eq!(
+            interval(&cron, "2026-01-10T12:00:00Z".parse().unwrap()),
+            Some(7 * 24 * 3600)
+        );
     }
 }

@@ -13,8 +13,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt as _;
 
-/// Marks by which deployment tools know their objects. A backup with one of them would look like an object that was removed
-/// from the repository, and would be deleted: during its work, or all backups at once.
+/// Marks by which deployment tools know their objects. A backup with one of them would look like an
+/// object that was removed from the repository, and would be deleted: during its work, or all
+/// backups at once.
 const TRACKED: [&str; 8] = [
     "app.kubernetes.io/instance",
     "argocd.argoproj.io/",
@@ -31,10 +32,15 @@ const OURS: &str = "backup-controller/";
 /// The backup of a slot. Its name is derived from schedule and slot.
 pub(super) fn backup(schedule: &Schedule, slot: Timestamp) -> Backup {
     let name = schedule.name_any();
-    let mut backup = Backup::new(&names::timestamped(&name, slot), schedule.spec.template.clone());
+    let mut backup = Backup::new(
+        &names::timestamped(&name, slot),
+        schedule.spec.template.clone(),
+    );
     let metadata = schedule.spec.template.metadata.clone().unwrap_or_default();
     let labels = metadata.labels.unwrap_or_else(|| schedule.labels().clone());
-    let annotations = metadata.annotations.unwrap_or_else(|| schedule.annotations().clone());
+    let annotations = metadata
+        .annotations
+        .unwrap_or_else(|| schedule.annotations().clone());
     let mut labels = inherited(labels);
     labels.insert(labels::SCHEDULE_NAME.to_owned(), labels::valid_value(&name));
     backup.metadata.labels = Some(labels);
@@ -53,20 +59,24 @@ pub(super) fn backup(schedule: &Schedule, slot: Timestamp) -> Backup {
 }
 
 fn inherited(all: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let stays = |key: &str| {
-        key != BREAK_GLASS_ANNOTATION
-            && !key.starts_with(OURS)
-            && !TRACKED.iter().any(|tracked| {
-                // A prefix also matches subdomains, but not other domains that end alike.
-                let at = key.find(tracked);
-                if tracked.ends_with('/') {
-                    at.is_some_and(|at| at == 0 || key[..at].ends_with('.'))
-                } else {
-                    key == *tracked
-                }
-            })
-    };
-    all.into_iter().filter(|(key, _)| stays(key)).collect()
+    all.into_iter()
+        .filter(|(key, _)| is_inherited(key))
+        .collect()
+}
+
+/// Whether a backup gets a label or annotation of its schedule.
+fn is_inherited(key: &str) -> bool {
+    key != BREAK_GLASS_ANNOTATION
+        && !key.starts_with(OURS)
+        && !TRACKED.iter().any(|tracked| {
+            // A prefix also matches subdomains, but not other domains that end alike.
+            let at = key.find(tracked);
+            if tracked.ends_with('/') {
+                at.is_some_and(|at| at == 0 || key[..at].ends_with('.'))
+            } else {
+                key == *tracked
+            }
+        })
 }
 
 /// Whether an existing backup was made by a schedule of this name.
@@ -95,8 +105,10 @@ mod tests {
 
     #[test]
     fn a_slot_has_one_name_and_the_spec_of_the_template() {
-        let schedule =
-            schedule(&json!({}), &json!({ "includedNamespaces": ["a"], "ttl": "24h0m0s", "new": 1 }));
+        let schedule = schedule(
+            &json!({}),
+            &json!({ "includedNamespaces": ["a"], "ttl": "24h0m0s", "new": 1 }),
+        );
         let made = backup(&schedule, slot());
         assert_eq!(made.name_any(), "nightly-20260304050600");
         assert_eq!(made.spec, schedule.spec.template);
@@ -113,12 +125,25 @@ mod tests {
         let notes = json!({ "argocd.argoproj.io/tracking-id": "x", "kubectl.kubernetes.io/last-applied-configuration": "{}",
             "backup-lock/break-glass": "now", "backup-controller/skipped": "x", "meta.helm.sh/release-name": "x",
             "notified.argocd.argoproj.io/x": "x", "backup-lock/on-conflict": "queue" });
-        let inherits = schedule(&json!({ "labels": tracked, "annotations": notes }), &json!({}));
-        let given = schedule(&json!({}), &json!({ "metadata": { "labels": tracked, "annotations": notes } }));
+        let inherits = schedule(
+            &json!({ "labels": tracked, "annotations": notes }),
+            &json!({}),
+        );
+        let given = schedule(
+            &json!({}),
+            &json!({ "metadata": { "labels": tracked, "annotations": notes } }),
+        );
         for schedule in [inherits, given] {
             let made = backup(&schedule, slot());
             let keys: Vec<&str> = made.labels().keys().map(String::as_str).collect();
-            assert_eq!(keys, ["notargocd.argoproj.io.example/x", "team", "velero.io/schedule-name"]);
+            assert_eq!(
+                keys,
+                [
+                    "notargocd.argoproj.io.example/x",
+                    "team",
+                    "velero.io/schedule-name"
+                ]
+            );
             let keys: Vec<&str> = made.annotations().keys().map(String::as_str).collect();
             assert_eq!(keys, ["backup-lock/on-conflict"]);
         }
@@ -142,7 +167,11 @@ mod tests {
         let made = backup(&owner, slot());
         let owners = made.metadata.owner_references.unwrap();
         assert_eq!(
-            (owners[0].kind.as_str(), owners[0].uid.as_str(), owners[0].controller),
+            (
+                owners[0].kind.as_str(),
+                owners[0].uid.as_str(),
+                owners[0].controller
+            ),
             ("Schedule", "u", Some(true))
         );
     }

@@ -1,5 +1,6 @@
-//! Chooses the VolumeSnapshotLocations of a backup: those that it names, and for each other provider the only one, or the
-//! default (Velero `pkg/controller/backup_controller.go`, `validateAndGetSnapshotLocations`, v1.18). Pure.
+//! Chooses the VolumeSnapshotLocations of a backup: those that it names, and for each other
+//! provider the only one, or the default (Velero `pkg/controller/backup_controller.go`,
+//! `validateAndGetSnapshotLocations`, v1.18). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +24,8 @@ pub(crate) struct SnapshotCandidates {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChosenLocations {
-    /// Names of locations: the requested ones in their order, then the others by name. At most one for each provider.
+    /// Names of locations: the requested ones in their order, then the others by name. At most one
+    /// for each provider.
     pub(crate) names: Vec<String>,
     /// Errors that keep the backup from running.
     pub(crate) findings: Vec<Finding>,
@@ -31,8 +33,8 @@ pub(crate) struct ChosenLocations {
     pub(crate) unusable: Vec<String>,
 }
 
-/// `defaults` maps providers to names. A location that is neither requested nor served by a plugin is skipped; so are all that
-/// are not requested if `snapshotVolumes` is false.
+/// `defaults` maps providers to names. A location that is neither requested nor served by a plugin
+/// is skipped; so are all that are not requested if `snapshotVolumes` is false.
 pub(crate) fn choose(
     spec: &BackupSpec,
     candidates: &SnapshotCandidates,
@@ -40,11 +42,19 @@ pub(crate) fn choose(
 ) -> ChosenLocations {
     let mut chosen = ChosenLocations::default();
     let mut by_provider: BTreeMap<&str, &str> = BTreeMap::new();
-    let mut asked: Vec<&str> = spec.volume_snapshot_locations.iter().map(String::as_str).collect();
+    let mut asked: Vec<&str> = spec
+        .volume_snapshot_locations
+        .iter()
+        .map(String::as_str)
+        .collect();
     let mut seen = BTreeSet::new();
     asked.retain(|name| seen.insert(*name));
     for name in asked {
-        let Some(location) = candidates.locations.iter().find(|location| location.name_any() == name) else {
+        let Some(location) = candidates
+            .locations
+            .iter()
+            .find(|location| location.name_any() == name)
+        else {
             chosen.refuse(format!(
                 "VolumeSnapshotLocation {name:?} does not exist; existing ones: {}",
                 names(&candidates.locations)
@@ -55,7 +65,9 @@ pub(crate) fn choose(
         if let Some(reason) = unserved(location, candidates) {
             chosen.refuse(reason);
         } else if let Some(other) = by_provider.get(provider) {
-            chosen.refuse(format!("{other} and {name} are both of provider {provider}; name one of them"));
+            chosen.refuse(format!(
+                "{other} and {name} are both of provider {provider}; name one of them"
+            ));
         } else {
             by_provider.insert(provider, name);
             chosen.names.push(name.to_owned());
@@ -71,7 +83,10 @@ pub(crate) fn choose(
         }
         match unserved(location, candidates) {
             Some(reason) => chosen.unusable.push(reason),
-            None => others.entry(&location.spec.provider).or_default().push(location),
+            None => others
+                .entry(&location.spec.provider)
+                .or_default()
+                .push(location),
         }
     }
     let mut found = Vec::new();
@@ -106,7 +121,8 @@ impl ChosenLocations {
     }
 }
 
-/// Why a location cannot be used: no plugin serves it, or its settings cannot be honoured. `None` if it can be used.
+/// Why a location cannot be used: no plugin serves it, or its settings cannot be honoured. `None`
+/// if it can be used.
 fn unserved(location: &VolumeSnapshotLocation, candidates: &SnapshotCandidates) -> Option<String> {
     if let Err(error) = super::settings(location) {
         return Some(error.to_string());
@@ -129,9 +145,15 @@ pub(super) fn missing_plugin(location: &str, plugin: &str, problems: &[String]) 
 }
 
 /// Names, for a message.
-pub(crate) fn names<'a, K: kube::ResourceExt + 'a>(objects: impl IntoIterator<Item = &'a K>) -> String {
+pub(crate) fn names<'a, K: kube::ResourceExt + 'a>(
+    objects: impl IntoIterator<Item = &'a K>,
+) -> String {
     let names: Vec<_> = objects.into_iter().map(K::name_any).collect();
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    }
 }
 
 #[cfg(test)]
@@ -142,7 +164,10 @@ mod tests {
 
     fn facts(locations: &[(&str, &str)], plugins: &[&str]) -> SnapshotCandidates {
         let location = |(name, provider): &(&str, &str)| {
-            let spec = VolumeSnapshotLocationSpec { provider: (*provider).to_owned(), ..Default::default() };
+            let spec = VolumeSnapshotLocationSpec {
+                provider: (*provider).to_owned(),
+                ..Default::default()
+            };
             VolumeSnapshotLocation::new(name, spec)
         };
         SnapshotCandidates {
@@ -163,13 +188,22 @@ mod tests {
             snapshot_volumes: snapshots,
             ..BackupSpec::default()
         };
-        let defaults = default.iter().map(|(of, name)| ((*of).to_owned(), (*name).to_owned())).collect();
+        let defaults = default
+            .iter()
+            .map(|(of, name)| ((*of).to_owned(), (*name).to_owned()))
+            .collect();
         choose(&spec, facts, &defaults)
     }
 
     #[test]
-    fn those_that_are_named_come_first_and_then_the_only_one_or_the_default_of_each_other_provider() {
-        let there = [("b", "x.io/x"), ("a", "x.io/x"), ("only", "aws"), ("idle", "gcp")];
+    fn those_that_are_named_come_first_and_then_the_only_one_or_the_default_of_each_other_provider()
+    {
+        let there = [
+            ("b", "x.io/x"),
+            ("a", "x.io/x"),
+            ("only", "aws"),
+            ("idle", "gcp"),
+        ];
         let facts = facts(&there, &["x.io/x", "velero.io/aws"]);
         let named = chosen(&facts, &["b", "b"], None, &[]);
         assert_eq!(
@@ -194,9 +228,14 @@ mod tests {
         #[case] default: &[(&str, &str)],
         #[case] expected: &str,
     ) {
-        let facts = facts(&[("a", "aws"), ("b", "aws"), ("idle", "gcp")], &["velero.io/aws"]);
+        let facts = facts(
+            &[("a", "aws"), ("b", "aws"), ("idle", "gcp")],
+            &["velero.io/aws"],
+        );
         let chosen = chosen(&facts, asked, None, default);
-        let [finding] = chosen.findings.as_slice() else { panic!("{chosen:?}") };
+        let [finding] = chosen.findings.as_slice() else {
+            panic!("{chosen:?}")
+        };
         assert_eq!(finding.field, FIELD);
         assert!(finding.message.contains(expected), "{}", finding.message);
     }
@@ -204,13 +243,21 @@ mod tests {
     #[test]
     fn a_location_that_names_a_file_of_credentials_is_refused_before_the_backup_begins() {
         let mut facts = facts(&[("a", "aws")], &["velero.io/aws"]);
-        facts.locations[0].spec.config.insert("credentialsFile".to_owned(), "/etc/passwd".to_owned());
+        facts.locations[0]
+            .spec
+            .config
+            .insert("credentialsFile".to_owned(), "/etc/passwd".to_owned());
         let named = chosen(&facts, &["a"], None, &[]);
         assert!(
-            named.findings[0].message.contains("spec.config[credentialsFile] cannot be honoured"),
+            named.findings[0]
+                .message
+                .contains("spec.config[credentialsFile] cannot be honoured"),
             "{named:?}"
         );
         let unnamed = chosen(&facts, &[], None, &[]);
-        assert!(unnamed.names.is_empty() && unnamed.unusable.len() == 1, "{unnamed:?}");
+        assert!(
+            unnamed.names.is_empty() && unnamed.unusable.len() == 1,
+            "{unnamed:?}"
+        );
     }
 }

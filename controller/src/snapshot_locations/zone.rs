@@ -4,7 +4,10 @@ use serde_json::Value;
 
 use backup_actions::json::list;
 
-const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
+const LABELS: [&str; 2] = [
+    "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/zone",
+];
 /// Only here a volume may be in several zones.
 const GKE: &str = "topology.gke.io/zone";
 const KEYS: [&str; 6] = [
@@ -16,10 +19,14 @@ const KEYS: [&str; 6] = [
     LABELS[1],
 ];
 
-/// The zone in the labels of a PersistentVolume, or in its node affinity; several are joined with `__`. Empty if unknown.
+/// The zone in the labels of a PersistentVolume, or in its node affinity; several are joined with
+/// `__`. Empty if unknown.
 pub(crate) fn of(volume: &Value) -> String {
     let labels = &volume["metadata"]["labels"];
-    if let Some(zone) = LABELS.iter().find_map(|label| labels.get(label).and_then(Value::as_str)) {
+    if let Some(zone) = LABELS
+        .iter()
+        .find_map(|label| labels.get(label).and_then(Value::as_str))
+    {
         return zone.to_owned();
     }
     let mut several = Vec::new();
@@ -63,7 +70,10 @@ mod tests {
         let labels = |key: &str| json!({ "metadata": { "labels": { key: "a" } } });
         assert_eq!(of(&labels("topology.kubernetes.io/zone")), "a");
         assert_eq!(of(&labels("failure-domain.beta.kubernetes.io/zone")), "a");
-        assert_eq!(of(&on(&[("topology.ebs.csi.aws.com/zone", &["b", "c"])])), "b");
+        assert_eq!(
+            of(&on(&[("topology.ebs.csi.aws.com/zone", &["b", "c"])])),
+            "b"
+        );
         assert_eq!(of(&on(&[(GKE, &["d"]), (GKE, &["e"])])), "d__e");
         assert_eq!(of(&on(&[("unknown", &["f"])])), "");
         assert_eq!(of(&json!({})), "");

@@ -33,27 +33,41 @@ pub(super) type ClusterBackups = HashMap<String, ClusterBackup>;
 impl ClusterBackup {
     /// Accepts fields of any type, so that an object that is not a valid Backup counts, too.
     pub(super) fn of(backup: &DynamicObject) -> Self {
-        let (spec, status) = (&backup.data["spec"], &backup.data["status"]);
-        let phase = status["phase"].as_str().map_or(BackupPhase::New, BackupPhase::from);
+        let spec = &backup.data["spec"];
+        let status = &backup.data["status"];
+        let phase = status["phase"]
+            .as_str()
+            .map_or(BackupPhase::New, BackupPhase::from);
         Self {
-            location: spec["storageLocation"].as_str().unwrap_or_default().to_owned(),
+            location: spec["storageLocation"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
             stored: is_stored(&phase),
-            expiration: status["expiration"].as_str().and_then(|text| text.parse().ok()),
+            expiration: status["expiration"]
+                .as_str()
+                .and_then(|text| text.parse().ok()),
             deleting: backup.metadata.deletion_timestamp.is_some(),
             pending: backup.annotations().contains_key(SYNC_PENDING_ANNOTATION),
             marked: backup.annotations().contains_key(FILES_MISSING_ANNOTATION),
         }
     }
+
+    fn has_expired(&self, now: Timestamp) -> bool {
+        self.expiration.is_some_and(|expiration| expiration <= now)
+    }
 }
 
 /// All Backups, in any phase, from a fresh list.
 pub(super) async fn cluster_backups(cluster: &Cluster) -> Result<ClusterBackups, kube::Error> {
-    let all =
-        list::raw::<Backup, _>(cluster, "", |backup| Some((backup.name_any(), ClusterBackup::of(&backup))));
+    let all = list::raw::<Backup, _>(cluster, "", |backup| {
+        Some((backup.name_any(), ClusterBackup::of(&backup)))
+    });
     Ok(all.await?.into_iter().collect())
 }
 
-/// The phases of a backup that is complete in its bucket; backups in other phases may have ended without files.
+/// The phases of a backup that is complete in its bucket; backups in other phases may have ended
+/// without files.
 pub(super) fn is_stored(phase: &BackupPhase) -> bool {
     matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed)
 }
@@ -77,20 +91,24 @@ pub(super) struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    /// `folders` must be sorted, and listed after the cluster: backups that the cluster shows as stored were stored when the
-    /// listing began.
+    /// `folders` must be sorted, and listed after the cluster: backups that the cluster shows as
+    /// stored were stored when the listing began.
     pub(super) fn of(folders: &'a [String], cluster: &'a ClusterBackups, location: &str) -> Self {
         let mut compared = Self::default();
         for folder in folders {
-            match cluster.get(folder) {
-                None if !names::is_object_name(folder) => compared.foreign.push(folder),
-                None => compared.missing.push(folder),
-                // A Backup without a location is not stored anywhere yet.
-                Some(backup) if backup.location != location && !backup.location.is_empty() => {
-                    compared.conflicts.push((folder, &backup.location));
+            let Some(backup) = cluster.get(folder) else {
+                if names::is_object_name(folder) {
+                    compared.missing.push(folder);
+                } else {
+                    compared.foreign.push(folder);
                 }
-                Some(backup) if backup.pending => compared.pending.push(folder),
-                Some(_) => {}
+                continue;
+            };
+            // A Backup without a location is not stored anywhere yet.
+            if backup.location != location && !backup.location.is_empty() {
+                compared.conflicts.push((folder, &backup.location));
+            } else if backup.pending {
+                compared.pending.push(folder);
             }
         }
         for (name, backup) in cluster {
@@ -107,11 +125,11 @@ impl<'a> Comparison<'a> {
         compared
     }
 
-    /// Why orphans are not removed; `None` if they may be. A wrong prefix, another bucket, or credentials that list nothing
-    /// look like a bucket whose backups were deleted.
+    /// Why orphans are not removed; `None` if they may be. A wrong prefix, another bucket, or
+    /// credentials that list nothing look like a bucket whose backups were deleted.
     ///
-    /// `folders` is the number of listed folders, `agreed` the number of removals to which a user has agreed. Backups that have
-    /// expired are expected to be gone, and count on neither side.
+    /// `folders` is the number of listed folders, `agreed` the number of removals to which a user
+    /// has agreed. Backups that have expired are expected to be gone, and count on neither side.
     pub(super) fn removal_refusal(
         &self,
         folders: usize,
@@ -134,9 +152,16 @@ impl<'a> Comparison<'a> {
                  prefix and credentials"
             ));
         }
-        let unexpired = |expiration: Option<Timestamp>| expiration.is_none_or(|expiration| expiration > now);
-        let lost = self.orphans.iter().filter(|(_, known)| unexpired(known.expiration)).count();
-        let all = self.stored.iter().filter(|known| unexpired(known.expiration)).count();
+        let lost = self
+            .orphans
+            .iter()
+            .filter(|(_, known)| !known.has_expired(now))
+            .count();
+        let all = self
+            .stored
+            .iter()
+            .filter(|known| !known.has_expired(now))
+            .count();
         (lost > 1 && lost * 2 > all).then(|| {
             format!(
                 "{lost} of {all} stored backups that have not expired are gone from the bucket at once; check bucket, prefix and \
@@ -175,7 +200,13 @@ mod tests {
         }
         let deleting = json!({ "metadata": { "name": "b", "deletionTimestamp": "2026-01-01T00:00:00Z" },
             "status": { "phase": "Failed" } });
-        assert_eq!(read(deleting), ClusterBackup { deleting: true, ..ClusterBackup::default() });
+        assert_eq!(
+            read(deleting),
+            ClusterBackup {
+                deleting: true,
+                ..ClusterBackup::default()
+            }
+        );
     }
 
     #[test]
@@ -185,9 +216,18 @@ mod tests {
             stored,
             ..ClusterBackup::default()
         };
-        let pending = ClusterBackup { pending: true, ..known("here", true) };
-        let leaves = ClusterBackup { deleting: true, ..known("here", true) };
-        let marked = ClusterBackup { marked: true, ..known("here", true) };
+        let pending = ClusterBackup {
+            pending: true,
+            ..known("here", true)
+        };
+        let leaves = ClusterBackup {
+            deleting: true,
+            ..known("here", true)
+        };
+        let marked = ClusterBackup {
+            marked: true,
+            ..known("here", true)
+        };
         let cluster: ClusterBackups = [
             ("back", marked),
             ("both", known("here", true)),
@@ -202,10 +242,18 @@ mod tests {
         .into_iter()
         .map(|(name, known)| (name.to_owned(), known))
         .collect();
-        let mut folders: Vec<String> =
-            ["back", "both", "elsewhere", "lost+found", "missing", "new", "pending", "UPPER"]
-                .map(String::from)
-                .into();
+        let mut folders: Vec<String> = [
+            "back",
+            "both",
+            "elsewhere",
+            "lost+found",
+            "missing",
+            "new",
+            "pending",
+            "UPPER",
+        ]
+        .map(String::from)
+        .into();
         folders.sort_unstable();
         let compared = Comparison::of(&folders, &cluster, "here");
         assert_eq!(compared.missing, ["missing"]);
@@ -213,7 +261,11 @@ mod tests {
         assert_eq!(compared.conflicts, [("elsewhere", "there")]);
         assert_eq!(compared.pending, ["pending"]);
         let orphans: Vec<_> = compared.orphans.iter().map(|(name, _)| *name).collect();
-        assert_eq!(orphans, ["gone"], "not what runs, leaves, is new or of another location");
+        assert_eq!(
+            orphans,
+            ["gone"],
+            "not what runs, leaves, is new or of another location"
+        );
         let mut with_folder: Vec<_> = compared.with_folder.iter().map(|(name, _)| *name).collect();
         with_folder.sort_unstable();
         assert_eq!(with_folder, ["back", "both", "pending"]);
@@ -256,7 +308,9 @@ mod tests {
             compared.stored.extend(std::iter::repeat_n(&forever, stays));
             for (count, known) in [(lost, &fresh), (lost_expired, &expired)] {
                 compared.stored.extend(std::iter::repeat_n(known, count));
-                compared.orphans.extend(std::iter::repeat_n(("b", known), count));
+                compared
+                    .orphans
+                    .extend(std::iter::repeat_n(("b", known), count));
             }
             let refusal = compared.removal_refusal(folders, now, agreed);
             assert_eq!(

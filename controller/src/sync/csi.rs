@@ -1,9 +1,9 @@
-//! Snapshots of CSI volumes that Velero up to 1.16 has recorded beside a backup. They are created in the cluster so that they
-//! are
-//! deleted from the storage system with the backup. Pure.
+//! Snapshots of CSI volumes that Velero up to 1.16 has recorded beside a backup. They are created
+//! in the cluster so that they are deleted from the storage system with the backup. Pure.
 //!
-//! Until then their VolumeSnapshotContents have the policy Retain: removing such an object from the cluster, as the sync does
-//! with orphans, must not destroy the backup's data. The deletion of the backup sets Delete.
+//! Until then their VolumeSnapshotContents have the policy Retain: removing such an object from the
+//! cluster, as the sync does with orphans, must not destroy the backup's data. The deletion of the
+//! backup sets Delete.
 
 use backup_core::{
     api::Backup,
@@ -14,7 +14,8 @@ use serde_json::{Map, Value, json, value::RawValue};
 
 const API_VERSION: &str = "snapshot.storage.k8s.io/v1";
 
-/// The VolumeSnapshotClass to create. It is kept when the backup is deleted: others may use it by then.
+/// The VolumeSnapshotClass to create. It is kept when the backup is deleted: others may use it by
+/// then.
 pub(super) fn class(object: &RawValue) -> Result<DynamicObject, String> {
     let stored = read(object, "VolumeSnapshotClass")?;
     let name = name(&stored, "VolumeSnapshotClass")?;
@@ -23,24 +24,40 @@ pub(super) fn class(object: &RawValue) -> Result<DynamicObject, String> {
         "metadata": { "name": name, "labels": stored["metadata"]["labels"], "annotations": stored["metadata"]["annotations"] },
     });
     // The default class is this cluster's choice.
-    if let Some(all) = made.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-        all.retain(|key, _| key != labels::csi::DEFAULT_CLASS && !key.starts_with("kubectl.kubernetes.io/"));
+    if let Some(all) = made
+        .pointer_mut("/metadata/annotations")
+        .and_then(Value::as_object_mut)
+    {
+        all.retain(|key, _| {
+            key != labels::csi::DEFAULT_CLASS && !key.starts_with("kubectl.kubernetes.io/")
+        });
     }
-    copy(&stored, &mut made, &["driver", "deletionPolicy", "parameters"]);
+    copy(
+        &stored,
+        &mut made,
+        &["driver", "deletionPolicy", "parameters"],
+    );
     serde_json::from_value(made).map_err(|error| format!("VolumeSnapshotClass {name}: {error}"))
 }
 
-/// The VolumeSnapshotContent to create: for a snapshot that exists in the storage system, without a VolumeSnapshot.
+/// The VolumeSnapshotContent to create: for a snapshot that exists in the storage system, without a
+/// VolumeSnapshot.
 pub(super) fn content(object: &RawValue, backup: &Backup) -> Result<DynamicObject, String> {
     let stored = read(object, "VolumeSnapshotContent")?;
     let name = name(&stored, "VolumeSnapshotContent")?;
-    let handle = stored.pointer("/status/snapshotHandle").and_then(Value::as_str).unwrap_or_default();
+    let handle = stored
+        .pointer("/status/snapshotHandle")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if handle.is_empty() {
         return Err(format!(
             "VolumeSnapshotContent {name} has no status.snapshotHandle, so what it stands for cannot be found"
         ));
     }
-    let uid = stored.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or(name);
+    let uid = stored
+        .pointer("/metadata/uid")
+        .and_then(Value::as_str)
+        .unwrap_or(name);
     // Drivers find their Secrets in annotations.
     let secrets: Map<String, Value> = stored["metadata"]["annotations"]
         .as_object()
@@ -62,7 +79,11 @@ pub(super) fn content(object: &RawValue, backup: &Backup) -> Result<DynamicObjec
                 "namespace": format!("ns-{uid}"), "name": format!("name-{uid}") },
         },
     });
-    copy(&stored["spec"], &mut made["spec"], &["volumeSnapshotClassName", "sourceVolumeMode"]);
+    copy(
+        &stored["spec"],
+        &mut made["spec"],
+        &["volumeSnapshotClassName", "sourceVolumeMode"],
+    );
     serde_json::from_value(made).map_err(|error| format!("VolumeSnapshotContent {name}: {error}"))
 }
 
@@ -73,16 +94,21 @@ fn copy(from: &Value, to: &mut Value, fields: &[&str]) {
 }
 
 fn read(object: &RawValue, kind: &str) -> Result<Value, String> {
-    let stored: Value =
-        serde_json::from_str(object.get()).map_err(|error| format!("a {kind} cannot be read: {error}"))?;
-    match stored["kind"].as_str() {
-        Some(other) if other != kind && !other.is_empty() => Err(format!("among the {kind}s is a {other}")),
-        _ => Ok(stored),
+    let stored: Value = serde_json::from_str(object.get())
+        .map_err(|error| format!("a {kind} cannot be read: {error}"))?;
+    let stored_kind = stored["kind"].as_str().unwrap_or_default();
+    if stored_kind.is_empty() || stored_kind == kind {
+        Ok(stored)
+    } else {
+        Err(format!("among the {kind}s is a {stored_kind}"))
     }
 }
 
 fn name<'a>(stored: &'a Value, kind: &str) -> Result<&'a str, String> {
-    let name = stored.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let name = stored
+        .pointer("/metadata/name")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if backup_core::names::is_object_name(name) {
         Ok(name)
     } else {
@@ -157,7 +183,10 @@ mod tests {
         });
         let made = serde_json::to_value(class(&raw(&stored)).unwrap()).unwrap();
         assert_eq!(made["metadata"]["annotations"], json!({ "a": "b" }));
-        assert_eq!((&made["driver"], &made["parameters"]), (&json!("disk"), &json!({ "k": "v" })));
+        assert_eq!(
+            (&made["driver"], &made["parameters"]),
+            (&json!("disk"), &json!({ "k": "v" }))
+        );
         assert!(made["metadata"].get("uid").is_none());
     }
 }

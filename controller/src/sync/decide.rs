@@ -12,7 +12,7 @@ use kube::ResourceExt as _;
 use crate::location::{is_available, period};
 
 /// Minimum interval between comparisons, whatever a location says.
-pub(super) const SHORTEST: Duration = Duration::from_secs(1);
+pub(super) const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
@@ -20,8 +20,8 @@ pub(super) enum Plan {
     Wait(Action),
 }
 
-/// A location is compared when this process has not done it yet, at its period, and at a user's request. `passed` is the time
-/// of the last comparison with its current spec.
+/// A location is compared when this process has not done it yet, at its period, and at a user's
+/// request. `passed` is the time of the last comparison with its current spec.
 pub(super) fn decide(
     location: &BackupStorageLocation,
     passed: Option<Duration>,
@@ -38,16 +38,23 @@ pub(super) fn decide(
     if period.is_zero() || !is_available(location) {
         return Plan::Wait(Action::AwaitChange);
     }
-    match passed.and_then(|passed| (passed + period.max(SHORTEST)).checked_sub(now)) {
-        Some(left) if !left.is_zero() => Plan::Wait(Action::RequeueAfter(left)),
-        _ => Plan::Sync,
+    let left = passed.map_or(Duration::ZERO, |passed| {
+        (passed + period.max(MIN_INTERVAL)).saturating_sub(now)
+    });
+    if left.is_zero() {
+        Plan::Sync
+    } else {
+        Plan::Wait(Action::RequeueAfter(left))
     }
 }
 
 /// Interval between comparisons of the location; `None` if only a user's request starts one.
-pub(super) fn every(location: &BackupStorageLocation, default_period: GoDuration) -> Option<Duration> {
+pub(super) fn every(
+    location: &BackupStorageLocation,
+    default_period: GoDuration,
+) -> Option<Duration> {
     let period = period(location.spec.backup_sync_period, default_period);
-    (!period.is_zero()).then(|| period.max(SHORTEST))
+    (!period.is_zero()).then(|| period.max(MIN_INTERVAL))
 }
 
 #[cfg(test)]
@@ -59,7 +66,8 @@ mod tests {
     const NOW: Duration = Duration::from_secs(10_000);
 
     fn location(period: Option<&str>) -> BackupStorageLocation {
-        let mut location = BackupStorageLocation::new("default", BackupStorageLocationSpec::default());
+        let mut location =
+            BackupStorageLocation::new("default", BackupStorageLocationSpec::default());
         location.spec.backup_sync_period = period.map(|text| text.parse().unwrap());
         location.status.phase = Some(LocationPhase::Available);
         location
@@ -82,7 +90,10 @@ mod tests {
         ] {
             let passed = seconds_ago.map(|ago| NOW.saturating_sub(Duration::from_secs(ago)));
             let plan = decide(&location(own), passed, flag.parse().unwrap(), NOW);
-            assert_eq!(plan, expected, "own {own:?}, flag {flag}, {seconds_ago:?} s ago");
+            assert_eq!(
+                plan, expected,
+                "own {own:?}, flag {flag}, {seconds_ago:?} s ago"
+            );
         }
     }
 
@@ -90,8 +101,14 @@ mod tests {
     fn a_location_is_compared_once_a_second_at_most_and_never_if_its_period_is_zero() {
         let every = |own, flag: &str| every(&location(own), flag.parse().unwrap());
         let seconds = |seconds| Some(Duration::from_secs(seconds));
-        assert_eq!([every(None, "1m"), every(Some("5m"), "1m")], [seconds(60), seconds(300)]);
-        assert_eq!([every(Some("1ns"), "1m"), every(Some("0"), "1m")], [seconds(1), None]);
+        assert_eq!(
+            [every(None, "1m"), every(Some("5m"), "1m")],
+            [seconds(60), seconds(300)]
+        );
+        assert_eq!(
+            [every(Some("1ns"), "1m"), every(Some("0"), "1m")],
+            [seconds(1), None]
+        );
     }
 
     #[test]
@@ -101,7 +118,10 @@ mod tests {
         for phase in [None, Some(LocationPhase::Unavailable)] {
             unavailable.status.phase = phase;
             unavailable.spec.backup_sync_period = None;
-            assert_eq!(decide(&unavailable, None, minute, NOW), Plan::Wait(Action::AwaitChange));
+            assert_eq!(
+                decide(&unavailable, None, minute, NOW),
+                Plan::Wait(Action::AwaitChange)
+            );
         }
         let request = [(SYNC_REQUEST_ANNOTATION.to_owned(), "{}".to_owned())];
         unavailable.metadata.annotations = Some(request.clone().into());

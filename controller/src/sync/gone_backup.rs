@@ -1,10 +1,13 @@
-//! Folders left by a deleted Backup of this installation: it was deleted while its store was unavailable, or by force.
+//! Folders left by a deleted Backup of this installation: it was deleted while its store was
+//! unavailable, or by force.
 //!
-//! A committed backup is finished, as the bucket must hold complete backups. Everything else is removed, including snapshots
-//! and operations: only this installation knows of them.
+//! A committed backup is finished, as the bucket must hold complete backups. Everything else is
+//! removed, including snapshots and operations: only this installation knows of them.
 
 use backup_core::api::Backup;
-use backup_store::{Abandonment, Claimant, CommittedBackup, FoundJob, IncompleteBackup, Remnant, StoreError};
+use backup_store::{
+    Abandonment, Claimant, CommittedBackup, FoundJob, IncompleteBackup, Remnant, StoreError,
+};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
@@ -17,8 +20,9 @@ use crate::{
     job::{cancellation::StopReason, worker::WorkerError},
 };
 
-/// Lifetime of the mark of an abandoned backup: it stops a controller that does not know that it was replaced.
-const MARK: SignedDuration = SignedDuration::from_hours(24);
+/// Lifetime of the mark of an abandoned backup: it stops a controller that does not know that it
+/// was replaced.
+const MARK_TTL: SignedDuration = SignedDuration::from_hours(24);
 
 /// The owner of the folder, if it belongs to this installation and the Backup is gone.
 pub(super) async fn owner(
@@ -52,11 +56,15 @@ pub(super) async fn clean_up(
     if abandonment == Abandonment::Committed {
         let found = pass.store.find_job::<Backup>(name, uid).await?;
         let FoundJob::Committed(mut plan) = found else {
-            return Ok(unfinished("it has changed while it was looked at; it is looked at again"));
+            return Ok(unfinished(
+                "it has changed while it was looked at; it is looked at again",
+            ));
         };
         match publish(pass, &mut plan).await {
             Ok(()) => {
-                return Ok(unfinished("its end was recorded before it was deleted, and is written now"));
+                return Ok(unfinished(
+                    "its end was recorded before it was deleted, and is written now",
+                ));
             }
             Err(ReconcileError::Store(StoreError::Lost { .. })) => {
                 abandonment = remove(pass, &gone, Some(plan.number())).await?;
@@ -64,24 +72,36 @@ pub(super) async fn clean_up(
             Err(error) => return Err(error),
         }
     }
-    let age = folder.newest.map(|newest| Timestamp::now().duration_since(newest));
-    if abandonment == Abandonment::Abandoned && age.is_some_and(|age| age >= MARK) {
+    let age = folder
+        .newest
+        .map(|newest| Timestamp::now().duration_since(newest));
+    if abandonment == Abandonment::Abandoned && age.is_some_and(|age| age >= MARK_TTL) {
         pass.cluster.leadership.check()?;
         if pass.store.remove_abandoned(name, uid).await? {
-            tracing::info!(folder = name, uid, "the folder of a Backup that is gone was removed");
+            tracing::info!(
+                folder = name,
+                uid,
+                "the folder of a Backup that is gone was removed"
+            );
             return Ok(FolderOutcome::Pruned(format!(
                 "it was left by the Backup with uid {uid}, which is gone"
             )));
         }
     }
-    Ok(unfinished("the Backup is gone, and what it has left is removed; the mark of that goes after a day"))
+    Ok(unfinished(
+        "the Backup is gone, and what it has left is removed; the mark of that goes after a day",
+    ))
 }
 
 fn unfinished(reason: &str) -> FolderOutcome {
     FolderOutcome::Skipped(Skip::transient("unfinished", reason))
 }
 
-async fn remove(pass: &Pass<'_>, gone: &Backup, lost: Option<u64>) -> Result<Abandonment, ReconcileError> {
+async fn remove(
+    pass: &Pass<'_>,
+    gone: &Backup,
+    lost: Option<u64>,
+) -> Result<Abandonment, ReconcileError> {
     Ok(pass.leftovers.remove(gone, Ok(pass.store), lost).await?)
 }
 
@@ -137,29 +157,54 @@ mod tests {
             store,
             began: std::time::Duration::ZERO,
         };
-        let Some(owner) = owner(&pass, "b", &folder).await.unwrap() else { return "another's".to_owned() };
-        format!("{:?}", Box::pin(clean_up(&pass, "b", &folder, &owner)).await.unwrap())
+        let Some(owner) = owner(&pass, "b", &folder).await.unwrap() else {
+            return "another's".to_owned();
+        };
+        format!(
+            "{:?}",
+            Box::pin(clean_up(&pass, "b", &folder, &owner))
+                .await
+                .unwrap()
+        )
     }
 
     #[tokio::test]
     async fn what_is_committed_is_finished_and_the_rest_goes() {
         let folder = tempfile::tempdir().unwrap();
         let store = location(&folder);
-        let writer = store.open_backup("b", &testing::claimant("gone")).await.unwrap();
+        let writer = store
+            .open_backup("b", &testing::claimant("gone"))
+            .await
+            .unwrap();
         let mut end = testing::backup(BackupPhase::Completed);
         (end.metadata.name, end.metadata.uid) = (Some("b".to_owned()), Some("gone".to_owned()));
         let pending = writer.finish().await.unwrap();
         let _committed = pending.commit(&testing::no_files(), &end).await.unwrap();
         let said = Box::pin(cleaned(&store)).await;
         assert!(said.contains("is written now"), "{said}");
-        assert_eq!(store.read_metadata("b").await.unwrap().unwrap().phase(), BackupPhase::Completed);
+        assert_eq!(
+            store.read_metadata("b").await.unwrap().unwrap().phase(),
+            BackupPhase::Completed
+        );
 
         store.delete_backup("b").await.unwrap();
-        drop(store.open_backup("b", &testing::claimant("gone")).await.unwrap());
+        drop(
+            store
+                .open_backup("b", &testing::claimant("gone"))
+                .await
+                .unwrap(),
+        );
         let said = Box::pin(cleaned(&store)).await;
         assert!(said.contains("the mark of that goes after a day"), "{said}");
         assert!(store.read_metadata("b").await.unwrap().is_none());
-        assert_eq!(pending.commit(&testing::no_files(), &end).await.unwrap_err().category(), "exists");
+        assert_eq!(
+            pending
+                .commit(&testing::no_files(), &end)
+                .await
+                .unwrap_err()
+                .category(),
+            "exists"
+        );
         assert!(store.remove_abandoned("b", "gone").await.unwrap());
         assert!(store.list_backups().await.unwrap().is_empty());
     }
@@ -168,7 +213,10 @@ mod tests {
     async fn what_another_installation_has_left_is_not_touched() {
         let folder = tempfile::tempdir().unwrap();
         let store = location(&folder);
-        let other = Claimant { installation: "other/velero".to_owned(), ..testing::claimant("gone") };
+        let other = Claimant {
+            installation: "other/velero".to_owned(),
+            ..testing::claimant("gone")
+        };
         drop(store.open_backup("b", &other).await.unwrap());
         assert_eq!(Box::pin(cleaned(&store)).await, "another's");
     }

@@ -38,16 +38,16 @@ use crate::error::ReconcileError;
 /// Maximum number of backups that are read and created concurrently.
 const CONCURRENCY: usize = 32;
 /// Memory for metadata that is being read and decoded, in total (KiB).
-const MEMORY: u32 = 64 * 1024;
+const MAX_METADATA_KIB: u32 = 64 * 1024;
 /// Approximate memory of decoded metadata per stored byte.
-const DECODED: u64 = 4;
+const MEMORY_PER_STORED_BYTE: u64 = 4;
 /// Consecutive failures of the store or the API server that abort the pass.
-const FAILURES: usize = 40;
+const MAX_FAILURES_IN_A_ROW: usize = 40;
 /// Minimum failures for the pass to count as failed, if they are also the majority.
-const MANY: usize = 8;
+const MIN_FAILURES: usize = 8;
 /// How long the import waits for a tarball that Velero stores after the metadata.
 const TARBALL_GRACE: Duration = Duration::from_hours(1);
-const BUDGET: Duration = Duration::from_secs(30);
+const RETRY_BUDGET: Duration = Duration::from_secs(30);
 
 /// Reads every folder and creates the missing Backups.
 pub(super) async fn import_all(
@@ -57,14 +57,16 @@ pub(super) async fn import_all(
     summary: &mut Summary,
 ) -> Result<(), ReconcileError> {
     let facts = &facts(pass).await?;
-    let memory = &Semaphore::new(MEMORY as usize);
+    let memory = &Semaphore::new(MAX_METADATA_KIB as usize);
     let mut outcomes = stream::iter(folders)
         .map(|folder| async move {
             let outcome = import(pass, facts, memory, &folder).await;
             (folder, outcome)
         })
         .buffer_unordered(CONCURRENCY);
-    let (mut in_a_row, mut failed, mut others) = (0, 0, 0);
+    let mut in_a_row = 0;
+    let mut failed = 0;
+    let mut others = 0;
     let mut last = String::new();
     while let Some((folder, outcome)) = outcomes.next().await {
         if pass.stop.is_cancelled() {
@@ -72,7 +74,8 @@ pub(super) async fn import_all(
             return Err(ReconcileError::Postponed(why.to_owned()));
         }
         if !matches!(outcome, Ok(FolderOutcome::Failed(_))) {
-            (in_a_row, others) = (0, others + 1);
+            in_a_row = 0;
+            others += 1;
         }
         match outcome? {
             FolderOutcome::Created(gap) => {
@@ -91,16 +94,21 @@ pub(super) async fn import_all(
                 cache.record(&folder, skip, pass.began);
             }
             FolderOutcome::Failed(reason) => {
-                (in_a_row, failed) = (in_a_row + 1, failed + 1);
+                in_a_row += 1;
+                failed += 1;
                 summary.skip(&folder, "failed", &reason);
-                if in_a_row >= FAILURES {
+                if in_a_row >= MAX_FAILURES_IN_A_ROW {
                     return Err(broken_off(in_a_row, &reason));
                 }
                 last = reason;
             }
         }
     }
-    if failed >= MANY && failed > others { Err(broken_off(failed, &last)) } else { Ok(()) }
+    if failed >= MIN_FAILURES && failed > others {
+        Err(broken_off(failed, &last))
+    } else {
+        Ok(())
+    }
 }
 
 fn broken_off(failures: usize, last: &str) -> ReconcileError {
@@ -119,19 +127,31 @@ struct Facts {
 
 async fn facts(pass: &Pass<'_>) -> Result<Facts, kube::Error> {
     let deletions = list::raw::<DeleteBackupRequest, _>(pass.cluster, "", |request| {
-        // A deletion that was answered with errors has begun only if a label names its backup: the label is set at the start.
-        let answered =
-            request.data["status"]["phase"].as_str() == Some(DeleteBackupRequestPhase::Processed.as_str());
+        // A deletion that was answered with errors has begun only if a label names its backup: the
+        // label is set at the start.
+        let answered = request.data["status"]["phase"].as_str()
+            == Some(DeleteBackupRequestPhase::Processed.as_str());
         let begun = !answered || request.labels().contains_key(BACKUP_UID);
-        begun.then(|| request.data["spec"]["backupName"].as_str().unwrap_or_default().to_owned())
+        begun.then(|| {
+            request.data["spec"]["backupName"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        })
     })
     .await?;
-    let uids = |schedule: kube::api::DynamicObject| Some((schedule.name_any(), schedule.uid()?));
-    let schedules = list::raw::<Schedule, _>(pass.cluster, "", uids).await.inspect_err(|error| {
+    let schedules = list::raw::<Schedule, _>(pass.cluster, "", |schedule| {
+        Some((schedule.name_any(), schedule.uid()?))
+    })
+    .await
+    .inspect_err(|error| {
         tracing::warn!(%error, "Schedules cannot be listed; backups that one of them owns are left for the next pass");
     });
     let schedules = schedules.ok().map(|all| all.into_iter().collect());
-    Ok(Facts { schedules, deletions: deletions.into_iter().collect() })
+    Ok(Facts {
+        schedules,
+        deletions: deletions.into_iter().collect(),
+    })
 }
 
 async fn import(
@@ -145,12 +165,14 @@ async fn import(
         return Ok(FolderOutcome::Skipped(Skip::transient("deleting", reason)));
     }
     let stored = match read(pass, memory, name).await {
-        Ok(Read::Stored(stored)) => stored,
-        Ok(Read::Nothing) => return Ok(FolderOutcome::Settled),
-        Ok(Read::Skip(skip)) => return Ok(FolderOutcome::Skipped(skip)),
-        Ok(Read::Incomplete(folder)) => {
+        Ok(FolderContents::Stored(stored)) => stored,
+        Ok(FolderContents::Nothing) => return Ok(FolderOutcome::Settled),
+        Ok(FolderContents::Skip(skip)) => return Ok(FolderOutcome::Skipped(skip)),
+        Ok(FolderContents::Incomplete(folder)) => {
             return match Box::pin(incomplete_backup::report_or_remove(pass, name, &folder)).await {
-                Err(error @ (ReconcileError::NotLeader(_) | ReconcileError::Changed(_))) => Err(error),
+                Err(error @ (ReconcileError::NotLeader(_) | ReconcileError::Changed(_))) => {
+                    Err(error)
+                }
                 Err(error) => Ok(FolderOutcome::Failed(error.to_string())),
                 outcome => outcome,
             };
@@ -159,15 +181,20 @@ async fn import(
     };
     let now = Timestamp::now();
     let (stored, lists) = match stored {
-        StoredBackup { backup, newer_metadata: Some(written), .. }
-            if awaits_tarball(&backup, written, now) =>
-        {
+        StoredBackup {
+            backup,
+            newer_metadata: Some(written),
+            ..
+        } if awaits_tarball(&backup, written, now) => {
             let reason = format!(
                 "its {name}.tar.gz is older than its metadata: Velero stores it once more when operations have ended; it is imported \
                  when that was done, or {} hour after the metadata was written",
                 TARBALL_GRACE.as_secs() / 3600
             );
-            return Ok(FolderOutcome::Skipped(Skip::transient("unfinished", reason)));
+            return Ok(FolderOutcome::Skipped(Skip::transient(
+                "unfinished",
+                reason,
+            )));
         }
         StoredBackup { backup, lists, .. } => (*backup, lists),
     };
@@ -189,7 +216,9 @@ async fn import(
     backup.annotations_mut().extend(noted);
     if !lists.is_empty() {
         // Removed when all side objects exist; a later pass creates what is missing.
-        backup.annotations_mut().insert(SYNC_PENDING_ANNOTATION.to_owned(), String::new());
+        backup
+            .annotations_mut()
+            .insert(SYNC_PENDING_ANNOTATION.to_owned(), String::new());
     }
     let created = match create(pass, &backup).await? {
         Ok(created) => created,
@@ -217,7 +246,10 @@ struct Gaps {
 impl Gaps {
     fn annotations(&self, stored: &Backup) -> BTreeMap<String, String> {
         let mut all = BTreeMap::from([
-            (MISSING_DATA_ANNOTATION.to_owned(), self.missing.annotation()),
+            (
+                MISSING_DATA_ANNOTATION.to_owned(),
+                self.missing.annotation(),
+            ),
             (IMPORTED_ANNOTATION.to_owned(), Timestamp::now().to_string()),
         ]);
         let elsewhere = self.elsewhere.as_ref().map(MissingData::annotation);
@@ -229,7 +261,10 @@ impl Gaps {
 
     fn sentence(&self) -> Option<String> {
         let missing = (self.missing.missing > 0).then(|| self.missing.sentence("is not in it"));
-        let elsewhere = self.elsewhere.as_ref().map(|data| data.sentence("cannot be restored here"));
+        let elsewhere = self
+            .elsewhere
+            .as_ref()
+            .map(|data| data.sentence("cannot be restored here"));
         let all: Vec<String> = missing.into_iter().chain(elsewhere).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
@@ -239,29 +274,46 @@ impl Gaps {
 async fn gaps(pass: &Pass<'_>, stored: &Backup) -> Result<Gaps, StoreError> {
     let noted = stored.annotations().get(MISSING_DATA_ANNOTATION);
     if let Some(missing) = noted.and_then(|text| serde_json::from_str(text).ok()) {
-        return Ok(Gaps { missing, elsewhere: None });
+        return Ok(Gaps {
+            missing,
+            elsewhere: None,
+        });
     }
     match pass.store.saved_volumes(stored).await {
-        Ok(SavedVolumes { records, in_repository }) => {
+        Ok(SavedVolumes {
+            records,
+            in_repository,
+        }) => {
             let missing = MissingData::of_records(records);
             let elsewhere = MissingData::in_repository(&in_repository, missing.of);
             Ok(Gaps { missing, elsewhere })
         }
         // Unknown data counts as missing.
         Err(error @ StoreError::Corrupt { .. }) => {
-            let unknown = ("volumes that are not known".to_owned(), Some(error.to_string()));
-            Ok(Gaps { missing: MissingData::among([unknown]).unwrap_or_default(), elsewhere: None })
+            let unknown = (
+                "volumes that are not known".to_owned(),
+                Some(error.to_string()),
+            );
+            Ok(Gaps {
+                missing: MissingData::among([unknown]).unwrap_or_default(),
+                elsewhere: None,
+            })
         }
         Err(error) => Err(error),
     }
 }
 
-/// Whether the tarball of a backup from another program is still to come: its operations have ended, and their changes are not
-/// in the stored tarball. A copy of a bucket may have files in any order, so the wait is limited; a restore then checks to
-/// which backup the tarball belongs (`restore::identity`).
+/// Whether the tarball of a backup from another program is still to come: its operations have
+/// ended, and their changes are not in the stored tarball. A copy of a bucket may have files in any
+/// order, so the wait is limited; a restore then checks to which backup the tarball belongs
+/// (`restore::identity`).
 fn awaits_tarball(backup: &Backup, metadata_written: Timestamp, now: Timestamp) -> bool {
     let grace = now.duration_since(metadata_written).unsigned_abs() < TARBALL_GRACE;
-    let expired = backup.status.expiration.as_ref().is_some_and(|expiration| expiration.0 < now);
+    let expired = backup
+        .status
+        .expiration
+        .as_ref()
+        .is_some_and(|expiration| expiration.0 < now);
     backup.status.backup_item_operations_attempted > 0 && grace && !expired
 }
 
@@ -273,7 +325,8 @@ struct StoredBackup {
     newer_metadata: Option<Timestamp>,
 }
 
-enum Read {
+/// The contents of a folder in the bucket.
+enum FolderContents {
     Stored(StoredBackup),
     /// There is no metadata.
     Incomplete(IncompleteBackup),
@@ -283,84 +336,115 @@ enum Read {
 }
 
 /// Reads the folder: one listing, and the metadata if there is any.
-async fn read(pass: &Pass<'_>, memory: &Semaphore, name: &str) -> Result<Read, StoreError> {
+async fn read(
+    pass: &Pass<'_>,
+    memory: &Semaphore,
+    name: &str,
+) -> Result<FolderContents, StoreError> {
     let folder = match pass.store.inspect_folder(name).await {
         Err(error @ StoreError::Config { .. }) => {
-            return Ok(Read::Skip(Skip::new("not_a_name", error.to_string())));
+            return Ok(FolderContents::Skip(Skip::new(
+                "invalid_name",
+                error.to_string(),
+            )));
         }
         other => other?,
     };
     if !folder.has_anything {
-        return Ok(Read::Nothing);
+        return Ok(FolderContents::Nothing);
     }
     let Some(size) = folder.metadata else {
-        return Ok(folder.incomplete.map_or(Read::Nothing, Read::Incomplete));
+        return Ok(folder
+            .incomplete
+            .map_or(FolderContents::Nothing, FolderContents::Incomplete));
     };
     if folder.metadata_too_large {
         let reason = "its velero-backup.json is larger than any Backup can be, and was not read";
-        return Ok(Read::Skip(Skip::new("unreadable", reason)));
+        return Ok(FolderContents::Skip(Skip::new("unreadable", reason)));
     }
     // Velero deletes a folder's files in the order of their names, so the metadata is deleted last.
     if !folder.contents {
         let reason = format!(
             "there is no {name}.tar.gz beside its metadata: its deletion has begun, or it was never whole"
         );
-        return Ok(Read::Skip(Skip::new("deleting", reason)));
+        return Ok(FolderContents::Skip(Skip::new("deleting", reason)));
     }
-    let wanted = u32::try_from(size * DECODED / 1024).unwrap_or(MEMORY).clamp(1, MEMORY);
+    let wanted = u32::try_from(size * MEMORY_PER_STORED_BYTE / 1024)
+        .unwrap_or(MAX_METADATA_KIB)
+        .clamp(1, MAX_METADATA_KIB);
     // Never closed, so this never fails.
     let _memory = memory.acquire_many(wanted).await;
     match pass.store.read_metadata(name).await {
-        Ok(Some(stored)) => Ok(Read::Stored(StoredBackup {
+        Ok(Some(stored)) => Ok(FolderContents::Stored(StoredBackup {
             backup: Box::new(stored),
             lists: folder.lists,
             newer_metadata: folder.newer_metadata,
         })),
-        Ok(None) => Ok(Read::Nothing),
-        Err(error @ StoreError::Corrupt { .. }) => Ok(Read::Skip(Skip::new("unreadable", error.to_string()))),
+        Ok(None) => Ok(FolderContents::Nothing),
+        Err(error @ StoreError::Corrupt { .. }) => Ok(FolderContents::Skip(Skip::new(
+            "unreadable",
+            error.to_string(),
+        ))),
         Err(error) => Err(error),
     }
 }
 
-/// Creates the Backup; an existing one of its name is not changed. The inner error is the outcome if it was not created.
-async fn create(pass: &Pass<'_>, backup: &Backup) -> Result<Result<Backup, FolderOutcome>, ReconcileError> {
-    let (name, leadership) = (backup.name_any(), &pass.cluster.leadership);
-    // The backup was read before. In this cluster only this process deletes, and it records a deletion before it begins.
-    let is_deleted = || pass.deletions.any_since(&name, pass.began);
-    let deleting = || {
-        let skip = Skip::transient("deleting", "it was deleted while it was being read");
-        Ok(Err(FolderOutcome::Skipped(skip)))
-    };
+/// Creates the Backup; an existing one of its name is not changed. The inner error is the outcome
+/// if it was not created.
+async fn create(
+    pass: &Pass<'_>,
+    backup: &Backup,
+) -> Result<Result<Backup, FolderOutcome>, ReconcileError> {
+    let name = backup.name_any();
+    let leadership = &pass.cluster.leadership;
+    // The backup was read before. In this cluster only this process deletes, and it records a
+    // deletion before it begins.
     let api: Api<Backup> = pass.cluster.api();
-    let created = retry::read(BUDGET, || async {
+    let created = retry::read(RETRY_BUDGET, || async {
         // Checked before every attempt.
-        if leadership.check().is_err() || is_deleted() {
+        if leadership.check().is_err() || pass.deletions.any_since(&name, pass.began) {
             return Ok(None);
         }
         let params = PostParams::default();
-        leadership.write(retry::WRITE_TIMEOUT, api.create(&params, backup)).await.map(Some)
+        leadership
+            .write(retry::WRITE_TIMEOUT, api.create(&params, backup))
+            .await
+            .map(Some)
     })
     .await;
-    match created {
-        Ok(None) => {
-            leadership.check()?;
-            deleting()
-        }
-        Ok(Some(created)) if is_deleted() => {
-            delete::delete(pass.cluster, &created).await?;
-            deleting()
-        }
-        Ok(Some(created)) => Ok(Ok(created)),
-        Err(error) if is_conflict(&error) => Ok(Err(FolderOutcome::Settled)),
-        Err(error) if is_transient(&error) => {
-            let reason = format!("the Backup could not be created: {}", plain(&error));
-            Ok(Err(FolderOutcome::Failed(reason)))
-        }
-        Err(error) => {
-            let reason = format!("the API server does not take it: {}", plain(&error));
-            Ok(Err(FolderOutcome::Skipped(Skip::new("refused", reason))))
-        }
+    let created = match created {
+        Ok(created) => created,
+        Err(error) => return Ok(Err(create_failure(&error))),
+    };
+    let Some(created) = created else {
+        leadership.check()?;
+        return Ok(Err(deleted_meanwhile()));
+    };
+    if pass.deletions.any_since(&name, pass.began) {
+        delete::delete(pass.cluster, &created).await?;
+        return Ok(Err(deleted_meanwhile()));
     }
+    Ok(Ok(created))
+}
+
+/// The outcome for a Backup that the API server did not create.
+fn create_failure(error: &kube::Error) -> FolderOutcome {
+    if is_conflict(error) {
+        return FolderOutcome::Settled;
+    }
+    if is_transient(error) {
+        let reason = format!("the Backup could not be created: {}", plain(error));
+        return FolderOutcome::Failed(reason);
+    }
+    let reason = format!("the API server does not take it: {}", plain(error));
+    FolderOutcome::Skipped(Skip::new("refused", reason))
+}
+
+fn deleted_meanwhile() -> FolderOutcome {
+    FolderOutcome::Skipped(Skip::transient(
+        "deleting",
+        "it was deleted while it was being read",
+    ))
 }
 
 #[cfg(test)]
@@ -398,10 +482,17 @@ mod tests {
         let mut backup = Backup::new("b", BackupSpec::default());
         backup.status.backup_item_operations_attempted = operations;
         let now = "2026-03-01T12:00:00Z".parse().unwrap();
-        assert_eq!(awaits_tarball(&backup, written.parse().unwrap(), now), expected);
+        assert_eq!(
+            awaits_tarball(&backup, written.parse().unwrap(), now),
+            expected
+        );
         let before = "2026-03-01T11:00:00Z".parse().unwrap();
-        backup.status.expiration = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(before));
-        assert!(!awaits_tarball(&backup, written.parse().unwrap(), now), "retention is to find it");
+        backup.status.expiration =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(before));
+        assert!(
+            !awaits_tarball(&backup, written.parse().unwrap(), now),
+            "retention is to find it"
+        );
     }
 
     #[rstest::rstest]
@@ -448,7 +539,11 @@ mod tests {
         backup.metadata.namespace = Some("velero".to_owned());
         let created = create(&pass, &backup).await.unwrap();
         assert_eq!(created.is_ok(), is_there, "{deleted:?}");
-        assert_eq!(api.get(&velero_path("Backup", "b")).is_some(), is_there, "{deleted:?}");
+        assert_eq!(
+            api.get(&velero_path("Backup", "b")).is_some(),
+            is_there,
+            "{deleted:?}"
+        );
         assert_eq!(api.writes(), writes, "{deleted:?}");
     }
 }

@@ -1,8 +1,9 @@
-//! Folders in the bucket without a finished backup: reported, and removed when that is safe and they are old enough.
+//! Folders in the bucket without a finished backup: reported, and removed when that is safe and
+//! they are old enough.
 //!
-//! Only useless folders are removed: those of a backup that was begun and never decided, to which nothing was written for
-//! `--stray-folder-ttl`, and without a Backup of that name in the cluster. Another cluster that shares the bucket and works on
-//! the backup writes to the folder.
+//! Only useless folders are removed: those of a backup that was begun and never decided, to which
+//! nothing was written for `--stray-folder-ttl`, and without a Backup of that name in the cluster.
+//! Another cluster that shares the bucket and works on the backup writes to the folder.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::{
 };
 
 /// A folder with a write within this time belongs to a backup in progress.
-const YOUNG: SignedDuration = SignedDuration::from_hours(24);
+const MIN_STRAY_AGE: SignedDuration = SignedDuration::from_hours(24);
 /// Category of a folder that receives no more writes.
 pub(super) const STRAY: &str = "stray";
 
@@ -37,15 +38,20 @@ enum Verdict {
 /// A `ttl` of zero means never.
 fn classify(folder: &IncompleteBackup, ttl: Duration, now: Timestamp) -> Verdict {
     let Some(newest) = folder.newest else {
-        return Verdict::Stays("the store does not tell how old it is, so it is not removed".to_owned());
+        return Verdict::Stays(
+            "the store does not tell how old it is, so it is not removed".to_owned(),
+        );
     };
     let age = now.duration_since(newest);
-    if age < YOUNG {
+    if age < MIN_STRAY_AGE {
         return Verdict::Young;
     }
-    let stays = |what: &str| Verdict::Stays(format!("nothing was written to it since {newest}; {what}"));
+    let stays =
+        |what: &str| Verdict::Stays(format!("nothing was written to it since {newest}; {what}"));
     match folder.most {
-        Remnant::Foreign => stays("it holds files that are no part of a backup, so it is left alone"),
+        Remnant::Foreign => {
+            stays("it holds files that are no part of a backup, so it is left alone")
+        }
         Remnant::Contents => stays(
             "its contents are there: a deletion was broken off, or its metadata was lost; remove it by hand if nobody needs it",
         ),
@@ -55,9 +61,14 @@ fn classify(folder: &IncompleteBackup, ttl: Duration, now: Timestamp) -> Verdict
         Remnant::Journal => stays(
             "it names what was begun outside of the bucket, such as snapshots: look at that, then remove it by hand",
         ),
-        Remnant::Scrap if ttl.is_zero() => stays("--stray-folder-ttl is 0, so it is not removed"),
         Remnant::Scrap => {
-            match SignedDuration::try_from(ttl).ok().and_then(|ttl| newest.checked_add(ttl).ok()) {
+            if ttl.is_zero() {
+                return stays("--stray-folder-ttl is 0, so it is not removed");
+            }
+            let end = SignedDuration::try_from(ttl)
+                .ok()
+                .and_then(|ttl| newest.checked_add(ttl).ok());
+            match end {
                 Some(end) if end <= now => Verdict::Expired,
                 Some(end) => stays(&format!("it is removed after {end}, if that is still so")),
                 None => stays("it is not removed"),
@@ -77,27 +88,29 @@ pub(super) async fn report_or_remove(
     {
         return Box::pin(gone_backup::clean_up(pass, name, folder, &owner)).await;
     }
-    let report = |reason: String| Ok(FolderOutcome::Skipped(Skip::new(STRAY, reason)));
-    let owner = async || match pass.store.owner_of(name).await {
-        Ok(uid) if uid.is_empty() => Ok(String::new()),
-        Ok(uid) => Ok(format!(" (of the Backup with uid {uid})")),
-        Err(StoreError::Corrupt { .. }) => Ok(" (of a Backup whose uid cannot be read)".to_owned()),
-        Err(error) => Err(error),
-    };
     match classify(folder, pass.incomplete_ttl, Timestamp::now()) {
         Verdict::Young => {
-            let reason = "there is no velero-backup.json: it is not finished, being deleted, or no backup";
+            let reason =
+                "there is no velero-backup.json: it is not finished, being deleted, or no backup";
             Ok(FolderOutcome::Skipped(Skip::new("unfinished", reason)))
         }
-        Verdict::Stays(why) => report(format!("there is no velero-backup.json{}; {why}", owner().await?)),
-        Verdict::Expired if is_read_only(pass.location) => {
-            report("it would be removed, but spec.accessMode of the location is ReadOnly".to_owned())
+        Verdict::Stays(why) => {
+            let owner = owner_note(pass, name).await?;
+            Ok(stray(format!(
+                "there is no velero-backup.json{owner}; {why}"
+            )))
         }
         Verdict::Expired => {
-            let owner = owner().await?;
+            if is_read_only(pass.location) {
+                return Ok(stray(
+                    "it would be removed, but spec.accessMode of the location is ReadOnly",
+                ));
+            }
+            let owner = owner_note(pass, name).await?;
             match remove(pass, name, folder).await {
                 Ok(Some(keys)) => {
-                    let (newest, location) = (folder.newest, pass.location.name_any());
+                    let newest = folder.newest;
+                    let location = pass.location.name_any();
                     tracing::info!(
                         folder = name,
                         location,
@@ -107,13 +120,16 @@ pub(super) async fn report_or_remove(
                         "an incomplete backup was removed"
                     );
                     let since = newest.map(|newest| newest.to_string()).unwrap_or_default();
-                    let note = format!("it held no backup, and nothing was written to it since {since}");
+                    let note =
+                        format!("it held no backup, and nothing was written to it since {since}");
                     Ok(FolderOutcome::Pruned(note))
                 }
-                Ok(None) => report("it has changed while it was looked at; it is looked at again".to_owned()),
+                Ok(None) => Ok(stray(
+                    "it has changed while it was looked at; it is looked at again",
+                )),
                 // Locked, or permission denied.
                 Err(ReconcileError::Store(error @ StoreError::Denied { .. })) => {
-                    report(format!("it could not be removed: {error}"))
+                    Ok(stray(format!("it could not be removed: {error}")))
                 }
                 Err(error) => Err(error),
             }
@@ -121,7 +137,22 @@ pub(super) async fn report_or_remove(
     }
 }
 
-/// Removes the folder after location, cluster and folder were read again. Returns `None` if it must be kept after all.
+fn stray(reason: impl Into<String>) -> FolderOutcome {
+    FolderOutcome::Skipped(Skip::new(STRAY, reason))
+}
+
+/// A note in parentheses about the Backup that the folder belongs to; empty if none is recorded.
+async fn owner_note(pass: &Pass<'_>, name: &str) -> Result<String, StoreError> {
+    match pass.store.owner_of(name).await {
+        Ok(uid) if uid.is_empty() => Ok(String::new()),
+        Ok(uid) => Ok(format!(" (of the Backup with uid {uid})")),
+        Err(StoreError::Corrupt { .. }) => Ok(" (of a Backup whose uid cannot be read)".to_owned()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes the folder after location, cluster and folder were read again. Returns `None` if it must
+/// be kept after all.
 async fn remove(
     pass: &Pass<'_>,
     name: &str,
@@ -155,20 +186,59 @@ mod tests {
             (Remnant::Foreign, hours(23), month, "Young"),
             // The store's clock is ahead.
             (Remnant::Scrap, hours(-100), month, "Young"),
-            (Remnant::Scrap, hours(24), month, "it is removed after 2026-03-30T00:00:00Z"),
+            (
+                Remnant::Scrap,
+                hours(24),
+                month,
+                "it is removed after 2026-03-30T00:00:00Z",
+            ),
             (Remnant::Scrap, hours(719), month, "it is removed after"),
             (Remnant::Scrap, hours(720), month, "Expired"),
-            (Remnant::Scrap, hours(24), Duration::from_hours(24), "Expired"),
-            (Remnant::Scrap, hours(100_000), never, "--stray-folder-ttl is 0"),
+            (
+                Remnant::Scrap,
+                hours(24),
+                Duration::from_hours(24),
+                "Expired",
+            ),
+            (
+                Remnant::Scrap,
+                hours(100_000),
+                never,
+                "--stray-folder-ttl is 0",
+            ),
             (Remnant::Scrap, None, month, "does not tell how old"),
             (Remnant::Journal, hours(100_000), month, "snapshots"),
-            (Remnant::Record, hours(100_000), month, "the cluster that has the Backup finishes it"),
-            (Remnant::Contents, hours(100_000), month, "its contents are there"),
-            (Remnant::Foreign, hours(100_000), month, "no part of a backup"),
+            (
+                Remnant::Record,
+                hours(100_000),
+                month,
+                "the cluster that has the Backup finishes it",
+            ),
+            (
+                Remnant::Contents,
+                hours(100_000),
+                month,
+                "its contents are there",
+            ),
+            (
+                Remnant::Foreign,
+                hours(100_000),
+                month,
+                "no part of a backup",
+            ),
         ] {
-            let verdict = format!("{:?}", classify(&IncompleteBackup { most, newest }, ttl, now));
-            assert!(verdict.contains(expected), "{most:?} {newest:?} {ttl:?}: {verdict}");
-            assert!(verdict == expected || verdict.starts_with("Stays"), "{verdict}");
+            let verdict = format!(
+                "{:?}",
+                classify(&IncompleteBackup { most, newest }, ttl, now)
+            );
+            assert!(
+                verdict.contains(expected),
+                "{most:?} {newest:?} {ttl:?}: {verdict}"
+            );
+            assert!(
+                verdict == expected || verdict.starts_with("Stays"),
+                "{verdict}"
+            );
         }
     }
 }

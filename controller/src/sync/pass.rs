@@ -24,7 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{comparison::is_stored, skip_cache::Skip};
 use crate::{
-    backup::Leftovers, error::ReconcileError, location::Locations, recent_deletions::RecentDeletions,
+    backup::Leftovers, error::ReconcileError, location::Locations,
+    recent_deletions::RecentDeletions,
 };
 
 /// Time limit for one request to the API server, with retries.
@@ -49,10 +50,10 @@ impl Pass<'_> {
     pub(super) async fn current_location(&self) -> Result<BackupStorageLocation, ReconcileError> {
         let name = self.location.name_any();
         let now = retry::read(READ_BUDGET, || self.locations.find(&name)).await?;
-        let same = |now: &BackupStorageLocation| {
+        now.filter(|now| {
             now.metadata.uid == self.location.metadata.uid && now.spec == self.location.spec
-        };
-        now.filter(same).ok_or_else(location_changed)
+        })
+        .ok_or_else(location_changed)
     }
 
     pub(super) async fn backup(&self, name: &str) -> Result<Option<Backup>, kube::Error> {
@@ -63,7 +64,11 @@ impl Pass<'_> {
     /// Whether a Backup of this name exists, even if it cannot be decoded.
     pub(super) async fn backup_exists(&self, name: &str) -> Result<bool, kube::Error> {
         let api: Api<Backup> = self.cluster.api();
-        Ok(found(retry::read(READ_BUDGET, || api.get_metadata(name)).await, name)?.is_some())
+        Ok(found(
+            retry::read(READ_BUDGET, || api.get_metadata(name)).await,
+            name,
+        )?
+        .is_some())
     }
 }
 
@@ -72,8 +77,8 @@ pub(super) fn location_changed() -> ReconcileError {
     ReconcileError::Changed(why.to_owned())
 }
 
-/// Removes a Backup from the cluster that is gone from its bucket, after location, bucket and Backup were read again. Changes
-/// nothing in the bucket or in a storage system.
+/// Removes a Backup from the cluster that is gone from its bucket, after location, bucket and
+/// Backup were read again. Changes nothing in the bucket or in a storage system.
 pub(super) async fn remove_orphan(
     pass: &Pass<'_>,
     name: &str,
@@ -90,12 +95,15 @@ pub(super) async fn remove_orphan(
     if exists {
         return Ok(());
     }
-    let Some(backup) = pass.backup(name).await? else { return Ok(()) };
+    let Some(backup) = pass.backup(name).await? else {
+        return Ok(());
+    };
     let here = backup.spec.storage_location.as_deref() == Some(&pass.location.name_any());
     if !here || !is_stored(&backup.phase()) || backup.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
-    // Before the Backup, by whose uid they are found. They have the policy Retain: their snapshots are kept.
+    // Before the Backup, by whose uid they are found. They have the policy Retain: their snapshots
+    // are kept.
     let api = SnapshotApi::new(&pass.cluster.client, &pass.cluster.leadership);
     for content in api.synced_for(&backup.uid().unwrap_or_default()).await? {
         api.remove_content(&content, "Retain").await?;
@@ -103,10 +111,16 @@ pub(super) async fn remove_orphan(
     let leadership = &pass.cluster.leadership;
     leadership.check()?;
     // This very object, in the version read.
-    let preconditions = Preconditions { uid: backup.uid(), resource_version: backup.resource_version() };
+    let preconditions = Preconditions {
+        uid: backup.uid(),
+        resource_version: backup.resource_version(),
+    };
     let params = DeleteParams::default().preconditions(preconditions);
     let api: Api<Backup> = pass.cluster.api();
-    match leadership.write(retry::WRITE_TIMEOUT, api.delete(name, &params)).await {
+    match leadership
+        .write(retry::WRITE_TIMEOUT, api.delete(name, &params))
+        .await
+    {
         Ok(_) => {
             tracing::info!(
                 backup = name,
@@ -116,32 +130,50 @@ pub(super) async fn remove_orphan(
             summary.removed += 1;
             summary.note(name, "removed", "it is gone from the bucket");
         }
-        // It has changed since, or is gone.
-        Err(error) if is_gone(&error, name) || is_conflict(&error) => {}
-        Err(error) if is_transient(&error) => return Err(error.into()),
-        // A restore from it is running.
-        Err(error) => summary.note(name, "kept", &plain(&error)),
+        Err(error) => {
+            // It has changed since, or is gone.
+            if is_gone(&error, name) || is_conflict(&error) {
+                return Ok(());
+            }
+            if is_transient(&error) {
+                return Err(error.into());
+            }
+            // A restore from it is running.
+            summary.note(name, "kept", &plain(&error));
+        }
     }
     Ok(())
 }
 
-/// Marks a Backup whose files are not in the bucket, with the time when that was seen; `None` removes the mark.
+/// Marks a Backup whose files are not in the bucket, with the time when that was seen; `None`
+/// removes the mark.
 pub(super) async fn mark_files(
     pass: &Pass<'_>,
     name: &str,
     missing_since: Option<Timestamp>,
 ) -> Result<(), ReconcileError> {
-    let Some(backup) = pass.backup(name).await? else { return Ok(()) };
+    let Some(backup) = pass.backup(name).await? else {
+        return Ok(());
+    };
     let location = pass.location.name_any();
     let since = missing_since.map(|at| at.to_string());
-    let patch = |now: &Backup| {
-        let is_here = now.spec.storage_location.as_deref() == Some(&location) && is_stored(&now.phase());
-        let is_new = now.annotations().contains_key(FILES_MISSING_ANNOTATION) != since.is_some();
-        (is_here && is_new)
-            .then(|| json!({ "metadata": { "annotations": { FILES_MISSING_ANNOTATION: since } } }))
-    };
     let Cluster { leadership, .. } = pass.cluster;
-    retry::status_patch_in(&pass.cluster.api(), leadership, READ_BUDGET, &backup, patch).await?;
+    retry::status_patch_in(
+        &pass.cluster.api(),
+        leadership,
+        READ_BUDGET,
+        &backup,
+        |now: &Backup| {
+            let is_here =
+                now.spec.storage_location.as_deref() == Some(&location) && is_stored(&now.phase());
+            let is_new =
+                now.annotations().contains_key(FILES_MISSING_ANNOTATION) != since.is_some();
+            (is_here && is_new).then(
+                || json!({ "metadata": { "annotations": { FILES_MISSING_ANNOTATION: since } } }),
+            )
+        },
+    )
+    .await?;
     Ok(())
 }
 

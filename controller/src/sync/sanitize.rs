@@ -1,7 +1,7 @@
 //! Adapts a Backup that was found in a bucket to this cluster. Pure.
 //!
-//! An imported Backup cannot run: it has ended, has no hooks and no finalizers. Data that only applies to its old cluster is
-//! dropped.
+//! An imported Backup cannot run: it has ended, has no hooks and no finalizers. Data that only
+//! applies to its old cluster is dropped.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,7 +25,11 @@ const TRACKING: [&str; 5] = [
     "app.kubernetes.io/instance",
 ];
 /// Labels and annotations by our programs about an object in its own cluster.
-const OURS: [&str; 3] = ["backup-controller/", BREAK_GLASS_ANNOTATION, ON_CONFLICT_ANNOTATION];
+const OURS: [&str; 3] = [
+    "backup-controller/",
+    BREAK_GLASS_ANNOTATION,
+    ON_CONFLICT_ANNOTATION,
+];
 
 /// The cluster and location that a Backup is imported into.
 pub(super) struct ImportTarget<'a> {
@@ -56,31 +60,56 @@ pub(super) fn sanitize(stored: Backup, target: &ImportTarget<'_>) -> Result<Back
     Ok(backup)
 }
 
-/// The phase to import with. Only ended backups are imported; an expired one that has not ended becomes PartiallyFailed, so
-/// that retention finds it (Velero `pkg/controller/backup_sync_controller.go`, after v1.18).
+/// The phase to import with. Only ended backups are imported; an expired one that has not ended
+/// becomes PartiallyFailed, so that retention finds it (Velero
+/// `pkg/controller/backup_sync_controller.go`, after v1.18).
 fn ended(backup: &Backup, now: Timestamp) -> Result<BackupPhase, Skip> {
     let phase = backup.phase();
     match phase {
         BackupPhase::Completed | BackupPhase::PartiallyFailed | BackupPhase::Failed => Ok(phase),
         BackupPhase::Deleting => Err(Skip::new("deleting", "its deletion has begun")),
-        BackupPhase::FailedValidation => Err(Skip::new("never_ran", "it was refused and never ran")),
-        BackupPhase::Unknown(_) => {
-            Err(Skip::new("unknown_phase", format!("its phase is {phase}, which this version does not know")))
+        BackupPhase::FailedValidation => Err(Skip::new(
+            "failed_validation",
+            "it was refused and never ran",
+        )),
+        BackupPhase::Unknown(_) => Err(Skip::new(
+            "unknown_phase",
+            format!("its phase is {phase}, which this version does not know"),
+        )),
+        _ => {
+            let has_expired = backup
+                .status
+                .expiration
+                .as_ref()
+                .is_some_and(|expiration| expiration.0 < now);
+            if has_expired {
+                return Ok(BackupPhase::PartiallyFailed);
+            }
+            Err(Skip::new(
+                "unfinished",
+                format!("it has not ended: its phase is {phase}"),
+            ))
         }
-        _ if backup.status.expiration.as_ref().is_some_and(|expiration| expiration.0 < now) => {
-            Ok(BackupPhase::PartiallyFailed)
-        }
-        _ => Err(Skip::new("unfinished", format!("it has not ended: its phase is {phase}"))),
     }
 }
 
 fn newer_format(backup: &Backup) -> Option<&str> {
-    let version = backup.status.format_version.as_deref().filter(|version| !version.is_empty())?;
-    let major = version.split('.').next().and_then(|major| major.parse::<u64>().ok());
-    major.is_none_or(|major| major > FORMAT_MAJOR).then_some(version)
+    let version = backup
+        .status
+        .format_version
+        .as_deref()
+        .filter(|version| !version.is_empty())?;
+    let major = version
+        .split('.')
+        .next()
+        .and_then(|major| major.parse::<u64>().ok());
+    major
+        .is_none_or(|major| major > FORMAT_MAJOR)
+        .then_some(version)
 }
 
-/// Owners that exist in this cluster: Schedules of the same uid. An unknown list is an error, not an absent owner.
+/// Owners that exist in this cluster: Schedules of the same uid. An unknown list is an error, not
+/// an absent owner.
 fn owners(backup: &Backup, target: &ImportTarget<'_>) -> Result<Vec<OwnerReference>, Skip> {
     let mut kept = Vec::new();
     for owner in backup.metadata.owner_references.iter().flatten() {
@@ -88,7 +117,10 @@ fn owners(backup: &Backup, target: &ImportTarget<'_>) -> Result<Vec<OwnerReferen
             continue;
         }
         let Some(schedules) = target.schedules else {
-            let reason = format!("whether its Schedule {} is here could not be found out", owner.name);
+            let reason = format!(
+                "whether its Schedule {} is here could not be found out",
+                owner.name
+            );
             return Err(Skip::transient("schedule_unknown", reason));
         };
         if schedules.get(&owner.name) == Some(&owner.uid) {
@@ -99,7 +131,11 @@ fn owners(backup: &Backup, target: &ImportTarget<'_>) -> Result<Vec<OwnerReferen
 }
 
 /// Name, and the labels and annotations that apply in this cluster.
-pub(super) fn metadata(stored: ObjectMeta, namespace: &str, owners: Vec<OwnerReference>) -> ObjectMeta {
+pub(super) fn metadata(
+    stored: ObjectMeta,
+    namespace: &str,
+    owners: Vec<OwnerReference>,
+) -> ObjectMeta {
     ObjectMeta {
         name: stored.name,
         namespace: Some(namespace.to_owned()),
@@ -111,7 +147,12 @@ pub(super) fn metadata(stored: ObjectMeta, namespace: &str, owners: Vec<OwnerRef
 }
 
 fn without_tracking(mut all: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    all.retain(|key, _| !TRACKING.iter().chain(&OURS).any(|start| key.starts_with(start)));
+    all.retain(|key, _| {
+        !TRACKING
+            .iter()
+            .chain(&OURS)
+            .any(|start| key.starts_with(start))
+    });
     all
 }
 
@@ -142,8 +183,12 @@ mod tests {
     fn arrive(patch: &Value, now: &str) -> Result<Backup, Skip> {
         let schedules = HashMap::from([("nightly".to_owned(), "s1".to_owned())]);
         let now = now.parse().unwrap();
-        let target =
-            ImportTarget { namespace: "velero", location: "default", schedules: Some(&schedules), now };
+        let target = ImportTarget {
+            namespace: "velero",
+            location: "default",
+            schedules: Some(&schedules),
+            now,
+        };
         sanitize(stored(patch), &target)
     }
 
@@ -174,18 +219,33 @@ mod tests {
                 let expected = match phase {
                     "Completed" | "PartiallyFailed" | "Failed" => Ok(phase),
                     "Deleting" => Err("deleting"),
-                    "FailedValidation" => Err("never_ran"),
+                    "FailedValidation" => Err("failed_validation"),
                     "" | "Later" => Err("unknown_phase"),
                     _ if expired => Ok("PartiallyFailed"),
                     _ => Err("unfinished"),
                 };
-                let found = arrived.as_ref().map(Backup::phase).map_err(|skip| skip.what);
-                assert_eq!(found, expected.map(BackupPhase::from), "{phase}, expired {expired}");
-                assert!(arrived.is_err() || found.unwrap().is_terminal(), "{phase} would run");
+                let found = arrived
+                    .as_ref()
+                    .map(Backup::phase)
+                    .map_err(|skip| skip.what);
+                assert_eq!(
+                    found,
+                    expected.map(BackupPhase::from),
+                    "{phase}, expired {expired}"
+                );
+                assert!(
+                    arrived.is_err() || found.unwrap().is_terminal(),
+                    "{phase} would run"
+                );
             }
         }
         // Without a phase it counts as New, and never ran.
-        assert_eq!(arrive(&json!({ "status": { "phase": null } }), BEFORE).unwrap_err().what, "unfinished");
+        assert_eq!(
+            arrive(&json!({ "status": { "phase": null } }), BEFORE)
+                .unwrap_err()
+                .what,
+            "unfinished"
+        );
         let forever = json!({ "status": { "phase": "Finalizing", "expiration": null } });
         assert_eq!(arrive(&forever, AFTER).unwrap_err().what, "unfinished");
     }
@@ -200,11 +260,20 @@ mod tests {
             owner("Schedule", "gone", "s1"),
             { "apiVersion": "apps/v1", "kind": "Deployment", "name": "x", "uid": "u" },
         ]));
-        let kept = arrive(&all, BEFORE).unwrap().metadata.owner_references.unwrap();
+        let kept = arrive(&all, BEFORE)
+            .unwrap()
+            .metadata
+            .owner_references
+            .unwrap();
         assert_eq!((kept.len(), kept[0].uid.as_str()), (1, "s1"));
 
         let now = BEFORE.parse().unwrap();
-        let unknown = ImportTarget { namespace: "velero", location: "default", schedules: None, now };
+        let unknown = ImportTarget {
+            namespace: "velero",
+            location: "default",
+            schedules: None,
+            now,
+        };
         let skip = sanitize(stored(&all), &unknown).unwrap_err();
         assert!(skip.what == "schedule_unknown" && skip.transient);
         sanitize(stored(&json!({})), &unknown).unwrap();
@@ -212,9 +281,14 @@ mod tests {
 
     #[test]
     fn a_format_that_is_newer_is_told_and_an_older_one_arrives() {
-        for (version, fits) in
-            [("1", true), ("1.1.0", true), ("1.9.0", true), ("2.0.0", false), ("x", false), ("", true)]
-        {
+        for (version, fits) in [
+            ("1", true),
+            ("1.1.0", true),
+            ("1.9.0", true),
+            ("2.0.0", false),
+            ("x", false),
+            ("", true),
+        ] {
             let arrived = arrive(&json!({ "status": { "formatVersion": version } }), BEFORE);
             assert_eq!(arrived.is_ok(), fits, "{version}");
         }

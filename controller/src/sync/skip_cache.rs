@@ -1,5 +1,5 @@
-//! Reasons why folders of a bucket were not imported, so that they are not read in every pass. Lost with the process; the next
-//! one reads every folder once.
+//! Reasons why folders of a bucket were not imported, so that they are not read in every pass. Lost
+//! with the process; the next one reads every folder once.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -7,12 +7,12 @@ use backup_core::api::{BackupStorageLocation, backup_storage_location::BackupSto
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
 
-use super::inspection::Inspected;
+use super::inspection::Inspections;
 
 /// Longest time before a skipped folder is read again.
-const LONGEST: Duration = Duration::from_hours(1);
+const MAX_BACKOFF: Duration = Duration::from_hours(1);
 /// Backoff: a folder is read again after 1/8 of the time for which it has been skipped.
-const PART: u32 = 8;
+const BACKOFF_DIVISOR: u32 = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Skip {
@@ -26,16 +26,23 @@ pub(super) struct Skip {
 
 impl Skip {
     pub(super) fn new(what: &'static str, reason: impl Into<String>) -> Self {
-        Self { what, reason: reason.into(), transient: false }
+        Self {
+            what,
+            reason: reason.into(),
+            transient: false,
+        }
     }
 
     pub(super) fn transient(what: &'static str, reason: impl Into<String>) -> Self {
-        Self { transient: true, ..Self::new(what, reason) }
+        Self {
+            transient: true,
+            ..Self::new(what, reason)
+        }
     }
 }
 
 #[derive(Clone, Debug)]
-struct Skipped {
+struct SkippedFolder {
     skip: Skip,
     first: Duration,
     last: Duration,
@@ -45,8 +52,8 @@ struct Skipped {
 pub(super) struct LocationCache {
     /// End of the last pass (monotonic clock).
     pub(super) passed: Option<Duration>,
-    pub(super) inspected: Inspected,
-    skipped: HashMap<String, Skipped>,
+    pub(super) inspected: Inspections,
+    skipped: HashMap<String, SkippedFolder>,
 }
 
 impl LocationCache {
@@ -57,19 +64,27 @@ impl LocationCache {
 
     /// Why a folder is skipped now; `None` if it must be read.
     pub(super) fn skip_now(&self, name: &str, now: Duration) -> Option<&Skip> {
-        let skipped = self.skipped.get(name).filter(|skipped| !skipped.skip.transient)?;
+        let skipped = self
+            .skipped
+            .get(name)
+            .filter(|skipped| !skipped.skip.transient)?;
         let known = skipped.last.saturating_sub(skipped.first);
-        (now < skipped.last + (known / PART).min(LONGEST)).then_some(&skipped.skip)
+        (now < skipped.last + (known / BACKOFF_DIVISOR).min(MAX_BACKOFF)).then_some(&skipped.skip)
     }
 
     pub(super) fn record(&mut self, name: &str, skip: Skip, now: Duration) {
-        match self.skipped.get_mut(name) {
-            // Another reason restarts the backoff: the folder is changing.
-            Some(known) if known.skip.what == skip.what => *known = Skipped { skip, last: now, ..*known },
-            _ => {
-                self.skipped.insert(name.to_owned(), Skipped { skip, first: now, last: now });
-            }
-        }
+        // Another reason restarts the backoff: the folder is changing.
+        let first = self
+            .skipped
+            .get(name)
+            .filter(|known| known.skip.what == skip.what)
+            .map_or(now, |known| known.first);
+        let skipped = SkippedFolder {
+            skip,
+            first,
+            last: now,
+        };
+        self.skipped.insert(name.to_owned(), skipped);
     }
 }
 
@@ -93,12 +108,18 @@ impl SkipCache {
     /// The cache for a location with its current spec; empty if the location has changed.
     pub(super) fn get(&self, location: &BackupStorageLocation) -> LocationCache {
         let entries = self.0.lock();
-        let entry = entries.get(&location.name_any()).filter(|entry| entry.is(location));
+        let entry = entries
+            .get(&location.name_any())
+            .filter(|entry| entry.is(location));
         entry.map(|entry| entry.cache.clone()).unwrap_or_default()
     }
 
     pub(super) fn put(&self, location: &BackupStorageLocation, cache: LocationCache) {
-        let entry = Entry { uid: location.metadata.uid.clone(), spec: location.spec.clone(), cache };
+        let entry = Entry {
+            uid: location.metadata.uid.clone(),
+            spec: location.spec.clone(),
+            cache,
+        };
         self.0.lock().insert(location.name_any(), entry);
     }
 
@@ -129,7 +150,7 @@ mod tests {
             }
         }
         assert!((100..300).contains(&looks), "{looks} looks in a week");
-        assert_eq!(longest, LONGEST);
+        assert_eq!(longest, MAX_BACKOFF);
         // A backup that takes an hour is found soon after its end.
         let mut cache = LocationCache::default();
         for minute in 0..60 {
@@ -149,7 +170,11 @@ mod tests {
         let hours = Duration::from_hours;
         cache.record("b", Skip::new("unfinished", ""), hours(0));
         cache.record("b", Skip::new("unfinished", ""), hours(8));
-        assert!(cache.skip_now("b", hours(8) + Duration::from_mins(59)).is_some());
+        assert!(
+            cache
+                .skip_now("b", hours(8) + Duration::from_mins(59))
+                .is_some()
+        );
         cache.record("b", Skip::new("unreadable", ""), hours(9));
         assert!(cache.skip_now("b", hours(9)).is_none());
         cache.record("b", Skip::transient("schedule_unknown", ""), hours(0));
@@ -160,8 +185,15 @@ mod tests {
     #[test]
     fn a_location_that_points_elsewhere_is_a_new_one() {
         let cache = SkipCache::default();
-        let mut location = BackupStorageLocation::new("default", BackupStorageLocationSpec::default());
-        cache.put(&location, LocationCache { passed: Some(Duration::ZERO), ..LocationCache::default() });
+        let mut location =
+            BackupStorageLocation::new("default", BackupStorageLocationSpec::default());
+        cache.put(
+            &location,
+            LocationCache {
+                passed: Some(Duration::ZERO),
+                ..LocationCache::default()
+            },
+        );
         assert!(cache.has_passed(&location) && cache.get(&location).passed.is_some());
         location.spec.object_storage.bucket = "other".to_owned();
         assert!(!cache.has_passed(&location) && cache.get(&location).passed.is_none());

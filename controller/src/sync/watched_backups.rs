@@ -1,7 +1,8 @@
-//! The Backups of the cluster from a watch, so that a comparison every minute only has to list the bucket.
+//! The Backups of the cluster from a watch, so that a comparison every minute only has to list the
+//! bucket.
 //!
-//! They may be slightly out of date. A comparison alone decides nothing: before a Backup is created or removed, location,
-//! bucket and Backup are read again.
+//! They may be slightly out of date. A comparison alone decides nothing: before a Backup is created
+//! or removed, location, bucket and Backup are read again.
 
 use backup_core::api::Backup;
 use backup_runtime::{
@@ -34,7 +35,9 @@ impl WatchedBackups {
         let mut known = self.known.lock();
         match event {
             Event::Init => listed.clear(),
-            Event::InitApply(backup) => _ = listed.insert(backup.name_any(), ClusterBackup::of(&backup)),
+            Event::InitApply(backup) => {
+                _ = listed.insert(backup.name_any(), ClusterBackup::of(&backup));
+            }
             Event::InitDone => *known = Some(std::mem::take(listed)),
             Event::Apply(backup) => {
                 if let Some(known) = known.as_mut() {

@@ -1,4 +1,5 @@
-//! The common part of all actions: a name, the items they apply to, item ids, and operations that they may start.
+//! The common part of all actions: a name, the items they apply to, item ids, and operations that
+//! they may start.
 
 use std::fmt;
 
@@ -20,7 +21,10 @@ pub(crate) trait BuiltInAction: Send + Sync {
     const RESOURCE: &'static str;
 
     fn refuse(reason: impl Into<String>) -> ActionError {
-        ActionError::Final { action: Self::NAME.to_owned(), reason: reason.into() }
+        ActionError::Final {
+            action: Self::NAME.to_owned(),
+            reason: reason.into(),
+        }
     }
 
     fn failed(doing: &str, error: &kube::Error) -> ActionError {
@@ -71,7 +75,10 @@ impl AppliesTo {
 
     pub(crate) fn resources(names: &[&str]) -> Self {
         let included_resources = names.iter().map(|name| (*name).to_owned()).collect();
-        Self { included_resources, ..Self::default() }
+        Self {
+            included_resources,
+            ..Self::default()
+        }
     }
 }
 

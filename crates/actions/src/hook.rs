@@ -1,5 +1,5 @@
-//! Common parts of backup and restore hooks: the pods that they apply to, and the format of commands in annotations.
-//! Pure.
+//! Common parts of backup and restore hooks: the pods that they apply to, and the format of
+//! commands in annotations. Pure.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +33,10 @@ impl PodSelector {
         resources: Filter<'_>,
         labels: &Option<LabelSelector>,
     ) -> Option<Self> {
-        let resolve =
-            |name: &str| PODS.contains(&name.to_ascii_lowercase().as_str()).then(|| PODS[1].to_owned());
+        let resolve = |name: &str| {
+            PODS.contains(&name.to_ascii_lowercase().as_str())
+                .then(|| PODS[1].to_owned())
+        };
         let includes_pods = IncludesExcludes::new(
             &full_names(resources.included, &resolve),
             &full_names(resources.excluded, &resolve),
@@ -54,8 +56,13 @@ impl PodSelector {
 /// The command of an annotation: a JSON list of texts, or one word without arguments (Velero
 /// `internal/hook/item_hook_handler.go`, `parseStringToCommand`, v1.18).
 pub fn command(text: &str) -> Vec<String> {
-    let listed = text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten();
-    listed.filter(|command: &Vec<String>| !command.is_empty()).unwrap_or_else(|| vec![text.to_owned()])
+    let listed = text
+        .starts_with('[')
+        .then(|| serde_json::from_str(text).ok())
+        .flatten();
+    listed
+        .filter(|command: &Vec<String>| !command.is_empty())
+        .unwrap_or_else(|| vec![text.to_owned()])
 }
 
 #[cfg(test)]

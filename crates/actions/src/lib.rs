@@ -1,7 +1,8 @@
-//! Actions on items of backups and restores: their interface, the built-in ones, and snapshots of CSI volumes.
+//! Actions on items of backups and restores: their interface, the built-in ones, and snapshots of
+//! CSI volumes.
 //!
-//! Built-in actions and plugin processes are called through the same traits, which correspond to those of Velero's
-//! plugins (`pkg/plugin/velero`, v1.18), with our types.
+//! Built-in actions and plugin processes are called through the same traits, which correspond to
+//! those of Velero's plugins (`pkg/plugin/velero`, v1.18), with our types.
 #![warn(unreachable_pub)]
 
 mod action;

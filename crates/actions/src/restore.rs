@@ -1,5 +1,5 @@
-//! Actions on items of a restore, and changes to every item. Source: Velero `pkg/restore/actions`, v1.18, whose names the
-//! built-in ones use where Velero has them.
+//! Actions on items of a restore, and changes to every item. Source: Velero `pkg/restore/actions`,
+//! v1.18, whose names the built-in ones use where Velero has them.
 
 mod account;
 mod action;

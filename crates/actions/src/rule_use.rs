@@ -1,5 +1,5 @@
-//! Tracks whether a rule of a spec has applied to anything. A rule that never applies is most likely a mistake, so it is
-//! reported at the end.
+//! Tracks whether a rule of a spec has applied to anything. A rule that never applies is most
+//! likely a mistake, so it is reported at the end.
 
 use std::sync::{
     Arc,
@@ -16,7 +16,10 @@ pub struct RuleUse {
 
 impl RuleUse {
     pub fn new(rule: impl Into<String>) -> Self {
-        Self { rule: rule.into(), has_applied: Arc::default() }
+        Self {
+            rule: rule.into(),
+            has_applied: Arc::default(),
+        }
     }
 
     /// Records that the rule has applied.
@@ -24,11 +27,16 @@ impl RuleUse {
         self.has_applied.store(true, Ordering::Relaxed);
     }
 
-    /// The sentence about a rule that has never applied. `to` names the possible targets, and `conditions` the part to
-    /// correct.
+    /// The sentence about a rule that has never applied. `to` names the possible targets, and
+    /// `conditions` the part to correct.
     pub fn idle(&self, to: &str, conditions: &str) -> Option<String> {
         let idle = !self.has_applied.load(Ordering::Relaxed);
-        idle.then(|| format!("{} applied to no {to}; correct its {conditions}, or remove it", self.rule))
+        idle.then(|| {
+            format!(
+                "{} applied to no {to}; correct its {conditions}, or remove it",
+                self.rule
+            )
+        })
     }
 }
 

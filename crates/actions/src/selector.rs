@@ -18,7 +18,10 @@ struct ActionSelector {
 }
 
 impl ActionSelector {
-    fn new(applies_to: &AppliesTo, resolve: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
+    fn new(
+        applies_to: &AppliesTo,
+        resolve: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, String> {
         let selector = parse_selector(&applies_to.label_selector)?;
         Ok(Self {
             resources: IncludesExcludes::new(
@@ -41,13 +44,18 @@ pub struct SelectedAction<A: ?Sized> {
 }
 
 impl<A: ?Sized> SelectedAction<A> {
-    /// Whether the action applies to an item whose type it applies to. `labels` is called only if needed.
+    /// Whether the action applies to an item whose type it applies to. `labels` is called only if
+    /// needed.
     pub fn applies_to(
         &self,
         namespace: Option<&str>,
         labels: impl FnOnce() -> BTreeMap<String, String>,
     ) -> bool {
-        let ActionSelector { namespaces, labels: filter, .. } = &self.selector;
+        let ActionSelector {
+            namespaces,
+            labels: filter,
+            ..
+        } = &self.selector;
         namespace.is_none_or(|namespace| namespaces.includes(namespace))
             && (filter.everything() || filter.matches(&labels()))
     }
@@ -55,12 +63,15 @@ impl<A: ?Sized> SelectedAction<A> {
 
 impl<A: ?Sized> Clone for SelectedAction<A> {
     fn clone(&self) -> Self {
-        Self { action: Arc::clone(&self.action), selector: self.selector.clone() }
+        Self {
+            action: Arc::clone(&self.action),
+            selector: self.selector.clone(),
+        }
     }
 }
 
-/// Actions in the order in which they process an item: first built-in ones, then plugins', as with Velero, which lists
-/// its own binary first.
+/// Actions in the order in which they process an item: first built-in ones, then plugins', as with
+/// Velero, which lists its own binary first.
 #[derive(Debug)]
 pub struct ActionSet<A: ?Sized> {
     actions: Vec<SelectedAction<A>>,
@@ -70,13 +81,16 @@ pub struct ActionSet<A: ?Sized> {
 
 impl<A: ?Sized> Default for ActionSet<A> {
     fn default() -> Self {
-        Self { actions: Vec::new(), unusable: Vec::new() }
+        Self {
+            actions: Vec::new(),
+            unusable: Vec::new(),
+        }
     }
 }
 
 impl<A: ItemAction + ?Sized> ActionSet<A> {
-    /// From actions in their order; `resolve` completes the name of a resource as users write it, and `kind` names the
-    /// actions in sentences.
+    /// From actions in their order; `resolve` completes the name of a resource as users write it,
+    /// and `kind` names the actions in sentences.
     pub fn new(
         kind: &str,
         actions: impl IntoIterator<Item = Arc<A>>,
@@ -87,15 +101,21 @@ impl<A: ItemAction + ?Sized> ActionSet<A> {
             match ActionSelector::new(&action.applies_to(), resolve) {
                 Ok(selector) => set.actions.push(SelectedAction { action, selector }),
                 Err(reason) => {
-                    set.unusable.push(format!("the {kind} {} is not run: {reason}", action.name()));
+                    set.unusable
+                        .push(format!("the {kind} {} is not run: {reason}", action.name()));
                 }
             }
         }
         set
     }
 
-    pub fn for_type<'a>(&'a self, group_resource: &'a str) -> impl Iterator<Item = &'a SelectedAction<A>> {
-        self.actions.iter().filter(move |one| one.selector.resources.includes(group_resource))
+    pub fn for_type<'a>(
+        &'a self,
+        group_resource: &'a str,
+    ) -> impl Iterator<Item = &'a SelectedAction<A>> {
+        self.actions
+            .iter()
+            .filter(move |one| one.selector.resources.includes(group_resource))
     }
 
     pub fn is_empty(&self) -> bool {

@@ -1,7 +1,8 @@
 //! The `velero.io` API: one file per kind, and one for the four kinds of transfers.
 //!
-//! Field names, enums and required fields are Velero's (`pkg/apis/velero/v1`, v1.18), so that manifests and buckets can
-//! be exchanged. Fields that this version does not know are kept in `extra` and written back.
+//! Field names, enums and required fields are Velero's (`pkg/apis/velero/v1`, v1.18), so that
+//! manifests and buckets can be exchanged. Fields that this version does not know are kept in
+//! `extra` and written back.
 
 pub mod backup;
 pub mod backup_repository;
@@ -21,7 +22,8 @@ pub mod volume_snapshot_location;
 pub use backup::{Backup, BackupPhase, BackupSpec, BackupStatus};
 pub use backup_repository::BackupRepository;
 pub use backup_storage_location::{
-    AccessMode, BackupStorageLocation, BackupStorageLocationSpec, BackupStorageLocationStatus, LocationPhase,
+    AccessMode, BackupStorageLocation, BackupStorageLocationSpec, BackupStorageLocationStatus,
+    LocationPhase,
 };
 pub use common::{Extra, null_default};
 pub use delete_backup_request::{DeleteBackupRequest, DeleteBackupRequestPhase};

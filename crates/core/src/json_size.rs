@@ -13,13 +13,14 @@ const NODE: u64 = 11 * (size_of::<String>() as u64 + VALUE) + 16;
 const IN_NODE: u64 = 11;
 /// Additional size once a map has more entries than that (bytes): two nodes, and one above them.
 const SPLIT: u64 = 3 * NODE + 128;
-/// Size of each further entry (bytes): nodes of a growing map are half full, and there are some above them.
+/// Size of each further entry (bytes): nodes of a growing map are half full, and there are some
+/// above them.
 const ENTRY: u64 = NODE / 5;
 /// Maximum overhead of an allocation (bytes).
 const ALLOCATION: u64 = 32;
 
-/// Upper bound of the memory that a [`Value`] of this JSON takes (bytes). Errors: invalid JSON, or nested deeper than 127
-/// levels.
+/// Upper bound of the memory that a [`Value`] of this JSON takes (bytes). Errors: invalid JSON, or
+/// nested deeper than 127 levels.
 pub fn decoded(json: &[u8]) -> Result<u64, serde_json::Error> {
     serde_json::from_slice::<Size>(json).map(|size| size.0)
 }
@@ -114,7 +115,11 @@ impl<'de> Deserialize<'de> for Key {
 }
 
 fn string(text: &str) -> u64 {
-    if text.is_empty() { 0 } else { text.len() as u64 + ALLOCATION }
+    if text.is_empty() {
+        0
+    } else {
+        text.len() as u64 + ALLOCATION
+    }
 }
 
 #[cfg(test)]
@@ -132,10 +137,17 @@ mod tests {
             (list("[]", 1000), 1000, 2100),
             // 632 bytes are allocated for each map of one entry.
             (list(r#"{"":0}"#, 1000), 20_000, 24_000),
-            (format!(r#"{{"metadata": {}}}"#, list(r#"{"a":"b"}"#, 1000)), 20_000, 30_000),
+            (
+                format!(r#"{{"metadata": {}}}"#, list(r#"{"a":"b"}"#, 1000)),
+                20_000,
+                30_000,
+            ),
         ] {
             let values = decoded(json.as_bytes()).unwrap() / VALUE;
-            assert!((at_least..=at_most).contains(&values), "{values} values: {json:.40}");
+            assert!(
+                (at_least..=at_most).contains(&values),
+                "{values} values: {json:.40}"
+            );
         }
     }
 
@@ -150,7 +162,11 @@ mod tests {
             (String::new(), false),
         ] {
             assert_eq!(decoded(json.as_bytes()).is_ok(), is_good, "{json}");
-            assert_eq!(serde_json::from_slice::<Value>(json.as_bytes()).is_ok(), is_good, "{json}");
+            assert_eq!(
+                serde_json::from_slice::<Value>(json.as_bytes()).is_ok(),
+                is_good,
+                "{json}"
+            );
         }
     }
 }

@@ -6,7 +6,8 @@ use crate::digest::short_sha256;
 
 pub mod csi;
 
-/// Label of restored objects, and of what belongs to a backup: name of the Backup, or what stands for a long one.
+/// Label of restored objects, and of what belongs to a backup: name of the Backup, or what stands
+/// for a long one.
 pub const BACKUP_NAME: &str = "velero.io/backup-name";
 /// Label of a DeleteBackupRequest, and of what belongs to a backup: uid of the Backup.
 pub const BACKUP_UID: &str = "velero.io/backup-uid";
@@ -16,15 +17,18 @@ pub const RESTORE_NAME: &str = "velero.io/restore-name";
 pub const SCHEDULE_NAME: &str = "velero.io/schedule-name";
 /// Label of a Backup: name of its location.
 pub const STORAGE_LOCATION: &str = "velero.io/storage-location";
-/// Label of a Backup that has expired and cannot be deleted: why (`pkg/controller/gc_controller.go`).
+/// Label of a Backup that has expired and cannot be deleted: why
+/// (`pkg/controller/gc_controller.go`).
 pub const GC_FAILURE: &str = "velero.io/gc-failure";
 /// Label that keeps an object, or a whole namespace, out of backups; the value is `true`.
 pub const EXCLUDE_FROM_BACKUP: &str = "velero.io/exclude-from-backup";
 /// Annotation by which an action leaves the item out that it was given; whatever its value.
 pub const SKIP_FROM_BACKUP: &str = "velero.io/skip-from-backup";
-/// Annotation of an object in a backup: whether its status is restored, `true` or `false`, over what the Restore says.
+/// Annotation of an object in a backup: whether its status is restored, `true` or `false`, over
+/// what the Restore says.
 pub const RESTORE_STATUS_ANNOTATION: &str = "velero.io/restore-status";
-/// Annotation by which an action says that no filter counts for the additional items of the item it was given; `true`.
+/// Annotation by which an action says that no filter counts for the additional items of the item it
+/// was given; `true`.
 pub const MUST_INCLUDE_ADDITIONAL_ITEMS: &str = "backup.velero.io/must-include-additional-items";
 
 /// Annotation of a Backup: version of the cluster, as the cluster writes it.
@@ -36,9 +40,11 @@ pub const SOURCE_CLUSTER_MINOR: &str = "velero.io/source-cluster-k8s-minor-versi
 /// Annotation of a Backup: how long the server waits for a single resource.
 pub const RESOURCE_TIMEOUT: &str = "velero.io/resource-timeout";
 
-/// Annotation of a Backup: the ConfigMap with the policies for the volumes of all backups that it has followed.
+/// Annotation of a Backup: the ConfigMap with the policies for the volumes of all backups that it
+/// has followed.
 pub const GLOBAL_VOLUME_POLICY: &str = "velero.io/global-backup-volume-policy-configmap";
-/// Annotation by which an action of a restore asks that what it brings along is restored whatever the filters say.
+/// Annotation by which an action of a restore asks that what it brings along is restored whatever
+/// the filters say.
 pub const MUST_INCLUDE_IN_RESTORE: &str = "restore.velero.io/must-include-additional-items";
 
 /// Our annotation of the ledger's Lease: the claims, as JSON.
@@ -49,79 +55,91 @@ pub const SCOPE_ANNOTATION: &str = "backup-lock/scope";
 pub const SERIAL_ANNOTATION: &str = "backup-lock/serial";
 /// Our annotation of the ledger's Lease: a checksum over uid, serial and claims.
 pub const SUM_ANNOTATION: &str = "backup-lock/sum";
-/// Our annotation of the webhook's registration: namespaces of further installations, with commas between them.
+/// Our annotation of the webhook's registration: namespaces of further installations, with commas
+/// between them.
 pub const INSTALLATIONS_ANNOTATION: &str = "backup-lock/installations";
 /// Our label of ledgers and markers: name of the profile.
 pub const PROFILE_LABEL: &str = "backup-lock/profile";
 /// Label of everything that belongs to the installation; the value is `backup`.
 pub const PART_OF: &str = "app.kubernetes.io/part-of";
-/// Our annotation of a Backup or Restore: why it is admitted whatever is in the way. Needs the verb `break-glass`.
+/// Our annotation of a Backup or Restore: why it is admitted whatever is in the way. Needs the verb
+/// `break-glass`.
 pub const BREAK_GLASS_ANNOTATION: &str = "backup-lock/break-glass";
-/// Our annotation of a Backup or Restore: what to do when another is in the way, `deny`, `queue` or `wait`.
+/// Our annotation of a Backup or Restore: what to do when another is in the way, `deny`, `queue` or
+/// `wait`.
 pub const ON_CONFLICT_ANNOTATION: &str = "backup-lock/on-conflict";
 /// Our finalizer of a Backup that is worked on: a deleted one stays until its worker has let it go.
 pub const BACKUP_WORK_FINALIZER: &str = "backup-controller.velero.io/work";
 /// The same of a Restore.
 pub const RESTORE_WORK_FINALIZER: &str = "backup-controller/work";
-/// Our annotation of a Backup or Restore that has not ended: what it waits for, or why it does not continue, in one sentence.
+/// Our annotation of a Backup or Restore that has not ended: what it waits for, or why it does not
+/// continue, in one sentence.
 pub const BLOCKED_ANNOTATION: &str = "backup-controller/blocked";
-/// Our annotation of a Backup that is Finalizing and reads the cluster again. Without it a backup in these phases has everything that it
-/// needs, and holds no place in the ledger. Any value.
+/// Our annotation of a Backup that is Finalizing and reads the cluster again. Without it a backup
+/// in these phases has everything that it needs, and holds no place in the ledger. Any value.
 pub const COLLECTS_AGAIN_ANNOTATION: &str = "backup-controller/collects-again";
-/// Our annotation of a Backup or a DeleteBackupRequest: data in a repository, which only a Velero server can delete, is given up. Any value.
+/// Our annotation of a Backup or a DeleteBackupRequest: data in a repository, which only a Velero
+/// server can delete, is given up. Any value.
 pub const FORGET_DATA_ANNOTATION: &str = "backup-controller/forget-data";
-/// Our annotation of a Backup whose deletion has hidden its files, while the store keeps versions of them
-/// ([`crate::deletion::Waits`]).
+/// Our annotation of a Backup whose deletion has hidden its files, while the store keeps versions
+/// of them ([`crate::deletion::Waits`]).
 pub const DELETION_WAITS_ANNOTATION: &str = "backup-controller/deletion-waits";
-/// Our annotation of a Backup that is stored: the volumes whose data is not in it ([`crate::volume_data::MissingData`]); of a Restore
-/// that has ended: those whose data was not restored.
+/// Our annotation of a Backup that is stored: the volumes whose data is not in it
+/// ([`crate::volume_data::MissingData`]); of a Restore that has ended: those whose data was not
+/// restored.
 pub const MISSING_DATA_ANNOTATION: &str = "backup-controller/missing-data";
-/// Our annotation of a Backup that was imported from a bucket: the volumes whose data is in a repository that only a Velero server reads
-/// ([`crate::volume_data::MissingData`]).
+/// Our annotation of a Backup that was imported from a bucket: the volumes whose data is in a
+/// repository that only a Velero server reads ([`crate::volume_data::MissingData`]).
 pub const DATA_ELSEWHERE_ANNOTATION: &str = "backup-controller/data-elsewhere";
 /// Our annotation of a Backup that was imported from a bucket: when. Its files were there then.
 pub const IMPORTED_ANNOTATION: &str = "backup-controller/imported";
-/// Our annotation of a Backup whose files were not in the bucket when it was last compared with the cluster: since when. Taken off when
-/// they are there again.
+/// Our annotation of a Backup whose files were not in the bucket when it was last compared with the
+/// cluster: since when. Taken off when they are there again.
 pub const FILES_MISSING_ANNOTATION: &str = "backup-controller/files-missing";
-/// Our annotation of a Restore that has ended: the items that were there, differ from the backup, and were left as they are, and those
-/// that were stored without some of their fields ([`crate::left_items::LeftItems`]).
+/// Our annotation of a Restore that has ended: the items that were there, differ from the backup,
+/// and were left as they are, and those that were stored without some of their fields
+/// ([`crate::left_items::LeftItems`]).
 pub const LEFT_ITEMS_ANNOTATION: &str = "backup-controller/left-items";
-/// Our annotation of a Backup that is stored, and of a Restore that has begun: what it was asked to hold or restore, as JSON
-/// ([`crate::stored_scope`]). An edit of its spec changes nothing of that.
+/// Our annotation of a Backup that is stored, and of a Restore that has begun: what it was asked to
+/// hold or restore, as JSON ([`crate::stored_scope`]). An edit of its spec changes nothing of that.
 pub const STORED_SCOPE_ANNOTATION: &str = "backup-controller/stored-scope";
-/// Our annotation of a Backup: when its stored files were verified last, and how many things were wrong with them
-/// ([`crate::verification::Verification`]).
+/// Our annotation of a Backup: when its stored files were verified last, and how many things were
+/// wrong with them ([`crate::verification::Verification`]).
 pub const VERIFIED_ANNOTATION: &str = "backup-controller/verified";
-/// Our annotation of a DeleteBackupRequest that is InProgress and waits for the same: it works on nothing until then, and holds no
-/// place in the ledger. Any value.
+/// Our annotation of a DeleteBackupRequest that is InProgress and waits for the same: it works on
+/// nothing until then, and holds no place in the ledger. Any value.
 pub const DELETION_RESTS_ANNOTATION: &str = "backup-controller/deletion-rests";
 /// Our annotation of a Schedule: which slot was skipped last, and why.
 pub const SKIPPED_ANNOTATION: &str = "backup-controller/skipped";
 /// Our annotation of a Schedule: how its expression is read ([`crate::cron::Reading`]).
 pub const CRON_ANNOTATION: &str = "backup-controller/cron";
-/// Our annotation of a Backup, by a person: it is to be cancelled; of a Restore: its operations are to be stopped. Any value.
+/// Our annotation of a Backup, by a person: it is to be cancelled; of a Restore: its operations are
+/// to be stopped. Any value.
 pub const CANCEL_ANNOTATION: &str = "backup-controller/cancel";
-/// Our annotation of a BackupStorageLocation: what came of the last comparison with the cluster ([`crate::sync::Summary`]).
+/// Our annotation of a BackupStorageLocation: what came of the last comparison with the cluster
+/// ([`crate::sync::Summary`]).
 pub const SYNC_ANNOTATION: &str = "backup-controller/sync";
-/// Our annotation of a BackupStorageLocation: what is known of its bucket ([`crate::bucket::Facts`]).
+/// Our annotation of a BackupStorageLocation: what is known of its bucket
+/// ([`crate::bucket::Facts`]).
 pub const BUCKET_ANNOTATION: &str = "backup-controller/bucket";
-/// Our annotation of a BackupStorageLocation, by a person: compare it now ([`crate::sync::Request`]). Taken off when it is done.
+/// Our annotation of a BackupStorageLocation, by a person: compare it now
+/// ([`crate::sync::Request`]). Taken off when it is done.
 pub const SYNC_REQUEST_ANNOTATION: &str = "backup-controller/sync-request";
-/// Our annotation of a Backup that was found in a bucket: objects that belong to it are not created yet. Any value.
+/// Our annotation of a Backup that was found in a bucket: objects that belong to it are not created
+/// yet. Any value.
 pub const SYNC_PENDING_ANNOTATION: &str = "backup-controller/sync-pending";
 
-/// Our annotation of a DownloadRequest: the file is to be read through the API server, by anyone who has the key of which this is the
-/// SHA-256 ([`crate::reading`]).
+/// Our annotation of a DownloadRequest: the file is to be read through the API server, by anyone
+/// who has the key of which this is the SHA-256 ([`crate::reading`]).
 pub const READ_KEY_ANNOTATION: &str = "backup-controller/read-key-sha256";
 /// Our annotation of such a DownloadRequest: uid of the Backup or Restore whose file is meant.
 pub const READ_UID_ANNOTATION: &str = "backup-controller/read-uid";
-/// Our annotation of a DownloadRequest in place of that uid: the spec of a Restore, as JSON; what it would do is asked for
-/// ([`crate::restore_plan`]).
+/// Our annotation of a DownloadRequest in place of that uid: the spec of a Restore, as JSON; what
+/// it would do is asked for ([`crate::restore_plan`]).
 pub const PLAN_ANNOTATION: &str = "backup-controller/plan-restore";
 
-/// Label of objects outside of the installation's namespace that stand for a backup that was found in a bucket: the uid of
-/// the Backup in this cluster.
+/// Label of objects outside of the installation's namespace that stand for a backup that was found
+/// in a bucket: the uid of the Backup in this cluster.
 pub const SYNCED_FOR: &str = "backup-controller/synced-for";
 
 /// The longest label value that Kubernetes takes, in bytes.
@@ -129,8 +147,8 @@ const MAX_VALUE: usize = 63;
 /// Length of the hash at the end of a name that was cut.
 const HASH: usize = 6;
 
-/// The label value that stands for a name: the name itself up to 63 bytes, otherwise its first 57 bytes and the first 6
-/// hex digits of its SHA-256.
+/// The label value that stands for a name: the name itself up to 63 bytes, otherwise its first 57
+/// bytes and the first 6 hex digits of its SHA-256.
 ///
 /// The same in Velero (`label.GetValidName`), so that each finds what the other has labelled.
 pub fn valid_value(name: &str) -> String {
@@ -139,7 +157,10 @@ pub fn valid_value(name: &str) -> String {
     }
     let hash = short_sha256(name.as_bytes(), HASH / 2);
     // Names are ASCII; the boundary only keeps other input from being cut inside a character.
-    format!("{}{hash}", &name[..name.floor_char_boundary(MAX_VALUE - HASH)])
+    format!(
+        "{}{hash}",
+        &name[..name.floor_char_boundary(MAX_VALUE - HASH)]
+    )
 }
 
 #[cfg(test)]
@@ -159,7 +180,10 @@ mod tests {
             valid_value("this_is_a_very_long_label_value_that_will_be_rejected_by_Kubernetes"),
             "this_is_a_very_long_label_value_that_will_be_rejected_by_8d0722"
         );
-        let (one, two) = (valid_value(&("x".repeat(70) + "1")), valid_value(&("x".repeat(70) + "2")));
+        let (one, two) = (
+            valid_value(&("x".repeat(70) + "1")),
+            valid_value(&("x".repeat(70) + "2")),
+        );
         assert_eq!((one.len(), two.len()), (63, 63));
         assert_ne!(one, two);
     }

@@ -1,5 +1,5 @@
-//! Items that after a restore differ from the backup: existing items that were left unchanged, and items that the API
-//! server has stored without some of their fields. Pure.
+//! Items that after a restore differ from the backup: existing items that were left unchanged, and
+//! items that the API server has stored without some of their fields. Pure.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -10,8 +10,8 @@ use crate::text::{counted, listed};
 /// Maximum number of items that are named; the others are only counted.
 const NAMED: usize = 8;
 
-/// The content of our annotation of a Restore, as Velero's status has no field for it: its results have a warning for
-/// each item.
+/// The content of our annotation of a Restore, as Velero's status has no field for it: its results
+/// have a warning for each item.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeftItems {
@@ -19,7 +19,8 @@ pub struct LeftItems {
     pub left: usize,
     /// Some of them: `ConfigMap shop/settings`, `ClusterRole view`.
     pub items: BTreeSet<String>,
-    /// Number of items that were stored without some of their fields. Earlier versions did not count them.
+    /// Number of items that were stored without some of their fields. Earlier versions did not
+    /// count them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub incomplete: usize,
     /// Some of them, in the same form.
@@ -27,14 +28,19 @@ pub struct LeftItems {
     pub incomplete_items: BTreeSet<String>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
 fn add(items: &mut BTreeSet<String>, kind: &str, namespace: Option<&str>, name: &str) {
     if items.len() < NAMED {
-        let namespace = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        let namespace = namespace
+            .map(|namespace| format!("{namespace}/"))
+            .unwrap_or_default();
         items.insert(format!("{kind} {namespace}{name}"));
     }
 }
@@ -65,7 +71,12 @@ impl LeftItems {
 
 impl fmt::Display for LeftItems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { left, items, incomplete, incomplete_items } = self;
+        let Self {
+            left,
+            items,
+            incomplete,
+            incomplete_items,
+        } = self;
         let named = |items: &BTreeSet<String>, total| {
             let named: Vec<&str> = items.iter().map(String::as_str).collect();
             listed(&named, total)
@@ -78,8 +89,10 @@ impl fmt::Display for LeftItems {
                 ("differ", "were left as they are")
             };
             let items = named(items, *left);
-            sentences
-                .push(format!("{} that {differ} from the backup {were}: {items}", counted(*left, "item")));
+            sentences.push(format!(
+                "{} that {differ} from the backup {were}: {items}",
+                counted(*left, "item")
+            ));
         }
         if *incomplete > 0 {
             let were = if *incomplete == 1 {
@@ -107,7 +120,10 @@ mod tests {
             left.to_string(),
             "1 item that differs from the backup was left as it is: ConfigMap shop/settings"
         );
-        assert_eq!(LeftItems::read(left.annotation().as_deref()), Some(left.clone()));
+        assert_eq!(
+            LeftItems::read(left.annotation().as_deref()),
+            Some(left.clone())
+        );
         assert_eq!(LeftItems::read(Some("[]")), None);
         let mut incomplete = LeftItems::default();
         incomplete.add_incomplete("Gateway", Some("shop"), "public");
@@ -115,10 +131,19 @@ mod tests {
             incomplete.to_string(),
             "1 item was stored without some of its fields: Gateway shop/public"
         );
-        assert_eq!(LeftItems::read(incomplete.annotation().as_deref()), Some(incomplete));
+        assert_eq!(
+            LeftItems::read(incomplete.annotation().as_deref()),
+            Some(incomplete)
+        );
         (0..30).for_each(|n| left.add("ClusterRole", None, &format!("role-{n:02}")));
         let text = left.to_string();
-        assert!(text.starts_with("31 items that differ from the backup were left as they are: "), "{text}");
-        assert!(text.ends_with("ConfigMap shop/settings and 23 more"), "{text}");
+        assert!(
+            text.starts_with("31 items that differ from the backup were left as they are: "),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("ConfigMap shop/settings and 23 more"),
+            "{text}"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! The pure part of the project: API types, phases, validation, selectors and label rules.
 //!
-//! No code here does I/O, reads a clock or uses a client, so that the webhook, the controller, the plugin and every test
-//! decide by the same code.
+//! No code here does I/O, reads a clock or uses a client, so that the webhook, the controller, the
+//! plugin and every test decide by the same code.
 #![warn(unreachable_pub)]
 
 pub mod api;
@@ -12,6 +12,7 @@ pub mod config_map;
 pub mod cron;
 pub mod deletion;
 pub mod digest;
+pub mod event_reason;
 pub mod json_size;
 pub mod labels;
 pub mod left_items;

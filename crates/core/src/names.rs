@@ -4,20 +4,20 @@ use sha2::{Digest as _, Sha256};
 
 use crate::digest::hex;
 
-/// The name of an object created from `prefix` at this time: `<prefix>-YYYYMMDDhhmmss` in UTC, as Velero names the
-/// backups of a schedule (`pkg/apis/velero/v1/schedule_types.go`, v1.18).
+/// The name of an object created from `prefix` at this time: `<prefix>-YYYYMMDDhhmmss` in UTC, as
+/// Velero names the backups of a schedule (`pkg/apis/velero/v1/schedule_types.go`, v1.18).
 pub fn timestamped(prefix: &str, at: jiff::Timestamp) -> String {
     format!("{prefix}-{}", at.strftime("%Y%m%d%H%M%S"))
 }
 
-/// The name of an object that a user creates without a name: the same with microseconds, so that two creations within a
-/// second differ.
+/// The name of an object that a user creates without a name: the same with microseconds, so that
+/// two creations within a second differ.
 pub fn unnamed(prefix: &str, at: jiff::Timestamp) -> String {
     format!("{}-{}", timestamped(prefix, at), at.strftime("%6f"))
 }
 
-/// A deterministic name of at most 63 characters: `<prefix>-<name>-<hash of parts>`. The name part is shortened to fit,
-/// so that the result can be a label value, too.
+/// A deterministic name of at most 63 characters: `<prefix>-<name>-<hash of parts>`. The name part
+/// is shortened to fit, so that the result can be a label value, too.
 pub fn derived(prefix: &str, name: &str, parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -26,11 +26,13 @@ pub fn derived(prefix: &str, name: &str, parts: &[&str]) -> String {
     }
     let hash = hex(&hash.finalize()[..5]);
     let room = 63_usize.saturating_sub(prefix.len() + hash.len() + 2);
-    let name = name[..name.floor_char_boundary(room)].trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+    let name = name[..name.floor_char_boundary(room)]
+        .trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
     format!("{prefix}-{name}-{hash}")
 }
 
-/// Whether Kubernetes accepts this name for most objects: a DNS-1123 subdomain, at most 253 characters.
+/// Whether Kubernetes accepts this name for most objects: a DNS-1123 subdomain, at most 253
+/// characters.
 pub fn is_object_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
@@ -45,7 +47,9 @@ fn is_label(part: &str) -> bool {
     !part.is_empty()
         && !part.starts_with('-')
         && !part.ends_with('-')
-        && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && part
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
 #[cfg(test)]
@@ -85,7 +89,18 @@ mod tests {
         for good in ["a", "a-b", "a.b-c.d", "1", &"a".repeat(253)] {
             assert!(is_object_name(good), "{good}");
         }
-        for bad in ["", "-a", "a-", "A", "a..b", ".a", "a_b", "a/b", "ä", &"a".repeat(254)] {
+        for bad in [
+            "",
+            "-a",
+            "a-",
+            "A",
+            "a..b",
+            ".a",
+            "a_b",
+            "a/b",
+            "ä",
+            &"a".repeat(254),
+        ] {
             assert!(!is_object_name(bad), "{bad}");
         }
     }

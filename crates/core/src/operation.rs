@@ -1,7 +1,9 @@
-//! Item operations: work that an action started for an item, and that continues after the item is written.
+//! Item operations: work that an action started for an item, and that continues after the item is
+//! written.
 //!
-//! The JSON is the one of Velero's `-itemoperations.json.gz` (`pkg/itemoperation`, `pkg/plugin/velero/shared.go`, v1.18).
-//! Formats of older versions, and unknown fields, are read and kept.
+//! The JSON is the one of Velero's `-itemoperations.json.gz` (`pkg/itemoperation`,
+//! `pkg/plugin/velero/shared.go`, v1.18). Formats of older versions, and unknown fields, are read
+//! and kept.
 
 use std::fmt;
 
@@ -43,7 +45,8 @@ string_enum! {
 }
 
 impl OperationPhase {
-    /// Whether the operation is over. An unknown phase is not: the action is polled, up to the operation's deadline.
+    /// Whether the operation is over. An unknown phase is not: the action is polled, up to the
+    /// operation's deadline.
     pub fn has_ended(&self) -> bool {
         matches!(self, Self::Completed | Self::Failed)
     }
@@ -53,21 +56,43 @@ impl OperationPhase {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ResourceIdentifier {
     /// API group; empty for the core group.
-    #[serde(rename = "Group", alias = "group", default, deserialize_with = "null_default")]
+    #[serde(
+        rename = "Group",
+        alias = "group",
+        default,
+        deserialize_with = "null_default"
+    )]
     pub group: String,
-    #[serde(rename = "Resource", alias = "resource", default, deserialize_with = "null_default")]
+    #[serde(
+        rename = "Resource",
+        alias = "resource",
+        default,
+        deserialize_with = "null_default"
+    )]
     pub resource: String,
     /// Namespace; empty for a cluster-scoped object.
-    #[serde(rename = "Namespace", alias = "namespace", default, deserialize_with = "null_default")]
+    #[serde(
+        rename = "Namespace",
+        alias = "namespace",
+        default,
+        deserialize_with = "null_default"
+    )]
     pub namespace: String,
-    #[serde(rename = "Name", alias = "name", default, deserialize_with = "null_default")]
+    #[serde(
+        rename = "Name",
+        alias = "name",
+        default,
+        deserialize_with = "null_default"
+    )]
     pub name: String,
 }
 
 impl ResourceIdentifier {
     /// Takes `plural` or `plural.group`.
     pub fn new(group_resource: &str, namespace: Option<&str>, name: &str) -> Self {
-        let (resource, group) = group_resource.split_once('.').unwrap_or((group_resource, ""));
+        let (resource, group) = group_resource
+            .split_once('.')
+            .unwrap_or((group_resource, ""));
         Self {
             group: group.to_owned(),
             resource: resource.to_owned(),
@@ -97,7 +122,8 @@ impl fmt::Display for ResourceIdentifier {
     }
 }
 
-/// Defines the operations of backups or restores, which differ in field names and in the action that is polled.
+/// Defines the operations of backups or restores, which differ in field names and in the action
+/// that is polled.
 macro_rules! operation {
     ($operation:ident, $spec:ident, $action:ident) => {
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -204,7 +230,9 @@ pub struct OperationStatus {
 /// A phase; null and a missing value are New.
 fn phase<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OperationPhase, D::Error> {
     let phase = Option::<OperationPhase>::deserialize(deserializer)?;
-    Ok(phase.filter(|phase| !phase.as_str().is_empty()).unwrap_or_default())
+    Ok(phase
+        .filter(|phase| !phase.as_str().is_empty())
+        .unwrap_or_default())
 }
 
 /// A time; an unreadable one counts as missing, so that one bad field does not hide a whole list.
@@ -285,7 +313,10 @@ mod tests {
             "status": { "phase": "New", "created": "2026-01-01T00:00:00Z", "nTotal": 7 },
         });
         assert_eq!(serde_json::to_value(&operation).unwrap(), text);
-        assert_eq!(serde_json::from_value::<BackupOperation>(text).unwrap(), operation);
+        assert_eq!(
+            serde_json::from_value::<BackupOperation>(text).unwrap(),
+            operation
+        );
         assert_eq!(
             operation.spec.resource_identifier.to_string(),
             "volumesnapshots.snapshot.storage.k8s.io ns/vs"
@@ -299,7 +330,11 @@ mod tests {
                 restore_name: "r".into(),
                 restore_uid: "u".into(),
                 restore_item_action: "example.io/mover".into(),
-                resource_identifier: ResourceIdentifier::new("persistentvolumeclaims", Some("ns"), "c"),
+                resource_identifier: ResourceIdentifier::new(
+                    "persistentvolumeclaims",
+                    Some("ns"),
+                    "c",
+                ),
                 operation_id: "o".into(),
                 ..RestoreOperationSpec::default()
             },
@@ -334,7 +369,10 @@ mod tests {
         assert_eq!(read.status.phase.as_str(), "Resting");
         assert!(!read.status.phase.has_ended() && read.status.created.is_none());
         let written = serde_json::to_value(&read).unwrap();
-        assert_eq!((&written["spec"]["later"], &written["status"]["more"]), (&json!(1), &json!([1])));
+        assert_eq!(
+            (&written["spec"]["later"], &written["status"]["more"]),
+            (&json!(1), &json!([1]))
+        );
         assert!(serde_json::from_str::<BackupOperation>("{}").is_ok());
     }
 
@@ -343,8 +381,21 @@ mod tests {
         use OperationPhase as P;
         let counts = |phases: &[P]| Counts::of(phases);
         assert!(counts(&[]).all_ended());
-        let some = counts(&[P::New, P::InProgress, P::Completed, P::Failed, P::from("Resting")]);
-        assert_eq!(some, Counts { attempted: 5, completed: 1, failed: 1 });
+        let some = counts(&[
+            P::New,
+            P::InProgress,
+            P::Completed,
+            P::Failed,
+            P::from("Resting"),
+        ]);
+        assert_eq!(
+            some,
+            Counts {
+                attempted: 5,
+                completed: 1,
+                failed: 1
+            }
+        );
         assert!(!some.all_ended() && counts(&[P::Completed, P::Failed]).all_ended());
     }
 }

@@ -1,7 +1,7 @@
 //! Phases: which are active, which are terminal, and which may follow which.
 //!
-//! The graph is Velero's (v1.18: `pkg/controller/backup*_controller.go`, `restore*_controller.go`). It has no cycle, so
-//! an observer that misses steps still sees a forward move.
+//! The graph is Velero's (v1.18: `pkg/controller/backup*_controller.go`, `restore*_controller.go`).
+//! It has no cycle, so an observer that misses steps still sees a forward move.
 
 use std::{
     fmt::{Debug, Display},
@@ -43,7 +43,8 @@ impl Stage {
     /// The stages that may directly follow this one.
     fn steps(self) -> &'static [Self] {
         match self {
-            // Straight to InProgress: a Restore, and a Backup of Velero before 1.18, which has no queue.
+            // Straight to InProgress: a Restore, and a Backup of Velero before 1.18, which has no
+            // queue.
             Self::New => &[Self::Queued, Self::InProgress, Self::FailedValidation],
             Self::Queued => &[Self::ReadyToStart],
             Self::ReadyToStart => &[Self::InProgress, Self::FailedValidation],
@@ -62,7 +63,9 @@ impl Stage {
             Self::WaitingForOperations { failed: true } => {
                 &[Self::Finalizing { failed: true }, Self::PartiallyFailed]
             }
-            Self::Finalizing { failed: false } => &[Self::Finalizing { failed: true }, Self::Completed],
+            Self::Finalizing { failed: false } => {
+                &[Self::Finalizing { failed: true }, Self::Completed]
+            }
             Self::Finalizing { failed: true } => &[Self::PartiallyFailed],
             Self::Completed | Self::PartiallyFailed | Self::Failed | Self::FailedValidation => {
                 &[Self::Deleting]
@@ -71,30 +74,42 @@ impl Stage {
         }
     }
 
-    /// Whether all items are done, and only operations and the last files remain. The files stored so far are not at
-    /// their final keys yet.
+    /// Whether all items are done, and only operations and the last files remain. The files stored
+    /// so far are not at their final keys yet.
     pub fn is_past_items(self) -> bool {
-        matches!(self, Self::WaitingForOperations { .. } | Self::Finalizing { .. })
+        matches!(
+            self,
+            Self::WaitingForOperations { .. } | Self::Finalizing { .. }
+        )
     }
 
-    /// Whether it still works and is already published as failed. It must not end as Completed, even if a later attempt
-    /// has no errors.
+    /// Whether it still works and is already published as failed. It must not end as Completed,
+    /// even if a later attempt has no errors.
     pub fn has_failed_so_far(self) -> bool {
-        matches!(self, Self::WaitingForOperations { failed: true } | Self::Finalizing { failed: true })
+        matches!(
+            self,
+            Self::WaitingForOperations { failed: true } | Self::Finalizing { failed: true }
+        )
     }
 
     /// Whether the work is over. Deleting counts: only the removal is still running.
     pub fn is_terminal(self) -> bool {
         matches!(
             self,
-            Self::Completed | Self::PartiallyFailed | Self::Failed | Self::FailedValidation | Self::Deleting
+            Self::Completed
+                | Self::PartiallyFailed
+                | Self::Failed
+                | Self::FailedValidation
+                | Self::Deleting
         )
     }
 
-    /// Whether `next` can follow, in one step or several. No stage follows itself, only Deleting follows a terminal one,
-    /// and nothing is known about unknown ones.
+    /// Whether `next` can follow, in one step or several. No stage follows itself, only Deleting
+    /// follows a terminal one, and nothing is known about unknown ones.
     pub fn can_become(self, next: Self) -> bool {
-        self.steps().iter().any(|step| *step == next || step.can_become(next))
+        self.steps()
+            .iter()
+            .any(|step| *step == next || step.can_become(next))
     }
 }
 
@@ -121,7 +136,8 @@ pub trait Phase:
     fn ended(failed: bool) -> Self;
 }
 
-/// Implements [`Phase`] for an enum with the phases of both kinds, and some of its own that are named like their stages.
+/// Implements [`Phase`] for an enum with the phases of both kinds, and some of its own that are
+/// named like their stages.
 macro_rules! phase {
     ($phase:ident { $($own:ident),* }) => {
         impl Phase for $phase {
@@ -198,7 +214,11 @@ macro_rules! phase {
     };
 }
 
-phase!(BackupPhase { Queued, ReadyToStart, Deleting });
+phase!(BackupPhase {
+    Queued,
+    ReadyToStart,
+    Deleting
+});
 phase!(RestorePhase {});
 
 #[cfg(test)]
@@ -230,8 +250,10 @@ mod tests {
     fn never_goes_back<P: Phase>(phases: &[P]) {
         for from in phases {
             for to in phases {
-                let (there, back) =
-                    (from.stage().can_become(to.stage()), to.stage().can_become(from.stage()));
+                let (there, back) = (
+                    from.stage().can_become(to.stage()),
+                    to.stage().can_become(from.stage()),
+                );
                 assert!(!(there && back), "{from} and {to}");
             }
         }
@@ -262,7 +284,10 @@ mod tests {
 
     fn leads_to_an_end<P: Phase>(phases: &[P]) {
         for from in phases.iter().filter(|phase| !phase.stage().is_terminal()) {
-            let mut ends = phases.iter().map(P::stage).filter(|stage| stage.is_terminal());
+            let mut ends = phases
+                .iter()
+                .map(P::stage)
+                .filter(|stage| stage.is_terminal());
             assert!(ends.any(|end| from.stage().can_become(end)), "{from}");
         }
     }
@@ -280,8 +305,18 @@ mod tests {
             Stage::Finalizing { failed: true },
             Stage::PartiallyFailed,
         ] {
-            assert!(!BackupPhase::of(stage).unwrap().can_become(&BackupPhase::Completed), "{stage:?}");
-            assert!(!RestorePhase::of(stage).unwrap().can_become(&RestorePhase::Completed), "{stage:?}");
+            assert!(
+                !BackupPhase::of(stage)
+                    .unwrap()
+                    .can_become(&BackupPhase::Completed),
+                "{stage:?}"
+            );
+            assert!(
+                !RestorePhase::of(stage)
+                    .unwrap()
+                    .can_become(&RestorePhase::Completed),
+                "{stage:?}"
+            );
         }
     }
 

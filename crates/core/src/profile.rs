@@ -1,10 +1,12 @@
 //! Profiles: the data about an operator that the lock needs.
 //!
-//! A profile names an operator's backup and restore kinds, the fields of an object that show that its work is over, and
-//! which objects conflict. It is a YAML file (`core/profiles/*.yaml` are built in); each operator has its own file.
-//! Everything here is pure: objects are passed as stored JSON, in any version of the kind.
+//! A profile names an operator's backup and restore kinds, the fields of an object that show that
+//! its work is over, and which objects conflict. It is a YAML file (`core/profiles/*.yaml` are
+//! built in); each operator has its own file. Everything here is pure: objects are passed as stored
+//! JSON, in any version of the kind.
 //!
-//! In doubt an object counts as active and as conflicting: an unknown phase, a status that is no text, a missing field.
+//! In doubt an object counts as active and as conflicting: an unknown phase, a status that is no
+//! text, a missing field.
 
 mod builtin;
 mod check;
@@ -34,14 +36,15 @@ pub struct Profile {
     /// Short name, unique among the profiles: a DNS label such as `percona-ps`.
     pub name: String,
     pub group: String,
-    /// API version that the field paths refer to. Rules of the webhook use `matchPolicy: Equivalent`, so that the API
-    /// server converts objects of other versions before they are judged.
+    /// API version that the field paths refer to. Rules of the webhook use `matchPolicy:
+    /// Equivalent`, so that the API server converts objects of other versions before they are
+    /// judged.
     pub version: String,
     /// Whether our controller can do the work of these kinds itself. Only Velero's.
     #[serde(default)]
     pub engine: bool,
-    /// ServiceAccount of the operator. A policy that comes with the profile's registration lets only this account end
-    /// work. Empty: unknown.
+    /// ServiceAccount of the operator. A policy that comes with the profile's registration lets
+    /// only this account end work. Empty: unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub operator: String,
     /// Which objects can conflict.
@@ -72,8 +75,8 @@ impl Profile {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum ScopeRule {
-    /// All of them: one scope for the Kubernetes cluster, named by the group. Within it, conflicts depend on the
-    /// namespaces that an object reads or writes.
+    /// All of them: one scope for the Kubernetes cluster, named by the group. Within it, conflicts
+    /// depend on the namespaces that an object reads or writes.
     #[default]
     Cluster,
     /// The objects of one namespace that name the same database cluster.
@@ -112,15 +115,15 @@ pub struct KindRule {
     pub plural: String,
     /// Whether the status is written through `<plural>/status`. Then rules need that path, too.
     pub status_subresource: bool,
-    /// Path of the text with the state of the work, such as `status.state`. Empty if the kind has none (conditions or
-    /// other fields then show the end).
+    /// Path of the text with the state of the work, such as `status.state`. Empty if the kind has
+    /// none (conditions or other fields then show the end).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub phase: String,
     /// Phases in which the operator has not begun. A missing phase always counts as one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub initial: Vec<String>,
-    /// Phases in which the operator works. Only to distinguish known from unknown: every object that is not over is
-    /// active.
+    /// Phases in which the operator works. Only to distinguish known from unknown: every object
+    /// that is not over is active.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub active: Vec<String>,
     /// Condition that is true as soon as the work is over.
@@ -159,36 +162,50 @@ impl Profile {
         is(Role::Backup).or_else(|| is(Role::Restore))
     }
 
-    /// The database cluster that an object names: text of 1 to 253 bytes without control characters. `None` if the field
-    /// is missing, empty or no such text, or if the scope is the whole Kubernetes cluster.
+    /// The database cluster that an object names: text of 1 to 253 bytes without control
+    /// characters. `None` if the field is missing, empty or no such text, or if the scope is the
+    /// whole Kubernetes cluster.
     pub fn cluster_of<'a>(&self, role: Role, object: &'a Value) -> Option<&'a str> {
-        let ScopeRule::Field { backup, restore } = &self.scope else { return None };
-        let path = if role == Role::Backup { backup } else { restore };
+        let ScopeRule::Field { backup, restore } = &self.scope else {
+            return None;
+        };
+        let path = if role == Role::Backup {
+            backup
+        } else {
+            restore
+        };
         let name = path::at(object, path)?.as_str()?;
-        (!name.is_empty() && name.len() <= 253 && !name.chars().any(char::is_control)).then_some(name)
+        (!name.is_empty() && name.len() <= 253 && !name.chars().any(char::is_control))
+            .then_some(name)
     }
 
-    /// Whether the database cluster is named by metadata of an object, such as a label or the object's own name.
+    /// Whether the database cluster is named by metadata of an object, such as a label or the
+    /// object's own name.
     pub fn scope_is_in_metadata(&self, role: Role) -> bool {
         match &self.scope {
             ScopeRule::Cluster => false,
-            ScopeRule::Field { backup, restore } => {
-                (if role == Role::Backup { backup } else { restore }).starts_with("metadata.")
-            }
+            ScopeRule::Field { backup, restore } => (if role == Role::Backup {
+                backup
+            } else {
+                restore
+            })
+            .starts_with("metadata."),
         }
     }
 
-    /// The scope that an object belongs to: the group (`velero.io`), or `<profile>/<namespace>/<database cluster>`.
+    /// The scope that an object belongs to: the group (`velero.io`), or
+    /// `<profile>/<namespace>/<database cluster>`.
     ///
-    /// `None` if the object does not name its database cluster. The lock cannot protect such an object, and the
-    /// operator's reaction (an error, a default) is unknown: the webhook refuses it as invalid.
+    /// `None` if the object does not name its database cluster. The lock cannot protect such an
+    /// object, and the operator's reaction (an error, a default) is unknown: the webhook refuses it
+    /// as invalid.
     pub fn scope_of(&self, role: Role, namespace: &str, object: &Value) -> Option<String> {
         match &self.scope {
             ScopeRule::Cluster => Some(self.group.clone()),
             ScopeRule::Field { .. } if namespace.is_empty() => None,
-            ScopeRule::Field { .. } => {
-                self.cluster_of(role, object).map(|cluster| format!("{}/{namespace}/{cluster}", self.name))
-            }
+            ScopeRule::Field { .. } => self
+                .cluster_of(role, object)
+                .map(|cluster| format!("{}/{namespace}/{cluster}", self.name)),
         }
     }
 
@@ -202,20 +219,22 @@ impl Profile {
         self.rule(role).phase_of(object)
     }
 
-    /// Whether the object shows that the operator has begun: it has a phase, and not an initial one. For a kind without
-    /// phases this is unknown, and every object counts as begun.
+    /// Whether the object shows that the operator has begun: it has a phase, and not an initial
+    /// one. For a kind without phases this is unknown, and every object counts as begun.
     ///
-    /// `false` is no guarantee. Only our own engine waits before it works; other operators start on sight, and may write
-    /// a phase later (Percona Operator for MySQL pauses the database and creates the restore's Job before it leaves the
-    /// empty state: `pkg/controller/psrestore/controller.go`).
+    /// `false` is no guarantee. Only our own engine waits before it works; other operators start on
+    /// sight, and may write a phase later (Percona Operator for MySQL pauses the database and
+    /// creates the restore's Job before it leaves the empty state:
+    /// `pkg/controller/psrestore/controller.go`).
     pub fn has_begun(&self, role: Role, object: &Value) -> bool {
         let kind = self.rule(role);
         let phase = kind.phase_of(object);
-        kind.phase.is_empty() || !(phase.is_empty() || kind.initial.iter().any(|initial| initial == phase))
+        kind.phase.is_empty()
+            || !(phase.is_empty() || kind.initial.iter().any(|initial| initial == phase))
     }
 
-    /// Whether the profile knows the object's phase. An unknown phase counts as active, and is reported, because the
-    /// operator may be newer than the profile and the object may never end.
+    /// Whether the profile knows the object's phase. An unknown phase counts as active, and is
+    /// reported, because the operator may be newer than the profile and the object may never end.
     pub fn is_known_phase(&self, role: Role, object: &Value) -> bool {
         let kind = self.rule(role);
         match path::at(object, &kind.phase) {
@@ -223,29 +242,38 @@ impl Profile {
             None | Some(Value::Null) => true,
             Some(Value::String(phase)) => {
                 phase.is_empty()
-                    || kind.initial.iter().chain(&kind.active).any(|known| known == phase)
+                    || kind
+                        .initial
+                        .iter()
+                        .chain(&kind.active)
+                        .any(|known| known == phase)
                     || kind.over.holds(object)
             }
             Some(_) => false,
         }
     }
 
-    /// Whether this change is a revival that the operator may make. `false` if the change is no revival: `old` was not
-    /// over, or `new` still is.
+    /// Whether this change is a revival that the operator may make. `false` if the change is no
+    /// revival: `old` was not over, or `new` still is.
     pub fn may_revive(&self, role: Role, old: &Value, new: &Value) -> bool {
         let kind = self.rule(role);
         let (from, to) = (kind.phase_of(old), kind.phase_of(new));
         kind.over.holds(old)
             && !kind.over.holds(new)
             && self.is_known_phase(role, new)
-            && kind.revivals.iter().any(|way| way.from == from && way.to.iter().any(|next| next == to))
+            && kind
+                .revivals
+                .iter()
+                .any(|way| way.from == from && way.to.iter().any(|next| next == to))
     }
 }
 
 impl KindRule {
     /// The phase of an object of this kind; empty if it has none or it is no text.
     fn phase_of<'a>(&self, object: &'a Value) -> &'a str {
-        path::at(object, &self.phase).and_then(Value::as_str).unwrap_or_default()
+        path::at(object, &self.phase)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     }
 }
 

@@ -2,10 +2,25 @@
 //!
 //! Kubernetes: `k8s.io/apimachinery/pkg/api/resource`, v1.34.
 
-const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
-const DECIMAL: [(&str, u32); 6] = [("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+const BINARY: [(&str, u32); 6] = [
+    ("Ki", 10),
+    ("Mi", 20),
+    ("Gi", 30),
+    ("Ti", 40),
+    ("Pi", 50),
+    ("Ei", 60),
+];
+const DECIMAL: [(&str, u32); 6] = [
+    ("k", 3),
+    ("M", 6),
+    ("G", 9),
+    ("T", 12),
+    ("P", 15),
+    ("E", 18),
+];
 
-/// The number of bytes, rounded up; `None` if it is no size, or an unrealistic one (2^100 bytes and more).
+/// The number of bytes, rounded up; `None` if it is no size, or an unrealistic one (2^100 bytes and
+/// more).
 pub fn bytes(text: &str) -> Option<u128> {
     if let Some((number, power)) = suffix(text, &BINARY) {
         return scaled(number, 2, power);
@@ -24,7 +39,10 @@ pub fn bytes(text: &str) -> Option<u128> {
 
 /// A number of bytes in the largest unit that divides it: `10Gi`, `1500`.
 pub fn binary(bytes: u64) -> String {
-    let largest = BINARY.iter().rev().find(|(_, power)| bytes > 0 && bytes.trailing_zeros() >= *power);
+    let largest = BINARY
+        .iter()
+        .rev()
+        .find(|(_, power)| bytes > 0 && bytes.trailing_zeros() >= *power);
     match largest {
         Some((unit, power)) => format!("{}{unit}", bytes >> power),
         None => bytes.to_string(),
@@ -32,7 +50,9 @@ pub fn binary(bytes: u64) -> String {
 }
 
 fn suffix<'a>(text: &'a str, units: &[(&str, u32)]) -> Option<(&'a str, u32)> {
-    units.iter().find_map(|(unit, power)| Some((text.strip_suffix(unit)?, *power)))
+    units
+        .iter()
+        .find_map(|(unit, power)| Some((text.strip_suffix(unit)?, *power)))
 }
 
 /// `number` × `base`^`power`, rounded up.
@@ -40,7 +60,11 @@ fn scaled(number: &str, base: u128, power: u32) -> Option<u128> {
     let number = number.strip_prefix('+').unwrap_or(number);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.len() + fraction.len() == 0 || fraction.len() > 18 || !digits(whole) || !digits(fraction) {
+    if whole.len() + fraction.len() == 0
+        || fraction.len() > 18
+        || !digits(whole)
+        || !digits(fraction)
+    {
         return None;
     }
     let parsed: u128 = format!("0{whole}{fraction}").parse().ok()?;
@@ -72,14 +96,22 @@ mod tests {
     #[case("1e99", None)]
     #[case("1Gi1", None)]
     #[case("99999999999999999999999999999999999999999", None)]
-    fn sizes_are_read_as_kubernetes_writes_them(#[case] text: &str, #[case] expected: Option<u128>) {
+    fn sizes_are_read_as_kubernetes_writes_them(
+        #[case] text: &str,
+        #[case] expected: Option<u128>,
+    ) {
         assert_eq!(bytes(text), expected);
     }
 
     #[test]
     fn sizes_are_written_in_the_largest_unit_and_read_back() {
-        for (size, text) in [(0, "0"), (1000, "1000"), (1024, "1Ki"), (10 << 30, "10Gi"), (3 << 29, "1536Mi")]
-        {
+        for (size, text) in [
+            (0, "0"),
+            (1000, "1000"),
+            (1024, "1Ki"),
+            (10 << 30, "10Gi"),
+            (3 << 29, "1536Mi"),
+        ] {
             assert_eq!(binary(size), text);
             assert_eq!(bytes(text), Some(u128::from(size)));
         }

@@ -1,9 +1,11 @@
-//! Reading stored files through the API server: the protocol between the controller and its clients.
+//! Reading stored files through the API server: the protocol between the controller and its
+//! clients.
 //!
-//! A client creates a random key and a DownloadRequest with the SHA-256 of it, and the uid of the Backup or Restore. The
-//! permission to create the request is the permission to read. The answer is a path of the API server's service proxy;
-//! the client that sends the key gets the file. The key is never in an object, a path or a log: a user who can read
-//! DownloadRequests cannot use those of others.
+//! A client creates a random key and a DownloadRequest with the SHA-256 of it, and the uid of the
+//! Backup or Restore. The permission to create the request is the permission to read. The answer is
+//! a path of the API server's service proxy; the client that sends the key gets the file. The key
+//! is never in an object, a path or a log: a user who can read DownloadRequests cannot use those of
+//! others.
 
 use std::fmt;
 
@@ -22,7 +24,8 @@ pub const PORT: &str = "files";
 pub const FOLDER: &str = "/files";
 /// Length of a key (bytes).
 pub const KEY_LENGTH: usize = 32;
-/// `details.kind` of a Status with which the controller, not the API server, says why there is no file.
+/// `details.kind` of a Status with which the controller, not the API server, says why there is no
+/// file.
 pub const STATUS_KIND: &str = "storedfiles";
 
 /// A key. It opens one file once, so it is never printed.
@@ -77,24 +80,38 @@ impl Asked {
 /// How the answer is requested; `None` for a URL of the store, as Velero's clients request it.
 /// Errors: a sentence, if its annotations are invalid.
 pub fn asked(request: &DownloadRequest) -> Option<Result<Asked, String>> {
-    let value = |key| request.annotations().get(key).map(String::as_str).filter(|value| !value.is_empty());
+    let value = |key| {
+        request
+            .annotations()
+            .get(key)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
+    };
     let hash = value(READ_KEY_ANNOTATION)?;
-    let is_hash =
-        hash.len() == 2 * KEY_LENGTH && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_hash = hash.len() == 2 * KEY_LENGTH
+        && hash
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if !is_hash {
         return Some(Err(format!(
             "metadata.annotations[{READ_KEY_ANNOTATION}] is not the SHA-256 of a key in 64 lower-case hex digits"
         )));
     }
-    let asked = |wanted| Asked { hash: hash.to_owned(), wanted };
+    let asked = |wanted| Asked {
+        hash: hash.to_owned(),
+        wanted,
+    };
     if let Some(spec) = value(PLAN_ANNOTATION) {
         let spec = serde_json::from_str(spec).map(Box::new);
-        let why =
-            |error| format!("metadata.annotations[{PLAN_ANNOTATION}] is not the spec of a Restore: {error}");
+        let why = |error| {
+            format!("metadata.annotations[{PLAN_ANNOTATION}] is not the spec of a Restore: {error}")
+        };
         return Some(spec.map(|spec| asked(Wanted::Plan(spec))).map_err(why));
     }
     Some(match value(READ_UID_ANNOTATION) {
-        Some(uid) => Ok(asked(Wanted::File { uid: uid.to_owned() })),
+        Some(uid) => Ok(asked(Wanted::File {
+            uid: uid.to_owned(),
+        })),
         None => Err(format!(
             "metadata.annotations[{READ_UID_ANNOTATION}] is missing: the uid of the Backup or Restore whose file is meant"
         )),
@@ -103,7 +120,9 @@ pub fn asked(request: &DownloadRequest) -> Option<Result<Asked, String>> {
 
 /// The path of the API server that leads to the file of a request.
 pub fn path(namespace: &str, service: &str, request: &str) -> String {
-    format!("/api/v1/namespaces/{namespace}/services/https:{service}:{PORT}/proxy{FOLDER}/{request}")
+    format!(
+        "/api/v1/namespaces/{namespace}/services/https:{service}:{PORT}/proxy{FOLDER}/{request}"
+    )
 }
 
 #[cfg(test)]
@@ -114,16 +133,28 @@ mod tests {
     #[test]
     fn only_the_key_opens_what_names_its_hash() {
         let key = Key::new([7; KEY_LENGTH]);
-        let asked = Asked { hash: key.hash(), wanted: Wanted::File { uid: String::new() } };
+        let asked = Asked {
+            hash: key.hash(),
+            wanted: Wanted::File { uid: String::new() },
+        };
         assert!(asked.is_opened_by(key.as_str()));
         let upper = key.as_str().to_uppercase().replace("07", "7");
-        for wrong in ["", &key.hash(), &upper, &key.as_str()[1..], &format!("{} ", key.as_str())] {
+        for wrong in [
+            "",
+            &key.hash(),
+            &upper,
+            &key.as_str()[1..],
+            &format!("{} ", key.as_str()),
+        ] {
             assert!(!asked.is_opened_by(wrong), "{wrong:?}");
         }
         assert_eq!(format!("{key:?}"), "Key(…)");
         // Computed with another tool: echo -n 0707… | sha256sum
         assert_eq!(key.hash().len(), 64);
-        assert_eq!(sha256(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(
+            sha256(b"abc"),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
     }
 
     #[test]
@@ -141,13 +172,20 @@ mod tests {
             let mut request = DownloadRequest::new("r", DownloadRequestSpec::default());
             for (key, value) in [(READ_KEY_ANNOTATION, hash), (READ_UID_ANNOTATION, uid)] {
                 if let Some(value) = value {
-                    request.annotations_mut().insert(key.to_owned(), value.to_owned());
+                    request
+                        .annotations_mut()
+                        .insert(key.to_owned(), value.to_owned());
                 }
             }
             match (asked(&request), expected) {
                 (None, None) => {}
                 (Some(Ok(asked)), Some(Ok(uid))) => {
-                    assert_eq!(asked.wanted, Wanted::File { uid: uid.to_owned() });
+                    assert_eq!(
+                        asked.wanted,
+                        Wanted::File {
+                            uid: uid.to_owned()
+                        }
+                    );
                 }
                 (Some(Err(why)), Some(Err(part))) => assert!(why.contains(part), "{why}"),
                 (seen, expected) => panic!("{hash:?} {uid:?}: {seen:?}, expected {expected:?}"),
@@ -159,17 +197,26 @@ mod tests {
     fn a_request_may_ask_what_a_restore_would_do() {
         let of = |spec: &str| {
             let mut request = DownloadRequest::new("r", DownloadRequestSpec::default());
-            for (key, value) in [(READ_KEY_ANNOTATION, "ab".repeat(32)), (PLAN_ANNOTATION, spec.to_owned())] {
+            for (key, value) in [
+                (READ_KEY_ANNOTATION, "ab".repeat(32)),
+                (PLAN_ANNOTATION, spec.to_owned()),
+            ] {
                 request.annotations_mut().insert(key.to_owned(), value);
             }
             asked(&request)
         };
-        let Some(Ok(Asked { wanted: Wanted::Plan(spec), .. })) = of(r#"{"backupName": "b"}"#) else {
+        let Some(Ok(Asked {
+            wanted: Wanted::Plan(spec),
+            ..
+        })) = of(r#"{"backupName": "b"}"#)
+        else {
             panic!("no plan is asked for");
         };
         assert_eq!(spec.backup_name.as_deref(), Some("b"));
         for nonsense in ["{", "[]", r#"{"backupName": 1}"#] {
-            let Some(Err(why)) = of(nonsense) else { panic!("{nonsense} is taken") };
+            let Some(Err(why)) = of(nonsense) else {
+                panic!("{nonsense} is taken")
+            };
             assert!(why.contains(PLAN_ANNOTATION), "{why}");
         }
     }

@@ -1,6 +1,8 @@
-//! Volumes whose data Velero has put into a file repository (Kopia, restic), which only its node agents read. Pure.
+//! Volumes whose data Velero has put into a file repository (Kopia, restic), which only its node
+//! agents read. Pure.
 //!
-//! Velero: `internal/volume/volumes_information.go` and `pkg/apis/velero/v1/pod_volume_backup_types.go`, v1.18.
+//! Velero: `internal/volume/volumes_information.go` and
+//! `pkg/apis/velero/v1/pod_volume_backup_types.go`, v1.18.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -18,7 +20,11 @@ pub struct RepositoryVolume {
 
 impl fmt::Display for RepositoryVolume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { namespace, claim, mount } = self;
+        let Self {
+            namespace,
+            claim,
+            mount,
+        } = self;
         match (claim, mount) {
             (Some(claim), _) => write!(f, "claim {namespace}/{claim}"),
             (None, Some((pod, volume))) => write!(f, "volume {volume} of pod {namespace}/{pod}"),
@@ -30,20 +36,34 @@ impl fmt::Display for RepositoryVolume {
 impl RepositoryVolume {
     /// Data moved by Velero up to 1.12, of which there is no list.
     pub fn unnamed() -> Self {
-        Self { namespace: String::new(), claim: None, mount: None }
+        Self {
+            namespace: String::new(),
+            claim: None,
+            mount: None,
+        }
     }
 
-    /// From an entry of `-volumeinfo.json.gz`; `None` if its data is not in a repository, or was not saved.
+    /// From an entry of `-volumeinfo.json.gz`; `None` if its data is not in a repository, or was
+    /// not saved.
     fn of_info(info: &Value) -> Option<Self> {
-        let text = |at: &str| info.pointer(at).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let text = |at: &str| {
+            info.pointer(at)
+                .and_then(Value::as_str)
+                .filter(|text| !text.is_empty())
+        };
         let by_files = text("/backupMethod") == Some("PodVolumeBackup");
         let moved = info["snapshotDataMoved"] == true;
-        let handle =
-            if by_files { "/pvbInfo/snapshotHandle" } else { "/snapshotDataMovementInfo/snapshotHandle" };
+        let handle = if by_files {
+            "/pvbInfo/snapshotHandle"
+        } else {
+            "/snapshotDataMovementInfo/snapshotHandle"
+        };
         if !(by_files || moved) || text(handle).is_none() && info["result"] == "failed" {
             return None;
         }
-        let namespace = text("/pvcNamespace").or_else(|| text("/pvbInfo/podNamespace")).unwrap_or_default();
+        let namespace = text("/pvcNamespace")
+            .or_else(|| text("/pvbInfo/podNamespace"))
+            .unwrap_or_default();
         let mount = text("/pvbInfo/podName").zip(text("/pvbInfo/volumeName"));
         Some(Self {
             namespace: namespace.to_owned(),
@@ -54,22 +74,35 @@ impl RepositoryVolume {
 
     /// From an object of `-podvolumebackups.json.gz`; `None` if it has saved nothing.
     fn of_pod_volume_backup(object: &Value) -> Option<Self> {
-        let text = |at: &str| object.pointer(at).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let text = |at: &str| {
+            object
+                .pointer(at)
+                .and_then(Value::as_str)
+                .filter(|text| !text.is_empty())
+        };
         text("/status/snapshotID")?;
         Some(Self {
             namespace: text("/spec/pod/namespace")?.to_owned(),
             claim: None,
-            mount: Some((text("/spec/pod/name")?.to_owned(), text("/spec/volume")?.to_owned())),
+            mount: Some((
+                text("/spec/pod/name")?.to_owned(),
+                text("/spec/volume")?.to_owned(),
+            )),
         })
     }
 }
 
 /// The volumes of a backup whose data is in a repository, each once.
 pub fn volumes(infos: &[Value], pod_volume_backups: &[Value]) -> Vec<RepositoryVolume> {
-    let mut found: BTreeSet<RepositoryVolume> = infos.iter().filter_map(RepositoryVolume::of_info).collect();
-    for more in pod_volume_backups.iter().filter_map(RepositoryVolume::of_pod_volume_backup) {
-        let is_same =
-            |known: &RepositoryVolume| known.namespace == more.namespace && known.mount == more.mount;
+    let mut found: BTreeSet<RepositoryVolume> =
+        infos.iter().filter_map(RepositoryVolume::of_info).collect();
+    for more in pod_volume_backups
+        .iter()
+        .filter_map(RepositoryVolume::of_pod_volume_backup)
+    {
+        let is_same = |known: &RepositoryVolume| {
+            known.namespace == more.namespace && known.mount == more.mount
+        };
         if !found.iter().any(is_same) {
             found.insert(more);
         }
@@ -100,12 +133,28 @@ mod tests {
             json!({ "spec": { "pod": { "namespace": "shop", "name": pod }, "volume": volume },
                 "status": { "phase": "Completed", "snapshotID": snapshot } })
         };
-        let files =
-            [backup("db-0", "data", "k1"), backup("web-0", "cache", "k3"), backup("web-1", "cache", "")];
-        let told = volumes(&infos, &files).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(told, ["volume cache of pod shop/web-0", "claim shop/data", "claim shop/moved"]);
+        let files = [
+            backup("db-0", "data", "k1"),
+            backup("web-0", "cache", "k3"),
+            backup("web-1", "cache", ""),
+        ];
+        let told = volumes(&infos, &files)
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>();
+        assert_eq!(
+            told,
+            [
+                "volume cache of pod shop/web-0",
+                "claim shop/data",
+                "claim shop/moved"
+            ]
+        );
         assert_eq!(volumes(&[], &[]), []);
         // Without `-volumeinfo.json.gz`, which Velero writes since 1.13.
-        assert_eq!(volumes(&[], &files[..1])[0].to_string(), "volume data of pod shop/db-0");
+        assert_eq!(
+            volumes(&[], &files[..1])[0].to_string(),
+            "volume data of pod shop/db-0"
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! Resource policies: rules in a ConfigMap for the volumes and the items of a backup, or the items of a restore
-//! (`spec.resourcePolicy`).
+//! Resource policies: rules in a ConfigMap for the volumes and the items of a backup, or the items
+//! of a restore (`spec.resourcePolicy`).
 //!
-//! Velero: `internal/resourcepolicies`, v1.18. Read strictly: a policy that is not fully understood is not partly
-//! applied.
+//! Velero: `internal/resourcepolicies`, v1.18. Read strictly: a policy that is not fully understood
+//! is not partly applied.
 
 mod filters;
 mod namespaces;
@@ -24,7 +24,8 @@ use crate::resources::full_names;
 const INCLUDE_EXCLUDE: &str = "includeExcludePolicy";
 const CLUSTER_SCOPED: &str = "clusterScopedFilterPolicy";
 const NAMESPACED: &str = "namespacedFilterPolicies";
-/// The parameter of the action `snapshot` that names a VolumeSnapshotClass (Velero `internal/resourcepolicies`, after 1.18).
+/// The parameter of the action `snapshot` that names a VolumeSnapshotClass (Velero
+/// `internal/resourcepolicies`, after 1.18).
 const SNAPSHOT_CLASS: &str = "snapshotClass";
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,7 +44,8 @@ pub struct ResourcePolicy {
 pub struct GlobalVolumePolicies {
     /// Rules that come after the backup's own rules.
     pub volumes: Vec<VolumePolicy>,
-    /// Names of the parts of the policy that are ignored: only rules for volumes can apply to all backups.
+    /// Names of the parts of the policy that are ignored: only rules for volumes can apply to all
+    /// backups.
     pub ignored: Vec<&'static str>,
 }
 
@@ -64,7 +66,10 @@ pub struct VolumeAction {
 
 impl VolumeAction {
     fn snapshot_class(&self) -> Option<String> {
-        self.parameters.get(SNAPSHOT_CLASS).and_then(Value::as_str).map(str::to_owned)
+        self.parameters
+            .get(SNAPSHOT_CLASS)
+            .and_then(Value::as_str)
+            .map(str::to_owned)
     }
 }
 
@@ -131,11 +136,14 @@ pub struct TypeLists {
 impl ResourcePolicy {
     /// The policy's action for a volume; `None` if no rule matches.
     pub fn action_for(&self, volume: &Volume) -> Option<&VolumeAction> {
-        self.volumes.iter().find(|rule| rule.conditions.hold(volume)).map(|rule| &rule.action)
+        self.volumes
+            .iter()
+            .find(|rule| rule.conditions.hold(volume))
+            .map(|rule| &rule.action)
     }
 
-    /// The policy of a backup with the rules for all backups appended to its own, so that its own rules are tried first
-    /// (Velero `GetResourcePoliciesFromBackupWithGlobal`, v1.18.3).
+    /// The policy of a backup with the rules for all backups appended to its own, so that its own
+    /// rules are tried first (Velero `GetResourcePoliciesFromBackupWithGlobal`, v1.18.3).
     #[must_use]
     pub fn with_global(mut self, global: GlobalVolumePolicies) -> Self {
         self.volumes.extend(global.volumes);
@@ -145,11 +153,18 @@ impl ResourcePolicy {
     /// The names of the non-empty parts other than rules for volumes.
     pub fn selecting_parts(&self) -> Vec<&'static str> {
         let parts = [
-            (INCLUDE_EXCLUDE, self.types.is_empty() && self.namespaces.is_empty()),
+            (
+                INCLUDE_EXCLUDE,
+                self.types.is_empty() && self.namespaces.is_empty(),
+            ),
             (CLUSTER_SCOPED, self.filters.cluster_scoped.is_empty()),
             (NAMESPACED, self.filters.namespaced.is_empty()),
         ];
-        parts.into_iter().filter(|(_, is_empty)| !is_empty).map(|(part, _)| part).collect()
+        parts
+            .into_iter()
+            .filter(|(_, is_empty)| !is_empty)
+            .map(|(part, _)| part)
+            .collect()
     }
 }
 
@@ -171,8 +186,8 @@ pub enum VolumePlan {
     },
 }
 
-/// Decides about one volume. Order of precedence: a rule of the policy; a pod that requests a copy of its files; the
-/// Backup's setting for all volumes (Velero `internal/volumehelper`, v1.18).
+/// Decides about one volume. Order of precedence: a rule of the policy; a pod that requests a copy
+/// of its files; the Backup's setting for all volumes (Velero `internal/volumehelper`, v1.18).
 pub fn plan(
     spec: &BackupSpec,
     policy: Option<&ResourcePolicy>,
@@ -180,14 +195,20 @@ pub fn plan(
     pod_asks_for_files: bool,
 ) -> VolumePlan {
     let no_snapshots = spec.snapshot_volumes == Some(false);
-    let skip = |reason: &str| VolumePlan::Skip { reason: reason.to_owned() };
+    let skip = |reason: &str| VolumePlan::Skip {
+        reason: reason.to_owned(),
+    };
     match policy.and_then(|policy| policy.action_for(volume)) {
         Some(action) => match action.kind {
             VolumeActionKind::Skip => skip("the resource policy says so"),
             VolumeActionKind::FsBackup => VolumePlan::FsBackup,
             VolumeActionKind::Snapshot if no_snapshots => skip("spec.snapshotVolumes is false"),
-            VolumeActionKind::Snapshot => VolumePlan::Snapshot { class: action.snapshot_class() },
-            VolumeActionKind::Custom => VolumePlan::Custom { parameters: action.parameters.clone() },
+            VolumeActionKind::Snapshot => VolumePlan::Snapshot {
+                class: action.snapshot_class(),
+            },
+            VolumeActionKind::Custom => VolumePlan::Custom {
+                parameters: action.parameters.clone(),
+            },
         },
         None if pod_asks_for_files => VolumePlan::FsBackup,
         None if no_snapshots => skip("spec.snapshotVolumes is false"),
@@ -201,28 +222,44 @@ impl TypeLists {
     }
 
     /// The spec with these lists added, for types that its own lists do not mention (Velero
-    /// `pkg/util/collections/includes_excludes.go`, v1.18). `resolve` completes names as users write them.
+    /// `pkg/util/collections/includes_excludes.go`, v1.18). `resolve` completes names as users
+    /// write them.
     #[must_use]
-    pub fn added_to(&self, spec: &BackupSpec, resolve: &dyn Fn(&str) -> Option<String>) -> BackupSpec {
+    pub fn added_to(
+        &self,
+        spec: &BackupSpec,
+        resolve: &dyn Fn(&str) -> Option<String>,
+    ) -> BackupSpec {
         let mut spec = spec.clone();
-        let add =
-            |names: &[String], to_includes: bool, includes: &mut Vec<String>, excludes: &mut Vec<String>| {
-                for name in full_names(names, resolve) {
-                    let own = crate::selection::IncludesExcludes::new(
-                        &full_names(includes, resolve),
-                        &full_names(excludes, resolve),
-                    );
-                    if !own.names(&name) && !own.excludes(&name) {
-                        if to_includes { &mut *includes } else { &mut *excludes }.push(name);
+        let add = |names: &[String],
+                   to_includes: bool,
+                   includes: &mut Vec<String>,
+                   excludes: &mut Vec<String>| {
+            for name in full_names(names, resolve) {
+                let own = crate::selection::IncludesExcludes::new(
+                    &full_names(includes, resolve),
+                    &full_names(excludes, resolve),
+                );
+                if !own.names(&name) && !own.excludes(&name) {
+                    if to_includes {
+                        &mut *includes
+                    } else {
+                        &mut *excludes
                     }
+                    .push(name);
                 }
-            };
-        let (includes, excludes) =
-            (&mut spec.included_namespace_scoped_resources, &mut spec.excluded_namespace_scoped_resources);
+            }
+        };
+        let (includes, excludes) = (
+            &mut spec.included_namespace_scoped_resources,
+            &mut spec.excluded_namespace_scoped_resources,
+        );
         add(&self.excluded_namespace_scoped, false, includes, excludes);
         add(&self.included_namespace_scoped, true, includes, excludes);
-        let (includes, excludes) =
-            (&mut spec.included_cluster_scoped_resources, &mut spec.excluded_cluster_scoped_resources);
+        let (includes, excludes) = (
+            &mut spec.included_cluster_scoped_resources,
+            &mut spec.excluded_cluster_scoped_resources,
+        );
         add(&self.excluded_cluster_scoped, false, includes, excludes);
         add(&self.included_cluster_scoped, true, includes, excludes);
         spec

@@ -36,19 +36,30 @@ impl ResourceType {
 
     /// Version with its group as in `apiVersion`: `v1`, `apps/v1`.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
-    /// Whether it can be backed up: listed, created, read and deleted (Velero `pkg/discovery/helper.go`, v1.18).
+    /// Whether it can be backed up: listed, created, read and deleted (Velero
+    /// `pkg/discovery/helper.go`, v1.18).
     pub fn can_be_backed_up(&self) -> bool {
-        ["list", "create", "get", "delete"].iter().all(|verb| self.verbs.iter().any(|own| own == verb))
+        ["list", "create", "get", "delete"]
+            .iter()
+            .all(|verb| self.verbs.iter().any(|own| own == verb))
             && !self.plural.contains('/')
     }
 }
 
 /// `plural.group`, or `plural` alone in the core group.
 pub fn group_resource(plural: &str, group: &str) -> String {
-    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
+    if group.is_empty() {
+        plural.to_owned()
+    } else {
+        format!("{plural}.{group}")
+    }
 }
 
 /// Namespaces, which filters and restores handle specially.
@@ -58,8 +69,8 @@ pub const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// Types that are never restored: they describe the old cluster, or would start work.
 ///
-/// Velero: `pkg/controller/restore_controller.go`, v1.18. We add IP addresses, because the allocator of Services creates
-/// them and removes unknown ones.
+/// Velero: `pkg/controller/restore_controller.go`, v1.18. We add IP addresses, because the
+/// allocator of Services creates them and removes unknown ones.
 pub const NON_RESTORABLE: &[&str] = &[
     IP_ADDRESSES,
     "nodes",
@@ -75,18 +86,19 @@ pub const NON_RESTORABLE: &[&str] = &[
 
 const IP_ADDRESSES: &str = "ipaddresses.networking.k8s.io";
 
-/// Types that no filter of a backup selects: snapshots are added with the volumes they belong to, and IP addresses are
-/// never restored.
+/// Types that no filter of a backup selects: snapshots are added with the volumes they belong to,
+/// and IP addresses are never restored.
 ///
-/// Velero since 1.17: `pkg/controller/backup_controller.go` adds the snapshot types to the excludes of every backup.
+/// Velero since 1.17: `pkg/controller/backup_controller.go` adds the snapshot types to the excludes
+/// of every backup.
 pub const NEVER_SELECTED: &[&str] = &[
     "volumesnapshots.snapshot.storage.k8s.io",
     "volumesnapshotcontents.snapshot.storage.k8s.io",
     IP_ADDRESSES,
 ];
 
-/// Types that two groups serve for the same objects: plural and both groups. Only the first one found is backed up
-/// (Velero `pkg/backup/item_collector.go`, v1.18).
+/// Types that two groups serve for the same objects: plural and both groups. Only the first one
+/// found is backed up (Velero `pkg/backup/item_collector.go`, v1.18).
 pub(crate) const COHABITING: &[(&str, [&str; 2])] = &[
     ("deployments", ["extensions", "apps"]),
     ("daemonsets", ["extensions", "apps"]),
@@ -111,9 +123,20 @@ mod tests {
 
     #[test]
     fn a_type_is_named_by_plural_and_group() {
-        let pods = ResourceType { version: "v1".into(), plural: "pods".into(), ..ResourceType::default() };
-        assert_eq!((pods.group_resource(), pods.api_version()), ("pods".into(), "v1".into()));
-        let deployments = ResourceType { group: "apps".into(), plural: "deployments".into(), ..pods };
+        let pods = ResourceType {
+            version: "v1".into(),
+            plural: "pods".into(),
+            ..ResourceType::default()
+        };
+        assert_eq!(
+            (pods.group_resource(), pods.api_version()),
+            ("pods".into(), "v1".into())
+        );
+        let deployments = ResourceType {
+            group: "apps".into(),
+            plural: "deployments".into(),
+            ..pods
+        };
         assert_eq!(
             (deployments.group_resource(), deployments.api_version()),
             ("deployments.apps".into(), "apps/v1".into())
@@ -129,15 +152,36 @@ mod tests {
             ..ResourceType::default()
         };
         assert!(full.can_be_backed_up());
-        assert!(!ResourceType { verbs: verbs(&["get", "list"]), ..full.clone() }.can_be_backed_up());
-        assert!(!ResourceType { plural: "pods/log".into(), ..full }.can_be_backed_up());
+        assert!(
+            !ResourceType {
+                verbs: verbs(&["get", "list"]),
+                ..full.clone()
+            }
+            .can_be_backed_up()
+        );
+        assert!(
+            !ResourceType {
+                plural: "pods/log".into(),
+                ..full
+            }
+            .can_be_backed_up()
+        );
     }
 
     #[test]
     fn cohabiting_types_know_their_twin() {
-        assert_eq!(cohabitant("deployments", "apps").as_deref(), Some("deployments.extensions"));
-        assert_eq!(cohabitant("events", "events.k8s.io").as_deref(), Some("events"));
-        assert_eq!(cohabitant("events", "").as_deref(), Some("events.events.k8s.io"));
+        assert_eq!(
+            cohabitant("deployments", "apps").as_deref(),
+            Some("deployments.extensions")
+        );
+        assert_eq!(
+            cohabitant("events", "events.k8s.io").as_deref(),
+            Some("events")
+        );
+        assert_eq!(
+            cohabitant("events", "").as_deref(),
+            Some("events.events.k8s.io")
+        );
         assert_eq!(cohabitant("deployments", "example.com"), None);
         assert_eq!(cohabitant("pods", ""), None);
     }

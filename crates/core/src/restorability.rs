@@ -1,4 +1,5 @@
-//! Whether a backup can be restored here: one answer for user interfaces, programs and metrics. Pure.
+//! Whether a backup can be restored here: one answer for user interfaces, programs and metrics.
+//! Pure.
 //!
 //! It is derived from all known facts about the backup. An unknown fact never counts as good.
 
@@ -13,8 +14,8 @@ use crate::{
         backup_storage_location::{AccessMode, LocationPhase},
     },
     labels::{
-        DATA_ELSEWHERE_ANNOTATION, FILES_MISSING_ANNOTATION, IMPORTED_ANNOTATION, MISSING_DATA_ANNOTATION,
-        VERIFIED_ANNOTATION,
+        DATA_ELSEWHERE_ANNOTATION, FILES_MISSING_ANNOTATION, IMPORTED_ANNOTATION,
+        MISSING_DATA_ANNOTATION, VERIFIED_ANNOTATION,
     },
     phase::{Phase as _, Stage},
     text::counted,
@@ -63,10 +64,11 @@ pub struct Restorability {
 /// Knowledge about the files of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Files {
-    /// The backup ran here, so its phase was published after its files were stored; or the files were found at its
-    /// import.
+    /// The backup ran here, so its phase was published after its files were stored; or the files
+    /// were found at its import.
     Stored,
-    /// The object was created with its phase: only a comparison with the bucket shows whether they exist.
+    /// The object was created with its phase: only a comparison with the bucket shows whether they
+    /// exist.
     Unproven,
     /// A check did not find them.
     Missing,
@@ -88,9 +90,9 @@ pub struct Evidence {
     pub verified: Option<Verification>,
     /// Whether its progress says that it has no items.
     pub is_empty: bool,
-    /// Whether it requests data of volumes in a repository, and no note says which of these volumes can be read here. Our
-    /// own backups and imports always have that note.
-    /// backups and imports always have that note.
+    /// Whether it requests data of volumes in a repository, and no note says which of these volumes
+    /// can be read here. Our own backups and imports always have that note. backups and imports
+    /// always have that note.
     asks_for_repository: bool,
     /// Why its files cannot be used.
     bad_files: Option<String>,
@@ -121,18 +123,24 @@ impl Place {
             synced: status.last_synced_time.as_ref().map(|time| time.0),
             is_read_only: spec.access_mode == Some(AccessMode::ReadOnly),
             is_default: spec.default == Some(true),
-            created: location.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            created: location
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map(|time| time.0),
         }
     }
 
-    /// Why a backup in this location is refused. A location that was not validated yet is tried, and so is one that could
-    /// not be read.
+    /// Why a backup in this location is refused. A location that was not validated yet is tried,
+    /// and so is one that could not be read.
     pub fn not_writable(&self) -> Option<NotWritable> {
         match self {
-            Self::Found { is_read_only: true, .. } => Some(NotWritable::ReadOnly),
-            Self::Found { phase: Some(phase), .. } if *phase != LocationPhase::Available => {
-                Some(NotWritable::Phase(phase.clone()))
-            }
+            Self::Found {
+                is_read_only: true, ..
+            } => Some(NotWritable::ReadOnly),
+            Self::Found {
+                phase: Some(phase), ..
+            } if *phase != LocationPhase::Available => Some(NotWritable::Phase(phase.clone())),
             Self::Found { .. } | Self::Gone | Self::Unread(_) => None,
         }
     }
@@ -152,7 +160,8 @@ pub struct Places(pub Result<BTreeMap<String, Place>, String>);
 
 impl Places {
     pub fn of<'a>(locations: impl IntoIterator<Item = &'a BackupStorageLocation>) -> Self {
-        let named = |one: &'a BackupStorageLocation| Some((one.metadata.name.clone()?, Place::of(one)));
+        let named =
+            |one: &'a BackupStorageLocation| Some((one.metadata.name.clone()?, Place::of(one)));
         Self(Ok(locations.into_iter().filter_map(named).collect()))
     }
 
@@ -163,21 +172,41 @@ impl Places {
         }
     }
 
-    /// The location of backups without one, as the controller chooses it: the newest that is marked as default. `None` if
-    /// none is marked: then a flag of the controller names it.
+    /// The location of backups without one, as the controller chooses it: the newest that is marked
+    /// as default. `None` if none is marked: then a flag of the controller names it.
     pub fn default_name(&self) -> Option<&str> {
-        let marked = self.0.as_ref().ok()?.iter().filter_map(|(name, place)| match place {
-            Place::Found { is_default: true, created, .. } => Some((*created, name.as_str())),
-            _ => None,
-        });
+        let marked = self
+            .0
+            .as_ref()
+            .ok()?
+            .iter()
+            .filter_map(|(name, place)| match place {
+                Place::Found {
+                    is_default: true,
+                    created,
+                    ..
+                } => Some((*created, name.as_str())),
+                _ => None,
+            });
         marked.max().map(|(_, name)| name)
     }
 }
 
 impl Evidence {
     pub fn of(backup: &Backup) -> Self {
-        let annotation = |name: &str| backup.metadata.annotations.as_ref()?.get(name).map(String::as_str);
-        let created = backup.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let annotation = |name: &str| {
+            backup
+                .metadata
+                .annotations
+                .as_ref()?
+                .get(name)
+                .map(String::as_str)
+        };
+        let created = backup
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map(|time| time.0);
         let started = backup.status.start_timestamp.as_ref().map(|time| time.0);
         // A backup that ran here began after its creation.
         let ran_here = started
@@ -192,7 +221,9 @@ impl Evidence {
             () => Files::Unproven,
         };
         let spec = &backup.spec;
-        let copies_files = spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic);
+        let copies_files = spec
+            .default_volumes_to_fs_backup
+            .or(spec.default_volumes_to_restic);
         Self {
             stage: backup.phase().stage(),
             is_deleted: backup.metadata.deletion_timestamp.is_some(),
@@ -207,7 +238,8 @@ impl Evidence {
                 .progress
                 .as_ref()
                 .is_some_and(|all| all.total_items == 0 && all.items_backed_up == 0),
-            asks_for_repository: (copies_files == Some(true) || spec.snapshot_move_data == Some(true))
+            asks_for_repository: (copies_files == Some(true)
+                || spec.snapshot_move_data == Some(true))
                 && annotation(MISSING_DATA_ANNOTATION).is_none(),
             bad_files: None,
         }
@@ -218,7 +250,8 @@ impl Evidence {
         self.files = Files::Missing;
     }
 
-    /// Records that one of its files has just been read. Others may be missing, so a mark of the controller stays.
+    /// Records that one of its files has just been read. Others may be missing, so a mark of the
+    /// controller stays.
     pub fn finds_files(&mut self) {
         if self.files == Files::Unproven {
             self.files = Files::Stored;
@@ -237,7 +270,9 @@ impl Evidence {
         match self.stage {
             _ if self.is_deleted => add(Answer::No, "it is being deleted".to_owned()),
             Stage::Completed => {}
-            Stage::PartiallyFailed => add(Answer::Partly, "all but the items with errors".to_owned()),
+            Stage::PartiallyFailed => {
+                add(Answer::Partly, "all but the items with errors".to_owned());
+            }
             Stage::Failed => add(Answer::No, "it failed".to_owned()),
             Stage::FailedValidation => add(Answer::No, "it never ran".to_owned()),
             Stage::Deleting => add(Answer::No, "it is being deleted".to_owned()),
@@ -247,10 +282,23 @@ impl Evidence {
         if matches!(self.stage, Stage::Completed | Stage::PartiallyFailed) {
             self.add_stored(place, &mut add);
         }
-        let answer = found.iter().map(|(answer, _)| *answer).max().unwrap_or(Answer::Yes);
-        let reasons = found.into_iter().filter(|(of, _)| *of == answer).map(|(_, reason)| reason).collect();
-        let is_good = matches!(answer, Answer::Yes | Answer::Partly) && self.stage == Stage::Completed;
-        Restorability { answer, reasons, is_good }
+        let answer = found
+            .iter()
+            .map(|(answer, _)| *answer)
+            .max()
+            .unwrap_or(Answer::Yes);
+        let reasons = found
+            .into_iter()
+            .filter(|(of, _)| *of == answer)
+            .map(|(_, reason)| reason)
+            .collect();
+        let is_good =
+            matches!(answer, Answer::Yes | Answer::Partly) && self.stage == Stage::Completed;
+        Restorability {
+            answer,
+            reasons,
+            is_good,
+        }
     }
 
     /// Adds the reasons for a backup that has ended with files in its bucket.
@@ -262,23 +310,32 @@ impl Evidence {
             Some(_) if name.is_empty() => add(Answer::Unknown, "it names no location".to_owned()),
             Some(Place::Gone) => add(Answer::No, format!("location {name} does not exist")),
             Some(Place::Unread(why)) => {
-                add(Answer::Unknown, format!("location {name} could not be read: {why}"));
+                add(
+                    Answer::Unknown,
+                    format!("location {name} could not be read: {why}"),
+                );
             }
-            Some(Place::Found { phase, synced: at, .. }) => {
+            Some(Place::Found {
+                phase, synced: at, ..
+            }) => {
                 synced = *at;
                 match phase {
                     Some(LocationPhase::Available) => {}
                     Some(LocationPhase::Unavailable) => {
                         add(Answer::No, format!("location {name} is Unavailable"));
                     }
-                    None => add(Answer::Unknown, format!("location {name} was not checked yet")),
+                    None => add(
+                        Answer::Unknown,
+                        format!("location {name} was not checked yet"),
+                    ),
                     Some(other) => add(Answer::Unknown, format!("location {name} is {other}")),
                 }
             }
         }
         // A comparison removes a Backup without files, or marks it.
-        let compared =
-            synced.zip(self.created).is_some_and(|(synced, created)| synced > created + MAX_CLOCK_SKEW);
+        let compared = synced
+            .zip(self.created)
+            .is_some_and(|(synced, created)| synced > created + MAX_CLOCK_SKEW);
         match self.files {
             Files::Stored => {}
             Files::Unproven if compared => {}
@@ -298,15 +355,28 @@ impl Evidence {
         if let Some(why) = &self.bad_files {
             add(Answer::Unknown, why.clone());
         }
-        if let Some(findings) = self.verified.map(|last| last.findings).filter(|findings| *findings > 0) {
-            add(Answer::Unknown, format!("{} in its files", counted(findings, "fault")));
+        if let Some(findings) = self
+            .verified
+            .map(|last| last.findings)
+            .filter(|findings| *findings > 0)
+        {
+            add(
+                Answer::Unknown,
+                format!("{} in its files", counted(findings, "fault")),
+            );
         }
         if let Some(data) = &self.missing {
-            add(Answer::Partly, format!("without the data of {}", counted(data.missing, "volume")));
+            add(
+                Answer::Partly,
+                format!("without the data of {}", counted(data.missing, "volume")),
+            );
         }
         if let Some(data) = &self.elsewhere {
             let volumes = counted(data.missing, "volume");
-            add(Answer::Partly, format!("the data of {volumes} is where only a Velero server reads it"));
+            add(
+                Answer::Partly,
+                format!("the data of {volumes} is where only a Velero server reads it"),
+            );
         }
     }
 }
@@ -332,7 +402,13 @@ mod tests {
     fn place(phase: Option<&str>, synced: Option<&str>) -> Place {
         let synced = synced.map(|at| at.parse().unwrap());
         let phase = phase.map(LocationPhase::from);
-        Place::Found { phase, synced, is_read_only: false, is_default: false, created: None }
+        Place::Found {
+            phase,
+            synced,
+            is_read_only: false,
+            is_default: false,
+            created: None,
+        }
     }
 
     fn annotated(name: &str, value: &str) -> Value {
@@ -403,22 +479,49 @@ mod tests {
     )]
     #[case::applied(json!({ "status": { "startTimestamp": null } }), Answer::Unknown, "it was created with its phase, and its files were not looked for yet")]
     #[case::copied(json!({ "status": { "startTimestamp": "2026-11-02T03:00:00Z" } }), Answer::Unknown, "it was created with its phase, and its files were not looked for yet")]
-    fn each_thing_that_is_known_counts(#[case] patch: Value, #[case] answer: Answer, #[case] reason: &str) {
+    fn each_thing_that_is_known_counts(
+        #[case] patch: Value,
+        #[case] answer: Answer,
+        #[case] reason: &str,
+    ) {
         let found = judged(&patch, Some(&place(Some("Available"), None)));
-        assert_eq!((found.answer, found.reasons.join("; ").as_str()), (answer, reason));
+        assert_eq!(
+            (found.answer, found.reasons.join("; ").as_str()),
+            (answer, reason)
+        );
         // The worst answer counts.
         let found = judged(&patch, Some(&Place::Gone));
-        let never = ["its phase is not known here", "it names no location", "once it has ended"];
-        assert_eq!(found.answer == Answer::No, !never.contains(&reason), "{found:?}");
+        let never = [
+            "its phase is not known here",
+            "it names no location",
+            "once it has ended",
+        ];
+        assert_eq!(
+            found.answer == Answer::No,
+            !never.contains(&reason),
+            "{found:?}"
+        );
         assert!(!found.is_good);
     }
 
     #[test]
     fn the_location_counts() {
         for (place, answer, reason) in [
-            (place(Some("Unavailable"), None), Answer::No, "location default is Unavailable"),
-            (place(None, None), Answer::Unknown, "location default was not checked yet"),
-            (place(Some("Later"), None), Answer::Unknown, "location default is Later"),
+            (
+                place(Some("Unavailable"), None),
+                Answer::No,
+                "location default is Unavailable",
+            ),
+            (
+                place(None, None),
+                Answer::Unknown,
+                "location default was not checked yet",
+            ),
+            (
+                place(Some("Later"), None),
+                Answer::Unknown,
+                "location default is Later",
+            ),
             (Place::Gone, Answer::No, "location default does not exist"),
             (
                 Place::Unread("forbidden".to_owned()),
@@ -445,7 +548,10 @@ mod tests {
         assert_eq!(answer("2026-11-03T03:05:00Z"), Answer::Yes);
         let mut imported = copied.clone();
         json_patch::merge(&mut imported, &annotated(IMPORTED_ANNOTATION, ""));
-        assert_eq!(judged(&imported, Some(&place(Some("Available"), None))).answer, Answer::Yes);
+        assert_eq!(
+            judged(&imported, Some(&place(Some("Available"), None))).answer,
+            Answer::Yes
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The plan of a Restore, as the controller sends it to clients ([`crate::reading`]): one JSON value per line.
+//! The plan of a Restore, as the controller sends it to clients ([`crate::reading`]): one JSON
+//! value per line.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,8 @@ const MOST: i64 = 10_000;
 /// Last message of a full list.
 const FULL: &str = "there are more than these; all of them are in the log";
 
-/// Warnings and errors. The counts in a status are the lengths of these lists, never stored separately.
+/// Warnings and errors. The counts in a status are the lengths of these lists, never stored
+/// separately.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Results {
     #[serde(default)]
@@ -26,11 +27,23 @@ pub struct Results {
 /// Messages by subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResultSet {
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "null_default"
+    )]
     pub velero: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "null_default"
+    )]
     pub cluster: Vec<String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_default")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "null_default"
+    )]
     pub namespaces: BTreeMap<String, Vec<String>>,
 }
 
@@ -72,14 +85,18 @@ impl ResultSet {
             Scope::Velero => self.velero.push(message),
             Scope::Cluster => self.cluster.push(message),
             Scope::Namespace(namespace) => {
-                self.namespaces.entry(namespace.to_owned()).or_default().push(message);
+                self.namespaces
+                    .entry(namespace.to_owned())
+                    .or_default()
+                    .push(message);
             }
         }
     }
 
     fn len(&self) -> i64 {
-        let all =
-            self.velero.len() + self.cluster.len() + self.namespaces.values().map(Vec::len).sum::<usize>();
+        let all = self.velero.len()
+            + self.cluster.len()
+            + self.namespaces.values().map(Vec::len).sum::<usize>();
         i64::try_from(all).unwrap_or(i64::MAX)
     }
 }
@@ -91,7 +108,10 @@ mod tests {
     #[test]
     fn empty_keys_are_left_out() {
         let mut results = Results::default();
-        assert_eq!(serde_json::to_string(&results).unwrap(), r#"{"warnings":{},"errors":{}}"#);
+        assert_eq!(
+            serde_json::to_string(&results).unwrap(),
+            r#"{"warnings":{},"errors":{}}"#
+        );
         results.warn(Scope::Cluster, "w");
         results.error(Scope::Velero, "v");
         results.error(Scope::Namespace("ns"), "a");
@@ -105,7 +125,12 @@ mod tests {
     #[test]
     fn counts_are_the_lengths_of_the_lists() {
         let mut results = Results::default();
-        for scope in [Scope::Velero, Scope::Cluster, Scope::Namespace("a"), Scope::Namespace("b")] {
+        for scope in [
+            Scope::Velero,
+            Scope::Cluster,
+            Scope::Namespace("a"),
+            Scope::Namespace("b"),
+        ] {
             results.error(scope, "x");
         }
         results.warn(Scope::Velero, "y");
@@ -118,7 +143,11 @@ mod tests {
         for n in 0..3 * MOST {
             results.error(Scope::Namespace("ns"), format!("e{n}"));
         }
-        assert_eq!(results.errors(), MOST + 1, "counts are the lengths of the lists");
+        assert_eq!(
+            results.errors(),
+            MOST + 1,
+            "counts are the lengths of the lists"
+        );
         assert_eq!(results.errors.velero, [FULL]);
     }
 

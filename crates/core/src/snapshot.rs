@@ -1,7 +1,8 @@
 //! Records of volume snapshots that plugins take ("native" ones).
 //!
-//! The JSON is that of Velero's `-volumesnapshots.json.gz` (`internal/volume/native_snapshot.go`, v1.18) and of the
-//! entries about snapshots in `-volumeinfo.json.gz` (`internal/volume/volumes_information.go`).
+//! The JSON is that of Velero's `-volumesnapshots.json.gz` (`internal/volume/native_snapshot.go`,
+//! v1.18) and of the entries about snapshots in `-volumeinfo.json.gz`
+//! (`internal/volume/volumes_information.go`).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -54,7 +55,10 @@ pub struct VolumeSnapshotSpec {
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeSnapshotStatus {
     /// The storage system's id of the snapshot; empty if there is none.
-    #[serde(rename = "providerSnapshotID", skip_serializing_if = "String::is_empty")]
+    #[serde(
+        rename = "providerSnapshotID",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub provider_snapshot_id: String,
     pub phase: SnapshotPhase,
     #[serde(flatten)]
@@ -64,7 +68,11 @@ pub struct VolumeSnapshotStatus {
 impl VolumeSnapshot {
     /// A snapshot that is about to be taken.
     pub fn new(spec: VolumeSnapshotSpec) -> Self {
-        Self { spec, status: VolumeSnapshotStatus::default(), extra: Extra::default() }
+        Self {
+            spec,
+            status: VolumeSnapshotStatus::default(),
+            extra: Extra::default(),
+        }
     }
 
     #[must_use]
@@ -86,7 +94,8 @@ impl VolumeSnapshot {
         (self.status.phase == SnapshotPhase::Completed && !id.is_empty()).then_some(id)
     }
 
-    /// `nativeSnapshotInfo` of `-volumeinfo.json.gz`. Velero's command line reads it without checking whether it exists.
+    /// `nativeSnapshotInfo` of `-volumeinfo.json.gz`. Velero's command line reads it without
+    /// checking whether it exists.
     pub fn info(&self) -> Value {
         json!({
             "snapshotHandle": self.status.provider_snapshot_id,
@@ -100,8 +109,10 @@ impl VolumeSnapshot {
 
 /// The numbers of attempted and of completed snapshots in a list.
 pub fn counts(snapshots: &[Value]) -> (i64, i64) {
-    let completed =
-        snapshots.iter().filter(|one| one["status"]["phase"] == SnapshotPhase::Completed.as_str()).count();
+    let completed = snapshots
+        .iter()
+        .filter(|one| one["status"]["phase"] == SnapshotPhase::Completed.as_str())
+        .count();
     let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     (number(snapshots.len()), number(completed))
 }
@@ -124,7 +135,11 @@ mod tests {
 
     #[test]
     fn the_json_is_byte_by_byte_that_of_velero() {
-        let whole = VolumeSnapshotSpec { volume_az: "a".into(), volume_iops: Some(3000), ..spec() };
+        let whole = VolumeSnapshotSpec {
+            volume_az: "a".into(),
+            volume_iops: Some(3000),
+            ..spec()
+        };
         assert_eq!(
             serde_json::to_string(&VolumeSnapshot::new(whole).completed("snap-1".into())).unwrap(),
             r#"{"spec":{"backupName":"b","backupUID":"u","location":"default","persistentVolumeName":"pv","providerVolumeID":"vol-1","volumeType":"gp3","volumeAZ":"a","volumeIOPS":3000},"status":{"providerSnapshotID":"snap-1","phase":"Completed"}}"#
@@ -137,18 +152,32 @@ mod tests {
 
     #[test]
     fn only_a_completed_one_with_an_id_is_usable_and_odd_ones_are_read() {
-        assert_eq!(VolumeSnapshot::new(spec()).completed("s".into()).usable(), Some("s"));
-        assert_eq!(VolumeSnapshot::new(spec()).completed(String::new()).usable(), None);
+        assert_eq!(
+            VolumeSnapshot::new(spec()).completed("s".into()).usable(),
+            Some("s")
+        );
+        assert_eq!(
+            VolumeSnapshot::new(spec())
+                .completed(String::new())
+                .usable(),
+            None
+        );
         let odd = r#"{"spec":{"persistentVolumeName":"pv","later":1},"status":{"providerSnapshotID":"s","phase":"Frozen"}}"#;
         let odd: VolumeSnapshot = serde_json::from_str(odd).unwrap();
-        assert_eq!((odd.usable(), odd.spec.persistent_volume_name.as_str()), (None, "pv"));
+        assert_eq!(
+            (odd.usable(), odd.spec.persistent_volume_name.as_str()),
+            (None, "pv")
+        );
         assert_eq!(serde_json::to_value(&odd).unwrap()["spec"]["later"], 1);
     }
 
     #[test]
     fn counts_are_those_of_the_list() {
-        let list = [VolumeSnapshot::new(spec()).completed("s".into()), VolumeSnapshot::new(spec()).failed()]
-            .map(|one| serde_json::to_value(one).unwrap());
+        let list = [
+            VolumeSnapshot::new(spec()).completed("s".into()),
+            VolumeSnapshot::new(spec()).failed(),
+        ]
+        .map(|one| serde_json::to_value(one).unwrap());
         assert_eq!(counts(&list), (2, 1));
     }
 }

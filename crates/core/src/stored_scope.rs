@@ -1,6 +1,7 @@
-//! The selection of a stored backup, and of a restore that has begun. Their objects can be edited afterwards, by hand or
-//! from a repository, without any effect on stored or restored items, so the controller records the selection: of a
-//! Backup when it publishes the end, of a Restore when it begins. Pure.
+//! The selection of a stored backup, and of a restore that has begun. Their objects can be edited
+//! afterwards, by hand or from a repository, without any effect on stored or restored items, so the
+//! controller records the selection: of a Backup when it publishes the end, of a Restore when it
+//! begins. Pure.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -29,8 +30,8 @@ pub trait Scoped {
 
     fn spec(&self) -> &Self::Spec;
 
-    /// The annotation, if the object is in a phase in which the controller has written it. Before that, an annotation can
-    /// only come from another object, of which this one is a copy.
+    /// The annotation, if the object is in a phase in which the controller has written it. Before
+    /// that, an annotation can only come from another object, of which this one is a copy.
     fn note(&self) -> Option<&str>;
 }
 
@@ -59,8 +60,16 @@ impl SelectingSpec for RestoreSpec {
         // Values that the controller fills in are not the user's choice.
         let is_chosen = |name: &&String| !NON_RESTORABLE.contains(&name.as_str());
         Self {
-            schedule_name: self.schedule_name.clone().filter(|_| self.backup_name.is_none()),
-            excluded_resources: self.excluded_resources.iter().filter(is_chosen).cloned().collect(),
+            schedule_name: self
+                .schedule_name
+                .clone()
+                .filter(|_| self.backup_name.is_none()),
+            excluded_resources: self
+                .excluded_resources
+                .iter()
+                .filter(is_chosen)
+                .cloned()
+                .collect(),
             hooks: None,
             uploader_config: None,
             item_operation_timeout: None,
@@ -77,8 +86,10 @@ impl Scoped for Backup {
     }
 
     fn note(&self) -> Option<&str> {
-        let is_stored =
-            matches!(self.phase().stage(), Stage::Completed | Stage::PartiallyFailed | Stage::Deleting);
+        let is_stored = matches!(
+            self.phase().stage(),
+            Stage::Completed | Stage::PartiallyFailed | Stage::Deleting
+        );
         annotated(self.metadata.annotations.as_ref().filter(|_| is_stored))
     }
 }
@@ -106,12 +117,17 @@ impl Scoped for Restore {
 }
 
 fn annotated(annotations: Option<&BTreeMap<String, String>>) -> Option<&str> {
-    annotations?.get(STORED_SCOPE_ANNOTATION).map(String::as_str)
+    annotations?
+        .get(STORED_SCOPE_ANNOTATION)
+        .map(String::as_str)
 }
 
-/// The annotation of an object that is processed with this spec; `None` if the selection is too long.
+/// The annotation of an object that is processed with this spec; `None` if the selection is too
+/// long.
 pub fn annotation(spec: &impl SelectingSpec) -> Option<String> {
-    serde_json::to_string(&spec.selection()).ok().filter(|text| text.len() <= MAX_BYTES)
+    serde_json::to_string(&spec.selection())
+        .ok()
+        .filter(|text| text.len() <= MAX_BYTES)
 }
 
 /// The recorded selection of the backup or restore; otherwise the spec of the object.
@@ -163,10 +179,19 @@ mod tests {
             ("InProgress", "other", noted.clone(), "other", false),
             ("FailedValidation", "other", noted, "other", false),
             ("Completed", "other", None, "other", false),
-            ("Completed", "other", Some("no JSON".to_owned()), "other", false),
+            (
+                "Completed",
+                "other",
+                Some("no JSON".to_owned()),
+                "other",
+                false,
+            ),
         ] {
             let backup = backup(phase, now, noted);
-            let found = (scope(&backup).included_namespaces.clone(), is_edited(&backup));
+            let found = (
+                scope(&backup).included_namespaces.clone(),
+                is_edited(&backup),
+            );
             assert_eq!(found, (vec![shown.to_owned()], edited), "{phase} {now}");
         }
     }
@@ -174,7 +199,10 @@ mod tests {
     #[test]
     fn what_was_restored_is_what_was_asked_for_when_it_began() {
         let noted = annotation(&restore("New", "copy", None).spec);
-        assert_eq!(noted.as_deref(), Some(r#"{"backupName":"b","namespaceMapping":{"shop":"copy"}}"#));
+        assert_eq!(
+            noted.as_deref(),
+            Some(r#"{"backupName":"b","namespaceMapping":{"shop":"copy"}}"#)
+        );
         for (phase, now, noted, shown, edited) in [
             ("Completed", "copy", noted.clone(), "copy", false),
             ("InProgress", "other", noted.clone(), "copy", true),
@@ -186,7 +214,10 @@ mod tests {
             ("Completed", "other", None, "other", false),
         ] {
             let restore = restore(phase, now, noted.clone());
-            let found = (scope(&restore).namespace_mapping["shop"].clone(), is_edited(&restore));
+            let found = (
+                scope(&restore).namespace_mapping["shop"].clone(),
+                is_edited(&restore),
+            );
             assert_eq!(found, (shown.to_owned(), edited), "{phase} {now}");
             let mut failed_before = restore;
             failed_before.status.start_timestamp = None;
@@ -196,7 +227,10 @@ mod tests {
 
     #[test]
     fn a_selection_that_is_too_long_is_not_noted() {
-        let spec = BackupSpec { included_namespaces: vec!["n".repeat(63); 300], ..BackupSpec::default() };
+        let spec = BackupSpec {
+            included_namespaces: vec!["n".repeat(63); 300],
+            ..BackupSpec::default()
+        };
         assert_eq!(annotation(&spec), None);
     }
 }

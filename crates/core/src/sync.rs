@@ -1,5 +1,6 @@
-//! The result of comparing a bucket with the cluster, and a user's request for a comparison. Both are annotations of the
-//! BackupStorageLocation: they have its read and write permissions, and are deleted with it.
+//! The result of comparing a bucket with the cluster, and a user's request for a comparison. Both
+//! are annotations of the BackupStorageLocation: they have its read and write permissions, and are
+//! deleted with it.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +61,11 @@ impl Summary {
     pub fn note(&mut self, name: &str, what: &str, reason: &str) {
         if self.notes.len() < NOTES {
             let (name, what) = (shortened(name, REASON_CHARS), what.to_owned());
-            self.notes.push(Note { name, what, reason: shortened(reason, REASON_CHARS) });
+            self.notes.push(Note {
+                name,
+                what,
+                reason: shortened(reason, REASON_CHARS),
+            });
         } else {
             self.more += 1;
         }
@@ -70,7 +75,11 @@ impl Summary {
     pub fn note_first(&mut self, what: &str, reason: &str) {
         self.notes.insert(
             0,
-            Note { name: String::new(), what: what.to_owned(), reason: shortened(reason, REASON_CHARS) },
+            Note {
+                name: String::new(),
+                what: what.to_owned(),
+                reason: shortened(reason, REASON_CHARS),
+            },
         );
         if self.notes.len() > NOTES {
             self.notes.truncate(NOTES);
@@ -95,7 +104,10 @@ impl Summary {
     /// The value of the annotation: its size is bounded, whatever is in the bucket.
     pub fn annotation(&self) -> String {
         let mut bounded = self.clone();
-        bounded.error = bounded.error.as_deref().map(|error| shortened(error, REASON_CHARS));
+        bounded.error = bounded
+            .error
+            .as_deref()
+            .map(|error| shortened(error, REASON_CHARS));
         serde_json::to_string(&bounded).unwrap_or_default()
     }
 }
@@ -106,7 +118,8 @@ impl Summary {
 pub struct Request {
     /// Returned in [`Summary::request`].
     pub id: String,
-    /// Maximum number of backups to remove in spite of the limit: the number that the user was shown.
+    /// Maximum number of backups to remove in spite of the limit: the number that the user was
+    /// shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remove: Option<u64>,
 }
@@ -117,13 +130,22 @@ mod tests {
 
     #[test]
     fn a_summary_is_bounded_whatever_lies_in_the_bucket() {
-        let mut summary = Summary { error: Some("e".repeat(100_000)), ..Summary::default() };
+        let mut summary = Summary {
+            error: Some("e".repeat(100_000)),
+            ..Summary::default()
+        };
         for _ in 0..1000 {
             summary.skip(&"ä".repeat(1000), "unreadable", &"\"".repeat(10_000));
         }
-        assert_eq!((summary.skips(), summary.notes.len(), summary.more), (1000, NOTES, 1000 - NOTES as u64));
+        assert_eq!(
+            (summary.skips(), summary.notes.len(), summary.more),
+            (1000, NOTES, 1000 - NOTES as u64)
+        );
         summary.note_first("refused", "all");
-        assert_eq!((summary.notes[0].what.as_str(), summary.notes.len()), ("refused", NOTES));
+        assert_eq!(
+            (summary.notes[0].what.as_str(), summary.notes.len()),
+            ("refused", NOTES)
+        );
         let text = summary.annotation();
         assert!(text.len() < 40 * 1024, "{}", text.len());
         let back: Summary = serde_json::from_str(&text).unwrap();

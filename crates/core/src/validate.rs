@@ -1,14 +1,16 @@
 //! All errors in a spec that can be found without a cluster.
 //!
-//! [`backup`], [`restore`] and [`schedule()`] check the fields of a decoded object; [`engine_backup`], [`engine_restore`]
-//! and [`engine_schedule`] also find what this engine does not support. [`raw_backup`], [`raw_restore`] and
-//! [`raw_schedule`] do all of it for an object in JSON, and name each field that cannot be decoded. Rules are Velero's
-//! (v1.18: `pkg/controller/{backup,restore}_controller.go`, `pkg/util/collections`, `pkg/util/wildcard`) unless said
-//! otherwise.
+//! [`backup`], [`restore`] and [`schedule()`] check the fields of a decoded object;
+//! [`engine_backup`], [`engine_restore`] and [`engine_schedule`] also find what this engine does
+//! not support. [`raw_backup`], [`raw_restore`] and [`raw_schedule`] do all of it for an object in
+//! JSON, and name each field that cannot be decoded. Rules are Velero's (v1.18:
+//! `pkg/controller/{backup,restore}_controller.go`, `pkg/util/collections`, `pkg/util/wildcard`)
+//! unless said otherwise.
 //!
-//! Admission, controllers and the command use only these functions, so all of them refuse the same spec for the same
-//! reasons. If another operator runs the backups, admission refuses only what [`undecodable_backup`],
-//! [`undecodable_restore`] and [`undecodable_schedule`] find: that operator cannot read such objects either.
+//! Admission, controllers and the command use only these functions, so all of them refuse the same
+//! spec for the same reasons. If another operator runs the backups, admission refuses only what
+//! [`undecodable_backup`], [`undecodable_restore`] and [`undecodable_schedule`] find: that operator
+//! cannot read such objects either.
 
 mod backup;
 mod engine;
@@ -42,7 +44,8 @@ pub struct Finding {
     pub message: String,
 }
 
-/// Adds findings that are not in the list yet: rules with a cluster repeat findings of rules without one.
+/// Adds findings that are not in the list yet: rules with a cluster repeat findings of rules
+/// without one.
 pub fn add_new(found: &mut Vec<Finding>, more: impl IntoIterator<Item = Finding>) {
     for finding in more {
         if !found.contains(&finding) {
@@ -53,7 +56,10 @@ pub fn add_new(found: &mut Vec<Finding>, more: impl IntoIterator<Item = Finding>
 
 impl Finding {
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { field: field.into(), message: message.into() }
+        Self {
+            field: field.into(),
+            message: message.into(),
+        }
     }
 }
 
@@ -72,21 +78,33 @@ impl Findings {
         self.0.push(Finding::new(field, message));
     }
 
-    /// A time span must not be negative (our own rule: Velero accepts a negative `ttl` and deletes the backup at once).
+    /// A time span must not be negative (our own rule: Velero accepts a negative `ttl` and deletes
+    /// the backup at once).
     fn not_negative(&mut self, field: &str, duration: Option<GoDuration>) {
         if let Some(duration) = duration.filter(|duration| *duration < GoDuration::default()) {
-            self.say(field, format!("{duration} is negative; give a span such as \"720h\""));
+            self.say(
+                field,
+                format!("{duration} is negative; give a span such as \"720h\""),
+            );
         }
     }
 
     /// Policies and modifiers are read from ConfigMaps only.
     fn is_config_map(&mut self, field: &str, reference: Option<&LocalReference>) {
-        let Some(LocalReference { kind, name, .. }) = reference else { return };
+        let Some(LocalReference { kind, name, .. }) = reference else {
+            return;
+        };
         if !kind.eq_ignore_ascii_case("configmap") {
-            self.say(format!("{field}.kind"), format!("{kind:?} is not supported; name a ConfigMap"));
+            self.say(
+                format!("{field}.kind"),
+                format!("{kind:?} is not supported; name a ConfigMap"),
+            );
         }
         if !is_object_name(name) {
-            self.say(format!("{field}.name"), format!("{name:?} cannot be the name of a ConfigMap"));
+            self.say(
+                format!("{field}.name"),
+                format!("{name:?} cannot be the name of a ConfigMap"),
+            );
         }
     }
 }

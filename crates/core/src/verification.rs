@@ -29,9 +29,21 @@ mod tests {
 
     #[test]
     fn a_verification_is_read_as_it_was_written() {
-        let verification = Verification { at: "2026-11-03T05:14:12Z".parse().unwrap(), findings: 2 };
-        assert_eq!(verification.annotation(), r#"{"at":"2026-11-03T05:14:12Z","findings":2}"#);
-        assert_eq!(Verification::read(Some(&verification.annotation())), Some(verification));
-        assert_eq!([None, Some("yesterday")].map(Verification::read), [None, None]);
+        let verification = Verification {
+            at: "2026-11-03T05:14:12Z".parse().unwrap(),
+            findings: 2,
+        };
+        assert_eq!(
+            verification.annotation(),
+            r#"{"at":"2026-11-03T05:14:12Z","findings":2}"#
+        );
+        assert_eq!(
+            Verification::read(Some(&verification.annotation())),
+            Some(verification)
+        );
+        assert_eq!(
+            [None, Some("yesterday")].map(Verification::read),
+            [None, None]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! How the data of volumes was saved, from a backup's `-volumeinfo.json.gz`, and how a restore gets it back. Pure.
+//! How the data of volumes was saved, from a backup's `-volumeinfo.json.gz`, and how a restore gets
+//! it back. Pure.
 //!
 //! Velero: `internal/volume/volumes_information.go` and `pkg/restore/restore.go`, v1.18.
 
@@ -83,7 +84,11 @@ impl VolumeRecord {
         let of_pod = self.pvb_info.as_ref().or(self.pvr_info.as_ref());
         match of_pod {
             _ if !self.pvc_name.is_empty() => format!("{}/{}", self.pvc_namespace, self.pvc_name),
-            Some(PodVolume { pod_namespace, pod_name, volume_name }) if self.pv_name.is_empty() => {
+            Some(PodVolume {
+                pod_namespace,
+                pod_name,
+                volume_name,
+            }) if self.pv_name.is_empty() => {
                 format!("volume {volume_name} of pod {pod_namespace}/{pod_name}")
             }
             _ => self.pv_name.clone(),
@@ -100,7 +105,9 @@ impl VolumeRecord {
             "" => NOTHING_SAVED.to_owned(),
             reason => format!("{NOTHING_SAVED} ({reason})"),
         };
-        let is_retained = self.properties().is_some_and(|volume| volume.reclaim_policy == "Retain");
+        let is_retained = self
+            .properties()
+            .is_some_and(|volume| volume.reclaim_policy == "Retain");
         match volume {
             StoredVolume::OnNode(kind) => {
                 format!(
@@ -113,7 +120,10 @@ impl VolumeRecord {
                 } else {
                     ""
                 };
-                format!("{skipped}, and its volume {:?} is not in the backup{kept}", self.pv_name)
+                format!(
+                    "{skipped}, and its volume {:?} is not in the backup{kept}",
+                    self.pv_name
+                )
             }
             StoredVolume::Absent | StoredVolume::Remote => skipped,
         }
@@ -125,14 +135,16 @@ pub const SNAPSHOT_FAILED: &str = "its snapshot failed";
 pub const NOTHING_SAVED: &str = "nothing of it was saved";
 const IN_REPOSITORY: &str = "it is in a repository that only a Velero server reads";
 
-/// An entry in a restore's file for a claim whose data was not restored. Velero writes none; its command ignores it.
+/// An entry in a restore's file for a claim whose data was not restored. Velero writes none; its
+/// command ignores it.
 pub fn not_restored(namespace: &str, claim: &str, volume: &str, why: &str) -> Value {
     json!({
         "pvcNamespace": namespace, "pvcName": claim, "pvName": volume, "skipped": true, "skippedReason": why,
     })
 }
 
-/// The same for a pod's volume without a claim; `namespace` is the pod's target. `None` if the volume is unknown.
+/// The same for a pod's volume without a claim; `namespace` is the pod's target. `None` if the
+/// volume is unknown.
 pub fn not_restored_of_pod(namespace: &str, volume: &RepositoryVolume, why: &str) -> Option<Value> {
     let (pod, name) = volume.mount.as_ref().filter(|_| volume.claim.is_none())?;
     Some(json!({
@@ -146,8 +158,8 @@ const NAMED: usize = 8;
 /// Maximum length of a reason (characters): it may be a driver's message.
 const LONGEST_REASON: usize = 200;
 
-/// The volumes of a backup or restore whose data is not stored or was not restored: the content of our annotation of the
-/// Backup or Restore, as Velero's status has no field for it.
+/// The volumes of a backup or restore whose data is not stored or was not restored: the content of
+/// our annotation of the Backup or Restore, as Velero's status has no field for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MissingData {
@@ -175,20 +187,28 @@ impl MissingData {
         Self::count(records.into_iter().map(named))
     }
 
-    /// From names of volumes, each with the reason why its data is missing, if it is; `None` if no data is missing.
+    /// From names of volumes, each with the reason why its data is missing, if it is; `None` if no
+    /// data is missing.
     pub fn among(all: impl IntoIterator<Item = (String, Option<String>)>) -> Option<Self> {
         Self::count(all).known()
     }
 
-    /// The volumes of a backup whose data is in a repository that is not read here; `of` is the number of all its
-    /// volumes, as far as known.
+    /// The volumes of a backup whose data is in a repository that is not read here; `of` is the
+    /// number of all its volumes, as far as known.
     pub fn in_repository(volumes: &[RepositoryVolume], of: usize) -> Option<Self> {
         let named = |volume: &RepositoryVolume| match &volume.claim {
             Some(claim) => format!("{}/{claim}", volume.namespace),
             None => volume.to_string(),
         };
-        let found = Self::among(volumes.iter().map(|one| (named(one), Some(IN_REPOSITORY.to_owned()))))?;
-        Some(Self { of: found.missing.max(of), ..found })
+        let found = Self::among(
+            volumes
+                .iter()
+                .map(|one| (named(one), Some(IN_REPOSITORY.to_owned()))),
+        )?;
+        Some(Self {
+            of: found.missing.max(of),
+            ..found
+        })
     }
 
     /// `None` if nothing is missing.
@@ -209,7 +229,8 @@ impl MissingData {
         found
     }
 
-    /// Reads the annotation; `None` if it is missing or unreadable, or says that nothing is missing.
+    /// Reads the annotation; `None` if it is missing or unreadable, or says that nothing is
+    /// missing.
     pub fn read(annotation: Option<&str>) -> Option<Self> {
         serde_json::from_str::<Self>(annotation?).ok()?.known()
     }
@@ -218,11 +239,23 @@ impl MissingData {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// "the data of 1 of 3 volumes is not in it: db/data (its snapshot failed)"; `what` is the predicate.
+    /// "the data of 1 of 3 volumes is not in it: db/data (its snapshot failed)"; `what` is the
+    /// predicate.
     pub fn sentence(&self, what: &str) -> String {
-        let Self { missing, of, volumes } = self;
-        let named: Vec<String> = volumes.iter().map(|(name, why)| format!("{name} ({why})")).collect();
-        format!("the data of {missing} of {} {what}: {}", counted(*of, "volume"), listed(&named, *missing))
+        let Self {
+            missing,
+            of,
+            volumes,
+        } = self;
+        let named: Vec<String> = volumes
+            .iter()
+            .map(|(name, why)| format!("{name} ({why})"))
+            .collect();
+        format!(
+            "the data of {missing} of {} {what}: {}",
+            counted(*of, "volume"),
+            listed(&named, *missing)
+        )
     }
 }
 
@@ -254,8 +287,15 @@ pub enum StoredVolume {
 impl StoredVolume {
     /// From a PersistentVolume in the backup.
     pub fn of(volume: &serde_json::Map<String, Value>) -> Self {
-        let source = |kind: &&str| volume.get("spec").is_some_and(|spec| spec.get(*kind).is_some());
-        ["hostPath", "local"].into_iter().find(source).map_or(Self::Remote, Self::OnNode)
+        let source = |kind: &&str| {
+            volume
+                .get("spec")
+                .is_some_and(|spec| spec.get(*kind).is_some())
+        };
+        ["hostPath", "local"]
+            .into_iter()
+            .find(source)
+            .map_or(Self::Remote, Self::OnNode)
     }
 }
 
@@ -270,7 +310,8 @@ pub enum DataSource {
     CsiSnapshot,
     /// The data is in a repository of files: an empty volume is provisioned.
     Repository,
-    /// Its data should have been saved but cannot be restored, with the reason: an empty volume is provisioned.
+    /// Its data should have been saved but cannot be restored, with the reason: an empty volume is
+    /// provisioned.
     Lost(&'static str),
     /// Its data was not saved, with the reason if known: an empty volume is provisioned.
     Unsaved(String),
@@ -287,7 +328,9 @@ impl DataSource {
             _ if record.snapshot_data_moved => Self::Repository,
             _ if found.csi => Self::CsiSnapshot,
             _ if found.kept => Self::Kept,
-            _ if found.failed || record.result == "failed" => Self::Lost("its snapshot could not be taken"),
+            _ if found.failed || record.result == "failed" => {
+                Self::Lost("its snapshot could not be taken")
+            }
             "CSISnapshot" => Self::Lost("its VolumeSnapshot is not in the backup"),
             "NativeSnapshot" => Self::Lost("its snapshot is not in the list of the backup"),
             _ => Self::Unsaved(record.unsaved(found.volume)),
@@ -307,24 +350,43 @@ mod tests {
 
     use super::*;
 
-    const NONE: Evidence =
-        Evidence { native: false, csi: false, kept: false, failed: false, volume: StoredVolume::Remote };
-    const ABSENT: Evidence = Evidence { volume: StoredVolume::Absent, ..NONE };
-    const NATIVE: Evidence = Evidence { native: true, ..NONE };
+    const NONE: Evidence = Evidence {
+        native: false,
+        csi: false,
+        kept: false,
+        failed: false,
+        volume: StoredVolume::Remote,
+    };
+    const ABSENT: Evidence = Evidence {
+        volume: StoredVolume::Absent,
+        ..NONE
+    };
+    const NATIVE: Evidence = Evidence {
+        native: true,
+        ..NONE
+    };
     const CSI: Evidence = Evidence { csi: true, ..NONE };
     const KEPT: Evidence = Evidence { kept: true, ..NONE };
-    const FAILED: Evidence = Evidence { failed: true, ..NONE };
+    const FAILED: Evidence = Evidence {
+        failed: true,
+        ..NONE
+    };
 
     #[test]
     fn volumes_without_their_data_are_named_with_the_reason() {
         let good = json!({"pvcNamespace": "shop", "pvcName": "a", "backupMethod": "CSISnapshot", "result": "succeeded"});
         assert_eq!(MissingData::of(&[]), None);
         assert_eq!(
-            MissingData::of(&[good.clone(), json!({"pvName": "older server"}), json!("nonsense")]),
+            MissingData::of(&[
+                good.clone(),
+                json!({"pvName": "older server"}),
+                json!("nonsense")
+            ]),
             None
         );
         let failed = json!({"pvcNamespace": "db", "pvcName": "pgdata-7", "backupMethod": "CSISnapshot", "result": "failed"});
-        let skipped = json!({"pvcName": "", "pvName": "pv-8", "skipped": true, "skippedReason": "no driver"});
+        let skipped =
+            json!({"pvcName": "", "pvName": "pv-8", "skipped": true, "skippedReason": "no driver"});
         let silent = json!({"pvName": "pv-9", "skipped": true});
         let missing = MissingData::of(&[good, failed.clone(), skipped, silent]).unwrap();
         assert_eq!(
@@ -332,16 +394,23 @@ mod tests {
             "the data of 3 of 4 volumes is not in it: db/pgdata-7 (its snapshot failed), pv-8 (no driver), \
              pv-9 (nothing of it was saved)"
         );
-        assert_eq!(MissingData::read(Some(&missing.annotation())), Some(missing));
+        assert_eq!(
+            MissingData::read(Some(&missing.annotation())),
+            Some(missing)
+        );
         assert_eq!(MissingData::read(Some("[]")), None);
         let all_there = MissingData::counted(&[]).annotation();
         assert_eq!(all_there, r#"{"missing":0,"of":0,"volumes":{}}"#);
         assert_eq!(MissingData::read(Some(&all_there)), None);
-        let many: Vec<Value> =
-            (0..30).map(|n| json!({"pvName": format!("pv-{n:02}"), "result": "failed"})).collect();
+        let many: Vec<Value> = (0..30)
+            .map(|n| json!({"pvName": format!("pv-{n:02}"), "result": "failed"}))
+            .collect();
         let missing = MissingData::of(&many).unwrap();
         let text = missing.sentence("is not in it");
-        assert!(text.ends_with("pv-07 (its snapshot failed) and 22 more"), "{text}");
+        assert!(
+            text.ends_with("pv-07 (its snapshot failed) and 22 more"),
+            "{text}"
+        );
         assert!(missing.annotation().len() < 1000);
         let long = MissingData::among([("pv".to_owned(), Some("x".repeat(1_000_000)))]).unwrap();
         assert!(long.annotation().len() < 1000);
@@ -354,7 +423,8 @@ mod tests {
             claim: None,
             mount: Some(("web".to_owned(), "cache".to_owned())),
         };
-        let restored = json!({"pvcNamespace": "shop", "pvcName": "a", "restoreMethod": "CSISnapshot"});
+        let restored =
+            json!({"pvcNamespace": "shop", "pvcName": "a", "restoreMethod": "CSISnapshot"});
         let missing = not_restored("shop", "data", "pv-1", "its snapshot was not restored");
         let pod = not_restored_of_pod("copy", &of_pod, "elsewhere").unwrap();
         let data = MissingData::of(&[restored, missing, pod]).unwrap();
@@ -363,7 +433,10 @@ mod tests {
             "the data of 2 of 3 volumes was not restored: shop/data (its snapshot was not restored), \
              volume cache of pod copy/web (elsewhere)"
         );
-        assert_eq!(not_restored_of_pod("copy", &RepositoryVolume::unnamed(), "elsewhere"), None);
+        assert_eq!(
+            not_restored_of_pod("copy", &RepositoryVolume::unnamed(), "elsewhere"),
+            None
+        );
     }
 
     #[rstest]
@@ -420,10 +493,19 @@ mod tests {
     #[test]
     fn a_volume_on_a_node_is_known_by_its_source() {
         let of = |source: Value| StoredVolume::of(json!({ "spec": source }).as_object().unwrap());
-        assert_eq!(of(json!({ "hostPath": { "path": "/data" } })), StoredVolume::OnNode("hostPath"));
-        assert_eq!(of(json!({ "local": { "path": "/disk" } })), StoredVolume::OnNode("local"));
+        assert_eq!(
+            of(json!({ "hostPath": { "path": "/data" } })),
+            StoredVolume::OnNode("hostPath")
+        );
+        assert_eq!(
+            of(json!({ "local": { "path": "/disk" } })),
+            StoredVolume::OnNode("local")
+        );
         assert_eq!(of(json!({ "nfs": {} })), StoredVolume::Remote);
-        assert_eq!(StoredVolume::of(&serde_json::Map::new()), StoredVolume::Remote);
+        assert_eq!(
+            StoredVolume::of(&serde_json::Map::new()),
+            StoredVolume::Remote
+        );
     }
 
     #[test]
@@ -432,9 +514,24 @@ mod tests {
             "pvInfo": { "reclaimPolicy": "Retain", "labels": { "zone": "a" } }, "csiSnapshotInfo": { "size": 1 } });
         let record = VolumeRecord::of(&entry).unwrap();
         let properties = record.properties().unwrap();
-        assert_eq!((properties.reclaim_policy.as_str(), properties.labels().count()), ("Retain", 1));
-        let bare = json!({ "pvcName": "data", "pvInfo": { "reclaimPolicy": "Delete", "labels": null } });
-        assert_eq!(VolumeRecord::of(&bare).unwrap().properties().unwrap().labels().count(), 0);
+        assert_eq!(
+            (
+                properties.reclaim_policy.as_str(),
+                properties.labels().count()
+            ),
+            ("Retain", 1)
+        );
+        let bare =
+            json!({ "pvcName": "data", "pvInfo": { "reclaimPolicy": "Delete", "labels": null } });
+        assert_eq!(
+            VolumeRecord::of(&bare)
+                .unwrap()
+                .properties()
+                .unwrap()
+                .labels()
+                .count(),
+            0
+        );
         assert_eq!(VolumeRecord::of(&json!("junk")), None);
     }
 }

@@ -1,8 +1,8 @@
 //! The installed kinds: their API paths, and the order of installation and removal.
 
-/// Stages of an installation, in this order. Removal starts with the registrations, so that no creation waits for a
-/// webhook that is gone, continues with policies and programs, and ends with rights: a program needs them until it has
-/// stopped.
+/// Stages of an installation, in this order. Removal starts with the registrations, so that no
+/// creation waits for a webhook that is gone, continues with policies and programs, and ends with
+/// rights: a program needs them until it has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// Namespace and definitions.
@@ -19,10 +19,20 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, in the order of installation.
-    pub const ALL: [Self; 5] =
-        [Self::Once, Self::Rights, Self::Policies, Self::Programs, Self::Registrations];
+    pub const ALL: [Self; 5] = [
+        Self::Once,
+        Self::Rights,
+        Self::Policies,
+        Self::Programs,
+        Self::Registrations,
+    ];
     /// The stages in the order of removal.
-    pub const REMOVAL: [Self; 4] = [Self::Registrations, Self::Policies, Self::Programs, Self::Rights];
+    pub const REMOVAL: [Self; 4] = [
+        Self::Registrations,
+        Self::Policies,
+        Self::Programs,
+        Self::Rights,
+    ];
 
     /// Its name in progress messages.
     pub const fn as_str(self) -> &'static str {
@@ -68,15 +78,71 @@ pub const KINDS: [Kind; 19] = [
         false,
         Stage::Once,
     ),
-    of("ServiceAccount", "", "v1", "serviceaccounts", true, Stage::Rights),
+    of(
+        "ServiceAccount",
+        "",
+        "v1",
+        "serviceaccounts",
+        true,
+        Stage::Rights,
+    ),
     of("Role", RBAC, "v1", "roles", true, Stage::Rights),
-    of("RoleBinding", RBAC, "v1", "rolebindings", true, Stage::Rights),
-    of("ClusterRole", RBAC, "v1", "clusterroles", false, Stage::Rights),
-    of("ClusterRoleBinding", RBAC, "v1", "clusterrolebindings", false, Stage::Rights),
-    of("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses", false, Stage::Rights),
-    of("PriorityLevelConfiguration", FLOW, "v1", "prioritylevelconfigurations", false, Stage::Rights),
-    of("FlowSchema", FLOW, "v1", "flowschemas", false, Stage::Rights),
-    of("ValidatingAdmissionPolicy", ADMISSION, "v1", "validatingadmissionpolicies", false, Stage::Policies),
+    of(
+        "RoleBinding",
+        RBAC,
+        "v1",
+        "rolebindings",
+        true,
+        Stage::Rights,
+    ),
+    of(
+        "ClusterRole",
+        RBAC,
+        "v1",
+        "clusterroles",
+        false,
+        Stage::Rights,
+    ),
+    of(
+        "ClusterRoleBinding",
+        RBAC,
+        "v1",
+        "clusterrolebindings",
+        false,
+        Stage::Rights,
+    ),
+    of(
+        "PriorityClass",
+        "scheduling.k8s.io",
+        "v1",
+        "priorityclasses",
+        false,
+        Stage::Rights,
+    ),
+    of(
+        "PriorityLevelConfiguration",
+        FLOW,
+        "v1",
+        "prioritylevelconfigurations",
+        false,
+        Stage::Rights,
+    ),
+    of(
+        "FlowSchema",
+        FLOW,
+        "v1",
+        "flowschemas",
+        false,
+        Stage::Rights,
+    ),
+    of(
+        "ValidatingAdmissionPolicy",
+        ADMISSION,
+        "v1",
+        "validatingadmissionpolicies",
+        false,
+        Stage::Policies,
+    ),
     of(
         "ValidatingAdmissionPolicyBinding",
         ADMISSION,
@@ -85,12 +151,40 @@ pub const KINDS: [Kind; 19] = [
         false,
         Stage::Policies,
     ),
-    of("Deployment", "apps", "v1", "deployments", true, Stage::Programs),
+    of(
+        "Deployment",
+        "apps",
+        "v1",
+        "deployments",
+        true,
+        Stage::Programs,
+    ),
     of("Service", "", "v1", "services", true, Stage::Programs),
-    of("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets", true, Stage::Programs),
+    of(
+        "PodDisruptionBudget",
+        "policy",
+        "v1",
+        "poddisruptionbudgets",
+        true,
+        Stage::Programs,
+    ),
     of("ConfigMap", "", "v1", "configmaps", true, Stage::Programs),
-    of("PrometheusRule", "monitoring.coreos.com", "v1", "prometheusrules", true, Stage::Programs),
-    of("PodMonitor", "monitoring.coreos.com", "v1", "podmonitors", true, Stage::Programs),
+    of(
+        "PrometheusRule",
+        "monitoring.coreos.com",
+        "v1",
+        "prometheusrules",
+        true,
+        Stage::Programs,
+    ),
+    of(
+        "PodMonitor",
+        "monitoring.coreos.com",
+        "v1",
+        "podmonitors",
+        true,
+        Stage::Programs,
+    ),
     of(
         "ValidatingWebhookConfiguration",
         ADMISSION,
@@ -109,7 +203,14 @@ const fn of(
     namespaced: bool,
     stage: Stage,
 ) -> Kind {
-    Kind { kind, group, version, plural, namespaced, stage }
+    Kind {
+        kind,
+        group,
+        version,
+        plural,
+        namespaced,
+        stage,
+    }
 }
 
 /// The kind with this name; `None` if it is not installed.

@@ -1,5 +1,5 @@
-//! The part of kustomize that `deploy/` uses. An unknown field or patch is an error, and a test compares the output with
-//! kustomize's for the same folders.
+//! The part of kustomize that `deploy/` uses. An unknown field or patch is an error, and a test
+//! compares the output with kustomize's for the same folders.
 
 use std::collections::BTreeSet;
 
@@ -113,8 +113,8 @@ pub(crate) fn add_component(objects: &mut Vec<Value>, folder: &str) -> Result<()
         let below = join(folder, resource);
         // A resource that is not a file is a folder.
         if FILES.iter().any(|(name, _)| *name == below) {
-            let documents: Vec<Value> =
-                serde_saphyr::from_multiple(file(&below)?).map_err(|error| unreadable(&below, &error))?;
+            let documents: Vec<Value> = serde_saphyr::from_multiple(file(&below)?)
+                .map_err(|error| unreadable(&below, &error))?;
             objects.extend(documents);
         } else {
             objects.append(&mut build(&below)?);
@@ -130,7 +130,10 @@ pub(crate) fn add_component(objects: &mut Vec<Value>, folder: &str) -> Result<()
         set_images(object, &kustomization.images);
         if !kustomization.common_annotations.is_empty() {
             let annotations = Value::Object(kustomization.common_annotations.clone());
-            json_patch::merge(object, &json!({ "metadata": { "annotations": annotations } }));
+            json_patch::merge(
+                object,
+                &json!({ "metadata": { "annotations": annotations } }),
+            );
         }
     }
     Ok(())
@@ -143,14 +146,19 @@ impl GeneratedMap {
                 "the name of the ConfigMap {} changes with its files, which is not known here",
                 self.name
             );
-            return Err(DeployError::Unreadable { path: path.to_owned(), why });
+            return Err(DeployError::Unreadable {
+                path: path.to_owned(),
+                why,
+            });
         }
         let mut data = Map::new();
         for name in &self.files {
             data.insert(name.clone(), json!(file(&join(folder, name))?));
         }
-        Ok(json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data,
-            "metadata": { "name": self.name, "namespace": self.namespace, "labels": self.options.labels } }))
+        Ok(
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data,
+            "metadata": { "name": self.name, "namespace": self.namespace, "labels": self.options.labels } }),
+        )
     }
 }
 
@@ -162,9 +170,10 @@ impl TargetedPatch {
             name: self.target.name.clone(),
             why,
         };
-        let name =
-            Regex::new(&format!("^(?:{})$", self.target.name)).map_err(|error| failed(error.to_string()))?;
-        let change: Value = serde_saphyr::from_str(&self.patch).map_err(|error| failed(error.to_string()))?;
+        let name = Regex::new(&format!("^(?:{})$", self.target.name))
+            .map_err(|error| failed(error.to_string()))?;
+        let change: Value =
+            serde_saphyr::from_str(&self.patch).map_err(|error| failed(error.to_string()))?;
         let is_target = |object: &Value| {
             let (kind, found) = crate::id(object);
             kind == self.target.kind && name.is_match(found)
@@ -186,10 +195,17 @@ impl TargetedPatch {
 }
 
 fn set_images(object: &mut Value, images: &[Image]) {
-    let containers = object.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut);
+    let containers = object
+        .pointer_mut("/spec/template/spec/containers")
+        .and_then(Value::as_array_mut);
     for container in containers.into_iter().flatten() {
-        let known = images.iter().find(|image| container["image"] == image.name.as_str());
-        if let Some(Image { new_name, new_tag, .. }) = known {
+        let known = images
+            .iter()
+            .find(|image| container["image"] == image.name.as_str());
+        if let Some(Image {
+            new_name, new_tag, ..
+        }) = known
+        {
             container["image"] = json!(format!("{new_name}:{new_tag}"));
         }
     }
@@ -197,7 +213,9 @@ fn set_images(object: &mut Value, images: &[Image]) {
 
 fn file(path: &str) -> Result<&'static str, DeployError> {
     let found = FILES.iter().find(|(name, _)| *name == path);
-    found.map(|(_, text)| *text).ok_or_else(|| DeployError::Missing(path.to_owned()))
+    found
+        .map(|(_, text)| *text)
+        .ok_or_else(|| DeployError::Missing(path.to_owned()))
 }
 
 /// The path of a name relative to a folder.
@@ -214,13 +232,18 @@ fn join(folder: &str, name: &str) -> String {
 }
 
 fn unreadable(path: &str, error: &serde_saphyr::Error) -> DeployError {
-    DeployError::Unreadable { path: path.to_owned(), why: error.to_string() }
+    DeployError::Unreadable {
+        path: path.to_owned(),
+        why: error.to_string(),
+    }
 }
 
 /// Names of the direct subfolders of a folder.
 pub(crate) fn folders(below: &str) -> Vec<&'static str> {
     let prefix = format!("{below}/");
-    let names = FILES.iter().filter_map(|(path, _)| path.strip_prefix(prefix.as_str())?.split('/').next());
+    let names = FILES
+        .iter()
+        .filter_map(|(path, _)| path.strip_prefix(prefix.as_str())?.split('/').next());
     let names: BTreeSet<&str> = names.collect();
     names.into_iter().collect()
 }

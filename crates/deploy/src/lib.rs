@@ -1,5 +1,6 @@
-//! The installed objects: the manifests of `deploy/`, and the options for them. One source for users of kustomize, for
-//! the Helm chart (`cargo xtask generate`) and for `kubectl backup install`. Pure: no client, no files at run time.
+//! The installed objects: the manifests of `deploy/`, and the options for them. One source for
+//! users of kustomize, for the Helm chart (`cargo xtask generate`) and for `kubectl backup
+//! install`. Pure: no client, no files at run time.
 
 mod files;
 mod kinds;
@@ -21,8 +22,8 @@ pub const NAMESPACE: &str = "velero";
 /// The two programs: name of the Deployment, of its image, and of many related objects.
 pub const PROGRAMS: [&str; 2] = ["backup-webhook", "backup-controller"];
 
-/// The namespace and the definitions, which are applied once and stay when the programs are removed (`deploy/once`). Not
-/// for guard mode: there both belong to another server.
+/// The namespace and the definitions, which are applied once and stay when the programs are removed
+/// (`deploy/once`). Not for guard mode: there both belong to another server.
 pub fn once(namespace: &str) -> Result<Vec<Value>, DeployError> {
     let mut objects = kustomize::build("once")?;
     for object in &mut objects {
@@ -44,12 +45,22 @@ pub fn programs(namespace: &str, options: &Options) -> Result<Vec<Value>, Deploy
     Ok(objects)
 }
 
-/// All objects that any options install, for finding installed objects: the programs of both modes with all profiles,
-/// without the objects that are applied once.
+/// All objects that any options install, for finding installed objects: the programs of both modes
+/// with all profiles, without the objects that are applied once.
 pub fn everything(namespace: &str) -> Result<Vec<Value>, DeployError> {
-    let all = Options { profiles: Options::known_profiles(), monitoring: true, ..Options::default() };
+    let all = Options {
+        profiles: Options::known_profiles(),
+        monitoring: true,
+        ..Options::default()
+    };
     let mut objects = programs(namespace, &all)?;
-    let guard = programs(namespace, &Options { mode: Mode::Guard, ..all })?;
+    let guard = programs(
+        namespace,
+        &Options {
+            mode: Mode::Guard,
+            ..all
+        },
+    )?;
     let is_new = |object: &Value| !objects.iter().any(|other| id(other) == id(object));
     let new: Vec<Value> = guard.into_iter().filter(is_new).collect();
     objects.extend(new);
@@ -58,16 +69,21 @@ pub fn everything(namespace: &str) -> Result<Vec<Value>, DeployError> {
 
 /// Kind and name, which identify an object within an installation.
 pub fn id(object: &Value) -> (&str, &str) {
-    (object["kind"].as_str().unwrap_or_default(), object["metadata"]["name"].as_str().unwrap_or_default())
+    (
+        object["kind"].as_str().unwrap_or_default(),
+        object["metadata"]["name"].as_str().unwrap_or_default(),
+    )
 }
 
 /// Whether labels show that an object belongs to an installation of ours.
 pub fn is_ours(labels: Option<&std::collections::BTreeMap<String, String>>) -> bool {
-    labels.and_then(|labels| labels.get(PART_OF)).is_some_and(|part| part == INSTALLATION)
+    labels
+        .and_then(|labels| labels.get(PART_OF))
+        .is_some_and(|part| part == INSTALLATION)
 }
 
-/// Replaces the namespace of `deploy/` everywhere: in metadata, in subjects, in references of webhooks, and in the
-/// selectors of policies (as `deploy/namespace` does for kustomize).
+/// Replaces the namespace of `deploy/` everywhere: in metadata, in subjects, in references of
+/// webhooks, and in the selectors of policies (as `deploy/namespace` does for kustomize).
 fn set_namespace(object: &mut Value, namespace: &str) {
     if object["kind"] == "Namespace" {
         object["metadata"]["name"] = json!(namespace);
@@ -84,7 +100,8 @@ fn replace_namespace(value: &mut Value, namespace: &str) {
         }
         Value::Object(fields) => {
             for (key, field) in fields {
-                if matches!(key.as_str(), "namespace" | "kubernetes.io/metadata.name") && *field == NAMESPACE
+                if matches!(key.as_str(), "namespace" | "kubernetes.io/metadata.name")
+                    && *field == NAMESPACE
                 {
                     *field = json!(namespace);
                 } else {

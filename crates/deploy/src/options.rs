@@ -40,7 +40,8 @@ pub struct Options {
     pub host_network: bool,
     /// Whether PodMonitors are created for the Prometheus operator.
     pub monitoring: bool,
-    /// Registry of the images, such as `registry.example.com/backup`; images are named like the programs.
+    /// Registry of the images, such as `registry.example.com/backup`; images are named like the
+    /// programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registry: Option<String>,
     /// Tag of both images; unset: the version in `deploy/`.
@@ -68,7 +69,8 @@ const CSI_FEATURE: &str = "EnableCSI";
 impl Options {
     /// Whether the controller takes snapshots of CSI volumes.
     pub fn takes_snapshots(&self) -> bool {
-        self.features.iter().any(|name| name == CSI_FEATURE) || enables_snapshots(&self.controller_args)
+        self.features.iter().any(|name| name == CSI_FEATURE)
+            || enables_snapshots(&self.controller_args)
     }
 
     /// Turns snapshots of CSI volumes on or off.
@@ -81,7 +83,9 @@ impl Options {
 
     /// The available profiles: the built-in ones, except Velero's own, which guard mode implies.
     pub fn known_profiles() -> Vec<String> {
-        let others = Profile::builtin().into_iter().filter(|profile| !profile.is_velero());
+        let others = Profile::builtin()
+            .into_iter()
+            .filter(|profile| !profile.is_velero());
         others.map(|profile| profile.name).collect()
     }
 
@@ -92,14 +96,20 @@ impl Options {
             (self.mode == Mode::Guard, "modes/guard"),
             (self.monitoring, "monitoring"),
         ];
-        let chosen =
-            flags.into_iter().filter(|(is_chosen, _)| *is_chosen).map(|(_, folder)| folder.to_owned());
-        chosen.chain(self.profiles.iter().map(|name| format!("profiles/{name}"))).collect()
+        let chosen = flags
+            .into_iter()
+            .filter(|(is_chosen, _)| *is_chosen)
+            .map(|(_, folder)| folder.to_owned());
+        chosen
+            .chain(self.profiles.iter().map(|name| format!("profiles/{name}")))
+            .collect()
     }
 
     /// Applies the options to a Deployment.
     pub(crate) fn change(&self, object: &mut Value) {
-        let Some(program) = PROGRAMS.into_iter().find(|program| crate::id(object) == ("Deployment", program))
+        let Some(program) = PROGRAMS
+            .into_iter()
+            .find(|program| crate::id(object) == ("Deployment", program))
         else {
             return;
         };
@@ -113,9 +123,12 @@ impl Options {
             more.extend(self.controller_args.iter().rfind(is_dialect).cloned());
         }
         if program == "backup-controller" {
-            let features =
-                (!self.features.is_empty()).then(|| format!("--features={}", self.features.join(",")));
-            more = features.into_iter().chain(self.controller_args.clone()).collect();
+            let features = (!self.features.is_empty())
+                .then(|| format!("--features={}", self.features.join(",")));
+            more = features
+                .into_iter()
+                .chain(self.controller_args.clone())
+                .collect();
         }
         let container = &mut object["spec"]["template"]["spec"]["containers"][0];
         if let Some(args) = container["args"].as_array_mut() {
@@ -123,9 +136,15 @@ impl Options {
         }
         let image = container["image"].as_str().unwrap_or_default();
         let (name, tag) = image.rsplit_once(':').unwrap_or((image, ""));
-        let registry = self.registry.as_ref().map(|registry| registry.trim_end_matches('/'));
+        let registry = self
+            .registry
+            .as_ref()
+            .map(|registry| registry.trim_end_matches('/'));
         let registry = registry.filter(|registry| !registry.is_empty());
-        let name = registry.map_or_else(|| name.to_owned(), |registry| format!("{registry}/{program}"));
+        let name = registry.map_or_else(
+            || name.to_owned(),
+            |registry| format!("{registry}/{program}"),
+        );
         container["image"] = json!(format!("{name}:{}", self.tag.as_deref().unwrap_or(tag)));
     }
 
@@ -138,8 +157,13 @@ impl Options {
 
 /// Whether arguments of the controller enable snapshots of CSI volumes.
 pub fn enables_snapshots(args: &[String]) -> bool {
-    let joined = args.iter().filter_map(|arg| arg.strip_prefix("--features="));
-    let apart = args.windows(2).filter(|pair| pair[0] == "--features").map(|pair| pair[1].as_str());
+    let joined = args
+        .iter()
+        .filter_map(|arg| arg.strip_prefix("--features="));
+    let apart = args
+        .windows(2)
+        .filter(|pair| pair[0] == "--features")
+        .map(|pair| pair[1].as_str());
     let mut lists = joined.chain(apart);
     lists.any(|list| list.split(',').any(|name| name.trim() == CSI_FEATURE))
 }

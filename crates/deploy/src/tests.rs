@@ -7,20 +7,40 @@ use super::*;
 fn deployments(options: &Options) -> Vec<Value> {
     let objects = programs("vault", options).unwrap();
     PROGRAMS
-        .map(|name| objects.iter().find(|object| id(object) == ("Deployment", name)).unwrap().clone())
+        .map(|name| {
+            objects
+                .iter()
+                .find(|object| id(object) == ("Deployment", name))
+                .unwrap()
+                .clone()
+        })
         .into()
 }
 
 #[test]
 fn every_object_is_of_a_known_kind_and_carries_our_label() {
-    for object in once("vault").unwrap().into_iter().chain(everything("vault").unwrap()) {
+    for object in once("vault")
+        .unwrap()
+        .into_iter()
+        .chain(everything("vault").unwrap())
+    {
         let (name, _) = id(&object);
         let kind = kind(name).unwrap_or_else(|| panic!("no kind {name}"));
-        let version =
-            if kind.group.is_empty() { "v1".to_owned() } else { format!("{}/{}", kind.group, kind.version) };
+        let version = if kind.group.is_empty() {
+            "v1".to_owned()
+        } else {
+            format!("{}/{}", kind.group, kind.version)
+        };
         assert_eq!(object["apiVersion"], version, "{object}");
-        assert_eq!(object["metadata"]["namespace"] == "vault", kind.namespaced, "{object}");
-        assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/part-of"], "backup", "{object}");
+        assert_eq!(
+            object["metadata"]["namespace"] == "vault",
+            kind.namespaced,
+            "{object}"
+        );
+        assert_eq!(
+            object["metadata"]["labels"]["app.kubernetes.io/part-of"], "backup",
+            "{object}"
+        );
     }
 }
 
@@ -33,12 +53,23 @@ fn objects_are_told_apart_by_kind_and_name() {
 
 #[test]
 fn a_guard_ships_no_definitions_and_writes_nothing_of_the_other_server() {
-    let guard = programs("vault", &Options { mode: Mode::Guard, ..Options::default() }).unwrap();
+    let guard = programs(
+        "vault",
+        &Options {
+            mode: Mode::Guard,
+            ..Options::default()
+        },
+    )
+    .unwrap();
     for object in &guard {
         let (kind, name) = id(object);
-        assert!(!["Namespace", "CustomResourceDefinition"].contains(&kind), "{name}");
         assert!(
-            !["backup-engine-phases", "backup-read-keys"].contains(&name) || !kind.ends_with("Binding"),
+            !["Namespace", "CustomResourceDefinition"].contains(&kind),
+            "{name}"
+        );
+        assert!(
+            !["backup-engine-phases", "backup-read-keys"].contains(&name)
+                || !kind.ends_with("Binding"),
             "{name}"
         );
         if kind == "ClusterRole" && name == "backup-controller" {
@@ -69,12 +100,15 @@ fn what_is_chosen_is_in_the_deployments() {
         controller_args: vec!["--log-format=json".to_owned()],
         ..Options::default()
     };
-    for (deployment, (program, last)) in deployments(&options)
-        .iter()
-        .zip([("backup-webhook", "--log-level=debug"), ("backup-controller", "--log-format=json")])
-    {
+    for (deployment, (program, last)) in deployments(&options).iter().zip([
+        ("backup-webhook", "--log-level=debug"),
+        ("backup-controller", "--log-format=json"),
+    ]) {
         let pod = &deployment["spec"]["template"]["spec"];
-        assert_eq!(pod["containers"][0]["image"], format!("registry.example.com/backup/{program}:v9"));
+        assert_eq!(
+            pod["containers"][0]["image"],
+            format!("registry.example.com/backup/{program}:v9")
+        );
         assert_eq!(deployment["spec"]["replicas"], 3);
         assert_eq!(pod["hostNetwork"], true);
         let args: Vec<&str> = pod["containers"][0]["args"]
@@ -83,7 +117,11 @@ fn what_is_chosen_is_in_the_deployments() {
             .iter()
             .map(|arg| arg.as_str().unwrap())
             .collect();
-        let features = if program == "backup-controller" { &["--features=EnableCSI"][..] } else { &[] };
+        let features = if program == "backup-controller" {
+            &["--features=EnableCSI"][..]
+        } else {
+            &[]
+        };
         let wanted = [&["--guard=velero", "--guard=percona-ps"], features, &[last]].concat();
         assert_eq!(args[args.len() - wanted.len()..], wanted);
     }
@@ -98,12 +136,25 @@ fn the_webhook_reads_cron_as_the_controller_does() {
             .collect()
     };
     let dialect = "--cron-dialect=netresearch".to_owned();
-    let options = Options { controller_args: vec![dialect.clone()], ..Options::default() };
+    let options = Options {
+        controller_args: vec![dialect.clone()],
+        ..Options::default()
+    };
     let both: Vec<String> = args(&options);
-    assert!(both.len() == 2 && both.iter().all(|args| args.matches(&dialect).count() == 1), "{both:?}");
+    assert!(
+        both.len() == 2 && both.iter().all(|args| args.matches(&dialect).count() == 1),
+        "{both:?}"
+    );
     let own = "--cron-dialect=robfig".to_owned();
-    let of_webhook = args(&Options { webhook_args: vec![own.clone()], ..options }).remove(0);
-    assert!(of_webhook.contains(&own) && !of_webhook.contains(&dialect), "{of_webhook}");
+    let of_webhook = args(&Options {
+        webhook_args: vec![own.clone()],
+        ..options
+    })
+    .remove(0);
+    assert!(
+        of_webhook.contains(&own) && !of_webhook.contains(&dialect),
+        "{of_webhook}"
+    );
 }
 
 #[test]
@@ -117,12 +168,20 @@ fn without_a_choice_the_images_are_those_of_this_version() {
 #[test]
 fn each_profile_that_is_built_in_can_be_chosen() {
     let all = Options::known_profiles();
-    assert!(all.len() >= 5 && all.iter().all(|name| Options::knows_profile(name)), "{all:?}");
+    assert!(
+        all.len() >= 5 && all.iter().all(|name| Options::knows_profile(name)),
+        "{all:?}"
+    );
     for unknown in ["velero", "own", "acme", "../once"] {
         assert!(!Options::knows_profile(unknown), "{unknown}");
     }
-    let wrong = Options { profiles: vec!["acme".to_owned()], ..Options::default() };
-    assert!(matches!(programs("vault", &wrong), Err(DeployError::Missing(path)) if path.contains("acme")));
+    let wrong = Options {
+        profiles: vec!["acme".to_owned()],
+        ..Options::default()
+    };
+    assert!(
+        matches!(programs("vault", &wrong), Err(DeployError::Missing(path)) if path.contains("acme"))
+    );
 }
 
 #[test]
@@ -134,7 +193,11 @@ fn no_namespace_of_the_manifests_is_left() {
             other => assert!(other != NAMESPACE, "{key}: {other}"),
         }
     }
-    for object in once("vault").unwrap().iter().chain(&everything("vault").unwrap()) {
+    for object in once("vault")
+        .unwrap()
+        .iter()
+        .chain(&everything("vault").unwrap())
+    {
         // Names of an API group, and of another server's account, are no namespaces.
         if id(object).0 != "CustomResourceDefinition" {
             look(object, "");

@@ -18,21 +18,22 @@ use crate::{
 /// Longest time for one activation or release, retries included.
 const BUDGET: Duration = Duration::from_secs(15);
 
-/// Proof of the right to work. Of two restores under one Lease the later one has the higher epoch; a backup's token
-/// carries the epoch of the last exclusive grant before it.
+/// Proof of the right to work. Of two restores under one Lease the later one has the higher epoch;
+/// a backup's token carries the epoch of the last exclusive grant before it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
     pub lease_uid: String,
     /// Epoch of the ledger when the claim was granted.
     pub epoch: u64,
-    /// What the work may touch. The object may have been edited since: work outside this footprint is not covered.
+    /// What the work may touch. The object may have been edited since: work outside this footprint
+    /// is not covered.
     pub footprint: Footprint,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum ActivateError {
-    /// Other claims conflict with its footprint. The object must fail without having started, or wait, as its policy
-    /// says.
+    /// Other claims conflict with its footprint. The object must fail without having started, or
+    /// wait, as its policy says.
     #[error(transparent)]
     Conflict(Conflict),
     /// The object waits in the queue until these claims end.
@@ -88,30 +89,46 @@ impl ActivateError {
     }
 }
 
-/// Activates the claim of an object, before any work: a fresh read must show this uid, not ended, and the ledger must
-/// hold its entry, or admit it now without a conflict. May be called again for the same object, also by a successor; the
-/// token stays the same.
+/// Activates the claim of an object, before any work: a fresh read must show this uid, not ended,
+/// and the ledger must hold its entry, or admit it now without a conflict. May be called again for
+/// the same object, also by a successor; the token stays the same.
 ///
-/// An object that was created while the webhook was off gets its claim here, if nothing conflicts. Claims of objects
-/// whose work is over do not conflict: those that were not released yet are freed here.
-pub async fn activate(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result<Token, ActivateError> {
-    let gone = || ActivateError::Gone { key: key.clone(), uid: uid.to_owned() };
+/// An object that was created while the webhook was off gets its claim here, if nothing conflicts.
+/// Claims of objects whose work is over do not conflict: those that were not released yet are freed
+/// here.
+pub async fn activate(
+    store: &LedgerStore,
+    key: &ObjectKey,
+    uid: &str,
+) -> Result<Token, ActivateError> {
+    let gone = || ActivateError::Gone {
+        key: key.clone(),
+        uid: uid.to_owned(),
+    };
     let object = store.objects().read(key).await?.ok_or_else(gone)?;
     if object.uid != uid {
         return Err(gone());
     }
     if object.over {
-        return Err(ActivateError::Over { key: key.clone(), phase: object.phase });
+        return Err(ActivateError::Over {
+            key: key.clone(),
+            phase: object.phase,
+        });
     }
     let footprint = store.objects().footprint(key, &object.spec).await?;
-    let change = |ledger: &mut Ledger| take_right(ledger, key, uid, &footprint, &object.created, object.new);
+    let change =
+        |ledger: &mut Ledger| take_right(ledger, key, uid, &footprint, &object.created, object.new);
     let deadline = Instant::now() + BUDGET;
     loop {
         match store.update(VELERO_SCOPE, deadline, change).await {
             Ok((epoch, stored)) => {
                 let entry = stored.ledger.entry(key, uid);
                 let footprint = entry.map_or(footprint, |entry| entry.footprint.clone());
-                return Ok(Token { lease_uid: stored.lease_uid().to_owned(), epoch, footprint });
+                return Ok(Token {
+                    lease_uid: stored.lease_uid().to_owned(),
+                    epoch,
+                    footprint,
+                });
             }
             Err(UpdateError::Refused(Refusal::Conflict(conflict))) => {
                 if !clear(store, &conflict.holders, deadline).await? {
@@ -125,7 +142,10 @@ pub async fn activate(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result
             }
             // It was open when it was read: another writer has just found it damaged.
             Err(UpdateError::Refused(Refusal::NotOpen(_))) => {
-                return Err(LedgerError::Changed { lease: lease_name(VELERO_SCOPE) }.into());
+                return Err(LedgerError::Changed {
+                    lease: lease_name(VELERO_SCOPE),
+                }
+                .into());
             }
             Err(UpdateError::Refused(Refusal::Released { note, .. })) => {
                 return Err(ActivateError::Released { note });
@@ -136,11 +156,12 @@ pub async fn activate(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result
     }
 }
 
-/// The step of [`activate`] on a ledger: admits the object, unless it waits or its work has begun, and activates its
-/// claim. Returns the epoch of the claim. On a refusal the ledger may have been changed and must not be written.
+/// The step of [`activate`] on a ledger: admits the object, unless it waits or its work has begun,
+/// and activates its claim. Returns the epoch of the claim. On a refusal the ledger may have been
+/// changed and must not be written.
 ///
-/// Work that has begun is not checked again, or a successor could lose the claim to a changed view of its footprint. Nor
-/// is a Waiting entry: it would lose its position in the queue.
+/// Work that has begun is not checked again, or a successor could lose the claim to a changed view
+/// of its footprint. Nor is a Waiting entry: it would lose its position in the queue.
 pub fn take_right(
     ledger: &mut Ledger,
     key: &ObjectKey,
@@ -156,12 +177,19 @@ pub fn take_right(
     ledger.activate(key, uid)
 }
 
-/// Frees the conflicting entries if fresh reads show that the work of all of them is over. Returns `false` if any
-/// remains.
-async fn clear(store: &LedgerStore, holders: &[Claim], deadline: Instant) -> Result<bool, ActivateError> {
-    // This collector has no history, so no entry counts as aged: entries that only a timeout ends are left to collectors
-    // with one.
-    let times = Times { settle: store.profile().policy.settle, ..Times::default() };
+/// Frees the conflicting entries if fresh reads show that the work of all of them is over. Returns
+/// `false` if any remains.
+async fn clear(
+    store: &LedgerStore,
+    holders: &[Claim],
+    deadline: Instant,
+) -> Result<bool, ActivateError> {
+    // This collector has no history, so no entry counts as aged: entries that only a timeout ends
+    // are left to collectors with one.
+    let times = Times {
+        settle: store.profile().policy.settle,
+        ..Times::default()
+    };
     let mut collector = Collector::new(times, store.ends());
     let mut over = Vec::new();
     for holder in holders {
@@ -195,23 +223,28 @@ pub enum TokenState {
         /// Who released it and why; empty if unknown.
         note: String,
     },
-    /// Its claim is gone, or the ledger is another one: call [`activate`] to learn whether it gets a new claim.
+    /// Its claim is gone, or the ledger is another one: call [`activate`] to learn whether it gets
+    /// a new claim.
     Lost,
 }
 
-/// Reads the state of a token freshly. Call before each step that cannot be undone; only the write that follows can be
-/// too late, by the duration of one request.
+/// Reads the state of a token freshly. Call before each step that cannot be undone; only the write
+/// that follows can be too late, by the duration of one request.
 pub async fn token_state(
     store: &LedgerStore,
     key: &ObjectKey,
     uid: &str,
     token: &Token,
 ) -> Result<TokenState, LedgerError> {
-    let Some(stored) = store.read(VELERO_SCOPE).await? else { return Ok(TokenState::Lost) };
+    let Some(stored) = store.read(VELERO_SCOPE).await? else {
+        return Ok(TokenState::Lost);
+    };
     let entry = stored.ledger.entry(key, uid);
     let same = stored.lease_uid() == token.lease_uid;
     Ok(match entry {
-        Some(entry) if entry.state == State::Released => TokenState::Released { note: entry.note.clone() },
+        Some(entry) if entry.state == State::Released => TokenState::Released {
+            note: entry.note.clone(),
+        },
         Some(entry) if same && entry.state == State::Active && entry.epoch == token.epoch => {
             TokenState::Holds
         }
@@ -229,21 +262,30 @@ pub async fn holds(
     Ok(token_state(store, key, uid, token).await? == TokenState::Holds)
 }
 
-/// Releases a claim after the work has ended and its terminal phase is written. Entries of other uids of the name stay; a
-/// waiting claim may be reserved in the same write. With a settle time the entry stays that long. Returns whether there
-/// was an entry; none is fine, a release may be repeated.
+/// Releases a claim after the work has ended and its terminal phase is written. Entries of other
+/// uids of the name stay; a waiting claim may be reserved in the same write. With a settle time the
+/// entry stays that long. Returns whether there was an entry; none is fine, a release may be
+/// repeated.
 pub async fn release(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result<bool, LedgerError> {
     if store.read(VELERO_SCOPE).await?.is_none() {
         return Ok(false);
     }
     let change = |ledger: &mut Ledger| give_back(ledger, key, uid, store.ends());
-    store.change(VELERO_SCOPE, Instant::now() + BUDGET, change).await
+    store
+        .change(VELERO_SCOPE, Instant::now() + BUDGET, change)
+        .await
 }
 
-/// The step of [`release`] on a ledger: where restores settle, a restore that has worked becomes Settling instead.
-/// Returns whether there was an entry.
+/// The step of [`release`] on a ledger: where restores settle, a restore that has worked becomes
+/// Settling instead. Returns whether there was an entry.
 pub fn give_back(ledger: &mut Ledger, key: &ObjectKey, uid: &str, ends: EndRules) -> bool {
     let settles = ends.settles && key.kind == ObjectKind::Restore;
-    let worked = ledger.entry(key, uid).is_some_and(|entry| entry.state >= State::Settling);
-    if settles && worked { ledger.settle(key, uid) } else { ledger.release(key, uid) }
+    let worked = ledger
+        .entry(key, uid)
+        .is_some_and(|entry| entry.state >= State::Settling);
+    if settles && worked {
+        ledger.settle(key, uid)
+    } else {
+        ledger.release(key, uid)
+    }
 }

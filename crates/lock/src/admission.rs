@@ -1,8 +1,8 @@
-//! Decides together on requested claims, over a ledger that was read freshly or moments ago. Pure: names the objects to
-//! read next, takes the observations, and returns an outcome for each request.
+//! Decides together on requested claims, over a ledger that was read freshly or moments ago. Pure:
+//! names the objects to read next, takes the observations, and returns an outcome for each request.
 //!
-//! No request is denied from memory: before a denial, one conflicting claim has been confirmed by a fresh read of its
-//! object, and entries that are over are dropped in the same step.
+//! No request is denied from memory: before a denial, one conflicting claim has been confirmed by a
+//! fresh read of its object, and entries that are over are dropped in the same step.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -15,8 +15,9 @@ use crate::{
     transition::{EntryTransition, Reason},
 };
 
-/// Maximum age of a ledger by which a creation is refused because of an object that was just read as running. That object
-/// conflicts in any case; but a user who releases its claim by force must wait this long before others rely on it.
+/// Maximum age of a ledger by which a creation is refused because of an object that was just read
+/// as running. That object conflicts in any case; but a user who releases its claim by force must
+/// wait this long before others rely on it.
 pub const REFUSAL_MEMORY: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -57,21 +58,30 @@ pub struct Batch<'a> {
 pub struct Decided {
     /// The ledger with the granted entries, and without entries that were found to be over.
     pub ledger: Ledger,
-    /// An outcome for each request, in their order. A grant is valid only once the ledger is written.
+    /// An outcome for each request, in their order. A grant is valid only once the ledger is
+    /// written.
     pub outcomes: Vec<Result<Grant, Refusal>>,
     pub freed: Vec<Reason>,
 }
 
 impl<'a> Batch<'a> {
     pub fn new(fresh: &Ledger, requests: &'a [ClaimRequest]) -> Self {
-        Self { base: fresh.clone(), requests, looked: HashSet::new(), wide: 1, freed: Vec::new() }
+        Self {
+            base: fresh.clone(),
+            requests,
+            looked: HashSet::new(),
+            wide: 1,
+            freed: Vec::new(),
+        }
     }
 
-    /// Returns the claims whose objects must be read before the outcomes are final, each once in a decision; empty if
-    /// they are final. Report all of them (`saw`, `could_not_see`) before the next call.
+    /// Returns the claims whose objects must be read before the outcomes are final, each once in a
+    /// decision; empty if they are final. Report all of them (`saw`, `could_not_see`) before the
+    /// next call.
     ///
-    /// One conflicting claim is enough for a refusal. Only if it is over are more read for the same request: four times
-    /// as many each time, so that the number of rounds stays small however many claims conflict.
+    /// One conflicting claim is enough for a refusal. Only if it is over are more read for the same
+    /// request: four times as many each time, so that the number of rounds stays small however many
+    /// claims conflict.
     pub fn to_read(&mut self) -> Vec<Claim> {
         let outcomes = admit_all(&mut self.base.clone(), self.requests);
         let mut wanted = HashSet::new();
@@ -87,10 +97,15 @@ impl<'a> Batch<'a> {
         claims
     }
 
-    /// Records that the object of a claim was read, and applies the judgements of its entries; entries that stay are left
-    /// out.
+    /// Records that the object of a claim was read, and applies the judgements of its entries;
+    /// entries that stay are left out.
     pub fn saw(&mut self, claim: &Claim, judged: &[Judged]) {
-        for Judged { key, entry, transition } in judged {
+        for Judged {
+            key,
+            entry,
+            transition,
+        } in judged
+        {
             if transition.apply(&mut self.base, key, entry)
                 && let EntryTransition::End(reason) = transition
             {
@@ -111,18 +126,31 @@ impl<'a> Batch<'a> {
         let outcomes = admit_all(&mut ledger, self.requests);
         for (request, outcome) in self.requests.iter().zip(&outcomes) {
             if request.intent && matches!(outcome, Err(Refusal::Conflict(_))) {
-                let ClaimRequest { key, uid, footprint, since, ask, .. } = request;
+                let ClaimRequest {
+                    key,
+                    uid,
+                    footprint,
+                    since,
+                    ask,
+                    ..
+                } = request;
                 ledger.leave_intent(key, uid, footprint, since, ask);
             }
         }
-        Decided { ledger, outcomes, freed: self.freed }
+        Decided {
+            ledger,
+            outcomes,
+            freed: self.freed,
+        }
     }
 
-    /// The first conflicting claims of this outcome, unless one of them was confirmed already, was requested in this
-    /// batch, or has no object that could be read.
+    /// The first conflicting claims of this outcome, unless one of them was confirmed already, was
+    /// requested in this batch, or has no object that could be read.
     fn unconfirmed(&self, outcome: &Result<Grant, Refusal>) -> Vec<Claim> {
         let (Err(Refusal::Conflict(Conflict { holders, .. }))
-        | Ok(Grant::Waiting(Conflict { holders, .. }) | Grant::Forced(Conflict { holders, .. }))) = outcome
+        | Ok(
+            Grant::Waiting(Conflict { holders, .. }) | Grant::Forced(Conflict { holders, .. }),
+        )) = outcome
         else {
             return Vec::new();
         };
@@ -134,7 +162,11 @@ impl<'a> Batch<'a> {
         if holders.iter().any(stands) {
             return Vec::new();
         }
-        holders.iter().take(self.wide).filter_map(|holder| self.base.claim(&holder.key).cloned()).collect()
+        holders
+            .iter()
+            .take(self.wide)
+            .filter_map(|holder| self.base.claim(&holder.key).cloned())
+            .collect()
     }
 }
 
@@ -144,7 +176,13 @@ pub fn admit_all(ledger: &mut Ledger, requests: &[ClaimRequest]) -> Vec<Result<G
         if let Some(Running { key, uid, since }) = &request.running {
             ledger.adopt(key, uid, &Footprint::everything(), State::Active, since);
         }
-        ledger.admit(&request.key, &request.uid, &request.footprint, &request.since, &request.ask)
+        ledger.admit(
+            &request.key,
+            &request.uid,
+            &request.footprint,
+            &request.since,
+            &request.ask,
+        )
     };
     requests.iter().map(admit).collect()
 }

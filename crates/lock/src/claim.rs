@@ -1,4 +1,5 @@
-//! Content of a ledger: claims, one for each object name, with an entry for each uid that was admitted under it.
+//! Content of a ledger: claims, one for each object name, with an entry for each uid that was
+//! admitted under it.
 
 use std::fmt;
 
@@ -16,17 +17,24 @@ pub enum ObjectKind {
     Backup,
     /// Writes; needs exclusive access to its footprint.
     Restore,
-    /// A request to delete a backup with its files; excludes restores from that backup, and is excluded by them.
+    /// A request to delete a backup with its files; excludes restores from that backup, and is
+    /// excluded by them.
     DeleteBackupRequest,
     /// A DELETE of a Backup object; the claim bears the backup's name.
     Deletion,
-    /// A user's hold keeps all backups and restores out. There is no object: it stays until a user removes it.
+    /// A user's hold keeps all backups and restores out. There is no object: it stays until a user
+    /// removes it.
     Hold,
 }
 
 impl ObjectKind {
-    pub const ALL: [Self; 5] =
-        [Self::Restore, Self::Backup, Self::DeleteBackupRequest, Self::Deletion, Self::Hold];
+    pub const ALL: [Self; 5] = [
+        Self::Restore,
+        Self::Backup,
+        Self::DeleteBackupRequest,
+        Self::Deletion,
+        Self::Hold,
+    ];
 
     /// Whether it deletes a backup: its footprint is then one backup and no namespaces.
     pub fn is_deletion(self) -> bool {
@@ -44,7 +52,10 @@ impl ObjectKind {
 
     /// Whether an object of this kind that is found without a claim gets one.
     pub(crate) fn is_claimed_as_found(self) -> bool {
-        matches!(self, Self::Backup | Self::Restore | Self::DeleteBackupRequest)
+        matches!(
+            self,
+            Self::Backup | Self::Restore | Self::DeleteBackupRequest
+        )
     }
 
     /// Whether its grants are exclusive: each one increases the epoch.
@@ -89,7 +100,11 @@ pub struct ObjectKey {
 
 impl ObjectKey {
     pub fn new(kind: ObjectKind, namespace: &str, name: &str) -> Self {
-        Self { kind, namespace: namespace.to_owned(), name: name.to_owned() }
+        Self {
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     pub fn backup(namespace: &str, name: &str) -> Self {
@@ -104,7 +119,9 @@ impl ObjectKey {
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            ObjectKind::Deletion => write!(f, "deletion of Backup {}/{}", self.namespace, self.name),
+            ObjectKind::Deletion => {
+                write!(f, "deletion of Backup {}/{}", self.namespace, self.name)
+            }
             kind if self.namespace.is_empty() => write!(f, "{kind} {}", self.name),
             kind => write!(f, "{kind} {}/{}", self.namespace, self.name),
         }
@@ -114,22 +131,25 @@ impl fmt::Display for ObjectKey {
 /// State of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum State {
-    /// A user released its claim by force. Keeps nothing out and gives no right to work; records until its object
-    /// has ended that this uid must not be claimed again.
+    /// A user released its claim by force. Keeps nothing out and gives no right to work; records
+    /// until its object has ended that this uid must not be claimed again.
     Released,
-    /// A restore was refused recently. Keeps new backups out for a while, as its [`Word`] says, so that the restore's
-    /// next try finds no conflict.
+    /// A restore was refused recently. Keeps new backups out for a while, as its [`Word`] says, so
+    /// that the restore's next try finds no conflict.
     Intent,
-    /// A reservation whose object was never stored, of an operator that starts on sight: keeps restores out for another
-    /// period.
+    /// A reservation whose object was never stored, of an operator that starts on sight: keeps
+    /// restores out for another period.
     Collected,
-    /// Wants to be Reserved: keeps newcomers out, gives no right to work. Becomes Reserved when its last blocker is freed.
+    /// Wants to be Reserved: keeps newcomers out, gives no right to work. Becomes Reserved when its
+    /// last blocker is freed.
     Waiting,
-    /// Written in admission: keeps others out, gives no right to work, may be collected as an orphan.
+    /// Written in admission: keeps others out, gives no right to work, may be collected as an
+    /// orphan.
     Reserved,
     /// Its work has ended, but the data it worked on must not be touched yet.
     Settling,
-    /// Written by the controller after a fresh read: the right to work. Stays until the work has ended.
+    /// Written by the controller after a fresh read: the right to work. Stays until the work has
+    /// ended.
     Active,
 }
 
@@ -172,8 +192,8 @@ pub enum Word {
     Refused,
     /// Nothing conflicts with it: it may come now.
     Expected,
-    /// It did not come. It keeps nothing out; the refusal is recorded, so that the restore is recognized if it comes
-    /// again.
+    /// It did not come. It keeps nothing out; the refusal is recorded, so that the restore is
+    /// recognized if it comes again.
     Remembered,
     /// It came again, or its client retries automatically.
     Insisting,
@@ -191,14 +211,16 @@ pub struct Entry {
     pub since: String,
     /// The object was missing for a whole grace. The next look decides.
     pub suspect: bool,
-    /// Admitted in spite of conflicts, because a user forced it: no conflict prevents its activation.
+    /// Admitted in spite of conflicts, because a user forced it: no conflict prevents its
+    /// activation.
     pub forced: bool,
-    /// Who holds and why, why it was forced, or who released it by force and why. For display; empty for all others.
+    /// Who holds and why, why it was forced, or who released it by force and why. For display;
+    /// empty for all others.
     pub note: String,
     /// Number of times it was admitted again. Each time its age starts at zero, for every observer.
     pub renewals: u32,
-    /// The resourceVersion of the ended object that it was admitted to revive; empty for a creation. As long as this
-    /// version is stored, the admitted write is not.
+    /// The resourceVersion of the ended object that it was admitted to revive; empty for a
+    /// creation. As long as this version is stored, the admitted write is not.
     pub revives: String,
     /// Digest of the requester whose share of the ledger it takes; empty: it takes no share.
     pub requester: String,
@@ -225,8 +247,8 @@ impl Entry {
         }
     }
 
-    /// Admits it once more: no observer's count of its age is valid then. An Active entry does not age, unless its object
-    /// has ended and is revived.
+    /// Admits it once more: no observer's count of its age is valid then. An Active entry does not
+    /// age, unless its object has ended and is revived.
     pub(crate) fn renew(&mut self, revives: &str) {
         if self.state == State::Active && revives.is_empty() {
             return;
@@ -239,8 +261,8 @@ impl Entry {
         revives.clone_into(&mut self.revives);
     }
 
-    /// Whether its object has a place, waits for one, or must not get one because a user released its claim by
-    /// force: if so, finding the object does not claim it.
+    /// Whether its object has a place, waits for one, or must not get one because a user released
+    /// its claim by force: if so, finding the object does not claim it.
     pub fn has_its_place(&self) -> bool {
         self.state >= State::Waiting || self.state == State::Released
     }
@@ -251,17 +273,24 @@ impl Entry {
 
     pub fn standing(&self) -> Standing {
         let (state, renewals, word) = (self.state, self.renewals, self.word);
-        Standing { state, renewals, word, revives: self.revives.clone() }
+        Standing {
+            state,
+            renewals,
+            word,
+            revives: self.revives.clone(),
+        }
     }
 
     /// Whether a judgement of `judged` is valid for this entry of the same name.
     pub fn stands_as(&self, judged: &Self) -> bool {
-        self.uid == judged.uid && self.suspect == judged.suspect && self.standing() == judged.standing()
+        self.uid == judged.uid
+            && self.suspect == judged.suspect
+            && self.standing() == judged.standing()
     }
 }
 
-/// The state of an entry as far as judgements use it. A judgement, and a count of its age, are valid while this is
-/// unchanged.
+/// The state of an entry as far as judgements use it. A judgement, and a count of its age, are
+/// valid while this is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Standing {
     state: State,
@@ -286,7 +315,11 @@ impl Claim {
 
     /// The highest state among the entries.
     pub fn state(&self) -> State {
-        self.entries.iter().map(|entry| entry.state).max().unwrap_or(State::Reserved)
+        self.entries
+            .iter()
+            .map(|entry| entry.state)
+            .max()
+            .unwrap_or(State::Reserved)
     }
 
     /// When the name was first seen, as RFC 3339, for display.
@@ -296,8 +329,16 @@ impl Claim {
 
     /// This claim with only the entries for which `wanted` is true; `None` if there are none.
     pub fn only(&self, wanted: impl Fn(&Entry) -> bool) -> Option<Self> {
-        let entries: Vec<Entry> = self.entries.iter().filter(|entry| wanted(entry)).cloned().collect();
-        (!entries.is_empty()).then(|| Self { key: self.key.clone(), entries })
+        let entries: Vec<Entry> = self
+            .entries
+            .iter()
+            .filter(|entry| wanted(entry))
+            .cloned()
+            .collect();
+        (!entries.is_empty()).then(|| Self {
+            key: self.key.clone(),
+            entries,
+        })
     }
 }
 

@@ -1,8 +1,9 @@
-//! Frees claims without a working object: entries of objects that have ended or are gone, and reservations whose object
-//! was never stored.
+//! Frees claims without a working object: entries of objects that have ended or are gone, and
+//! reservations whose object was never stored.
 //!
-//! A creation that was admitted may be stored late, so collecting a reservation proves nothing about its object: a late
-//! object must pass [`activate`](crate::activate::activate), which is ordered with this on one key.
+//! A creation that was admitted may be stored late, so collecting a reservation proves nothing
+//! about its object: a late object must pass [`activate`](crate::activate::activate), which is
+//! ordered with this on one key.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,10 +17,13 @@ use crate::{
     observe::Observed,
     protected_profile::ProtectedProfile,
     reconciler::LedgerReconciler,
-    transition::{EndRules, EntryTransition, ObservedState, PriorObservation, Reason, Times, decide},
+    transition::{
+        EndRules, EntryTransition, ObservedState, PriorObservation, Reason, Times, decide,
+    },
 };
 
-/// Maximum number of uids remembered; beyond it all are forgotten, which only makes collection slower.
+/// Maximum number of uids remembered; beyond it all are forgotten, which only makes collection
+/// slower.
 const MAX_REMEMBERED: usize = 10_000;
 /// Longest time for one removal, retries included.
 const BUDGET: Duration = Duration::from_secs(10);
@@ -52,7 +56,12 @@ pub struct Collected {
 impl Collector {
     /// An observer that has seen nothing yet.
     pub fn new(times: Times, ends: EndRules) -> Self {
-        Self { times, ends, waiting: HashMap::new(), stored: HashSet::new() }
+        Self {
+            times,
+            ends,
+            waiting: HashMap::new(),
+            stored: HashSet::new(),
+        }
     }
 
     /// Judges an entry by a fresh read of its name, and records the observation.
@@ -75,25 +84,38 @@ impl Collector {
         decide(key, entry, observed, prior, self.ends)
     }
 
-    /// Maximum time until an entry ends that only a timeout ends. The [`LedgerReconciler`] that ends it sees its state up
-    /// to a period late, and acts up to a period after the timeout; an orphan takes one look more.
+    /// Maximum time until an entry ends that only a timeout ends. The [`LedgerReconciler`] that
+    /// ends it sees its state up to a period late, and acts up to a period after the timeout; an
+    /// orphan takes one look more.
     pub fn left(&self, key: &ObjectKey, entry: &Entry, now: Instant) -> Duration {
         let since = self.waiting.get(&(key.clone(), entry.uid.clone()));
         let since = since.filter(|(standing, _)| *standing == entry.standing());
-        let age = since.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since));
+        let age = since.map_or(Duration::ZERO, |(_, since)| {
+            now.saturating_duration_since(*since)
+        });
         let (time, looks) = match entry.state {
             State::Settling => (self.times.settle_at_most, 2),
             State::Intent | State::Collected => (self.times.of(entry), 2),
-            State::Waiting | State::Reserved | State::Active | State::Released => (self.times.of(entry), 3),
+            State::Waiting | State::Reserved | State::Active | State::Released => {
+                (self.times.of(entry), 3)
+            }
         };
         time.saturating_sub(age) + LedgerReconciler::period(self.times.grace) * looks
     }
 
     /// How long an entry has been in its current state; an entry whose object exists does not age.
-    fn age(&mut self, key: &ObjectKey, entry: &Entry, observed: &ObservedState, now: Instant) -> Duration {
+    fn age(
+        &mut self,
+        key: &ObjectKey,
+        entry: &Entry,
+        observed: &ObservedState,
+        now: Instant,
+    ) -> Duration {
         let (at, standing) = ((key.clone(), entry.uid.clone()), entry.standing());
-        let ages = matches!(entry.state, State::Intent | State::Settling | State::Collected)
-            || key.kind.is_deletion()
+        let ages = matches!(
+            entry.state,
+            State::Intent | State::Settling | State::Collected
+        ) || key.kind.is_deletion()
             || !observed.is_of(entry);
         if !ages {
             self.waiting.remove(&at);
@@ -102,7 +124,10 @@ impl Collector {
         if self.waiting.len() >= MAX_REMEMBERED {
             self.waiting.clear();
         }
-        let waits = self.waiting.entry(at).or_insert_with(|| (standing.clone(), now));
+        let waits = self
+            .waiting
+            .entry(at)
+            .or_insert_with(|| (standing.clone(), now));
         if waits.0 != standing {
             *waits = (standing, now);
         }
@@ -117,20 +142,24 @@ impl Collector {
         self.stored.insert(uid.to_owned());
     }
 
-    /// One pass over the ledger of a scope, by fresh reads, with a write for each few hundred claims if anything changes.
-    /// Entries that changed in between stay. `now` is this observer's monotonic clock.
+    /// One pass over the ledger of a scope, by fresh reads, with a write for each few hundred
+    /// claims if anything changes. Entries that changed in between stay. `now` is this observer's
+    /// monotonic clock.
     ///
-    /// A reservation takes three passes: the first misses its object, the second, a grace later, marks it suspect, and
-    /// the third finds the object still missing.
+    /// A reservation takes three passes: the first misses its object, the second, a grace later,
+    /// marks it suspect, and the third finds the object still missing.
     pub async fn collect(
         &mut self,
         store: &LedgerStore,
         scope: &str,
         now: Instant,
     ) -> Result<Collected, LedgerError> {
-        let Some(stored) = store.read(scope).await? else { return Ok(Collected::default()) };
+        let Some(stored) = store.read(scope).await? else {
+            return Ok(Collected::default());
+        };
         self.forget_released(&stored.ledger);
-        self.collect_claims(store, scope, &stored.ledger.claims, now).await
+        self.collect_claims(store, scope, &stored.ledger.claims, now)
+            .await
     }
 
     async fn collect_claims(
@@ -155,7 +184,8 @@ impl Collector {
                 }
             }
             if !judged.is_empty() {
-                let done = apply(store, scope, &judged, tokio::time::Instant::now() + BUDGET).await?;
+                let done =
+                    apply(store, scope, &judged, tokio::time::Instant::now() + BUDGET).await?;
                 result.freed.extend(done.freed);
                 result.late.extend(done.late);
             }
@@ -164,10 +194,19 @@ impl Collector {
     }
 
     /// The judgements of a claim's entries, without those that stay.
-    pub fn judge_entries(&mut self, claim: &Claim, observed: &ObservedState, now: Instant) -> Vec<Judged> {
+    pub fn judge_entries(
+        &mut self,
+        claim: &Claim,
+        observed: &ObservedState,
+        now: Instant,
+    ) -> Vec<Judged> {
         let judge = |entry: &Entry| {
             let transition = self.judge(&claim.key, entry, observed, now);
-            let judged = Judged { key: claim.key.clone(), entry: entry.clone(), transition };
+            let judged = Judged {
+                key: claim.key.clone(),
+                entry: entry.clone(),
+                transition,
+            };
             (transition != EntryTransition::Keep).then_some(judged)
         };
         claim.entries.iter().filter_map(judge).collect()
@@ -175,31 +214,50 @@ impl Collector {
 
     fn forget_released(&mut self, ledger: &Ledger) {
         self.waiting.retain(|(key, uid), (standing, _)| {
-            ledger.entry(key, uid).is_some_and(|entry| entry.standing() == *standing)
+            ledger
+                .entry(key, uid)
+                .is_some_and(|entry| entry.standing() == *standing)
         });
-        self.stored.retain(|uid| ledger.claims.iter().any(|claim| claim.entry(uid).is_some()));
+        self.stored
+            .retain(|uid| ledger.claims.iter().any(|claim| claim.entry(uid).is_some()));
     }
 }
 
-/// Frees the claims of objects that were seen stored and are gone, without waiting for a grace: their uids cannot be
-/// stored again. A fresh read of each name decides.
+/// Frees the claims of objects that were seen stored and are gone, without waiting for a grace:
+/// their uids cannot be stored again. A fresh read of each name decides.
 pub async fn collect_gone(
     protected: &ProtectedProfile,
     scope: &str,
     gone: &[Observed],
 ) -> Result<Collected, LedgerError> {
     let store = &protected.store;
-    let Some(stored) = store.read(scope).await? else { return Ok(Collected::default()) };
+    let Some(stored) = store.read(scope).await? else {
+        return Ok(Collected::default());
+    };
     // It has seen only these objects, so no other entry counts as aged.
     let mut collector = protected.collector();
     for object in gone {
         collector.remember_stored(&object.uid);
     }
     let is_gone = |claim: &Claim| {
-        gone.iter().any(|object| object.key == claim.key && claim.entry(&object.uid).is_some())
+        gone.iter()
+            .any(|object| object.key == claim.key && claim.entry(&object.uid).is_some())
     };
-    let claims: Vec<Claim> = stored.ledger.claims.iter().filter(|claim| is_gone(claim)).cloned().collect();
-    collector.collect_claims(store, scope, &claims, tokio::time::Instant::now().into_std()).await
+    let claims: Vec<Claim> = stored
+        .ledger
+        .claims
+        .iter()
+        .filter(|claim| is_gone(claim))
+        .cloned()
+        .collect();
+    collector
+        .collect_claims(
+            store,
+            scope,
+            &claims,
+            tokio::time::Instant::now().into_std(),
+        )
+        .await
 }
 
 /// An entry, in the state in which it was judged, and its transition.
@@ -217,19 +275,38 @@ pub(crate) async fn apply(
     judged: &[Judged],
     deadline: tokio::time::Instant,
 ) -> Result<Collected, LedgerError> {
-    let done = store.change(scope, deadline, |ledger: &mut Ledger| apply_to(ledger, judged)).await?;
+    let done = store
+        .change(scope, deadline, |ledger: &mut Ledger| {
+            apply_to(ledger, judged)
+        })
+        .await?;
     for (key, uid, reason) in &done.freed {
         tracing::info!(%key, uid, ?reason, "freed a claim");
     }
     Ok(done)
 }
 
-/// The step of a collection on a ledger: entries whose state has changed since they were judged stay.
+/// The step of a collection on a ledger: entries whose state has changed since they were judged
+/// stay.
 pub fn apply_to(ledger: &mut Ledger, judged: &[Judged]) -> Collected {
     let mut done = Collected::default();
-    for Judged { key, entry, transition } in judged {
+    for Judged {
+        key,
+        entry,
+        transition,
+    } in judged
+    {
         if *transition == EntryTransition::Readmit {
-            if ledger.admit(key, &entry.uid, &entry.footprint, &entry.since, &Ask::default()).is_err() {
+            if ledger
+                .admit(
+                    key,
+                    &entry.uid,
+                    &entry.footprint,
+                    &entry.since,
+                    &Ask::default(),
+                )
+                .is_err()
+            {
                 done.late.push(key.clone());
             }
         } else if transition.apply(ledger, key, entry)

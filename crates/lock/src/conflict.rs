@@ -12,8 +12,9 @@ use crate::{
 pub struct Rules {
     /// Whether two backups of one scope exclude each other, too.
     pub backups_exclude_each_other: bool,
-    /// Whether a backup that has not begun yields to a restore that may wait. Only where our controller activates the
-    /// claim before it begins: an operator that starts at once has begun when its backup is stored.
+    /// Whether a backup that has not begun yields to a restore that may wait. Only where our
+    /// controller activates the claim before it begins: an operator that starts at once has begun
+    /// when its backup is stored.
     pub backups_yield: bool,
 }
 
@@ -32,9 +33,15 @@ impl Rules {
         }
     }
 
-    /// Whether an object of this name and footprint conflicts with an entry of that claim. Two claims of one name never
-    /// conflict: at most one of their objects can be stored.
-    pub fn conflicts(self, key: &ObjectKey, footprint: &Footprint, claim: &Claim, entry: &Entry) -> bool {
+    /// Whether an object of this name and footprint conflicts with an entry of that claim. Two
+    /// claims of one name never conflict: at most one of their objects can be stored.
+    pub fn conflicts(
+        self,
+        key: &ObjectKey,
+        footprint: &Footprint,
+        claim: &Claim,
+        entry: &Entry,
+    ) -> bool {
         let (one, other) = (key.kind, claim.key.kind);
         let meet = || {
             if one.is_deletion() || other.is_deletion() {
@@ -61,8 +68,8 @@ pub fn keeps_out(entry: &Entry, newcomer: ObjectKind) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     pub key: ObjectKey,
-    /// The conflicting claims, with only their conflicting entries: highest state first, then in order of admission;
-    /// never empty.
+    /// The conflicting claims, with only their conflicting entries: highest state first, then in
+    /// order of admission; never empty.
     pub holders: Vec<Claim>,
 }
 
@@ -73,7 +80,13 @@ impl fmt::Display for Conflict {
         write!(f, "{} conflicts with ", self.key)?;
         for (i, holder) in self.holders.iter().take(3).enumerate() {
             let state = holder.state().as_str().to_lowercase();
-            write!(f, "{}{} ({state} since {})", if i == 0 { "" } else { ", " }, holder.key, holder.since())?;
+            write!(
+                f,
+                "{}{} ({state} since {})",
+                if i == 0 { "" } else { ", " },
+                holder.key,
+                holder.since()
+            )?;
         }
         if self.holders.len() > 3 {
             write!(f, " and {} more", self.holders.len() - 3)?;
@@ -89,8 +102,16 @@ mod tests {
     #[test]
     fn three_in_the_way_are_told_and_the_rest_counted() {
         let holder = |n: usize| {
-            let entry = Entry::new("uid", Footprint::everything(), State::Active, "2026-11-21T09:00:00Z");
-            Claim { key: ObjectKey::backup("velero", &format!("b-{n}")), entries: vec![entry] }
+            let entry = Entry::new(
+                "uid",
+                Footprint::everything(),
+                State::Active,
+                "2026-11-21T09:00:00Z",
+            );
+            Claim {
+                key: ObjectKey::backup("velero", &format!("b-{n}")),
+                entries: vec![entry],
+            }
         };
         for (count, end) in [
             (1, "b-0 (active since 2026-11-21T09:00:00Z)"),
@@ -98,7 +119,11 @@ mod tests {
             (5, " and 2 more"),
         ] {
             let key = ObjectKey::restore("velero", "r");
-            let text = Conflict { key, holders: (0..count).map(holder).collect() }.to_string();
+            let text = Conflict {
+                key,
+                holders: (0..count).map(holder).collect(),
+            }
+            .to_string();
             assert!(text.ends_with(end), "{text}");
             assert_eq!(text.matches("active").count(), count.min(3), "{text}");
         }

@@ -2,14 +2,17 @@
 
 use std::error::Error;
 
-/// The cause of an error, once and without the structures around it: the message of the API server, or the innermost
-/// cause of a request that did not get there. For `#[error("…: {}", plain(.source))]`.
+/// The cause of an error, once and without the structures around it: the message of the API server,
+/// or the innermost cause of a request that did not get there. For `#[error("…: {}",
+/// plain(.source))]`.
 pub fn plain(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         let message = status.message.trim();
         return match (message.is_empty(), status.code) {
             (true, code) => format!("the API server answered {code} {}", status.reason),
-            (false, 404) if status.details.is_none() => format!("{message} (404 from the API server)"),
+            (false, 404) if status.details.is_none() => {
+                format!("{message} (404 from the API server)")
+            }
             (false, _) => message.to_owned(),
         };
     }
@@ -32,10 +35,22 @@ mod tests {
             kube::Error::Api(Status::failure(message, reason).with_code(code).boxed())
         };
         for (error, expected) in [
-            (api("secrets \"s3\" is forbidden", "Forbidden", 403), "secrets \"s3\" is forbidden"),
-            (api("", "Conflict", 409), "the API server answered 409 Conflict"),
-            (api("404 page not found\n", "", 404), "404 page not found (404 from the API server)"),
-            (kube::Error::Service("connection refused".into()), "connection refused"),
+            (
+                api("secrets \"s3\" is forbidden", "Forbidden", 403),
+                "secrets \"s3\" is forbidden",
+            ),
+            (
+                api("", "Conflict", 409),
+                "the API server answered 409 Conflict",
+            ),
+            (
+                api("404 page not found\n", "", 404),
+                "404 page not found (404 from the API server)",
+            ),
+            (
+                kube::Error::Service("connection refused".into()),
+                "connection refused",
+            ),
         ] {
             assert_eq!(plain(&error), expected);
         }

@@ -9,22 +9,28 @@ use backup_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A footprint with more names than this becomes everything, so that one object cannot fill the ledger.
+/// A footprint with more names than this becomes everything, so that one object cannot fill the
+/// ledger.
 pub(crate) const MAX_NAMES: usize = 100;
 /// A footprint with more bytes of names than this becomes everything, too.
 pub(crate) const MAX_BYTES: usize = 4096;
 /// Likewise for bytes of globs: comparing two globs takes the product of their lengths.
 pub(crate) const MAX_GLOB_BYTES: usize = 256;
 
-/// Namespaces read or written, whether cluster-scoped resources are selected explicitly, and the backup that is read or
-/// deleted.
+/// Namespaces read or written, whether cluster-scoped resources are selected explicitly, and the
+/// backup that is read or deleted.
 ///
-/// Cluster-scoped items that are only added because another item needs them, such as the volume of a claim, do not count.
+/// Cluster-scoped items that are only added because another item needs them, such as the volume of
+/// a claim, do not count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Footprint {
     #[serde(rename = "ns")]
     namespaces: Namespaces,
-    #[serde(rename = "cluster", default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(
+        rename = "cluster",
+        default,
+        skip_serializing_if = "std::ops::Not::not"
+    )]
     cluster: bool,
     /// `namespace/name` of a Backup, or `*` for any; empty for none.
     #[serde(rename = "backup", default, skip_serializing_if = "String::is_empty")]
@@ -49,7 +55,11 @@ enum Namespaces {
 impl Footprint {
     /// Every namespace and every cluster-scoped resource; also used for unknown footprints.
     pub fn everything() -> Self {
-        Self { namespaces: Namespaces::All, cluster: true, backup: ANY_BACKUP.to_owned() }
+        Self {
+            namespaces: Namespaces::All,
+            cluster: true,
+            backup: ANY_BACKUP.to_owned(),
+        }
     }
 
     /// A deletion of this backup: no namespaces, one backup.
@@ -63,7 +73,11 @@ impl Footprint {
     }
 
     fn nothing() -> Self {
-        Self { namespaces: Namespaces::Only(BTreeSet::new()), cluster: false, backup: String::new() }
+        Self {
+            namespaces: Namespaces::Only(BTreeSet::new()),
+            cluster: false,
+            backup: String::new(),
+        }
     }
 
     /// The same footprint, reading this backup; `None` or an invalid name counts as any backup.
@@ -78,13 +92,17 @@ impl Footprint {
 
     /// Exactly these namespaces; names may be globs.
     pub fn namespaces<I: IntoIterator<Item = S>, S: Into<String>>(names: I) -> Self {
-        Self::bounded(Namespaces::Only(names.into_iter().map(Into::into).collect()), false)
+        Self::bounded(
+            Namespaces::Only(names.into_iter().map(Into::into).collect()),
+            false,
+        )
     }
 
     /// Footprint of a backup with this spec: what it reads.
     ///
-    /// Cluster-scoped resources count if they are selected explicitly, or if all namespaces are selected and they are not
-    /// excluded (Velero `pkg/util/collections/includes_excludes.go`, v1.18).
+    /// Cluster-scoped resources count if they are selected explicitly, or if all namespaces are
+    /// selected and they are not excluded (Velero `pkg/util/collections/includes_excludes.go`,
+    /// v1.18).
     pub fn of_backup(spec: &BackupSpec) -> Self {
         let namespaces = Namespaces::selected(&spec.included_namespaces, &spec.excluded_namespaces);
         let explicit = spec.include_cluster_resources == Some(true)
@@ -93,14 +111,17 @@ impl Footprint {
         Self::bounded(namespaces, explicit || along)
     }
 
-    /// Footprint of a restore with this spec: the namespaces it includes, or the targets of their mappings.
+    /// Footprint of a restore with this spec: the namespaces it includes, or the targets of their
+    /// mappings.
     ///
-    /// `backup` is the spec of the backup it restores from, if known: a restore of everything touches the contents of
-    /// that backup. Unknown counts as everything.
+    /// `backup` is the spec of the backup it restores from, if known: a restore of everything
+    /// touches the contents of that backup. Unknown counts as everything.
     pub fn of_restore(spec: &RestoreSpec, backup: Option<&BackupSpec>) -> Self {
         let objects = named_objects(spec);
         let asked = match &objects {
-            Some(objects) => Namespaces::Only(objects.iter().flatten().map(ToString::to_string).collect()),
+            Some(objects) => {
+                Namespaces::Only(objects.iter().flatten().map(ToString::to_string).collect())
+            }
             None => Namespaces::selected(&spec.included_namespaces, &spec.excluded_namespaces),
         };
         let source = backup.map_or_else(Self::everything, Self::of_backup);
@@ -129,8 +150,8 @@ impl Footprint {
                     .filter(|(from, _)| names.iter().any(|name| may_overlap(name, from)))
                     .map(|(from, to)| (from.clone(), to.clone()))
                     .collect();
-                // A namespace that is mapped to another is only read from the backup: the restore does not touch it in
-                // the cluster.
+                // A namespace that is mapped to another is only read from the backup: the restore
+                // does not touch it in the cluster.
                 for (from, _) in &mapped {
                     names.remove(from);
                 }
@@ -155,7 +176,8 @@ impl Footprint {
 
     /// Whether it contains everything that `other` may touch. Errs on the side of no.
     pub fn covers(&self, other: &Self) -> bool {
-        let backup = other.backup.is_empty() || self.backup == ANY_BACKUP || self.backup == other.backup;
+        let backup =
+            other.backup.is_empty() || self.backup == ANY_BACKUP || self.backup == other.backup;
         backup && (self.cluster || !other.cluster) && self.namespaces.cover(&other.namespaces)
     }
 
@@ -196,7 +218,9 @@ impl Footprint {
     pub(crate) fn union(&self, other: &Self) -> Self {
         let namespaces = match (&self.namespaces, &other.namespaces) {
             (a, b) if a == b => a.clone(),
-            (Namespaces::Only(a), Namespaces::Only(b)) => Namespaces::Only(a.union(b).cloned().collect()),
+            (Namespaces::Only(a), Namespaces::Only(b)) => {
+                Namespaces::Only(a.union(b).cloned().collect())
+            }
             _ => Namespaces::All,
         };
         let mut union = Self::bounded(namespaces, self.cluster || other.cluster);
@@ -213,26 +237,32 @@ impl Footprint {
             Namespaces::All => None,
             Namespaces::AllBut(names) | Namespaces::Only(names) => Some(names),
         };
-        let bytes = |names: &mut dyn Iterator<Item = &String>| names.map(String::len).sum::<usize>();
+        let bytes =
+            |names: &mut dyn Iterator<Item = &String>| names.map(String::len).sum::<usize>();
         let too_long = names.is_some_and(|names| {
             names.len() > MAX_NAMES
                 || bytes(&mut names.iter()) > MAX_BYTES
                 || bytes(&mut names.iter().filter(|name| !is_plain(name))) > MAX_GLOB_BYTES
         });
         Self {
-            namespaces: if too_long { Namespaces::All } else { namespaces },
+            namespaces: if too_long {
+                Namespaces::All
+            } else {
+                namespaces
+            },
             cluster,
             backup: String::new(),
         }
     }
 }
 
-/// The namespaces of the objects that a Restore lists one by one (`None` for a cluster-scoped object); `None` if it lists
-/// none, or if any of them cannot be parsed.
+/// The namespaces of the objects that a Restore lists one by one (`None` for a cluster-scoped
+/// object); `None` if it lists none, or if any of them cannot be parsed.
 fn named_objects(spec: &RestoreSpec) -> Option<Vec<Option<&str>>> {
     let names = spec.included_objects.iter();
-    let namespaces: Option<Vec<_>> =
-        names.map(|text| ObjectName::parse(text).map(|object| object.namespace)).collect();
+    let namespaces: Option<Vec<_>> = names
+        .map(|text| ObjectName::parse(text).map(|object| object.namespace))
+        .collect();
     namespaces.filter(|all| !all.is_empty())
 }
 
@@ -241,29 +271,41 @@ impl Namespaces {
         match (self, other) {
             (Self::All, _) => true,
             (Self::AllBut(without), Self::AllBut(names)) => without.is_subset(names),
-            (Self::AllBut(without), Self::Only(names)) => {
-                !names.iter().any(|name| without.iter().any(|out| may_overlap(name, out)))
-            }
+            (Self::AllBut(without), Self::Only(names)) => !names
+                .iter()
+                .any(|name| without.iter().any(|out| may_overlap(name, out))),
             (Self::Only(all), Self::Only(names)) => names.iter().all(|name| {
-                all.contains(name) || is_plain(name) && all.iter().any(|glob| glob_match(glob, name))
+                all.contains(name)
+                    || is_plain(name) && all.iter().any(|glob| glob_match(glob, name))
             }),
-            (Self::AllBut(_) | Self::Only(_), Self::All) | (Self::Only(_), Self::AllBut(_)) => false,
+            (Self::AllBut(_) | Self::Only(_), Self::All) | (Self::Only(_), Self::AllBut(_)) => {
+                false
+            }
         }
     }
 
-    /// The namespaces that these include and exclude lists select. Exclusions are used only if they are plain names and
-    /// everything else is included; ignoring them only makes the set larger, which is safe.
+    /// The namespaces that these include and exclude lists select. Exclusions are used only if they
+    /// are plain names and everything else is included; ignoring them only makes the set larger,
+    /// which is safe.
     fn selected(includes: &[String], excludes: &[String]) -> Self {
         if includes.is_empty() || includes.iter().any(|name| name == "*") {
-            let plain: BTreeSet<String> = excludes.iter().filter(|name| is_plain(name)).cloned().collect();
-            if plain.is_empty() { Self::All } else { Self::AllBut(plain) }
+            let plain: BTreeSet<String> = excludes
+                .iter()
+                .filter(|name| is_plain(name))
+                .cloned()
+                .collect();
+            if plain.is_empty() {
+                Self::All
+            } else {
+                Self::AllBut(plain)
+            }
         } else {
             Self::Only(includes.iter().cloned().collect())
         }
     }
 
-    /// The same without these exact names, or all namespaces except these if a closer result is not known. Never more
-    /// than all except these: learning the contents of a backup is no growth.
+    /// The same without these exact names, or all namespaces except these if a closer result is not
+    /// known. Never more than all except these: learning the contents of a backup is no growth.
     fn without(self, left_out: BTreeSet<String>) -> Self {
         match self {
             Self::Only(mut names) => {
@@ -278,11 +320,12 @@ impl Namespaces {
 
     fn overlap(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Only(a), Self::Only(b)) => {
-                a.iter().any(|one| b.iter().any(|other| may_overlap(one, other)))
-            }
+            (Self::Only(a), Self::Only(b)) => a
+                .iter()
+                .any(|one| b.iter().any(|other| may_overlap(one, other))),
             (Self::All, Self::Only(names)) | (Self::Only(names), Self::All) => !names.is_empty(),
-            (Self::AllBut(without), Self::Only(names)) | (Self::Only(names), Self::AllBut(without)) => {
+            (Self::AllBut(without), Self::Only(names))
+            | (Self::Only(names), Self::AllBut(without)) => {
                 names.iter().any(|name| !without.contains(name))
             }
             (Self::All | Self::AllBut(_), Self::All | Self::AllBut(_)) => true,
@@ -292,7 +335,8 @@ impl Namespaces {
 
 /// Whether this can only be the name of one namespace.
 fn is_plain(name: &str) -> bool {
-    name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    name.bytes()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
 /// Whether two names or globs may name the same namespace.
@@ -309,7 +353,11 @@ impl fmt::Display for Footprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |names: &BTreeSet<String>| {
             let shown: Vec<&str> = names.iter().take(3).map(String::as_str).collect();
-            let more = if names.len() > 3 { format!(" and {} more", names.len() - 3) } else { String::new() };
+            let more = if names.len() > 3 {
+                format!(" and {} more", names.len() - 3)
+            } else {
+                String::new()
+            };
             format!("{}{more}", shown.join(", "))
         };
         let nowhere = matches!(&self.namespaces, Namespaces::Only(names) if names.is_empty());
@@ -335,7 +383,8 @@ impl fmt::Display for Footprint {
     }
 }
 
-/// Upper bound of the length of a text in JSON without its quotes: a character that has to be escaped takes six bytes.
+/// Upper bound of the length of a text in JSON without its quotes: a character that has to be
+/// escaped takes six bytes.
 pub(crate) fn json_bytes(text: &str) -> usize {
     let escaped = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
     text.len() + 5 * text.as_bytes().iter().filter(|byte| escaped(byte)).count()

@@ -1,7 +1,8 @@
 //! The ledger of a scope in its Lease, read freshly and written by compare-and-swap.
 //!
-//! Every write is a PUT that carries `resourceVersion` and `uid`, so that it fails if anything was written since the read
-//! and never recreates a deleted ledger; the first is a create, which fails if there is one. No write is a patch.
+//! Every write is a PUT that carries `resourceVersion` and `uid`, so that it fails if anything was
+//! written since the read and never recreates a deleted ledger; the first is a create, which fails
+//! if there is one. No write is a patch.
 
 mod body;
 #[cfg(test)]
@@ -55,7 +56,8 @@ pub fn lease_name(scope: &str) -> String {
     format!("backup-lock-{}", short_sha256(scope.as_bytes(), 8))
 }
 
-/// A ledger as it was read or written, with its Lease. A grant is valid only after a successful write.
+/// A ledger as it was read or written, with its Lease. A grant is valid only after a successful
+/// write.
 #[derive(Clone, Debug)]
 pub struct Stored {
     pub ledger: Arc<Ledger>,
@@ -74,11 +76,19 @@ impl Stored {
 
     /// Finalizers of its Lease, all set by other programs: we set none.
     pub fn finalizers(&self) -> &[String] {
-        self.lease.metadata.finalizers.as_deref().unwrap_or_default()
+        self.lease
+            .metadata
+            .finalizers
+            .as_deref()
+            .unwrap_or_default()
     }
 
     pub fn resource_version(&self) -> &str {
-        self.lease.metadata.resource_version.as_deref().unwrap_or_default()
+        self.lease
+            .metadata
+            .resource_version
+            .as_deref()
+            .unwrap_or_default()
     }
 }
 
@@ -142,12 +152,18 @@ impl LedgerStore {
 
     pub fn ends(&self) -> EndRules {
         let profile = self.profile();
-        EndRules { settles: !profile.policy.settle.is_zero(), tombstones: !profile.engine }
+        EndRules {
+            settles: !profile.policy.settle.is_zero(),
+            tombstones: !profile.engine,
+        }
     }
 
     /// The current ledger of a scope, whatever its status; `None` if there is none.
     pub async fn read(&self, scope: &str) -> Result<Option<Stored>, LedgerError> {
-        self.lease(scope).await?.map(|lease| body::stored(self.owner(scope), lease)).transpose()
+        self.lease(scope)
+            .await?
+            .map(|lease| body::stored(self.owner(scope), lease))
+            .transpose()
     }
 
     /// Every ledger of this profile, by its Lease, including unreadable ones.
@@ -158,7 +174,10 @@ impl LedgerStore {
         let list = bounded("leases", "list", self.leases.list(&labelled)).await?;
         let read = |lease: Lease| {
             let annotations = lease.metadata.annotations.as_ref();
-            let scope = annotations.and_then(|all| all.get(SCOPE_ANNOTATION)).cloned().unwrap_or_default();
+            let scope = annotations
+                .and_then(|all| all.get(SCOPE_ANNOTATION))
+                .cloned()
+                .unwrap_or_default();
             let stored = body::stored(self.owner(&scope), lease);
             (scope, stored)
         };
@@ -168,13 +187,20 @@ impl LedgerStore {
     /// The ledger in a Lease of this profile that the caller has listed.
     pub fn of_lease(&self, lease: Lease) -> Result<Stored, LedgerError> {
         let annotations = lease.metadata.annotations.as_ref();
-        let scope = annotations.and_then(|all| all.get(backup_core::labels::SCOPE_ANNOTATION)).cloned();
+        let scope = annotations
+            .and_then(|all| all.get(backup_core::labels::SCOPE_ANNOTATION))
+            .cloned();
         let scope = scope.unwrap_or_default();
         let name = lease.metadata.name.clone().unwrap_or_default();
         if name != lease_name(&scope) {
-            let why =
-                format!("its annotation {} does not go with its name", backup_core::labels::SCOPE_ANNOTATION);
-            return Err(LedgerError::Format { lease: name, source: FormatError::Unreadable(why) });
+            let why = format!(
+                "its annotation {} does not go with its name",
+                backup_core::labels::SCOPE_ANNOTATION
+            );
+            return Err(LedgerError::Format {
+                lease: name,
+                source: FormatError::Unreadable(why),
+            });
         }
         body::stored(self.owner(&scope), lease)
     }
@@ -182,12 +208,15 @@ impl LedgerStore {
     /// The scopes of this profile that have a ledger, or have lost one, from two fresh lists.
     pub async fn scopes(&self) -> Result<BTreeMap<String, Upkeep>, LedgerError> {
         use backup_core::labels::PROFILE_LABEL;
-        let labelled = ListParams::default().labels(&format!("{PROFILE_LABEL}={}", self.profile().name));
+        let labelled =
+            ListParams::default().labels(&format!("{PROFILE_LABEL}={}", self.profile().name));
         let markers = bounded("markers", "list", self.markers.list(&labelled)).await?;
         let markers = markers.items.into_iter().filter_map(Marker::with_scope);
         let markers: HashMap<String, Marker> = markers.collect();
-        let mut scopes: BTreeMap<String, Upkeep> =
-            markers.keys().map(|scope| (scope.clone(), Upkeep::Needed)).collect();
+        let mut scopes: BTreeMap<String, Upkeep> = markers
+            .keys()
+            .map(|scope| (scope.clone(), Upkeep::Needed))
+            .collect();
         for (scope, stored) in self.list().await? {
             let rests = stored.is_ok_and(|stored| self.rests(&stored, markers.get(&scope)));
             scopes.insert(scope, if rests { Upkeep::None } else { Upkeep::Needed });
@@ -197,27 +226,40 @@ impl LedgerStore {
 
     /// Whether a ledger needs no check now or later, unless it is written.
     fn rests(&self, stored: &Stored, marker: Option<&Marker>) -> bool {
-        let (ledger, stays) = (&stored.ledger, matches!(self.profile().scope, ScopeRule::Cluster));
+        let (ledger, stays) = (
+            &stored.ledger,
+            matches!(self.profile().scope, ScopeRule::Cluster),
+        );
         stays
             && ledger.status == Status::Open
             && ledger.is_empty()
-            && stored.lease.metadata.name.as_ref().is_some_and(|name| *name == lease_name(&stored.scope))
+            && stored
+                .lease
+                .metadata
+                .name
+                .as_ref()
+                .is_some_and(|name| *name == lease_name(&stored.scope))
             && marker.is_some_and(|marker| marker.names(stored))
     }
 
-    /// Requests a check of the ledgers soon, by the [`LedgerReconciler`](crate::LedgerReconciler) of this process.
+    /// Requests a check of the ledgers soon, by the [`LedgerReconciler`](crate::LedgerReconciler)
+    /// of this process.
     pub fn ask_for_attention(&self) {
         self.attention.notify_one();
     }
 
-    /// Resolves when ledgers need a check: one was written by this process, or is lost. For one caller.
+    /// Resolves when ledgers need a check: one was written by this process, or is lost. For one
+    /// caller.
     pub(crate) async fn attention(&self) {
         self.attention.notified().await;
     }
 
     /// A first ledger, with an entry for every running object.
     pub async fn from_running(&self, scope: &str) -> Result<Ledger, LedgerError> {
-        let mut ledger = Ledger { rules: self.rules(), ..Ledger::default() };
+        let mut ledger = Ledger {
+            rules: self.rules(),
+            ..Ledger::default()
+        };
         self.adopt_running(&mut ledger, scope).await?;
         Ok(ledger)
     }
@@ -230,27 +272,35 @@ impl LedgerStore {
             Ok::<_, LedgerError>((seen.key, entry))
         };
         let running = self.objects.running(scope).await?;
-        let running = stream::iter(running).map(entry_of).buffered(SIDE_BY_SIDE).try_collect().await?;
+        let running = stream::iter(running)
+            .map(entry_of)
+            .buffered(SIDE_BY_SIDE)
+            .try_collect()
+            .await?;
         ledger.adopt_running(running, self.profile().engine);
         Ok(())
     }
 
-    /// Gives every running object an entry of its own, replacing the overflow claim that stood for objects without room.
-    /// Does nothing if there is still not enough room.
+    /// Gives every running object an entry of its own, replacing the overflow claim that stood for
+    /// objects without room. Does nothing if there is still not enough room.
     async fn spread_overflow(&self, stored: &Stored) -> Result<(), LedgerError> {
         let mut ledger = stored.ledger.without_overflow();
         self.adopt_running(&mut ledger, &stored.scope).await?;
         if !ledger.overflows() {
             ledger.promote();
             self.write(stored, ledger).await?;
-            tracing::info!(scope = stored.scope, "everything that runs has an entry of its own now");
+            tracing::info!(
+                scope = stored.scope,
+                "everything that runs has an entry of its own now"
+            );
         }
         Ok(())
     }
 
     /// Writes a ledger over the one that was read, if it has not changed since.
     pub async fn write(&self, over: &Stored, mut ledger: Ledger) -> Result<Stored, LedgerError> {
-        // Long before the bound is reached: users who release and hold may write ledgers, but no markers.
+        // Long before the bound is reached: users who release and hold may write ledgers, but no
+        // markers.
         if ledger.epoch + EPOCHS / 2 > ledger.bound {
             match self.raise_marker(over, ledger.epoch).await {
                 Ok(bound) => ledger.bound = bound,
@@ -265,7 +315,12 @@ impl LedgerStore {
         let put = self.leases.replace(&name, &post, &lease);
         let written = bounded(&name, "write", put).await?;
         self.ask_for_attention();
-        Ok(Stored { ledger: Arc::new(ledger), scope: over.scope.clone(), serial, lease: written })
+        Ok(Stored {
+            ledger: Arc::new(ledger),
+            scope: over.scope.clone(),
+            serial,
+            lease: written,
+        })
     }
 
     fn rules(&self) -> Rules {
@@ -277,7 +332,11 @@ impl LedgerStore {
     }
 
     fn owner<'a>(&'a self, scope: &'a str) -> Owner<'a> {
-        Owner { scope, profile: &self.profile().name, rules: self.rules() }
+        Owner {
+            scope,
+            profile: &self.profile().name,
+            rules: self.rules(),
+        }
     }
 
     async fn lease(&self, scope: &str) -> Result<Option<Lease>, LedgerError> {
@@ -285,8 +344,9 @@ impl LedgerStore {
         bounded(&name, "read", self.leases.get_opt(&name)).await
     }
 
-    /// Changes a ledger: reads it, applies the change, writes it, and retries if another writer was faster; bounded
-    /// tries, jittered pauses, never past `deadline`. A change without effect is not written.
+    /// Changes a ledger: reads it, applies the change, writes it, and retries if another writer was
+    /// faster; bounded tries, jittered pauses, never past `deadline`. A change without effect is
+    /// not written.
     ///
     /// `change` may run several times, each time on a freshly read ledger.
     pub async fn update<T, E>(
@@ -311,7 +371,10 @@ impl LedgerStore {
                 Ok(Err(UpdateError::Ledger(error))) if error.passes_soon() => error,
                 Ok(outcome) => return outcome,
                 Err(_) => {
-                    return Err(LedgerError::Timeout { what: format!("change the ledger {name}") }.into());
+                    return Err(LedgerError::Timeout {
+                        what: format!("change the ledger {name}"),
+                    }
+                    .into());
                 }
             };
             let pause = pause_after(tries);
@@ -330,7 +393,12 @@ impl LedgerStore {
         deadline: Instant,
         mut change: impl FnMut(&mut Ledger) -> T,
     ) -> Result<T, LedgerError> {
-        match self.update(scope, deadline, |ledger| Ok::<_, Infallible>(change(ledger))).await {
+        match self
+            .update(scope, deadline, |ledger| {
+                Ok::<_, Infallible>(change(ledger))
+            })
+            .await
+        {
             Ok((value, _)) => Ok(value),
             Err(UpdateError::Ledger(error)) => Err(error),
             Err(UpdateError::Refused(never)) => match never {},
@@ -342,7 +410,10 @@ impl LedgerStore {
 pub fn pause_after(tries: u32) -> Duration {
     const FIRST: Duration = Duration::from_millis(5);
     const CAP: Duration = Duration::from_millis(100);
-    FIRST.saturating_mul(1 << tries.min(10)).min(CAP).mul_f64(fastrand::f64())
+    FIRST
+        .saturating_mul(1 << tries.min(10))
+        .min(CAP)
+        .mul_f64(fastrand::f64())
 }
 
 async fn bounded<T>(
@@ -356,15 +427,27 @@ async fn bounded<T>(
         Ok(Err(source)) => source,
         Err(_) => return Err(LedgerError::Timeout { what: what() }),
     };
-    let code = if let kube::Error::Api(status) = &source { status.code } else { 0 };
+    let code = if let kube::Error::Api(status) = &source {
+        status.code
+    } else {
+        0
+    };
     Err(match code {
-        // 404 on a write or a delete: the Lease was deleted since it was read, which is a change too. On a create: the
-        // namespace is missing.
-        409 => LedgerError::Changed { lease: lease.to_owned() },
-        404 if verb.starts_with("write") || verb.starts_with("delete") => {
-            LedgerError::Changed { lease: lease.to_owned() }
-        }
-        400..=428 | 430..=499 => LedgerError::Denied { what: what(), source: Box::new(source) },
-        _ => LedgerError::Unreachable { what: what(), source: Box::new(source) },
+        // 404 on a write or a delete: the Lease was deleted since it was read, which is a change
+        // too. On a create: the namespace is missing.
+        409 => LedgerError::Changed {
+            lease: lease.to_owned(),
+        },
+        404 if verb.starts_with("write") || verb.starts_with("delete") => LedgerError::Changed {
+            lease: lease.to_owned(),
+        },
+        400..=428 | 430..=499 => LedgerError::Denied {
+            what: what(),
+            source: Box::new(source),
+        },
+        _ => LedgerError::Unreachable {
+            what: what(),
+            source: Box::new(source),
+        },
     })
 }

@@ -1,7 +1,9 @@
-//! The ledger of one scope: its claims, and every transition between two ledgers. No function here does I/O.
+//! The ledger of one scope: its claims, and every transition between two ledgers. No function here
+//! does I/O.
 //!
-//! Invariant: no two claims that are Reserved, Active or Settling conflict, except for objects that were
-//! [adopted](Ledger::adopt) because they existed without a claim, or [forced](Ask::forced) by a user.
+//! Invariant: no two claims that are Reserved, Active or Settling conflict, except for objects that
+//! were [adopted](Ledger::adopt) because they existed without a claim, or [forced](Ask::forced) by
+//! a user.
 
 use std::cmp::Reverse;
 
@@ -25,7 +27,9 @@ pub use release::by;
 pub use room::Room;
 pub(crate) use room::{MAX_BYTES, SHARE_BYTES, SHARE_ENTRIES};
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub enum Status {
     /// Just created; its marker does not name it yet.
     Opening,
@@ -56,9 +60,11 @@ pub struct Ask {
     pub queue: bool,
     /// Reserve in spite of conflicts, with the user's reason.
     pub forced: Option<String>,
-    /// The resourceVersion of the ended object that is to be revived; empty for a creation or a deletion.
+    /// The resourceVersion of the ended object that is to be revived; empty for a creation or a
+    /// deletion.
     pub revives: String,
-    /// The user or schedule whose share of the ledger it takes, for display; empty: it takes no share.
+    /// The user or schedule whose share of the ledger it takes, for display; empty: it takes no
+    /// share.
     pub requester: String,
     /// A restore whose client retries automatically after a refusal.
     pub insists: bool,
@@ -71,12 +77,19 @@ pub struct Ask {
 impl Ask {
     /// Waits in the queue if anything conflicts.
     pub fn queued() -> Self {
-        Self { queue: true, ..Self::default() }
+        Self {
+            queue: true,
+            ..Self::default()
+        }
     }
 
     /// Reserves in spite of conflicts.
     pub fn forced(reason: &str) -> Self {
-        Self { forced: Some(reason.to_owned()), urgent: true, ..Self::default() }
+        Self {
+            forced: Some(reason.to_owned()),
+            urgent: true,
+            ..Self::default()
+        }
     }
 }
 
@@ -114,7 +127,11 @@ pub enum Refusal {
          {SHARE_ENTRIES} entries and {SHARE_BYTES} bytes. Wait until some of these have ended, or delete those that should not run; \
          `kubectl backup locks` shows them"
     )]
-    Share { requester: String, entries: usize, bytes: usize },
+    Share {
+        requester: String,
+        entries: usize,
+        bytes: usize,
+    },
     /// Nothing was admitted under this name and uid.
     #[error("{key} (uid {uid}) has no claim in the ledger")]
     NotClaimed { key: ObjectKey, uid: String },
@@ -147,14 +164,22 @@ impl Refusal {
 impl Ledger {
     /// Replaces a lost ledger: grants nothing, with an epoch beyond the highest seen.
     pub fn lost(epoch: u64, rules: Rules) -> Self {
-        Self { status: Status::Rebuilding, epoch: epoch + 1, rules, ..Self::default() }
+        Self {
+            status: Status::Rebuilding,
+            epoch: epoch + 1,
+            rules,
+            ..Self::default()
+        }
     }
 
     /// Continues from the epoch of the ledger that it replaces.
     pub fn go_on_from(&mut self, epoch: u64) {
         self.epoch += epoch;
         for claim in &mut self.claims {
-            claim.entries.iter_mut().for_each(|entry| entry.epoch += epoch);
+            claim
+                .entries
+                .iter_mut()
+                .for_each(|entry| entry.epoch += epoch);
         }
     }
 
@@ -174,12 +199,14 @@ impl Ledger {
         self.claims.is_empty()
     }
 
-    /// The claims that keep an object of this name and footprint out, with only their conflicting entries.
+    /// The claims that keep an object of this name and footprint out, with only their conflicting
+    /// entries.
     pub fn conflicts(&self, key: &ObjectKey, footprint: &Footprint) -> Vec<Claim> {
         self.in_the_way(key, footprint, |_, entry| keeps_out(entry, key.kind))
     }
 
-    /// The conflicting claims, highest state first (Active, then Reserved, then intents): messages name the first.
+    /// The conflicting claims, highest state first (Active, then Reserved, then intents): messages
+    /// name the first.
     fn in_the_way(
         &self,
         key: &ObjectKey,
@@ -190,19 +217,23 @@ impl Ledger {
             if !self.rules.may_exclude(key.kind, claim.key.kind) {
                 return None;
             }
-            claim.only(|entry| counts(claim, entry) && self.rules.conflicts(key, footprint, claim, entry))
+            claim.only(|entry| {
+                counts(claim, entry) && self.rules.conflicts(key, footprint, claim, entry)
+            })
         };
         let mut holders: Vec<Claim> = self.claims.iter().filter_map(of).collect();
         holders.sort_by_key(|claim| Reverse(claim.state()));
         holders
     }
 
-    /// Reserves a place for this uid, or queues it. A restore that may wait goes before backups that have not begun.
+    /// Reserves a place for this uid, or queues it. A restore that may wait goes before backups
+    /// that have not begun.
     ///
-    /// The same uid may be admitted again: its age restarts at zero, and if its object is stored and asks for more, it is
-    /// checked again.
+    /// The same uid may be admitted again: its age restarts at zero, and if its object is stored
+    /// and asks for more, it is checked again.
     ///
-    /// A uid whose claim was released by force is refused, unless its object has ended and is to be revived.
+    /// A uid whose claim was released by force is refused, unless its object has ended and is to be
+    /// revived.
     ///
     /// `since` is for display. On a refusal the ledger is unchanged.
     pub fn admit(
@@ -213,7 +244,14 @@ impl Ledger {
         since: &str,
         ask: &Ask,
     ) -> Result<Grant, Refusal> {
-        self.take(key, uid, footprint, since, ask, ask.forced.as_deref().unwrap_or_default())
+        self.take(
+            key,
+            uid,
+            footprint,
+            since,
+            ask,
+            ask.forced.as_deref().unwrap_or_default(),
+        )
     }
 
     /// The same, with room required for `note` too.
@@ -233,8 +271,10 @@ impl Ledger {
             self.not_released(key, uid)?;
         }
         let known = self.entry_mut(key, uid).filter(|entry| {
-            matches!(entry.state, State::Waiting | State::Reserved | State::Active)
-                && (ask.creates || entry.footprint.covers(footprint))
+            matches!(
+                entry.state,
+                State::Waiting | State::Reserved | State::Active
+            ) && (ask.creates || entry.footprint.covers(footprint))
         });
         if let Some(entry) = known {
             entry.renew(&ask.revives);
@@ -244,14 +284,26 @@ impl Ledger {
             });
         }
         let own = self.entry(key, uid);
-        // An entry with a place cannot go back to wait for a larger one: two that did would wait for each other.
+        // An entry with a place cannot go back to wait for a larger one: two that did would wait
+        // for each other.
         let placed = own.is_some_and(|entry| entry.state > State::Waiting);
-        // The entry will cover its old footprint, the requested one, and whatever their union has to add.
-        let together = own.map_or_else(|| footprint.clone(), |entry| entry.footprint.union(footprint));
-        // Not under a name that waits already: it keeps its position, and so do the claims behind it.
-        let waits_already = self.claim(key).is_some_and(|claim| claim.entries.iter().any(Entry::waits));
+        // The entry will cover its old footprint, the requested one, and whatever their union has
+        // to add.
+        let together = own.map_or_else(
+            || footprint.clone(),
+            |entry| entry.footprint.union(footprint),
+        );
+        // Not under a name that waits already: it keeps its position, and so do the claims behind
+        // it.
+        let waits_already = self
+            .claim(key)
+            .is_some_and(|claim| claim.entries.iter().any(Entry::waits));
         let goes_first = ask.queue && !placed && !waits_already && key.kind == ObjectKind::Restore;
-        let yielding = if goes_first { self.yielding_to(key, &together) } else { Vec::new() };
+        let yielding = if goes_first {
+            self.yielding_to(key, &together)
+        } else {
+            Vec::new()
+        };
         let holders = self.in_the_way(key, &together, |claim, entry| {
             if yielding.iter().any(|one| one.key == claim.key) && self.yields(claim, entry) {
                 return false;
@@ -262,7 +314,10 @@ impl Ledger {
             let behind = waits && self.is_behind(claim, key);
             keeps_out(entry, key.kind) && !behind && (!came_later || asked())
         });
-        let conflict = (!holders.is_empty()).then(|| Conflict { key: key.clone(), holders });
+        let conflict = (!holders.is_empty()).then(|| Conflict {
+            key: key.clone(),
+            holders,
+        });
         if let Some(conflict) = &conflict
             && (!ask.queue || placed)
             && ask.forced.is_none()
@@ -270,13 +325,24 @@ impl Ledger {
             return Err(conflict.clone().into());
         }
         let waits = conflict.is_some() && ask.forced.is_none();
-        let state = if waits { State::Waiting } else { State::Reserved };
+        let state = if waits {
+            State::Waiting
+        } else {
+            State::Reserved
+        };
         let entry = Entry {
             revives: ask.revives.clone(),
             requester: room::digest_of(&ask.requester),
             ..Entry::new(uid, footprint.clone(), state, since)
         };
-        self.has_room(key, &Entry { note: note.to_owned(), ..entry.clone() }, ask)?;
+        self.has_room(
+            key,
+            &Entry {
+                note: note.to_owned(),
+                ..entry.clone()
+            },
+            ask,
+        )?;
         if waits {
             self.go_last(key);
         }
@@ -302,13 +368,20 @@ impl Ledger {
         })
     }
 
-    /// Adds an entry for an object that exists without a claim, in spite of conflicts. Not if its claim was released by
-    /// force.
+    /// Adds an entry for an object that exists without a claim, in spite of conflicts. Not if its
+    /// claim was released by force.
     ///
-    /// Two adopted objects may conflict. [`Ledger::activate`] then lets only one of them work. There is always room: if
-    /// needed, every footprint is widened to everything, and if that is not enough, one overflow claim stands for the
-    /// rest.
-    pub fn adopt(&mut self, key: &ObjectKey, uid: &str, footprint: &Footprint, state: State, since: &str) {
+    /// Two adopted objects may conflict. [`Ledger::activate`] then lets only one of them work.
+    /// There is always room: if needed, every footprint is widened to everything, and if that is
+    /// not enough, one overflow claim stands for the rest.
+    pub fn adopt(
+        &mut self,
+        key: &ObjectKey,
+        uid: &str,
+        footprint: &Footprint,
+        state: State,
+        since: &str,
+    ) {
         if self.entry(key, uid).is_some_and(Entry::has_its_place) {
             return;
         }
@@ -324,30 +397,43 @@ impl Ledger {
         }
     }
 
-    /// [Adopts](Self::adopt) all of these, in order, Active ones first. `engine`: whether our controller works on them.
-    /// It activates a claim before it begins: so an object that has not begun need not keep anything out, and is left out
-    /// if there is no room.
+    /// [Adopts](Self::adopt) all of these, in order, Active ones first. `engine`: whether our
+    /// controller works on them. It activates a claim before it begins: so an object that has not
+    /// begun need not keep anything out, and is left out if there is no room.
     pub fn adopt_running(&mut self, mut running: Vec<(ObjectKey, Entry)>, engine: bool) {
         running.sort_by_key(|(_, entry)| entry.state != State::Active);
         for (key, entry) in running {
             let can_wait = engine && entry.state != State::Active;
             if !can_wait || self.has_room_for_running(&key, &entry) {
-                self.adopt(&key, &entry.uid, &entry.footprint, entry.state, &entry.since);
+                self.adopt(
+                    &key,
+                    &entry.uid,
+                    &entry.footprint,
+                    entry.state,
+                    &entry.since,
+                );
             }
         }
     }
 
-    /// Activates an admitted uid, and returns its epoch as the fencing number. May be called again for the same uid.
+    /// Activates an admitted uid, and returns its epoch as the fencing number. May be called again
+    /// for the same uid.
     ///
-    /// Conflicting entries that are Active or Settling, and conflicting holds, prevail (possible only after an adoption).
+    /// Conflicting entries that are Active or Settling, and conflicting holds, prevail (possible
+    /// only after an adoption).
     pub fn activate(&mut self, key: &ObjectKey, uid: &str) -> Result<u64, Refusal> {
         if self.status != Status::Open {
             return Err(Refusal::NotOpen(self.status));
         }
         self.not_released(key, uid)?;
-        let entry = self.entry(key, uid).filter(|entry| entry.state >= State::Waiting);
+        let entry = self
+            .entry(key, uid)
+            .filter(|entry| entry.state >= State::Waiting);
         let Some(entry) = entry.filter(|entry| entry.state != State::Settling) else {
-            return Err(Refusal::NotClaimed { key: key.clone(), uid: uid.to_owned() });
+            return Err(Refusal::NotClaimed {
+                key: key.clone(),
+                uid: uid.to_owned(),
+            });
         };
         match entry.state {
             State::Active => return Ok(entry.epoch),
@@ -361,7 +447,11 @@ impl Ledger {
         };
         let holders = self.in_the_way(key, &entry.footprint, works);
         if !holders.is_empty() && !forced {
-            return Err(Conflict { key: key.clone(), holders }.into());
+            return Err(Conflict {
+                key: key.clone(),
+                holders,
+            }
+            .into());
         }
         if let Some(entry) = self.entry_mut(key, uid) {
             entry.state = State::Active;
@@ -370,38 +460,47 @@ impl Ledger {
         Ok(epoch)
     }
 
-    /// Removes the entry of this uid and leaves the others of the name unchanged; a waiting claim may be reserved in the
-    /// same step. Returns whether there was one.
+    /// Removes the entry of this uid and leaves the others of the name unchanged; a waiting claim
+    /// may be reserved in the same step. Returns whether there was one.
     pub fn release(&mut self, key: &ObjectKey, uid: &str) -> bool {
         self.drop_where(key, |entry| entry.uid == uid)
     }
 
-    /// Ends the work of this uid, but keeps its place until its data has settled. Returns whether there was one.
+    /// Ends the work of this uid, but keeps its place until its data has settled. Returns whether
+    /// there was one.
     pub fn settle(&mut self, key: &ObjectKey, uid: &str) -> bool {
-        self.turn(key, uid, |state| matches!(state, State::Reserved | State::Active), State::Settling)
+        self.turn(
+            key,
+            uid,
+            |state| matches!(state, State::Reserved | State::Active),
+            State::Settling,
+        )
     }
 
-    /// Removes the entry of this uid if it is still in this state, so that a concurrent activation wins.
+    /// Removes the entry of this uid if it is still in this state, so that a concurrent activation
+    /// wins.
     pub fn drop_if(&mut self, key: &ObjectKey, uid: &str, state: State) -> bool {
         self.drop_where(key, |entry| entry.uid == uid && entry.state == state)
     }
 
     /// Marks an entry whose object was missing for a whole grace. Returns whether that is new.
     pub fn suspect(&mut self, key: &ObjectKey, uid: &str) -> bool {
-        let entry = self.entry_mut(key, uid).filter(|entry| entry.state < State::Settling && !entry.suspect);
+        let entry = self
+            .entry_mut(key, uid)
+            .filter(|entry| entry.state < State::Settling && !entry.suspect);
         entry.map(|entry| entry.suspect = true).is_some()
     }
 
-    /// Turns an orphan into a tombstone: its object may be stored late, and would start on sight. It keeps only restores
-    /// out.
+    /// Turns an orphan into a tombstone: its object may be stored late, and would start on sight.
+    /// It keeps only restores out.
     pub fn tombstone(&mut self, key: &ObjectKey, uid: &str, state: State) -> bool {
         let done = self.turn(key, uid, |now| now == state, State::Collected);
         self.promote();
         done
     }
 
-    /// Adds a user's hold on this footprint, effective now or once the current claims have ended. `by` says who and
-    /// why.
+    /// Adds a user's hold on this footprint, effective now or once the current claims have ended.
+    /// `by` says who and why.
     pub fn hold(
         &mut self,
         key: &ObjectKey,
@@ -417,7 +516,8 @@ impl Ledger {
         Ok(grant)
     }
 
-    /// The holders of the scope, for display: the name if there is one of a kind, otherwise their number.
+    /// The holders of the scope, for display: the name if there is one of a kind, otherwise their
+    /// number.
     pub fn holder(&self) -> String {
         let of = |kind: ObjectKind| {
             let holds = |claim: &&Claim| claim.key.kind == kind && claim.state() >= State::Reserved;
@@ -436,7 +536,8 @@ impl Ledger {
         }
     }
 
-    /// Sets an entry to this state; an existing one keeps its position in the order, and covers both footprints.
+    /// Sets an entry to this state; an existing one keeps its position in the order, and covers
+    /// both footprints.
     fn place(&mut self, key: &ObjectKey, entry: Entry) {
         if key.kind.is_exclusive() && entry.state >= State::Reserved {
             self.epoch += 1;
@@ -456,23 +557,43 @@ impl Ledger {
         let entry = Entry { epoch, ..entry };
         match self.claims.iter_mut().find(|claim| claim.key == *key) {
             Some(claim) => claim.entries.push(entry),
-            None => self.claims.push(Claim { key: key.clone(), entries: vec![entry] }),
+            None => self.claims.push(Claim {
+                key: key.clone(),
+                entries: vec![entry],
+            }),
         }
     }
 
-    /// Moves a name that begins to wait to the end of the order, if it has an older position: other claims have been
-    /// waiting for longer.
+    /// Moves a name that begins to wait to the end of the order, if it has an older position: other
+    /// claims have been waiting for longer.
     fn go_last(&mut self, key: &ObjectKey) {
-        let waits = |claim: &Claim| claim.entries.iter().any(|entry| entry.state == State::Waiting);
-        if let Some(place) = self.claims.iter().position(|claim| claim.key == *key && !waits(claim)) {
+        let waits = |claim: &Claim| {
+            claim
+                .entries
+                .iter()
+                .any(|entry| entry.state == State::Waiting)
+        };
+        if let Some(place) = self
+            .claims
+            .iter()
+            .position(|claim| claim.key == *key && !waits(claim))
+        {
             let claim = self.claims.remove(place);
             self.claims.push(claim);
         }
     }
 
-    fn turn(&mut self, key: &ObjectKey, uid: &str, from: impl Fn(State) -> bool, to: State) -> bool {
+    fn turn(
+        &mut self,
+        key: &ObjectKey,
+        uid: &str,
+        from: impl Fn(State) -> bool,
+        to: State,
+    ) -> bool {
         let entry = self.entry_mut(key, uid).filter(|entry| from(entry.state));
-        entry.map(|entry| (entry.state, entry.suspect) = (to, false)).is_some()
+        entry
+            .map(|entry| (entry.state, entry.suspect) = (to, false))
+            .is_some()
     }
 
     fn entry_mut(&mut self, key: &ObjectKey, uid: &str) -> Option<&mut Entry> {

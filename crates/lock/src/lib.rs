@@ -1,9 +1,10 @@
 //! The lock that keeps backups and restores of one scope apart.
 //!
-//! [`claim`], [`footprint`], [`conflict`], [`ledger`], [`admission`] and [`transition`] are pure: values and the transitions
-//! between them, the same for the webhook, the controller, the model and every test. [`lease`] stores a ledger in a Lease
-//! and changes it by compare-and-swap; [`observe`] reads the objects that the claims are about; [`mod@activate`] and
-//! [`collect`] put the two together.
+//! [`claim`], [`footprint`], [`conflict`], [`ledger`], [`admission`] and [`transition`] are pure:
+//! values and the transitions between them, the same for the webhook, the controller, the model and
+//! every test. [`lease`] stores a ledger in a Lease and changes it by compare-and-swap; [`observe`]
+//! reads the objects that the claims are about; [`mod@activate`] and [`collect`] put the two
+//! together.
 #![warn(unreachable_pub)]
 
 pub mod activate;

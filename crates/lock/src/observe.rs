@@ -1,5 +1,5 @@
-//! Fresh reads of the objects that claims are about. Never from a cache: a claim is judged by the API server's current
-//! answer.
+//! Fresh reads of the objects that claims are about. Never from a cache: a claim is judged by the
+//! API server's current answer.
 
 mod profile;
 mod seen;
@@ -42,7 +42,10 @@ const PAGE: u32 = 500;
 pub enum ObserveError {
     /// The request was refused, or the server could not be reached.
     #[error("could not read {what}: {}", plain(.source))]
-    Api { what: String, source: Box<kube::Error> },
+    Api {
+        what: String,
+        source: Box<kube::Error>,
+    },
     #[error("could not read {what}: no answer from the API server in time")]
     Timeout { what: String },
 }
@@ -55,9 +58,12 @@ impl ObserveError {
         }
     }
 
-    /// Whether the API server refused the request itself (a status 4xx other than 429), so that it will refuse it again.
+    /// Whether the API server refused the request itself (a status 4xx other than 429), so that it
+    /// will refuse it again.
     pub fn is_refusal(&self) -> bool {
-        let Self::Api { source, .. } = self else { return false };
+        let Self::Api { source, .. } = self else {
+            return false;
+        };
         matches!(&**source, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
     }
 }
@@ -73,7 +79,11 @@ pub struct Objects {
 
 impl Objects {
     pub fn new(client: Client, profile: Arc<Profile>) -> Self {
-        Self { client, profile, installations: None }
+        Self {
+            client,
+            profile,
+            installations: None,
+        }
     }
 
     /// The same, listing only the objects of these namespaces.
@@ -85,7 +95,9 @@ impl Objects {
 
     /// Whether an installation manages this namespace, so that its objects have claims.
     pub fn count_in(&self, namespace: &str) -> bool {
-        self.installations.as_ref().is_none_or(|installations| installations.contain(namespace))
+        self.installations
+            .as_ref()
+            .is_none_or(|installations| installations.contain(namespace))
     }
 
     pub fn profile(&self) -> &Arc<Profile> {
@@ -96,36 +108,47 @@ impl Objects {
         self.client.clone()
     }
 
-    /// The object of this name, or `None` if the API server says that *this object* is not found. Any other "not found",
-    /// such as a kind that is not served, is an error. `None` also for a hold, which has no object, and for a name that
-    /// no custom resource can have: it may come from a spec, and would change the path of the request.
+    /// The object of this name, or `None` if the API server says that *this object* is not found.
+    /// Any other "not found", such as a kind that is not served, is an error. `None` also for a
+    /// hold, which has no object, and for a name that no custom resource can have: it may come from
+    /// a spec, and would change the path of the request.
     pub async fn read(&self, key: &ObjectKey) -> Result<Option<Observed>, ObserveError> {
-        let Some(resource) = profile::resource(&self.profile, key.kind) else { return Ok(None) };
+        let Some(resource) = profile::resource(&self.profile, key.kind) else {
+            return Ok(None);
+        };
         if !is_object_name(&key.name) {
             return Ok(None);
         }
         let what = key.to_string();
-        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), &key.namespace, &resource);
+        let api =
+            Api::<DynamicObject>::namespaced_with(self.client.clone(), &key.namespace, &resource);
         match bounded(&what, api.get(&key.name)).await {
             Ok(object) => Ok(Some(Observed::of(&self.profile, key.kind, &object))),
-            Err(ObserveError::Api { source, .. }) if names(&source, &key.name, &resource.plural) => Ok(None),
+            Err(ObserveError::Api { source, .. })
+                if names(&source, &key.name, &resource.plural) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
 
-    /// The observation that a claim is judged by: its object, freshly read, and whether its data has settled.
+    /// The observation that a claim is judged by: its object, freshly read, and whether its data
+    /// has settled.
     pub async fn observe(
         &self,
         scope: &str,
         claim: &Claim,
     ) -> Result<(ObservedState, Option<Observed>), ObserveError> {
         let object = self.read(&claim.key).await?;
-        let ends = object.as_ref().is_none_or(|object| object.over) && claim.key.kind == ObjectKind::Restore;
+        let ends = object.as_ref().is_none_or(|object| object.over)
+            && claim.key.kind == ObjectKind::Restore;
         let settled = !ends || self.settled(scope).await?;
         Ok((ObservedState::of(object.as_ref(), settled), object))
     }
 
-    /// The same for many claims, concurrently, in their order. Claims not read before `until` are unknown.
+    /// The same for many claims, concurrently, in their order. Claims not read before `until` are
+    /// unknown.
     pub async fn observe_all(
         &self,
         scope: &str,
@@ -134,23 +157,39 @@ impl Objects {
     ) -> Vec<Result<(ObservedState, Option<Observed>), ObserveError>> {
         let observe = async |claim: &Claim| {
             let read = tokio::time::timeout_at(until, self.observe(scope, claim)).await;
-            read.unwrap_or_else(|_| Err(ObserveError::Timeout { what: claim.key.to_string() }))
+            read.unwrap_or_else(|_| {
+                Err(ObserveError::Timeout {
+                    what: claim.key.to_string(),
+                })
+            })
         };
-        stream::iter(claims).map(observe).buffered(SIDE_BY_SIDE).collect().await
+        stream::iter(claims)
+            .map(observe)
+            .buffered(SIDE_BY_SIDE)
+            .collect()
+            .await
     }
 
-    /// Whether the database cluster of this scope is in the state that the profile requires before it is touched again. A
-    /// deleted cluster counts as settled.
+    /// Whether the database cluster of this scope is in the state that the profile requires before
+    /// it is touched again. A deleted cluster counts as settled.
     async fn settled(&self, scope: &str) -> Result<bool, ObserveError> {
-        let (Some(rule), Some((namespace, name))) = (&self.profile.release, profile::cluster_of(scope))
+        let (Some(rule), Some((namespace, name))) =
+            (&self.profile.release, profile::cluster_of(scope))
         else {
             return Ok(true);
         };
         let resource = profile::target(&rule.target);
         let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &resource);
-        match bounded(&format!("{} {namespace}/{name}", rule.target.kind), api.get(name)).await {
+        match bounded(
+            &format!("{} {namespace}/{name}", rule.target.kind),
+            api.get(name),
+        )
+        .await
+        {
             Ok(object) => Ok(rule.when.holds(&object.data)),
-            Err(ObserveError::Api { source, .. }) if names(&source, name, &resource.plural) => Ok(true),
+            Err(ObserveError::Api { source, .. }) if names(&source, name, &resource.plural) => {
+                Ok(true)
+            }
             Err(error) => Err(error),
         }
     }
@@ -162,8 +201,8 @@ impl Objects {
         Ok(namespace.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()))
     }
 
-    /// The restore that holds the operator's own Lease of this scope, if there is such a Lease and the restore runs. That
-    /// Lease is never written.
+    /// The restore that holds the operator's own Lease of this scope, if there is such a Lease and
+    /// the restore runs. That Lease is never written.
     pub async fn external_holder(&self, scope: &str) -> Result<Option<Observed>, ObserveError> {
         let (Some(foreign), Some((namespace, cluster))) =
             (&self.profile.foreign_lease, profile::cluster_of(scope))
@@ -175,10 +214,15 @@ impl Objects {
             Api::namespaced(self.client.clone(), namespace);
         let lease = match bounded(&format!("the Lease {namespace}/{name}"), api.get(&name)).await {
             Ok(lease) => lease,
-            Err(ObserveError::Api { source, .. }) if names(&source, &name, "leases") => return Ok(None),
+            Err(ObserveError::Api { source, .. }) if names(&source, &name, "leases") => {
+                return Ok(None);
+            }
             Err(error) => return Err(error),
         };
-        let identity = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+        let identity = lease
+            .spec
+            .and_then(|spec| spec.holder_identity)
+            .unwrap_or_default();
         let Some((holder, uid)) = backup_core::profile::ForeignLease::holder(&identity) else {
             return Ok(None);
         };
@@ -188,15 +232,20 @@ impl Objects {
 
     /// The footprint of an object with this spec: all of the scope if it is one database cluster.
     ///
-    /// For a restore of Velero its backup is read, because that bounds what can be restored; a missing backup or a spec
-    /// that cannot be decoded counts as everything.
-    pub async fn footprint(&self, key: &ObjectKey, spec: &Value) -> Result<Footprint, ObserveError> {
+    /// For a restore of Velero its backup is read, because that bounds what can be restored; a
+    /// missing backup or a spec that cannot be decoded counts as everything.
+    pub async fn footprint(
+        &self,
+        key: &ObjectKey,
+        spec: &Value,
+    ) -> Result<Footprint, ObserveError> {
         if !matches!(self.profile.scope, ScopeRule::Cluster) {
             return Ok(Footprint::everything());
         }
         match key.kind {
             ObjectKind::Backup => {
-                Ok(backup_spec(spec).map_or_else(Footprint::everything, |s| Footprint::of_backup(&s)))
+                Ok(backup_spec(spec)
+                    .map_or_else(Footprint::everything, |s| Footprint::of_backup(&s)))
             }
             ObjectKind::Restore => {
                 let Ok(spec) = serde_json::from_value::<RestoreSpec>(spec.clone()) else {
@@ -214,7 +263,10 @@ impl Objects {
                 Ok(Footprint::of_restore(&spec, source.as_ref()).from_backup(&key.namespace, name))
             }
             ObjectKind::DeleteBackupRequest => {
-                let name = spec.get("backupName").and_then(Value::as_str).unwrap_or_default();
+                let name = spec
+                    .get("backupName")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default();
                 Ok(Footprint::of_deletion(&key.namespace, name))
             }
             ObjectKind::Deletion => Ok(Footprint::of_deletion(&key.namespace, &key.name)),
@@ -225,20 +277,30 @@ impl Objects {
     /// Every object of a scope whose work has not ended, by fresh lists.
     pub(crate) async fn running(&self, scope: &str) -> Result<Vec<Observed>, ObserveError> {
         let is_cluster = matches!(self.profile.scope, ScopeRule::Cluster);
-        let namespace = profile::cluster_of(scope).filter(|_| !is_cluster).map(|(namespace, _)| namespace);
+        let namespace = profile::cluster_of(scope)
+            .filter(|_| !is_cluster)
+            .map(|(namespace, _)| namespace);
         let mut running = Vec::new();
         for (kind, resource) in profile::listed(&self.profile) {
             let client = self.client.clone();
             let api = match namespace {
-                Some(namespace) => Api::<DynamicObject>::namespaced_with(client, namespace, &resource),
+                Some(namespace) => {
+                    Api::<DynamicObject>::namespaced_with(client, namespace, &resource)
+                }
                 None => Api::all_with(client, &resource),
             };
             let mut page = ListParams::default().limit(PAGE);
             loop {
-                let list = bounded(&format!("the list of {}", resource.plural), api.list(&page)).await?;
-                let seen = list.items.iter().map(|object| Observed::of(&self.profile, kind, object));
+                let list =
+                    bounded(&format!("the list of {}", resource.plural), api.list(&page)).await?;
+                let seen = list
+                    .items
+                    .iter()
+                    .map(|object| Observed::of(&self.profile, kind, object));
                 running.extend(seen.filter(|seen| {
-                    !seen.over && self.count_in(&seen.key.namespace) && seen.scope.as_deref() == Some(scope)
+                    !seen.over
+                        && self.count_in(&seen.key.namespace)
+                        && seen.scope.as_deref() == Some(scope)
                 }));
                 match list.metadata.continue_.filter(|token| !token.is_empty()) {
                     Some(token) => page = page.continue_token(&token),
@@ -251,21 +313,35 @@ impl Objects {
 }
 
 fn backup_spec(spec: &Value) -> Option<BackupSpec> {
-    if spec.is_null() { Some(BackupSpec::default()) } else { serde_json::from_value(spec.clone()).ok() }
+    if spec.is_null() {
+        Some(BackupSpec::default())
+    } else {
+        serde_json::from_value(spec.clone()).ok()
+    }
 }
 
 /// Whether this error is the "not found" of exactly this object.
 fn names(error: &kube::Error, name: &str, plural: &str) -> bool {
-    let kube::Error::Api(status) = error else { return false };
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
     let named = |d: &kube::core::response::StatusDetails| d.name == name && d.kind == plural;
     status.is_not_found() && status.details.as_ref().is_some_and(named)
 }
 
-async fn bounded<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> Result<T, ObserveError> {
+async fn bounded<T>(
+    what: &str,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, ObserveError> {
     match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(source)) => Err(ObserveError::Api { what: what.to_owned(), source: Box::new(source) }),
-        Err(_) => Err(ObserveError::Timeout { what: what.to_owned() }),
+        Ok(Err(source)) => Err(ObserveError::Api {
+            what: what.to_owned(),
+            source: Box::new(source),
+        }),
+        Err(_) => Err(ObserveError::Timeout {
+            what: what.to_owned(),
+        }),
     }
 }
 
@@ -281,7 +357,11 @@ mod tests {
         let objects = Objects::new(api.client(), Arc::new(Profile::velero()));
         for name in [" ", "a b", "../restores/r", "b?watch=1", ""] {
             let read = objects.read(&ObjectKey::backup("velero", name)).await;
-            assert!(matches!(read, Ok(None)) && api.log().is_empty(), "{name:?} {:?}", api.log());
+            assert!(
+                matches!(read, Ok(None)) && api.log().is_empty(),
+                "{name:?} {:?}",
+                api.log()
+            );
         }
     }
 }

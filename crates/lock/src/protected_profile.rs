@@ -10,10 +10,13 @@ use std::{
 use backup_core::profile::{Profile, ProfileSet, published::UnusableProfile};
 use kube::Client;
 
-use crate::{collect::Collector, lease::LedgerStore, registration::Installations, transition::Times};
+use crate::{
+    collect::Collector, lease::LedgerStore, registration::Installations, transition::Times,
+};
 
-/// How long a restore that a user has ended keeps its place although its worker has not removed its finalizer: the worker
-/// stops within two seconds, and requests in flight time out some seconds later.
+/// How long a restore that a user has ended keeps its place although its worker has not removed its
+/// finalizer: the worker stops within two seconds, and requests in flight time out some seconds
+/// later.
 const WORKER_STOPS: Duration = Duration::from_secs(10);
 
 /// A profile with all that is needed to protect its objects. Cheap to clone.
@@ -28,8 +31,15 @@ pub struct ProtectedProfile {
 impl ProtectedProfile {
     /// Guards the objects of a profile, with ledgers in this namespace.
     pub fn new(client: Client, namespace: &str, profile: Profile, grace: Duration) -> Self {
-        let release = profile.release.as_ref().map_or(Duration::ZERO, |rule| rule.within);
-        let worker_stops = if profile.engine { WORKER_STOPS } else { Duration::ZERO };
+        let release = profile
+            .release
+            .as_ref()
+            .map_or(Duration::ZERO, |rule| rule.within);
+        let worker_stops = if profile.engine {
+            WORKER_STOPS
+        } else {
+            Duration::ZERO
+        };
         let times = Times {
             grace,
             settle: profile.policy.settle,
@@ -37,11 +47,17 @@ impl ProtectedProfile {
             intent: profile.policy.intent,
         };
         let profile = Arc::new(profile);
-        let store = LedgerStore::of_profile(client, namespace, Arc::clone(&profile)).with_grace(grace);
-        Self { profile, store, times }
+        let store =
+            LedgerStore::of_profile(client, namespace, Arc::clone(&profile)).with_grace(grace);
+        Self {
+            profile,
+            store,
+            times,
+        }
     }
 
-    /// The same, with only Velero's objects of these namespaces. Other operators work in all namespaces.
+    /// The same, with only Velero's objects of these namespaces. Other operators work in all
+    /// namespaces.
     #[must_use]
     pub fn only_in(mut self, installations: &Installations) -> Self {
         if self.profile.is_velero() {
@@ -60,7 +76,10 @@ impl ProtectedProfile {
 pub enum ProfilesError {
     /// A file or folder could not be read.
     #[error("could not read {}: {source}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("there is no profile {name:?}; known are {known}")]
     Unknown { name: String, known: String },
 }
@@ -77,7 +96,8 @@ impl ProfilesError {
 /// The profiles that an installation guards.
 #[derive(Clone, Debug)]
 pub struct GuardedProfiles {
-    /// Always `velero`, which our controller runs unless it is in `guarded`, and the profiles in `guarded`.
+    /// Always `velero`, which our controller runs unless it is in `guarded`, and the profiles in
+    /// `guarded`.
     pub profiles: Vec<Profile>,
     /// Other known profiles.
     pub others: Vec<Profile>,
@@ -87,27 +107,53 @@ pub struct GuardedProfiles {
 
 /// The profiles of an installation that guards the profiles with these names.
 ///
-/// Files in `folder` take precedence over built-in profiles. A file that cannot be used does not stop the others.
-pub fn profiles(folder: Option<&Path>, guarded: &[String]) -> Result<GuardedProfiles, ProfilesError> {
+/// Files in `folder` take precedence over built-in profiles. A file that cannot be used does not
+/// stop the others.
+pub fn profiles(
+    folder: Option<&Path>,
+    guarded: &[String],
+) -> Result<GuardedProfiles, ProfilesError> {
     let files = folder.map(read_folder).transpose()?.unwrap_or_default();
-    let ProfileSet { profiles, refused } =
-        Profile::with_files(files.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    let ProfileSet { profiles, refused } = Profile::with_files(
+        files
+            .iter()
+            .map(|(name, text)| (name.as_str(), text.as_str())),
+    );
     let mut unusable: Vec<UnusableProfile> = refused
         .into_iter()
-        .map(|refused| UnusableProfile { name: refused.name, why: refused.error.to_string() })
+        .map(|refused| UnusableProfile {
+            name: refused.name,
+            why: refused.error.to_string(),
+        })
         .collect();
     let names: BTreeSet<&str> = guarded.iter().map(String::as_str).collect();
     for name in &names {
-        if profiles.iter().any(|known| known.name == *name) || unusable.iter().any(|one| one.name == *name) {
+        if profiles.iter().any(|known| known.name == *name)
+            || unusable.iter().any(|one| one.name == *name)
+        {
             continue;
         }
-        let known: Vec<&str> = profiles.iter().map(|profile| profile.name.as_str()).collect();
-        let unknown = ProfilesError::Unknown { name: (*name).to_owned(), known: known.join(", ") };
-        // The name may refer to one of the unreadable files, or a file has the kinds of a built-in profile.
-        if unusable.is_empty() && Profile::builtin().iter().all(|built_in| built_in.name != *name) {
+        let known: Vec<&str> = profiles
+            .iter()
+            .map(|profile| profile.name.as_str())
+            .collect();
+        let unknown = ProfilesError::Unknown {
+            name: (*name).to_owned(),
+            known: known.join(", "),
+        };
+        // The name may refer to one of the unreadable files, or a file has the kinds of a built-in
+        // profile.
+        if unusable.is_empty()
+            && Profile::builtin()
+                .iter()
+                .all(|built_in| built_in.name != *name)
+        {
             return Err(unknown);
         }
-        unusable.push(UnusableProfile { name: (*name).to_owned(), why: unknown.to_string() });
+        unusable.push(UnusableProfile {
+            name: (*name).to_owned(),
+            why: unknown.to_string(),
+        });
     }
     let (mut profiles, others): (Vec<_>, Vec<_>) = profiles
         .into_iter()
@@ -123,12 +169,17 @@ pub fn profiles(folder: Option<&Path>, guarded: &[String]) -> Result<GuardedProf
              takes it, and start the program again"
         );
     }
-    Ok(GuardedProfiles { profiles, others, unusable })
+    Ok(GuardedProfiles {
+        profiles,
+        others,
+        unusable,
+    })
 }
 
 /// Whether a file of the folder counts as a profile, by its extension.
 pub fn is_profile(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml")
+    path.extension()
+        .is_some_and(|ending| ending == "yaml" || ending == "yml")
 }
 
 /// Name and text of each file, ordered by name.
@@ -145,7 +196,10 @@ fn read_folder(folder: &Path) -> Result<Vec<(String, String)>, ProfilesError> {
     paths.sort();
     let read = |path: PathBuf| {
         let bytes = std::fs::read(&path).map_err(failed(&path))?;
-        Ok((path.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()))
+        Ok((
+            path.display().to_string(),
+            String::from_utf8_lossy(&bytes).into_owned(),
+        ))
     };
     paths.into_iter().map(read).collect()
 }
@@ -157,16 +211,32 @@ mod tests {
     #[test]
     fn velero_is_always_guarded_and_ours_to_run_unless_it_is_named() {
         let names = |guarded: GuardedProfiles| -> Vec<(String, bool)> {
-            guarded.profiles.into_iter().map(|profile| (profile.name, profile.engine)).collect()
+            guarded
+                .profiles
+                .into_iter()
+                .map(|profile| (profile.name, profile.engine))
+                .collect()
         };
-        assert_eq!(names(profiles(None, &[]).unwrap()), [("velero".to_owned(), true)]);
-        assert_eq!(names(profiles(None, &["velero".to_owned()]).unwrap()), [("velero".to_owned(), false)]);
+        assert_eq!(
+            names(profiles(None, &[]).unwrap()),
+            [("velero".to_owned(), true)]
+        );
+        assert_eq!(
+            names(profiles(None, &["velero".to_owned()]).unwrap()),
+            [("velero".to_owned(), false)]
+        );
         let both = names(profiles(None, &["percona-ps".to_owned()]).unwrap());
         assert!(
-            both.contains(&("velero".to_owned(), true)) && both.contains(&("percona-ps".to_owned(), false))
+            both.contains(&("velero".to_owned(), true))
+                && both.contains(&("percona-ps".to_owned(), false))
         );
-        let unknown = profiles(None, &["acme".to_owned()]).unwrap_err().to_string();
-        assert!(unknown.contains("acme") && unknown.contains("percona-ps"), "{unknown}");
+        let unknown = profiles(None, &["acme".to_owned()])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            unknown.contains("acme") && unknown.contains("percona-ps"),
+            "{unknown}"
+        );
     }
 
     #[test]
@@ -174,7 +244,8 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("profiles-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("velero.yaml");
-        let text = include_str!("../../core/profiles/velero.yaml").replace("settle: 0s", "settle: 40s");
+        let text =
+            include_str!("../../core/profiles/velero.yaml").replace("settle: 0s", "settle: 40s");
         std::fs::write(&file, text).unwrap();
         let read = profiles(Some(&folder), &[]).unwrap();
         std::fs::write(&file, b"name: velero\ncolour: \xff\n").unwrap();
@@ -182,13 +253,32 @@ mod tests {
         let guarded = ["percona-ps", "acme", "other"].map(str::to_owned);
         let broken = profiles(Some(&folder), &guarded).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!((read.profiles[0].policy.settle, read.unusable.len()), (Duration::from_secs(40), 0));
-        let names: Vec<&str> = broken.profiles.iter().map(|profile| profile.name.as_str()).collect();
+        assert_eq!(
+            (read.profiles[0].policy.settle, read.unusable.len()),
+            (Duration::from_secs(40), 0)
+        );
+        let names: Vec<&str> = broken
+            .profiles
+            .iter()
+            .map(|profile| profile.name.as_str())
+            .collect();
         assert_eq!(names, ["velero", "percona-ps"]);
         assert!(broken.profiles[0].engine);
-        let unusable: Vec<&str> = broken.unusable.iter().map(|one| one.name.as_str()).collect();
+        let unusable: Vec<&str> = broken
+            .unusable
+            .iter()
+            .map(|one| one.name.as_str())
+            .collect();
         assert_eq!(unusable, ["acme", "velero", "other"]);
-        assert!(broken.unusable[1].why.contains("velero.yaml: not a profile"), "{broken:?}");
-        assert!(broken.unusable[2].why.contains("no profile \"other\""), "{broken:?}");
+        assert!(
+            broken.unusable[1]
+                .why
+                .contains("velero.yaml: not a profile"),
+            "{broken:?}"
+        );
+        assert!(
+            broken.unusable[2].why.contains("no profile \"other\""),
+            "{broken:?}"
+        );
     }
 }

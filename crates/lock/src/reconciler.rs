@@ -1,7 +1,8 @@
-//! Maintains the ledgers of a profile in the background: lost ones are rebuilt, and every claim ends in bounded time.
+//! Maintains the ledgers of a profile in the background: lost ones are rebuilt, and every claim
+//! ends in bounded time.
 //!
-//! A look at ledgers without claims costs two lists, of Leases and of markers. While no ledger needs more, a look is made
-//! every few periods; an earlier one is requested by
+//! A look at ledgers without claims costs two lists, of Leases and of markers. While no ledger
+//! needs more, a look is made every few periods; an earlier one is requested by
 //! [`LedgerStore::ask_for_attention`](crate::LedgerStore::ask_for_attention).
 
 use std::{
@@ -18,11 +19,13 @@ use crate::{
 
 /// Time after which an empty ledger of a profile is removed; Velero's stays.
 const IDLE: Duration = Duration::from_mins(10);
-/// Maximum time between two looks. The end of a backup or restore releases its claim at once; this is for missed ends.
+/// Maximum time between two looks. The end of a backup or restore releases its claim at once; this
+/// is for missed ends.
 const PERIOD: Duration = Duration::from_secs(10);
 /// Number of periods between two looks while nothing is claimed.
 const IDLE_PERIODS: u32 = 6;
-/// Time after which every ledger is read directly, whatever lists show: they miss one that has lost its labels.
+/// Time after which every ledger is read directly, whatever lists show: they miss one that has lost
+/// its labels.
 const FULL_LOOK: Duration = Duration::from_mins(10);
 
 /// State about the ledgers of a profile, kept between looks.
@@ -55,18 +58,23 @@ impl LedgerReconciler {
         (grace / 8).clamp(Duration::from_millis(250), PERIOD)
     }
 
-    /// Waits until the next look is due: for a period, or for a few if nothing is claimed and no look is requested.
+    /// Waits until the next look is due: for a period, or for a few if nothing is claimed and no
+    /// look is requested.
     pub async fn wait(&self) {
         let period = Self::period(self.protected.times.grace);
         if self.idle {
             // Both results are fine: requested, or timed out.
-            _ = tokio::time::timeout(period * (IDLE_PERIODS - 1), self.protected.store.attention()).await;
+            _ = tokio::time::timeout(
+                period * (IDLE_PERIODS - 1),
+                self.protected.store.attention(),
+            )
+            .await;
         }
         tokio::time::sleep(period).await;
     }
 
-    /// The scopes whose ledgers need a look: those that have a ledger or have lost one, unless it needs nothing; and
-    /// those in `also`. State about other scopes is dropped.
+    /// The scopes whose ledgers need a look: those that have a ledger or have lost one, unless it
+    /// needs nothing; and those in `also`. State about other scopes is dropped.
     pub async fn scopes(
         &mut self,
         also: impl IntoIterator<Item = String>,
@@ -80,7 +88,9 @@ impl LedgerReconciler {
             // Without any trace of a ledger nothing is needed.
             found.entry(VELERO_SCOPE.to_owned()).or_insert(Upkeep::None);
         }
-        let needed = found.into_iter().filter(|(_, upkeep)| full || *upkeep == Upkeep::Needed);
+        let needed = found
+            .into_iter()
+            .filter(|(_, upkeep)| full || *upkeep == Upkeep::Needed);
         let mut scopes: BTreeSet<String> = needed.map(|(scope, _)| scope).collect();
         scopes.extend(also);
         self.collectors.retain(|scope, _| scopes.contains(scope));
@@ -97,9 +107,19 @@ impl LedgerReconciler {
         scope: &str,
         now: Instant,
     ) -> Result<(RepairOutcome, Collected), LedgerError> {
-        let Self { protected, repair, collectors, .. } = self;
+        let Self {
+            protected,
+            repair,
+            collectors,
+            ..
+        } = self;
         let repaired = repair.repair(&protected.store, scope, now).await?;
-        let collector = collectors.entry(scope.to_owned()).or_insert_with(|| protected.collector());
-        Ok((repaired, collector.collect(&protected.store, scope, now).await?))
+        let collector = collectors
+            .entry(scope.to_owned())
+            .or_insert_with(|| protected.collector());
+        Ok((
+            repaired,
+            collector.collect(&protected.store, scope, now).await?,
+        ))
     }
 }

@@ -1,6 +1,6 @@
-//! The location of a cluster's ledgers, and the namespaces in which an installation works: both from the webhook's
-//! registration. There is one for each cluster, and only administrators write it, so all programs of all installations
-//! agree.
+//! The location of a cluster's ledgers, and the namespaces in which an installation works: both
+//! from the webhook's registration. There is one for each cluster, and only administrators write
+//! it, so all programs of all installations agree.
 
 mod coverage;
 
@@ -33,16 +33,33 @@ impl Registration {
     }
 
     pub fn of(configuration: &ValidatingWebhookConfiguration) -> Self {
-        let services = configuration.webhooks.iter().flatten().map(|webhook| &webhook.client_config.service);
-        let service_namespace = services.flatten().map(|service| service.namespace.clone()).next();
+        let services = configuration
+            .webhooks
+            .iter()
+            .flatten()
+            .map(|webhook| &webhook.client_config.service);
+        let service_namespace = services
+            .flatten()
+            .map(|service| service.namespace.clone())
+            .next();
         let annotations = configuration.metadata.annotations.as_ref();
-        let named = annotations.and_then(|all| all.get(INSTALLATIONS_ANNOTATION)).map_or("", String::as_str);
-        let named = named.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned);
-        Self { installations: named.chain(service_namespace.clone()).collect(), service_namespace }
+        let named = annotations
+            .and_then(|all| all.get(INSTALLATIONS_ANNOTATION))
+            .map_or("", String::as_str);
+        let named = named
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned);
+        Self {
+            installations: named.chain(service_namespace.clone()).collect(),
+            service_namespace,
+        }
     }
 }
 
-/// The namespaces in which an installation works: only their Backups and Restores have claims. All clones share them.
+/// The namespaces in which an installation works: only their Backups and Restores have claims. All
+/// clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Installations(Arc<RwLock<BTreeSet<String>>>);
 
@@ -81,13 +98,25 @@ mod tests {
         let url = json!({ "url": "https://example.test/validate" });
         for (annotation, config, ledgers, installations) in [
             (None, &service, Some("velero"), &["velero"][..]),
-            (Some("team-b, ,velero"), &service, Some("velero"), &["team-b", "velero"]),
+            (
+                Some("team-b, ,velero"),
+                &service,
+                Some("velero"),
+                &["team-b", "velero"],
+            ),
             (Some("team-b"), &url, None, &["team-b"]),
             (None, &url, None, &[]),
         ] {
             let found = registration(annotation, config);
-            assert_eq!(found.service_namespace.as_deref(), ledgers, "{annotation:?}");
-            assert!(found.installations.iter().eq(installations), "{annotation:?}: {found:?}");
+            assert_eq!(
+                found.service_namespace.as_deref(),
+                ledgers,
+                "{annotation:?}"
+            );
+            assert!(
+                found.installations.iter().eq(installations),
+                "{annotation:?}: {found:?}"
+            );
         }
     }
 }

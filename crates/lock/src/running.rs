@@ -1,5 +1,5 @@
-//! Running objects, as watches show them: a hint where to look, never a basis for decisions. It saves listing again and
-//! again to find an object that runs without a claim.
+//! Running objects, as watches show them: a hint where to look, never a basis for decisions. It
+//! saves listing again and again to find an object that runs without a claim.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -27,8 +27,8 @@ use crate::{
 /// Minimum time between two warnings about a failing watch.
 const WARN_AGAIN: Duration = Duration::from_mins(1);
 
-/// Maximum number of objects remembered as gone until a caller takes them; the oldest are forgotten, and their claims end
-/// with the grace.
+/// Maximum number of objects remembered as gone until a caller takes them; the oldest are
+/// forgotten, and their claims end with the grace.
 const MAX_GONE: usize = 1000;
 
 /// The objects of a profile whose work has not ended, as last seen. Ended objects are removed.
@@ -41,7 +41,8 @@ pub struct RunningObjects {
 }
 
 impl RunningObjects {
-    /// Watches the kinds of a profile forever, and requests a look at its ledgers when a new object runs.
+    /// Watches the kinds of a profile forever, and requests a look at its ledgers when a new object
+    /// runs.
     pub async fn follow(&self, store: &LedgerStore) {
         let kinds = listed(store.profile()).into_iter();
         join_all(kinds.map(|(kind, resource)| self.follow_kind(store, kind, resource))).await;
@@ -49,7 +50,9 @@ impl RunningObjects {
 
     async fn follow_kind(&self, store: &LedgerStore, kind: ObjectKind, resource: ApiResource) {
         let api = Api::<DynamicObject>::all_with(store.objects().client(), &resource);
-        let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+        let mut events = watcher(api, watcher::Config::default())
+            .default_backoff()
+            .boxed();
         let (mut listed, mut warned) = (BTreeMap::new(), None);
         while let Some(event) = events.next().await {
             match event {
@@ -75,7 +78,14 @@ impl RunningObjects {
 
     /// The running objects by scope; only where installations work.
     pub fn by_scope(&self, objects: &Objects) -> BTreeMap<String, Vec<Observed>> {
-        by_scope(objects, self.kinds.lock().values().flat_map(BTreeMap::values).cloned())
+        by_scope(
+            objects,
+            self.kinds
+                .lock()
+                .values()
+                .flat_map(BTreeMap::values)
+                .cloned(),
+        )
     }
 
     /// Records objects that were seen stored and are gone.
@@ -90,9 +100,11 @@ impl RunningObjects {
         self.is_gone.notify_one();
     }
 
-    /// Waits until objects that were seen stored are gone, and returns them by scope, each once. For one caller.
+    /// Waits until objects that were seen stored are gone, and returns them by scope, each once.
+    /// For one caller.
     ///
-    /// None of them can be stored again, so if a fresh read does not find one, its claim can be freed.
+    /// None of them can be stored again, so if a fresh read does not find one, its claim can be
+    /// freed.
     pub async fn gone(&self, objects: &Objects) -> BTreeMap<String, Vec<Observed>> {
         loop {
             self.is_gone.notified().await;
@@ -104,7 +116,10 @@ impl RunningObjects {
     }
 }
 
-fn by_scope(objects: &Objects, all: impl Iterator<Item = Observed>) -> BTreeMap<String, Vec<Observed>> {
+fn by_scope(
+    objects: &Objects,
+    all: impl Iterator<Item = Observed>,
+) -> BTreeMap<String, Vec<Observed>> {
     let mut scopes: BTreeMap<String, Vec<Observed>> = BTreeMap::new();
     for seen in all.filter(|seen| objects.count_in(&seen.key.namespace)) {
         if let Some(scope) = &seen.scope {
@@ -146,9 +161,16 @@ fn apply(
         }
         Event::InitDone => {
             let before = std::mem::replace(known, std::mem::take(listed));
-            let is_there = |seen: &Observed| known.get(&seen.key).is_some_and(|now| now.uid == seen.uid);
-            let gone = before.into_values().filter(|seen| !is_there(seen)).collect();
-            Change { is_new: !known.is_empty(), gone }
+            let is_there =
+                |seen: &Observed| known.get(&seen.key).is_some_and(|now| now.uid == seen.uid);
+            let gone = before
+                .into_values()
+                .filter(|seen| !is_there(seen))
+                .collect();
+            Change {
+                is_new: !known.is_empty(),
+                gone,
+            }
         }
         Event::Apply(object) => {
             let seen = of(&object);
@@ -156,12 +178,18 @@ fn apply(
                 known.remove(&seen.key);
                 return Change::default();
             }
-            Change { is_new: known.insert(seen.key.clone(), seen).is_none(), gone: Vec::new() }
+            Change {
+                is_new: known.insert(seen.key.clone(), seen).is_none(),
+                gone: Vec::new(),
+            }
         }
         Event::Delete(object) => {
             let seen = of(&object);
             known.remove(&seen.key);
-            Change { is_new: false, gone: vec![seen] }
+            Change {
+                is_new: false,
+                gone: vec![seen],
+            }
         }
     }
 }
@@ -178,7 +206,8 @@ mod tests {
 
     fn backup(name: &str, uid: &str) -> DynamicObject {
         let metadata = json!({ "name": name, "namespace": "velero", "uid": uid });
-        serde_json::from_value(json!({ "metadata": metadata })).unwrap_or_else(|error| panic!("{error}"))
+        serde_json::from_value(json!({ "metadata": metadata }))
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// An object missing from a list was deleted, or has ended, while there was no watch.
@@ -188,17 +217,31 @@ mod tests {
         let (mut known, mut listed) = (BTreeMap::new(), BTreeMap::new());
         let mut list = |backups: &[(&str, &str)]| {
             let mut events = vec![Event::Init];
-            events.extend(backups.iter().map(|(name, uid)| Event::InitApply(backup(name, uid))));
+            events.extend(
+                backups
+                    .iter()
+                    .map(|(name, uid)| Event::InitApply(backup(name, uid))),
+            );
             events.push(Event::InitDone);
             let apply = |event| apply(&objects, ObjectKind::Backup, event, &mut known, &mut listed);
             let changes: Vec<Change> = events.into_iter().map(apply).collect();
-            let gone = changes.iter().flat_map(|change| &change.gone).map(|seen| seen.uid.clone()).collect();
+            let gone = changes
+                .iter()
+                .flat_map(|change| &change.gone)
+                .map(|seen| seen.uid.clone())
+                .collect();
             let is_new = changes.iter().filter(|change| change.is_new).count();
             (is_new, gone)
         };
         let none: Vec<String> = Vec::new();
-        assert_eq!(list(&[("a", "1"), ("b", "2"), ("c", "3")]), (1, none.clone()));
-        assert_eq!(list(&[("a", "1"), ("b", "4")]), (1, vec!["2".to_owned(), "3".to_owned()]));
+        assert_eq!(
+            list(&[("a", "1"), ("b", "2"), ("c", "3")]),
+            (1, none.clone())
+        );
+        assert_eq!(
+            list(&[("a", "1"), ("b", "4")]),
+            (1, vec!["2".to_owned(), "3".to_owned()])
+        );
         assert_eq!(list(&[]), (0, vec!["1".to_owned(), "4".to_owned()]));
         assert_eq!(list(&[]), (0, none));
     }

@@ -1,10 +1,12 @@
-//! The ledger in its Lease, against an in-memory API server. Time is paused, so that a slow machine makes nothing late.
+//! The ledger in its Lease, against an in-memory API server. Time is paused, so that a slow machine
+//! makes nothing late.
 
 use std::time::{Duration, Instant};
 
 use backup_core::profile::Profile;
 use backup_testkit::{
-    FakeApi, Fault, LEDGER_PATH, LastWrite, MARKER_PATH, Request, ledger_path, marker_path, velero_path,
+    FakeApi, Fault, LEDGER_PATH, LastWrite, MARKER_PATH, Request, ledger_path, marker_path,
+    velero_path,
 };
 use serde_json::{Value, json};
 
@@ -47,7 +49,10 @@ fn setup() -> (FakeApi, LedgerStore) {
 }
 
 fn percona(api: &FakeApi) -> ProtectedProfile {
-    let profile = Profile::builtin().into_iter().find(|profile| profile.name == "percona-ps").unwrap();
+    let profile = Profile::builtin()
+        .into_iter()
+        .find(|profile| profile.name == "percona-ps")
+        .unwrap();
     ProtectedProfile::new(api.client(), "velero", profile, GRACE)
 }
 
@@ -57,7 +62,11 @@ fn paths(scope: &str) -> (String, String) {
     (ledger_path(&name), marker_path(&name))
 }
 
-async fn admit(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result<Grant, UpdateError<Refusal>> {
+async fn admit(
+    store: &LedgerStore,
+    key: &ObjectKey,
+    uid: &str,
+) -> Result<Grant, UpdateError<Refusal>> {
     admit_as(store, VELERO_SCOPE, key, uid, Ask::default()).await
 }
 
@@ -68,8 +77,12 @@ async fn admit_as(
     uid: &str,
     ask: Ask,
 ) -> Result<Grant, UpdateError<Refusal>> {
-    let change = |ledger: &mut Ledger| ledger.admit(key, uid, &Footprint::everything(), "now", &ask);
-    store.update(scope, deadline(), change).await.map(|(grant, _)| grant)
+    let change =
+        |ledger: &mut Ledger| ledger.admit(key, uid, &Footprint::everything(), "now", &ask);
+    store
+        .update(scope, deadline(), change)
+        .await
+        .map(|(grant, _)| grant)
 }
 
 fn queued() -> Ask {
@@ -103,11 +116,17 @@ async fn trouble(store: &LedgerStore) -> Option<&'static str> {
 /// The uid in the marker, and its epoch.
 fn marker(api: &FakeApi, path: &str) -> Option<(String, u64)> {
     let data = api.get(path)?["data"].clone();
-    Some((data["ledger"].as_str()?.to_owned(), data["epoch"].as_str()?.parse().ok()?))
+    Some((
+        data["ledger"].as_str()?.to_owned(),
+        data["epoch"].as_str()?.parse().ok()?,
+    ))
 }
 
 fn lease_uid(api: &FakeApi, path: &str) -> String {
-    api.get(path).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned()
+    api.get(path).unwrap()["metadata"]["uid"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 fn backup(name: &str) -> ObjectKey {

@@ -7,11 +7,12 @@ use crate::{
     ledger::Ledger,
 };
 
-/// How long a refused restore is expected once it may come, if it has not come again so far. Looks are ten seconds apart:
-/// it keeps backups out for about twenty seconds.
+/// How long a refused restore is expected once it may come, if it has not come again so far. Looks
+/// are ten seconds apart: it keeps backups out for about twenty seconds.
 const EXPECTED: Duration = Duration::from_secs(10);
 
-/// Timeouts of entries that nothing else ends. Each is counted on the observer's own clock, from first sight.
+/// Timeouts of entries that nothing else ends. Each is counted on the observer's own clock, from
+/// first sight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     /// For a reservation whose object is missing.
@@ -42,9 +43,11 @@ impl Times {
             State::Intent if entry.word == Word::Expected => self.intent.min(EXPECTED),
             State::Intent => self.intent,
             State::Settling => self.settle,
-            State::Waiting | State::Reserved | State::Collected | State::Active | State::Released => {
-                self.grace
-            }
+            State::Waiting
+            | State::Reserved
+            | State::Collected
+            | State::Active
+            | State::Released => self.grace,
         }
     }
 }
@@ -58,13 +61,14 @@ pub struct ObservedState {
     pub version: String,
     pub over: bool,
     pub deleting: bool,
-    /// Whether its data may be touched again: the profile's release rule says so, and no worker of ours still runs.
+    /// Whether its data may be touched again: the profile's release rule says so, and no worker of
+    /// ours still runs.
     pub settled: bool,
 }
 
 impl ObservedState {
-    /// Whether the entry was admitted for this object. Not if it has the entry's uid, but the revival that was admitted
-    /// is not stored yet.
+    /// Whether the entry was admitted for this object. Not if it has the entry's uid, but the
+    /// revival that was admitted is not stored yet.
     pub fn is_of(&self, entry: &Entry) -> bool {
         self.uid.as_deref() == Some(entry.uid.as_str()) && !self.awaits(entry)
     }
@@ -81,7 +85,8 @@ impl ObservedState {
 pub struct PriorObservation {
     /// The uid was seen stored. It cannot be stored again.
     pub stored: bool,
-    /// The entry has been in this state, with its object missing where it should have one, for its timeout.
+    /// The entry has been in this state, with its object missing where it should have one, for its
+    /// timeout.
     pub aged: bool,
     /// It has settled for longer than any release rule may require.
     pub overdue: bool,
@@ -91,8 +96,8 @@ pub struct PriorObservation {
 pub struct EndRules {
     /// Restores keep their place for the settle time after their end.
     pub settles: bool,
-    /// The operator starts on sight, so an orphan's object may be stored late and run: keep restores out for another
-    /// period.
+    /// The operator starts on sight, so an orphan's object may be stored late and run: keep
+    /// restores out for another period.
     pub tombstones: bool,
 }
 
@@ -145,11 +150,14 @@ impl EntryTransition {
         }
     }
 
-    /// Applies this to the ledger, unless the entry has changed since it was judged. Returns whether anything changed.
-    /// [`EntryTransition::Readmit`] is an admission, and is not made here.
+    /// Applies this to the ledger, unless the entry has changed since it was judged. Returns
+    /// whether anything changed. [`EntryTransition::Readmit`] is an admission, and is not made
+    /// here.
     pub fn apply(self, ledger: &mut Ledger, key: &ObjectKey, judged: &Entry) -> bool {
         let (uid, state) = (judged.uid.as_str(), judged.state);
-        let same = ledger.entry(key, uid).is_some_and(|entry| entry.stands_as(judged));
+        let same = ledger
+            .entry(key, uid)
+            .is_some_and(|entry| entry.stands_as(judged));
         same && match self {
             Self::Keep | Self::Readmit => false,
             Self::Suspect => ledger.suspect(key, uid),
@@ -163,9 +171,10 @@ impl EntryTransition {
 
 /// Judges an entry.
 ///
-/// An orphan takes two looks with a write of the ledger between them: the first marks it suspect, the second, on a ledger
-/// with that mark, ends it. A revival that is not stored may be an orphan, too. `Active` ends only when the object is
-/// terminal or gone, not when it is merely marked for deletion: its finalizer keeps it until its worker has stopped.
+/// An orphan takes two looks with a write of the ledger between them: the first marks it suspect,
+/// the second, on a ledger with that mark, ends it. A revival that is not stored may be an orphan,
+/// too. `Active` ends only when the object is terminal or gone, not when it is merely marked for
+/// deletion: its finalizer keeps it until its worker has stopped.
 pub fn decide(
     key: &ObjectKey,
     entry: &Entry,
@@ -196,7 +205,9 @@ pub fn decide(
         (_, State::Released) if prior.aged => End(Reason::Orphan),
         (_, State::Intent) if prior.aged && entry.word == Word::Expected => Lapse,
         (_, State::Intent) if prior.aged => End(Reason::Lapsed),
-        (_, State::Settling) if prior.overdue || prior.aged && observed.settled => End(Reason::Settled),
+        (_, State::Settling) if prior.overdue || prior.aged && observed.settled => {
+            End(Reason::Settled)
+        }
         (_, State::Collected) if same && !observed.over => Readmit,
         (_, State::Collected) if prior.aged || same => End(Reason::Orphan),
         (_, State::Intent | State::Settling | State::Collected | State::Released) => Keep,

@@ -5,11 +5,14 @@ use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Hist
 use crate::Series;
 
 /// Upper bounds of the duration of backups (seconds), the same as Velero's.
-const DURATIONS: [f64; 9] = [60.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 10800.0, 14400.0];
+const DURATIONS: [f64; 9] = [
+    60.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 10800.0, 14400.0,
+];
 
 metrics! {
-    /// The controller's metrics. Where Velero has the metric, name and labels are Velero's (`pkg/metrics/metrics.go`,
-    /// v1.18), so that dashboards and alerts keep working. The label `schedule` is empty without a schedule.
+    /// The controller's metrics. Where Velero has the metric, name and labels are Velero's
+    /// (`pkg/metrics/metrics.go`, v1.18), so that dashboards and alerts keep working. The label
+    /// `schedule` is empty without a schedule.
     ControllerMetrics, "velero";
     build_info: Series<Gauge, 1> [version], "1, with the version of the program";
     leader: Gauge [], "1 if this replica leads and so does the work, else 0";

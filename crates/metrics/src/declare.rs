@@ -1,4 +1,5 @@
-//! The parts of a declaration: series by label, and the macro that turns lines into a struct and its reference.
+//! The parts of a declaration: series by label, and the macro that turns lines into a struct and
+//! its reference.
 
 use prometheus_client::{
     metrics::{
@@ -143,16 +144,21 @@ where
     Family<[(&'static str, String); N], M, Bounds>: prometheus_client::registry::Metric,
 {
     fn declared(registry: &mut Registry, declaration: Declaration<N>) -> Self {
-        let Declaration { name, help, labels, bounds } = declaration;
+        let Declaration {
+            name,
+            help,
+            labels,
+            bounds,
+        } = declaration;
         let family = Family::new_with_constructor(Bounds(bounds));
         registry.register(name, help, family.clone());
         Self { labels, family }
     }
 }
 
-/// Defines a struct from lines `name: Type [labels], "meaning";`. Each is a field, and is registered under its name with
-/// the prefix. Counters get the suffix `_total` when served; a histogram names its bounds: `name: Type [labels] in
-/// BOUNDS, …`.
+/// Defines a struct from lines `name: Type [labels], "meaning";`. Each is a field, and is
+/// registered under its name with the prefix. Counters get the suffix `_total` when served; a
+/// histogram names its bounds: `name: Type [labels] in BOUNDS, …`.
 macro_rules! metrics {
     (
         $(#[$doc:meta])*
@@ -241,12 +247,19 @@ mod tests {
             "test_seconds_bucket{le=\"0.5\",kind=\"a\"} 0",
             "test_seconds_bucket{le=\"1.0\",kind=\"a\"} 1",
         ] {
-            assert!(text.lines().any(|found| found == line), "{line} not in\n{text}");
+            assert!(
+                text.lines().any(|found| found == line),
+                "{line} not in\n{text}"
+            );
         }
-        let described: Vec<_> =
-            Metrics::reference().into_iter().map(|one| (one.name, one.kind, one.labels)).collect();
-        let described: Vec<_> =
-            described.iter().map(|(name, kind, labels)| (name.as_str(), *kind, &labels[..])).collect();
+        let described: Vec<_> = Metrics::reference()
+            .into_iter()
+            .map(|one| (one.name, one.kind, one.labels))
+            .collect();
+        let described: Vec<_> = described
+            .iter()
+            .map(|(name, kind, labels)| (name.as_str(), *kind, &labels[..]))
+            .collect();
         let expected: [(&str, &str, &[&str]); 4] = [
             ("test_plain", "gauge", &[]),
             ("test_events_total", "counter", &["kind", "reason"]),
@@ -266,6 +279,9 @@ mod tests {
         metrics.level.set(["a"], None);
         metrics.events.remove(["a", ""]);
         let text = metrics.encode();
-        assert!(!text.contains("\"a\"") && text.matches("kind=\"b\"").count() == 2, "{text}");
+        assert!(
+            !text.contains("\"a\"") && text.matches("kind=\"b\"").count() == 2,
+            "{text}"
+        );
     }
 }

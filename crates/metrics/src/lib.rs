@@ -1,5 +1,6 @@
-//! The metrics of both programs. Each is declared in one line: name, type, labels, meaning. The served metrics and the
-//! page docs/operate/metrics.md come from these lines, so that neither can miss one.
+//! The metrics of both programs. Each is declared in one line: name, type, labels, meaning. The
+//! served metrics and the page docs/operate/metrics.md come from these lines, so that neither can
+//! miss one.
 
 #[macro_use]
 mod declare;

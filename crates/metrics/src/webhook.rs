@@ -5,11 +5,14 @@ use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Hist
 use crate::Series;
 
 /// Upper bounds of the duration of a decision (seconds): up to the timeout of a review.
-const DECISIONS: [f64; 14] =
-    [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192];
+const DECISIONS: [f64; 14] = [
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
+    8.192,
+];
 
 metrics! {
-    /// The metrics of a replica of the webhook. The values of labels come from small sets, whatever the requests contain.
+    /// The metrics of a replica of the webhook. The values of labels come from small sets, whatever
+    /// the requests contain.
     WebhookMetrics, "backup_webhook";
     build_info: Series<Gauge, 1> [version], "1, with the version of the program";
     ready: Gauge [], "1 if this replica can decide, else 0";

@@ -1,4 +1,5 @@
-//! An action that a plugin binary offers: its calls, and how its answers and errors are interpreted, for all kinds.
+//! An action that a plugin binary offers: its calls, and how its answers and errors are
+//! interpreted, for all kinds.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,8 +17,8 @@ use crate::{
     wire::{self, Answer, Question, name_of},
 };
 
-/// Timeout for a plugin to report progress, or to accept a cancellation. The callers' own timeouts are a little
-/// longer, so that an unresponsive process is detected.
+/// Timeout for a plugin to report progress, or to accept a cancellation. The callers' own timeouts
+/// are a little longer, so that an unresponsive process is detected.
 const ASKED: Duration = Duration::from_secs(15);
 
 /// An action of any kind; `backup_item` and `restore_item` implement what it does.
@@ -41,14 +42,35 @@ impl PluginAction {
         limit: Duration,
         log: Option<&PluginLog>,
     ) -> Option<Self> {
-        let Offer { kind, name, applies_to } = offer;
-        Some(Self { binary, name, kind, applies_to: applies_to.ok()?, limit, log: log.cloned() })
+        let Offer {
+            kind,
+            name,
+            applies_to,
+        } = offer;
+        Some(Self {
+            binary,
+            name,
+            kind,
+            applies_to: applies_to.ok()?,
+            limit,
+            log: log.cloned(),
+        })
     }
 
     /// Calls the method of its kind that processes an item.
     pub(crate) async fn call<Q: Question, A: Answer>(&self, question: Q) -> Result<A, PluginError> {
         let (method, log) = (self.kind.execute(), self.log.as_ref());
-        self.binary.call(Call { plugin: &self.name, method, limit: self.limit, log }, question).await
+        self.binary
+            .call(
+                Call {
+                    plugin: &self.name,
+                    method,
+                    limit: self.limit,
+                    log,
+                },
+                question,
+            )
+            .await
     }
 
     /// Sends a question that should be answered at once.
@@ -57,12 +79,25 @@ impl PluginAction {
         method: &'static str,
         question: Q,
     ) -> Result<A, PluginError> {
-        self.binary.call(Call { plugin: &self.name, method, limit: ASKED, log: None }, question).await
+        self.binary
+            .call(
+                Call {
+                    plugin: &self.name,
+                    method,
+                    limit: ASKED,
+                    log: None,
+                },
+                question,
+            )
+            .await
     }
 
     /// Whether its kind can start operations: the older kinds cannot.
     pub(crate) fn starts_operations(&self) -> bool {
-        matches!(self.kind, Kind::BackupItemActionV2 | Kind::RestoreItemActionV2)
+        matches!(
+            self.kind,
+            Kind::BackupItemActionV2 | Kind::RestoreItemActionV2
+        )
     }
 
     /// Asks about an operation of a backup or restore, or cancels it.
@@ -91,11 +126,17 @@ impl PluginAction {
         operation: &str,
         subject: &impl Serialize,
     ) -> Result<OperationProgress, ActionError> {
-        let answer = self.about::<wire::ProgressResponse>(method, operation, subject).await;
+        let answer = self
+            .about::<wire::ProgressResponse>(method, operation, subject)
+            .await;
         let progress = answer.and_then(|answer| {
-            answer.progress.ok_or_else(|| self.nonsense(method, "it says nothing".to_owned()))
+            answer
+                .progress
+                .ok_or_else(|| self.nonsense(method, "it says nothing".to_owned()))
         });
-        progress.map(progress_of).map_err(|error| self.told(&error, false))
+        progress
+            .map(progress_of)
+            .map_err(|error| self.told(&error, false))
     }
 
     /// Cancels an operation of a backup or restore.
@@ -105,23 +146,43 @@ impl PluginAction {
         operation: &str,
         subject: &impl Serialize,
     ) -> Result<(), ActionError> {
-        self.about(method, operation, subject).await.map_err(|error| self.told(&error, false))
+        self.about(method, operation, subject)
+            .await
+            .map_err(|error| self.told(&error, false))
     }
 
-    pub(crate) fn json(&self, value: &impl Serialize, method: &'static str) -> Result<Vec<u8>, PluginError> {
+    pub(crate) fn json(
+        &self,
+        value: &impl Serialize,
+        method: &'static str,
+    ) -> Result<Vec<u8>, PluginError> {
         serde_json::to_vec(value).map_err(|error| {
-            self.refused(method, format!("what it is asked can not be written as JSON: {error}"))
+            self.refused(
+                method,
+                format!("what it is asked can not be written as JSON: {error}"),
+            )
         })
     }
 
     fn refused(&self, method: &'static str, reason: String) -> PluginError {
         let (binary, plugin, call) = (self.binary.path(), self.name.clone(), name_of(method));
-        PluginError::Refused { binary, plugin, call, reason, lasting: true }
+        PluginError::Refused {
+            binary,
+            plugin,
+            call,
+            reason,
+            lasting: true,
+        }
     }
 
     pub(crate) fn nonsense(&self, method: &'static str, reason: String) -> PluginError {
         let (binary, plugin, call) = (self.binary.path(), self.name.clone(), name_of(method));
-        PluginError::Nonsense { binary, plugin, call, reason }
+        PluginError::Nonsense {
+            binary,
+            plugin,
+            call,
+            reason,
+        }
     }
 
     /// `executing`: the call may have had its effect despite the error.
@@ -148,16 +209,21 @@ impl ItemAction for PluginAction {
     }
 }
 
-/// The object that a plugin returned; `None` if it equals the sent bytes, as plugins that change nothing return their
-/// input. The error says what is wrong with it.
+/// The object that a plugin returned; `None` if it equals the sent bytes, as plugins that change
+/// nothing return their input. The error says what is wrong with it.
 pub(crate) fn made(sent: &[u8], answered: &[u8]) -> Result<Option<Map<String, Value>>, String> {
     if answered.is_empty() || answered == sent {
         return Ok(None);
     }
-    let made: Value =
-        serde_json::from_slice(answered).map_err(|error| format!("the item is no JSON: {error}"))?;
+    let made: Value = serde_json::from_slice(answered)
+        .map_err(|error| format!("the item is no JSON: {error}"))?;
     match made {
-        Value::Object(made) if made.get("metadata").and_then(|data| data.get("name")?.as_str()).is_some() => {
+        Value::Object(made)
+            if made
+                .get("metadata")
+                .and_then(|data| data.get("name")?.as_str())
+                .is_some() =>
+        {
             Ok(Some(made))
         }
         _ => Err("the item is an object without a name".to_owned()),
@@ -165,11 +231,23 @@ pub(crate) fn made(sent: &[u8], answered: &[u8]) -> Result<Option<Map<String, Va
 }
 
 pub(crate) fn ids(all: Vec<wire::ResourceIdentifier>) -> Result<Vec<ItemId>, String> {
-    let id = |wire::ResourceIdentifier { group, resource, namespace, name }| {
+    let id = |wire::ResourceIdentifier {
+                  group,
+                  resource,
+                  namespace,
+                  name,
+              }| {
         if resource.is_empty() || name.is_empty() {
-            return Err(format!("it asks for an object without a type or a name: {resource:?} {name:?}"));
+            return Err(format!(
+                "it asks for an object without a type or a name: {resource:?} {name:?}"
+            ));
         }
-        let id = ResourceIdentifier { group, resource, namespace, name };
+        let id = ResourceIdentifier {
+            group,
+            resource,
+            namespace,
+            name,
+        };
         Ok(ItemId {
             group_resource: id.group_resource(),
             namespace: id.namespace().map(str::to_owned),
@@ -192,10 +270,12 @@ pub(crate) fn progress_of(progress: wire::OperationProgress) -> OperationProgres
     }
 }
 
-/// A time; `None` if it is invalid, and for Go's zero and 1970, which plugins use for an unknown time (Velero
-/// `pkg/plugin/velero/shared.go`, v1.18).
+/// A time; `None` if it is invalid, and for Go's zero and 1970, which plugins use for an unknown
+/// time (Velero `pkg/plugin/velero/shared.go`, v1.18).
 fn time(time: wire::Time) -> Option<Timestamp> {
-    Timestamp::new(time.seconds, time.nanos).ok().filter(|time| *time > Timestamp::UNIX_EPOCH)
+    Timestamp::new(time.seconds, time.nanos)
+        .ok()
+        .filter(|time| *time > Timestamp::UNIX_EPOCH)
 }
 
 #[cfg(test)]

@@ -21,7 +21,10 @@ use crate::{
 };
 
 /// Backoff between the end of a process and the next start.
-const RESTART: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_mins(1) };
+const RESTART: Backoff = Backoff {
+    first: Duration::from_millis(500),
+    cap: Duration::from_mins(1),
+};
 /// After this number of starts without an answer, calls fail instead of waiting for the next start.
 const HOPELESS: u32 = 4;
 /// Timeout for each question at the start.
@@ -71,7 +74,8 @@ impl Binary {
         self.path.display().to_string()
     }
 
-    /// Keeps it running for ever: restarts it when it ends, with a backoff that grows until the process answers.
+    /// Keeps it running for ever: restarts it when it ends, with a backoff that grows until the
+    /// process answers.
     pub(crate) async fn supervise(self: Arc<Self>) {
         let (path, mut failures) = (self.path(), 0_u32);
         loop {
@@ -99,24 +103,36 @@ impl Binary {
                 ?delay,
                 "a plugin binary does not run; it is started again"
             );
-            let state = if failures > HOPELESS { State::Down(reason) } else { State::Starting };
+            let state = if failures > HOPELESS {
+                State::Down(reason)
+            } else {
+                State::Starting
+            };
             self.state.send_replace(state);
             tokio::time::sleep(delay).await;
         }
     }
 
     pub(crate) async fn stop(&self) {
-        let before = self.state.send_replace(State::Down("the controller is ending".to_owned()));
+        let before = self
+            .state
+            .send_replace(State::Down("the controller is ending".to_owned()));
         if let State::Up(process) = before {
             process.stop().await;
         }
     }
 
-    /// Starts the process, and asks the questions that must come before all others: Velero's framework creates a
-    /// plugin's handler at the first call to it, without a lock, so first calls are made one after the other.
+    /// Starts the process, and asks the questions that must come before all others: Velero's
+    /// framework creates a plugin's handler at the first call to it, without a lock, so first calls
+    /// are made one after the other.
     async fn start(self: &Arc<Self>) -> Result<Arc<Process>, String> {
         let ears = Arc::downgrade(self);
-        let of = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let of = self
+            .path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let heard = move |said: LogLine| {
             if let Some(binary) = ears.upgrade() {
                 binary.listeners.hear(&of, &said);
@@ -137,7 +153,12 @@ impl Binary {
 
     /// The plugins it offers. Waits during its first start; the error says why they are unknown.
     pub(crate) async fn offers(&self) -> Result<Vec<Offer>, PluginError> {
-        let known = || self.offers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = || {
+            self.offers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone()
+        };
         if let Some(offers) = known() {
             return Ok(offers);
         }
@@ -153,7 +174,12 @@ impl Binary {
         let (binary, begun) = (self.path(), Instant::now());
         let process = match tokio::time::timeout(call.limit, self.up()).await {
             Ok(process) => process?,
-            Err(_) => return Err(PluginError::Down { binary, reason: "it is being started again".into() }),
+            Err(_) => {
+                return Err(PluginError::Down {
+                    binary,
+                    reason: "it is being started again".into(),
+                });
+            }
         };
         let _listening = call.log.map(|log| self.listeners.begin(log));
         let left = call.limit.saturating_sub(begun.elapsed());
@@ -161,11 +187,16 @@ impl Binary {
         if answer.is_ok() {
             process.was_useful();
         }
-        answer.map_err(|failure| PluginError::of_call(failure, binary, call.plugin, call.method, call.limit))
+        answer.map_err(|failure| {
+            PluginError::of_call(failure, binary, call.plugin, call.method, call.limit)
+        })
     }
 
     async fn up(&self) -> Result<Arc<Process>, PluginError> {
-        let down = |reason: &str| PluginError::Down { binary: self.path(), reason: reason.to_owned() };
+        let down = |reason: &str| PluginError::Down {
+            binary: self.path(),
+            reason: reason.to_owned(),
+        };
         let mut state = self.state.subscribe();
         // A process that has ended stays in the state briefly.
         let is_known = |state: &State| match state {
@@ -189,7 +220,10 @@ async fn list(process: &Process) -> Result<Vec<Offer>, String> {
         .await
         .map_err(|failure| format!("it does not say what it offers: {}", told(failure)))?;
     if listed.plugins.len() > MOST {
-        return Err(format!("it says that it offers {} plugins, which is nonsense", listed.plugins.len()));
+        return Err(format!(
+            "it says that it offers {} plugins, which is nonsense",
+            listed.plugins.len()
+        ));
     }
     let mut offers = Vec::new();
     for wire::PluginIdentifier { kind, name, .. } in listed.plugins {
@@ -198,21 +232,38 @@ async fn list(process: &Process) -> Result<Vec<Offer>, String> {
             continue;
         };
         let applies_to = match kind.applies_to() {
-            _ if !is_name(&name) => Err(format!("{name:?} is no name of a plugin: it has to be domain/name")),
+            _ if !is_name(&name) => Err(format!(
+                "{name:?} is no name of a plugin: it has to be domain/name"
+            )),
             Some(method) => applies_to(process, method, &name).await,
             None => Ok(AppliesTo::default()),
         };
-        offers.push(Offer { kind, name, applies_to });
+        offers.push(Offer {
+            kind,
+            name,
+            applies_to,
+        });
     }
     Ok(offers)
 }
 
-async fn applies_to(process: &Process, method: &'static str, name: &str) -> Result<AppliesTo, String> {
-    let question = wire::AppliesToRequest { plugin: name.to_owned() };
+async fn applies_to(
+    process: &Process,
+    method: &'static str,
+    name: &str,
+) -> Result<AppliesTo, String> {
+    let question = wire::AppliesToRequest {
+        plugin: name.to_owned(),
+    };
     let answer: wire::AppliesToResponse = process
         .ask(method, question, ASKED_AT_START)
         .await
-        .map_err(|failure| format!("it does not say which items it wants to see: {}", told(failure)))?;
+        .map_err(|failure| {
+            format!(
+                "it does not say which items it wants to see: {}",
+                told(failure)
+            )
+        })?;
     let selector = answer.selector.unwrap_or_default();
     Ok(AppliesTo {
         included_resources: selector.included_resources,

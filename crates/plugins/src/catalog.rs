@@ -6,7 +6,8 @@ use backup_actions::AppliesTo;
 use backup_core::names::is_dns_label;
 use serde::{Deserialize, de::value::StrDeserializer};
 
-/// A kind of plugin that is used here, with Velero's name (`pkg/plugin/framework/common/plugin_kinds.go`, v1.18).
+/// A kind of plugin that is used here, with Velero's name
+/// (`pkg/plugin/framework/common/plugin_kinds.go`, v1.18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Kind {
     BackupItemAction,
@@ -44,8 +45,8 @@ impl Kind {
         }
     }
 
-    /// The gRPC method for one item: `Execute`, or for item blocks the query of related items. `Init` for kinds with
-    /// settings.
+    /// The gRPC method for one item: `Execute`, or for item blocks the query of related items.
+    /// `Init` for kinds with settings.
     pub fn execute(self) -> &'static str {
         match self {
             Self::BackupItemAction => "/generated.BackupItemAction/Execute",
@@ -70,8 +71,13 @@ pub struct Offer {
 
 /// Whether a name is `domain/name` (`pkg/plugin/framework/common/server_mux.go`, v1.18).
 pub fn is_name(name: &str) -> bool {
-    let Some((domain, rest)) = name.split_once('/') else { return false };
-    domain.len() <= 253 && domain.split('.').all(is_dns_label) && !rest.is_empty() && !rest.contains('/')
+    let Some((domain, rest)) = name.split_once('/') else {
+        return false;
+    };
+    domain.len() <= 253
+        && domain.split('.').all(is_dns_label)
+        && !rest.is_empty()
+        && !rest.contains('/')
 }
 
 /// The offers that are used, sorted by name: for each the index of its binary, and the offer.
@@ -81,8 +87,9 @@ pub struct Chosen {
     pub problems: Vec<String>,
 }
 
-/// Chooses among the offers of binaries (by their paths). A name that two of them offer, or that a built-in action
-/// has, is not used, as it is ambiguous. If a binary offers one name in both versions, the newer is used.
+/// Chooses among the offers of binaries (by their paths). A name that two of them offer, or that a
+/// built-in action has, is not used, as it is ambiguous. If a binary offers one name in both
+/// versions, the newer is used.
 pub fn choose(binaries: &[(String, Vec<Offer>)], built_in: &BTreeSet<String>) -> Chosen {
     let mut by_name: BTreeMap<&str, Vec<(usize, &Offer)>> = BTreeMap::new();
     for (index, (_, offers)) in binaries.iter().enumerate() {
@@ -105,7 +112,9 @@ pub fn choose(binaries: &[(String, Vec<Offer>)], built_in: &BTreeSet<String>) ->
             )),
             [(index, offer)] => match &offer.applies_to {
                 Ok(_) => chosen.used.push((*index, (*offer).clone())),
-                Err(reason) => chosen.problems.push(format!("the action {name} is not run: {reason}")),
+                Err(reason) => chosen
+                    .problems
+                    .push(format!("the action {name} is not run: {reason}")),
             },
             many => {
                 let paths: Vec<_> = many.iter().map(|(index, _)| path(*index)).collect();
@@ -124,7 +133,11 @@ mod tests {
     use super::*;
 
     fn offer(kind: Kind, name: &str) -> Offer {
-        Offer { kind, name: name.to_owned(), applies_to: Ok(AppliesTo::default()) }
+        Offer {
+            kind,
+            name: name.to_owned(),
+            applies_to: Ok(AppliesTo::default()),
+        }
     }
 
     #[rstest::rstest]
@@ -146,20 +159,52 @@ mod tests {
     fn a_name_that_two_binaries_offer_is_run_by_none_and_both_are_named() {
         use Kind::{BackupItemAction as V1, BackupItemActionV2 as V2};
         let binaries = [
-            ("/plugins/a".to_owned(), vec![offer(V1, "x/z"), offer(V2, "x/twice"), offer(V1, "x/both")]),
+            (
+                "/plugins/a".to_owned(),
+                vec![offer(V1, "x/z"), offer(V2, "x/twice"), offer(V1, "x/both")],
+            ),
             (
                 "/plugins/b".to_owned(),
-                vec![offer(V2, "x/y"), offer(V1, "x/twice"), offer(V2, "velero.io/pod")],
+                vec![
+                    offer(V2, "x/y"),
+                    offer(V1, "x/twice"),
+                    offer(V2, "velero.io/pod"),
+                ],
             ),
-            ("/plugins/c".to_owned(), vec![Offer { applies_to: Err("why".into()), ..offer(V2, "x/odd") }]),
-            ("/plugins/d".to_owned(), vec![offer(V1, "x/versions"), offer(V2, "x/versions")]),
+            (
+                "/plugins/c".to_owned(),
+                vec![Offer {
+                    applies_to: Err("why".into()),
+                    ..offer(V2, "x/odd")
+                }],
+            ),
+            (
+                "/plugins/d".to_owned(),
+                vec![offer(V1, "x/versions"), offer(V2, "x/versions")],
+            ),
         ];
         let chosen = choose(&binaries, &BTreeSet::from(["velero.io/pod".to_owned()]));
-        let used: Vec<_> =
-            chosen.used.iter().map(|(index, offer)| (*index, offer.name.as_str(), offer.kind)).collect();
-        assert_eq!(used, [(0, "x/both", V1), (3, "x/versions", V2), (1, "x/y", V2), (0, "x/z", V1)]);
-        let [built_in, odd, twice] = chosen.problems.as_slice() else { panic!("{:?}", chosen.problems) };
-        assert!(built_in.contains("/plugins/b") && built_in.contains("built in"), "{built_in}");
+        let used: Vec<_> = chosen
+            .used
+            .iter()
+            .map(|(index, offer)| (*index, offer.name.as_str(), offer.kind))
+            .collect();
+        assert_eq!(
+            used,
+            [
+                (0, "x/both", V1),
+                (3, "x/versions", V2),
+                (1, "x/y", V2),
+                (0, "x/z", V1)
+            ]
+        );
+        let [built_in, odd, twice] = chosen.problems.as_slice() else {
+            panic!("{:?}", chosen.problems)
+        };
+        assert!(
+            built_in.contains("/plugins/b") && built_in.contains("built in"),
+            "{built_in}"
+        );
         assert!(odd.ends_with("x/odd is not run: why"), "{odd}");
         assert!(twice.contains("/plugins/a, /plugins/b"), "{twice}");
     }

@@ -1,5 +1,6 @@
-//! A plugin that needs settings (`Init`) before it can work: a separate process for each set of settings, as a plugin
-//! can hold only one. The process is started on demand, restarted after it has ended, and stopped when it is idle.
+//! A plugin that needs settings (`Init`) before it can work: a separate process for each set of
+//! settings, as a plugin can hold only one. The process is started on demand, restarted after it
+//! has ended, and stopped when it is idle.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,12 +26,16 @@ use crate::{
 };
 
 /// Backoff between the end of a useless process and the next start.
-const RESTART: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_mins(1) };
+const RESTART: Backoff = Backoff {
+    first: Duration::from_millis(500),
+    cap: Duration::from_mins(1),
+};
 /// Timeout for a plugin to accept its settings; some contact their store.
 const INIT: Duration = Duration::from_secs(30);
 /// Backoff after the plugin was stopped: no calls are expected then.
 const FOR_GOOD: Duration = Duration::from_hours(24);
-/// Variables that name the default credentials in Velero's deployments (`pkg/install/deployment.go`, v1.18).
+/// Variables that name the default credentials in Velero's deployments
+/// (`pkg/install/deployment.go`, v1.18).
 const DEFAULT_CREDENTIALS: [&str; 4] = [
     "AWS_SHARED_CREDENTIALS_FILE",
     "GOOGLE_APPLICATION_CREDENTIALS",
@@ -100,7 +105,15 @@ impl Configured {
         init: &'static str,
         settings: Settings,
     ) -> Self {
-        Self { path, setup, plugin, init, settings, state: Mutex::default(), listeners: Arc::default() }
+        Self {
+            path,
+            setup,
+            plugin,
+            init,
+            settings,
+            state: Mutex::default(),
+            listeners: Arc::default(),
+        }
     }
 
     pub(crate) fn binary(&self) -> String {
@@ -116,8 +129,8 @@ impl Configured {
         &self.listeners
     }
 
-    /// The process after `Init`; started if need be. After a process that ended without answering, the next start is
-    /// delayed: meanwhile callers get the reason for its end.
+    /// The process after `Init`; started if need be. After a process that ended without answering,
+    /// the next start is delayed: meanwhile callers get the reason for its end.
     pub(crate) async fn process(&self) -> Result<Arc<Process>, PluginError> {
         let mut state = self.state.lock().await;
         if let Some(running) = &state.running {
@@ -135,7 +148,10 @@ impl Configured {
             if process.has_been_useful() {
                 state.failures = 0;
             }
-            let error = PluginError::Down { binary: self.binary(), reason };
+            let error = PluginError::Down {
+                binary: self.binary(),
+                reason,
+            };
             failed(&mut state, error);
         }
         if let Some((until, error)) = &state.resting
@@ -162,12 +178,16 @@ impl Configured {
     }
 
     async fn start(&self) -> Result<Running, PluginError> {
-        let down = |reason: String| PluginError::Down { binary: self.binary(), reason };
+        let down = |reason: String| PluginError::Down {
+            binary: self.binary(),
+            reason,
+        };
         let (mut setup, mut config) = (self.setup.clone(), self.settings.config.clone());
         let credentials = match &self.settings.credentials {
             None => None,
             Some(Credentials::Own(text) | Credentials::Default(text)) => Some(
-                private_file(text).map_err(|error| down(format!("no file for its credentials: {error}")))?,
+                private_file(text)
+                    .map_err(|error| down(format!("no file for its credentials: {error}")))?,
             ),
         };
         if let Some(file) = &credentials {
@@ -175,15 +195,25 @@ impl Configured {
             if matches!(self.settings.credentials, Some(Credentials::Own(_))) {
                 config.insert(CREDENTIALS_FILE.to_owned(), path);
             } else {
-                setup.env.extend(DEFAULT_CREDENTIALS.map(|name| (name.to_owned(), path.clone())));
+                setup
+                    .env
+                    .extend(DEFAULT_CREDENTIALS.map(|name| (name.to_owned(), path.clone())));
             }
         }
         let (of, listeners) = (self.plugin.clone(), Arc::clone(&self.listeners));
         let heard = move |said: LogLine| listeners.hear(&of, &said);
-        let process = Process::start(&self.path, &setup, heard).await.map_err(down)?;
-        let question = InitRequest { plugin: self.plugin.clone(), config: HashMap::from_iter(config) };
+        let process = Process::start(&self.path, &setup, heard)
+            .await
+            .map_err(down)?;
+        let question = InitRequest {
+            plugin: self.plugin.clone(),
+            config: HashMap::from_iter(config),
+        };
         match process.ask::<_, ()>(self.init, question, INIT).await {
-            Ok(()) => Ok(Running { process: Arc::new(process), _credentials: credentials }),
+            Ok(()) => Ok(Running {
+                process: Arc::new(process),
+                _credentials: credentials,
+            }),
             Err(failure) => Err(self.error(self.init, INIT, failure)),
         }
     }
@@ -203,14 +233,21 @@ impl Configured {
         answer.map_err(|failure| self.error(method, limit, failure))
     }
 
-    pub(crate) fn error(&self, method: &'static str, limit: Duration, failure: Failure) -> PluginError {
+    pub(crate) fn error(
+        &self,
+        method: &'static str,
+        limit: Duration,
+        failure: Failure,
+    ) -> PluginError {
         PluginError::of_call(failure, self.binary(), &self.plugin, method, limit)
     }
 
     pub(crate) async fn stop(&self) {
         let mut state = self.state.lock().await;
-        let error =
-            PluginError::Down { binary: self.binary(), reason: "the controller is ending".to_owned() };
+        let error = PluginError::Down {
+            binary: self.binary(),
+            reason: "the controller is ending".to_owned(),
+        };
         state.resting = Some((Instant::now() + FOR_GOOD, error));
         if let Some(running) = state.running.take() {
             running.process.stop().await;
@@ -218,7 +255,8 @@ impl Configured {
     }
 }
 
-/// Records that a process ended, or could not be started. After the first failure the next one is started at once.
+/// Records that a process ended, or could not be started. After the first failure the next one is
+/// started at once.
 fn failed(state: &mut State, error: PluginError) {
     let delay = match state.failures {
         0 => Duration::ZERO,
@@ -230,7 +268,9 @@ fn failed(state: &mut State, error: PluginError) {
 }
 
 fn private_file(text: &[u8]) -> std::io::Result<NamedTempFile> {
-    let mut file = tempfile::Builder::new().prefix("plugin-credentials-").tempfile()?;
+    let mut file = tempfile::Builder::new()
+        .prefix("plugin-credentials-")
+        .tempfile()?;
     file.write_all(text)?;
     Ok(file)
 }
@@ -245,21 +285,44 @@ mod tests {
     async fn a_plugin_that_does_not_start_is_not_started_at_every_call() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plugin");
-        let script = "#!/bin/sh\ncat $AZURE_CREDENTIALS_FILE >> $0.starts\necho no luck >&2\nexit 3\n";
+        let script =
+            "#!/bin/sh\ncat $AZURE_CREDENTIALS_FILE >> $0.starts\necho no luck >&2\nexit 3\n";
         std::fs::write(&path, script).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         let credentials = Some(Credentials::Default(b"secret\n".to_vec()));
-        let settings = Settings { config: BTreeMap::new(), credentials };
-        assert!(!format!("{settings:?}").contains("115"), "no bytes of a secret");
-        let plugin = Configured::new(path.clone(), Setup::default(), "x/y".into(), "/x/Init", settings);
+        let settings = Settings {
+            config: BTreeMap::new(),
+            credentials,
+        };
+        assert!(
+            !format!("{settings:?}").contains("115"),
+            "no bytes of a secret"
+        );
+        let plugin = Configured::new(
+            path.clone(),
+            Setup::default(),
+            "x/y".into(),
+            "/x/Init",
+            settings,
+        );
         let mut told = Vec::new();
         for _ in 0..5 {
             told.push(plugin.process().await.unwrap_err().to_string());
         }
         assert!(told.iter().all(|told| told.contains("no luck")), "{told:?}");
         let starts = std::fs::read_to_string(folder.path().join("plugin.starts")).unwrap();
-        assert_eq!(starts, "secret\nsecret\n", "once more at once, then with a pause");
+        assert_eq!(
+            starts, "secret\nsecret\n",
+            "once more at once, then with a pause"
+        );
         plugin.stop().await;
-        assert!(plugin.process().await.unwrap_err().to_string().contains("is ending"));
+        assert!(
+            plugin
+                .process()
+                .await
+                .unwrap_err()
+                .to_string()
+                .contains("is ending")
+        );
     }
 }

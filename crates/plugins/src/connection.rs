@@ -1,7 +1,7 @@
 //! gRPC over the Unix socket of a plugin.
 //!
-//! tonic speaks gRPC, hyper HTTP/2. tonic's own transport is not used: it would have tower built with more features,
-//! for one connection that is never balanced nor reopened.
+//! tonic speaks gRPC, hyper HTTP/2. tonic's own transport is not used: it would have tower built
+//! with more features, for one connection that is never balanced nor reopened.
 
 use std::{
     fmt,
@@ -62,15 +62,18 @@ impl Connection {
             .max_header_list_size(HEADERS)
             .handshake(TokioIo::new(stream))
             .await;
-        let (sender, connection) =
-            handshake.map_err(|error| format!("{} does not speak HTTP/2: {error}", socket.display()))?;
+        let (sender, connection) = handshake
+            .map_err(|error| format!("{} does not speak HTTP/2: {error}", socket.display()))?;
         let mut driver = JoinSet::new();
         driver.spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "the connection to a plugin ended");
             }
         });
-        Ok(Self { channel: Channel(sender), _driver: driver })
+        Ok(Self {
+            channel: Channel(sender),
+            _driver: driver,
+        })
     }
 
     pub(crate) async fn ask<Q: Question, A: Answer>(
@@ -81,7 +84,9 @@ impl Connection {
     ) -> Result<A, Failure> {
         let mut grpc = self.grpc();
         let asked = async {
-            grpc.ready().await.map_err(|error| Failure::Broken(error.to_string()))?;
+            grpc.ready()
+                .await
+                .map_err(|error| Failure::Broken(error.to_string()))?;
             let answer = grpc
                 .unary(
                     tonic::Request::new(question),
@@ -89,9 +94,13 @@ impl Connection {
                     ProstCodec::default(),
                 )
                 .await;
-            answer.map(tonic::Response::into_inner).map_err(|status| failure(&status))
+            answer
+                .map(tonic::Response::into_inner)
+                .map_err(|status| failure(&status))
         };
-        tokio::time::timeout(limit, asked).await.unwrap_or(Err(Failure::Late))
+        tokio::time::timeout(limit, asked)
+            .await
+            .unwrap_or(Err(Failure::Late))
     }
 
     /// Reads a stream to its end, and discards the messages.
@@ -102,7 +111,10 @@ impl Connection {
         }
         let codec: ProstCodec<(), ()> = ProstCodec::default();
         let request = tonic::Request::new(());
-        if let Ok(answer) = grpc.server_streaming(request, PathAndQuery::from_static(method), codec).await {
+        if let Ok(answer) = grpc
+            .server_streaming(request, PathAndQuery::from_static(method), codec)
+            .await
+        {
             let mut stream = answer.into_inner();
             while let Ok(Some(())) = stream.message().await {}
         }

@@ -9,12 +9,15 @@ use std::{
 /// Maximum depth of nested folders that are searched.
 const DEPTH: usize = 16;
 
-/// All executable files of a folder and its subfolders, sorted by path; empty if there is no such folder (Velero
-/// `pkg/plugin/clientmgmt/process/registry.go`, v1.18). Links are followed, as an installation may put links there.
+/// All executable files of a folder and its subfolders, sorted by path; empty if there is no such
+/// folder (Velero `pkg/plugin/clientmgmt/process/registry.go`, v1.18). Links are followed, as an
+/// installation may put links there.
 pub(crate) fn executables(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     match look(folder, DEPTH, &mut found) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !folder.exists() => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !folder.exists() => {
+            return Ok(Vec::new());
+        }
         result => result?,
     }
     found.sort();
@@ -30,7 +33,9 @@ fn look(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> io::Result<()>
         }
         let path = entry.path();
         // A broken link is skipped.
-        let Ok(metadata) = std::fs::metadata(&path) else { continue };
+        let Ok(metadata) = std::fs::metadata(&path) else {
+            continue;
+        };
         if metadata.is_dir() {
             if depth > 0 {
                 look(&path, depth - 1, found)?;
@@ -61,17 +66,27 @@ mod tests {
         file("a/deep/c", 0o700);
         file("README", 0o644);
         file("..data/b", 0o755);
-        std::os::unix::fs::symlink(folder.path().join("nowhere"), folder.path().join("link")).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("nowhere"), folder.path().join("link"))
+            .unwrap();
         let names: Vec<_> = executables(folder.path())
             .unwrap()
             .iter()
-            .map(|path| path.strip_prefix(folder.path()).unwrap().display().to_string())
+            .map(|path| {
+                path.strip_prefix(folder.path())
+                    .unwrap()
+                    .display()
+                    .to_string()
+            })
             .collect();
         assert_eq!(names, ["a/deep/c", "b"]);
     }
 
     #[test]
     fn no_folder_has_no_plugins() {
-        assert!(executables(Path::new("/there/is/no/such/folder")).unwrap().is_empty());
+        assert!(
+            executables(Path::new("/there/is/no/such/folder"))
+                .unwrap()
+                .is_empty()
+        );
     }
 }

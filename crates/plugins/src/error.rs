@@ -17,9 +17,19 @@ pub enum PluginError {
     },
     /// The process, or the connection to it, ended before the answer.
     #[error("the plugin binary {binary} ended in the middle of {call} of {plugin}: {reason}")]
-    Ended { binary: String, plugin: String, call: &'static str, reason: String },
+    Ended {
+        binary: String,
+        plugin: String,
+        call: &'static str,
+        reason: String,
+    },
     #[error("the plugin binary {binary} has not answered {call} of {plugin} within {limit:?}")]
-    Late { binary: String, plugin: String, call: &'static str, limit: Duration },
+    Late {
+        binary: String,
+        plugin: String,
+        call: &'static str,
+        limit: Duration,
+    },
     #[error("the plugin binary {binary} answers {call} of {plugin} with an error: {reason}")]
     Refused {
         binary: String,
@@ -30,7 +40,12 @@ pub enum PluginError {
         lasting: bool,
     },
     #[error("the plugin binary {binary} answers {call} of {plugin} with nonsense: {reason}")]
-    Nonsense { binary: String, plugin: String, call: &'static str, reason: String },
+    Nonsense {
+        binary: String,
+        plugin: String,
+        call: &'static str,
+        reason: String,
+    },
 }
 
 impl PluginError {
@@ -44,11 +59,27 @@ impl PluginError {
     ) -> Self {
         let (plugin, call) = (plugin.to_owned(), name_of(method));
         match failure {
-            Failure::Late => Self::Late { binary, plugin, call, limit },
-            Failure::Broken(reason) => Self::Ended { binary, plugin, call, reason },
+            Failure::Late => Self::Late {
+                binary,
+                plugin,
+                call,
+                limit,
+            },
+            Failure::Broken(reason) => Self::Ended {
+                binary,
+                plugin,
+                call,
+                reason,
+            },
             Failure::Status(code, reason) => {
                 let lasting = is_lasting(code, &reason);
-                Self::Refused { binary, plugin, call, reason, lasting }
+                Self::Refused {
+                    binary,
+                    plugin,
+                    call,
+                    reason,
+                    lasting,
+                }
             }
         }
     }
@@ -74,14 +105,19 @@ impl PluginError {
     }
 }
 
-/// Whether a plugin will give the same answer next time. Velero's framework gives every error one code, so its own
-/// errors are recognized by their text (`framework/common/server_mux.go`, `velero/backupitemaction/v2`, v1.18).
+/// Whether a plugin will give the same answer next time. Velero's framework gives every error one
+/// code, so its own errors are recognized by their text (`framework/common/server_mux.go`,
+/// `velero/backupitemaction/v2`, v1.18).
 fn is_lasting(code: Code, message: &str) -> bool {
-    let words =
-        ["was not found or has an invalid name format", "Plugin does not support asynchronous operations"];
-    let unknown_operation = message.starts_with("operation ID ") && message.ends_with(" is invalid");
+    let words = [
+        "was not found or has an invalid name format",
+        "Plugin does not support asynchronous operations",
+    ];
+    let unknown_operation =
+        message.starts_with("operation ID ") && message.ends_with(" is invalid");
     code == Code::Unimplemented
-        || code == Code::Unknown && (unknown_operation || words.iter().any(|word| message.contains(word)))
+        || code == Code::Unknown
+            && (unknown_operation || words.iter().any(|word| message.contains(word)))
 }
 
 #[cfg(test)]
@@ -90,7 +126,11 @@ mod tests {
 
     #[rstest::rstest]
     #[case(Code::Unimplemented, "unknown service v2.BackupItemAction", true)]
-    #[case(Code::Unknown, "BackupItemActionV2 plugin: a/b was not found or has an invalid name format", true)]
+    #[case(
+        Code::Unknown,
+        "BackupItemActionV2 plugin: a/b was not found or has an invalid name format",
+        true
+    )]
     #[case(Code::Unknown, "operation ID x is invalid", true)]
     #[case(Code::Unknown, "Plugin does not support asynchronous operations", true)]
     #[case(Code::Unknown, "connection refused", false)]

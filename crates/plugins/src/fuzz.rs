@@ -21,12 +21,17 @@ fn read(bytes: &[u8]) -> String {
     let mut words = Vec::new();
     let mut say = |what: Result<String, String>| words.push(what.unwrap_or_else(|error| error));
     if let Ok(answer) = wire::ExecuteResponse::decode(bytes) {
-        assert_eq!(wire::ExecuteResponse::decode(&*answer.encode_to_vec()).as_ref(), Ok(&answer));
-        say(backup_item::read(&sent, &item, answer).map(|output| format!("{}", output.item.is_some())));
+        assert_eq!(
+            wire::ExecuteResponse::decode(&*answer.encode_to_vec()).as_ref(),
+            Ok(&answer)
+        );
+        say(backup_item::read(&sent, &item, answer)
+            .map(|output| format!("{}", output.item.is_some())));
     }
     if let Ok(answer) = restore::ExecuteResponse::decode(bytes) {
         let object: Map<String, Value> = item.as_object().cloned().unwrap_or_default();
-        say(restore_item::read(NAME, &sent, &object, answer).map(|output| format!("{:?}", output.wait)));
+        say(restore_item::read(NAME, &sent, &object, answer)
+            .map(|output| format!("{:?}", output.wait)));
     }
     if let Ok(answer) = wire::ProgressResponse::decode(bytes) {
         let progress = answer.progress.map(action::progress_of);
@@ -35,7 +40,11 @@ fn read(bytes: &[u8]) -> String {
             .unwrap_or_default()));
     }
     if let Ok(answer) = wire::ListPluginsResponse::decode(bytes) {
-        say(Ok(answer.plugins.iter().map(|plugin| catalog::is_name(&plugin.name).to_string()).collect()));
+        say(Ok(answer
+            .plugins
+            .iter()
+            .map(|plugin| catalog::is_name(&plugin.name).to_string())
+            .collect()));
     }
     if let Ok(answer) = wire::RelatedItems::decode(bytes) {
         say(action::ids(answer.related_items).map(|ids| ids.len().to_string()));
@@ -57,7 +66,10 @@ fn any_message_is_an_answer_or_is_refused() {
         operation_id: "o".to_owned(),
         post_operation_items: vec![id],
     };
-    let time = wire::Time { seconds: 1_700_000_000, nanos: 5 };
+    let time = wire::Time {
+        seconds: 1_700_000_000,
+        nanos: 5,
+    };
     let progress = wire::OperationProgress {
         completed: true,
         err: "e".to_owned(),
@@ -71,12 +83,18 @@ fn any_message_is_an_answer_or_is_refused() {
     let skipped = restore::ExecuteResponse {
         skip_restore: true,
         wait_for_additional_items: true,
-        additional_items_ready_timeout: Some(wire::Time { seconds: i64::MAX, nanos: i32::MIN }),
+        additional_items_ready_timeout: Some(wire::Time {
+            seconds: i64::MAX,
+            nanos: i32::MIN,
+        }),
         ..restore::ExecuteResponse::default()
     };
     let seeds = vec![
         executed.encode_to_vec(),
-        wire::ProgressResponse { progress: Some(progress) }.encode_to_vec(),
+        wire::ProgressResponse {
+            progress: Some(progress),
+        }
+        .encode_to_vec(),
         skipped.encode_to_vec(),
     ];
     Fuzz::new(FOLDER, "messages", seeds).run(read);
@@ -90,13 +108,19 @@ fn any_line_of_a_plugin_is_read() {
         b"panic: oh\n\ngoroutine 1 [running]:\n",
         b"[WARN] careful\r\n",
     ];
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     Fuzz::new(FOLDER, "lines", seeds.map(<[u8]>::to_vec).to_vec()).run(|bytes| {
         let (mut source, mut reader, mut words) = (bytes, Reader::default(), Vec::new());
         while let Some(line) = runtime.block_on(lines::next(&mut source)).unwrap() {
             // Each invalid byte becomes a character of three bytes.
             assert!(line.len() <= 3 * lines::LONGEST, "{} bytes", line.len());
-            words.push(format!("{:?} {}", reader.read(&line).level, handshake::address(&line).is_ok()));
+            words.push(format!(
+                "{:?} {}",
+                reader.read(&line).level,
+                handshake::address(&line).is_ok()
+            ));
         }
         words.truncate(5);
         words.join(" ")

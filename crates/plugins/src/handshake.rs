@@ -1,5 +1,5 @@
-//! The handshake of a plugin process: one line on its standard output, as in hashicorp/go-plugin 1.7 (`server.go`).
-//! Pure.
+//! The handshake of a plugin process: one line on its standard output, as in hashicorp/go-plugin
+//! 1.7 (`server.go`). Pure.
 
 use std::path::PathBuf;
 
@@ -8,17 +8,23 @@ use std::path::PathBuf;
 pub(crate) const COOKIE: (&str, &str) = ("VELERO_PLUGIN", "hello");
 /// The protocol version.
 pub(crate) const PROTOCOL: &str = "2";
-/// Minimum length of a certificate; some older versions of go-plugin write something shorter in its place.
+/// Minimum length of a certificate; some older versions of go-plugin write something shorter in its
+/// place.
 const NO_CERTIFICATE: usize = 50;
 
-/// Parses the address of a plugin from its line `1|2|unix|<path>|grpc|…`; the error says what is wrong with the line.
+/// Parses the address of a plugin from its line `1|2|unix|<path>|grpc|…`; the error says what is
+/// wrong with the line.
 pub(crate) fn address(line: &str) -> Result<PathBuf, String> {
     let parts: Vec<&str> = line.trim().split('|').collect();
     let [core, protocol, network, address, rest @ ..] = parts.as_slice() else {
-        return Err(format!("it says {line:?}, which is not how a plugin begins"));
+        return Err(format!(
+            "it says {line:?}, which is not how a plugin begins"
+        ));
     };
     if *core != "1" {
-        return Err(format!("it speaks version {core} of go-plugin's protocol, and not 1: build it again"));
+        return Err(format!(
+            "it speaks version {core} of go-plugin's protocol, and not 1: build it again"
+        ));
     }
     if *protocol != PROTOCOL {
         return Err(format!(
@@ -31,7 +37,10 @@ pub(crate) fn address(line: &str) -> Result<PathBuf, String> {
     if *network != "unix" || !address.starts_with('/') {
         return Err(format!("it does not listen on a Unix socket: {line:?}"));
     }
-    if rest.get(1).is_some_and(|certificate| certificate.len() > NO_CERTIFICATE) {
+    if rest
+        .get(1)
+        .is_some_and(|certificate| certificate.len() > NO_CERTIFICATE)
+    {
         return Err("it asks for TLS, which plugins of Velero do not use".to_owned());
     }
     Ok(PathBuf::from(address))

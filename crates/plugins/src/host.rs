@@ -23,8 +23,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Host(Arc<Inner>);
 
-/// The folder of plugins, and the arguments of each binary: the features, as Velero passes all of the server's flags,
-/// and the namespace in the variable that Velero's deployments use.
+/// The folder of plugins, and the arguments of each binary: the features, as Velero passes all of
+/// the server's flags, and the namespace in the variable that Velero's deployments use.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub folder: PathBuf,
@@ -68,27 +68,47 @@ impl Host {
     pub fn new(options: Options) -> Self {
         let mut setup = Setup::default();
         if !options.features.is_empty() {
-            setup.args.push(format!("--features={}", options.features.join(",")));
+            setup
+                .args
+                .push(format!("--features={}", options.features.join(",")));
         }
-        setup.env.push(("VELERO_NAMESPACE".to_owned(), options.namespace));
+        setup
+            .env
+            .push(("VELERO_NAMESPACE".to_owned(), options.namespace));
         if let Some(kubeconfig) = &options.kubeconfig {
-            setup.env.push(("KUBECONFIG".to_owned(), kubeconfig.display().to_string()));
+            setup
+                .env
+                .push(("KUBECONFIG".to_owned(), kubeconfig.display().to_string()));
         }
         Self::over(Some(options.folder), setup, options.limit, None)
     }
 
     pub fn none() -> Self {
-        Self::over(None, Setup::default(), Duration::from_mins(1), Some(Ok(Arc::new([]))))
+        Self::over(
+            None,
+            Setup::default(),
+            Duration::from_mins(1),
+            Some(Ok(Arc::new([]))),
+        )
     }
 
     fn over(folder: Option<PathBuf>, setup: Setup, limit: Duration, found: Option<Found>) -> Self {
         let (binaries, configured) = (watch::Sender::new(found), Pool::default());
-        Self(Arc::new(Inner { folder, setup, limit, binaries, configured }))
+        Self(Arc::new(Inner {
+            folder,
+            setup,
+            limit,
+            binaries,
+            configured,
+        }))
     }
 
-    /// Finds the binaries and runs them until `stop`. An unreadable folder is reported as a problem of every backup.
+    /// Finds the binaries and runs them until `stop`. An unreadable folder is reported as a problem
+    /// of every backup.
     pub async fn run(&self, stop: CancellationToken) {
-        let Some(folder) = self.0.folder.clone() else { return };
+        let Some(folder) = self.0.folder.clone() else {
+            return;
+        };
         let shown = folder.display().to_string();
         let found = tokio::task::spawn_blocking(move || discover::executables(&folder)).await;
         let paths = match found.map_err(io::Error::other).flatten() {
@@ -106,7 +126,9 @@ impl Host {
         for binary in binaries.iter() {
             running.spawn(Arc::clone(binary).supervise());
         }
-        self.0.binaries.send_replace(Some(Ok(Arc::clone(&binaries))));
+        self.0
+            .binaries
+            .send_replace(Some(Ok(Arc::clone(&binaries))));
         while tokio::time::timeout(SWEEP, stop.cancelled()).await.is_err() {
             self.end_all(self.0.configured.take_idle()).await;
         }
@@ -115,7 +137,8 @@ impl Host {
         self.end_all(self.0.configured.take_all()).await;
     }
 
-    /// The actions of these kinds. Their output goes to `log`; `built_in` are names that they may not have.
+    /// The actions of these kinds. Their output goes to `log`; `built_in` are names that they may
+    /// not have.
     pub async fn actions(
         &self,
         kinds: &[Kind],
@@ -128,14 +151,18 @@ impl Host {
             let (binary, _) = listed.binaries.get(index)?;
             PluginAction::new(Arc::clone(binary), offer, self.0.limit, log).map(Arc::new)
         });
-        Actions { usable: usable.collect(), problems }
+        Actions {
+            usable: usable.collect(),
+            problems,
+        }
     }
 
-    /// One action, for questions about its operations. The error says why there is none, and whether it may appear
-    /// later.
+    /// One action, for questions about its operations. The error says why there is none, and
+    /// whether it may appear later.
     pub async fn action(&self, kinds: &[Kind], name: &str) -> Result<Arc<PluginAction>, Missing> {
-        let Actions { usable, problems } =
-            self.actions(kinds, &BTreeSet::new(), Some(&PluginLog::default())).await;
+        let Actions { usable, problems } = self
+            .actions(kinds, &BTreeSet::new(), Some(&PluginLog::default()))
+            .await;
         usable.into_iter().find(|action| action.name() == name).ok_or_else(|| {
             let reason = format!(
                 "there is no action {name} here: install the plugin that has it, or enable its feature"
@@ -169,14 +196,19 @@ impl Host {
     }
 
     pub async fn volume_snapshotters(&self) -> PluginNames {
-        let Chosen { used, problems } =
-            self.listed().await.choose(&[Kind::VolumeSnapshotter], &BTreeSet::new());
-        PluginNames { names: used.into_iter().map(|(_, offer)| offer.name).collect(), problems }
+        let Chosen { used, problems } = self
+            .listed()
+            .await
+            .choose(&[Kind::VolumeSnapshotter], &BTreeSet::new());
+        PluginNames {
+            names: used.into_iter().map(|(_, offer)| offer.name).collect(),
+            problems,
+        }
     }
 
-    /// The plugin of this name that creates snapshots, with these settings. Its output goes into `log`; without one
-    /// into ours.
-    /// Errors: there is no such plugin; the reason says why others are not used.
+    /// The plugin of this name that creates snapshots, with these settings. Its output goes into
+    /// `log`; without one into ours. Errors: there is no such plugin; the reason says why others
+    /// are not used.
     pub async fn volume_snapshotter(
         &self,
         plugin: &str,
@@ -185,11 +217,20 @@ impl Host {
     ) -> Result<Arc<dyn VolumeSnapshotter>, Vec<String>> {
         let found = self.find(Kind::VolumeSnapshotter, plugin, settings).await;
         let found = found.map_err(|chosen| chosen.problems)?;
-        Ok(Arc::new(Snapshotter { plugin: found, limit: self.0.limit, log: log.cloned() }))
+        Ok(Arc::new(Snapshotter {
+            plugin: found,
+            limit: self.0.limit,
+            log: log.cloned(),
+        }))
     }
 
     /// The plugin of this kind and name, with these settings. The error lists the others.
-    async fn find(&self, kind: Kind, plugin: &str, settings: Settings) -> Result<Arc<Configured>, Chosen> {
+    async fn find(
+        &self,
+        kind: Kind,
+        plugin: &str,
+        settings: Settings,
+    ) -> Result<Arc<Configured>, Chosen> {
         let listed = self.listed().await;
         let chosen = listed.choose(&[kind], &BTreeSet::new());
         match chosen.used.iter().find(|(_, offer)| offer.name == plugin) {
@@ -206,10 +247,19 @@ impl Host {
         offer: &Offer,
         settings: Settings,
     ) -> Arc<Configured> {
-        let path = binaries.get(index).map(|(binary, _)| binary.path()).unwrap_or_default();
+        let path = binaries
+            .get(index)
+            .map(|(binary, _)| binary.path())
+            .unwrap_or_default();
         let make = |settings| {
             let setup = self.0.setup.clone();
-            Configured::new(path.clone().into(), setup, offer.name.clone(), offer.kind.execute(), settings)
+            Configured::new(
+                path.clone().into(),
+                setup,
+                offer.name.clone(),
+                offer.kind.execute(),
+                settings,
+            )
         };
         self.0.configured.get(&path, &offer.name, settings, make)
     }
@@ -218,30 +268,48 @@ impl Host {
         futures::future::join_all(plugins.iter().map(|plugin| plugin.stop())).await;
     }
 
-    /// Every plugin of every binary, used or not, for display. Binaries that do not list their plugins within
-    /// `patience` are omitted.
+    /// Every plugin of every binary, used or not, for display. Binaries that do not list their
+    /// plugins within `patience` are omitted.
     pub async fn installed(&self, patience: Duration) -> BTreeSet<(Kind, String)> {
         let Ok(Some(Ok(binaries))) = tokio::time::timeout(patience, self.found()).await else {
             return BTreeSet::new();
         };
-        let asked = binaries.iter().map(|binary| tokio::time::timeout(patience, binary.offers()));
-        let offers = futures::future::join_all(asked).await.into_iter().flatten().flatten().flatten();
+        let asked = binaries
+            .iter()
+            .map(|binary| tokio::time::timeout(patience, binary.offers()));
+        let offers = futures::future::join_all(asked)
+            .await
+            .into_iter()
+            .flatten()
+            .flatten()
+            .flatten();
         offers.map(|offer| (offer.kind, offer.name)).collect()
     }
 
     async fn found(&self) -> Option<Found> {
         let mut binaries = self.0.binaries.subscribe();
-        binaries.wait_for(Option::is_some).await.ok().and_then(|found| found.clone())
+        binaries
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|found| found.clone())
     }
 
     async fn listed(&self) -> Listed {
         let binaries = match self.found().await {
             Some(Ok(binaries)) => binaries,
-            Some(Err(reason)) => return Listed { problems: vec![reason], ..Listed::default() },
+            Some(Err(reason)) => {
+                return Listed {
+                    problems: vec![reason],
+                    ..Listed::default()
+                };
+            }
             None => return Listed::default(),
         };
         let mut listed = Listed::default();
-        let asked = binaries.iter().map(|binary| async { (Arc::clone(binary), binary.offers().await) });
+        let asked = binaries
+            .iter()
+            .map(|binary| async { (Arc::clone(binary), binary.offers().await) });
         for (binary, offers) in futures::future::join_all(asked).await {
             match offers {
                 Ok(offers) => listed.binaries.push((binary, offers)),
@@ -266,7 +334,10 @@ impl Missing {
         for problem in problems {
             let _ = write!(reason, "; {problem}");
         }
-        Self { reason, may_come: !problems.is_empty() }
+        Self {
+            reason,
+            may_come: !problems.is_empty(),
+        }
     }
 }
 
@@ -278,10 +349,18 @@ struct Listed {
 
 impl Listed {
     fn choose(&self, kinds: &[Kind], built_in: &BTreeSet<String>) -> Chosen {
-        let of =
-            |offers: &[Offer]| offers.iter().filter(|offer| kinds.contains(&offer.kind)).cloned().collect();
-        let offers: Vec<_> =
-            self.binaries.iter().map(|(binary, offers)| (binary.path(), of(offers))).collect();
+        let of = |offers: &[Offer]| {
+            offers
+                .iter()
+                .filter(|offer| kinds.contains(&offer.kind))
+                .cloned()
+                .collect()
+        };
+        let offers: Vec<_> = self
+            .binaries
+            .iter()
+            .map(|(binary, offers)| (binary.path(), of(offers)))
+            .collect();
         let mut chosen = choose(&offers, built_in);
         chosen.problems.extend(self.problems.iter().cloned());
         chosen

@@ -1,12 +1,16 @@
 //! Velero's plugins, unchanged: programs in a folder, called over gRPC.
 //!
-//! - `host` manages all binaries; `discover` finds them, `catalog` decides which of their plugins are used.
-//! - `binary` keeps the process of one running, `process` is a running one, `handshake` its first line, `connection` the
-//!   calls to it, `wire` and `store_wire` their messages, `streams` calls of many messages.
-//! - `action`, `backup_item` and `restore_item` adapt a plugin to the traits of `backup_actions`; `objects` is a bucket for
-//!   `backup_store`, and `snapshotter` creates snapshots of volumes.
-//! - The last two need settings first, so each set of settings has a separate process (`configured`, `pool`).
-//! - `lines` splits their output into lines, `log_line` parses one, `log` adds it to the log of its backup, or of this process.
+//! - `host` manages all binaries; `discover` finds them, `catalog` decides which of their plugins
+//!   are used.
+//! - `binary` keeps the process of one running, `process` is a running one, `handshake` its first
+//!   line, `connection` the calls to it, `wire` and `store_wire` their messages, `streams` calls of
+//!   many messages.
+//! - `action`, `backup_item` and `restore_item` adapt a plugin to the traits of `backup_actions`;
+//!   `objects` is a bucket for `backup_store`, and `snapshotter` creates snapshots of volumes.
+//! - The last two need settings first, so each set of settings has a separate process
+//!   (`configured`, `pool`).
+//! - `lines` splits their output into lines, `log_line` parses one, `log` adds it to the log of its
+//!   backup, or of this process.
 #![warn(unreachable_pub)]
 
 mod action;

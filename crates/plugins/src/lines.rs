@@ -31,7 +31,9 @@ pub(crate) async fn next<R: AsyncBufRead + Unpin>(reader: &mut R) -> io::Result<
 }
 
 fn text(line: &[u8]) -> String {
-    String::from_utf8_lossy(line).trim_end_matches('\r').to_owned()
+    String::from_utf8_lossy(line)
+        .trim_end_matches('\r')
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -54,7 +56,10 @@ mod tests {
     #[tokio::test]
     async fn bytes_that_are_no_text_do_not_matter() {
         let mut reader = &b"\xff\xfe\n"[..];
-        assert_eq!(next(&mut reader).await.unwrap().as_deref(), Some("\u{fffd}\u{fffd}"));
+        assert_eq!(
+            next(&mut reader).await.unwrap().as_deref(),
+            Some("\u{fffd}\u{fffd}")
+        );
         assert_eq!(next(&mut reader).await.unwrap(), None);
     }
 }

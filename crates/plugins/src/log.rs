@@ -1,7 +1,8 @@
-//! The output of plugins: while they work for a backup, it goes into the backup's log, else into our own.
+//! The output of plugins: while they work for a backup, it goes into the backup's log, else into
+//! our own.
 //!
-//! One process works for many backups, and its lines do not name one: a line belongs to every backup with a call in
-//! progress, and between calls to the backup that had the last one.
+//! One process works for many backups, and its lines do not name one: a line belongs to every
+//! backup with a call in progress, and between calls to the backup that had the last one.
 
 use std::{
     collections::VecDeque,
@@ -52,8 +53,8 @@ impl PluginLog {
         self.0.came.notify_one();
     }
 
-    /// Waits for the end of some work, and passes on plugins' lines meanwhile: users who read the log during a slow
-    /// item see them at their time.
+    /// Waits for the end of some work, and passes on plugins' lines meanwhile: users who read the
+    /// log during a slow item see them at their time.
     pub async fn told_during<T>(
         &self,
         work: impl Future<Output = T>,
@@ -71,10 +72,15 @@ impl PluginLog {
         }
     }
 
-    /// Waits briefly for the last lines, if a plugin was executed: they do not come with its answers.
+    /// Waits briefly for the last lines, if a plugin was executed: they do not come with its
+    /// answers.
     pub async fn settle(&self, tell: impl FnMut(Vec<LogLine>)) {
         let was_executed = Arc::weak_count(&self.0) > 0;
-        let patience = if was_executed { LAST_LINES } else { Duration::ZERO };
+        let patience = if was_executed {
+            LAST_LINES
+        } else {
+            Duration::ZERO
+        };
         self.told_during(tokio::time::sleep(patience), tell).await;
     }
 
@@ -84,8 +90,13 @@ impl PluginLog {
         let mut lines: Vec<_> = kept.lines.drain(..).collect();
         let dropped = std::mem::take(&mut kept.dropped);
         if dropped > 0 {
-            let text = format!("plugins have written {dropped} lines more than are kept; they are left out");
-            lines.push(LogLine { level: Level::Warning, text });
+            let text = format!(
+                "plugins have written {dropped} lines more than are kept; they are left out"
+            );
+            lines.push(LogLine {
+                level: Level::Warning,
+                text,
+            });
         }
         lines
     }
@@ -112,9 +123,15 @@ impl Listeners {
         all.retain(|one| one.calls > 0 || one.log.ptr_eq(&of));
         match all.iter_mut().find(|one| one.log.ptr_eq(&of)) {
             Some(one) => one.calls += 1,
-            None => all.push(Listener { log: Weak::clone(&of), calls: 1 }),
+            None => all.push(Listener {
+                log: Weak::clone(&of),
+                calls: 1,
+            }),
         }
-        Listening { listeners: self, log: of }
+        Listening {
+            listeners: self,
+            log: of,
+        }
     }
 
     /// Passes on a line written by the plugin, or the binary, of this name.
@@ -122,7 +139,10 @@ impl Listeners {
         if said.level == Level::Debug {
             return;
         }
-        let said = LogLine { text: format!("plugin {of}: {}", said.text), level: said.level };
+        let said = LogLine {
+            text: format!("plugin {of}: {}", said.text),
+            level: said.level,
+        };
         if !self.tell(&said) {
             self.limit.log(&said);
         }
@@ -130,8 +150,11 @@ impl Listeners {
 
     /// Passes a line to all listeners; returns whether there was one.
     fn tell(&self, said: &LogLine) -> bool {
-        let logs: Vec<_> =
-            lock(&self.all).iter().filter_map(|one| one.log.upgrade()).map(PluginLog).collect();
+        let logs: Vec<_> = lock(&self.all)
+            .iter()
+            .filter_map(|one| one.log.upgrade())
+            .map(PluginLog)
+            .collect();
         for log in &logs {
             log.add(said.clone());
         }
@@ -176,7 +199,11 @@ impl LogRateLimit {
     fn take(&self) -> bool {
         let mut taken = lock(&self.0);
         let (since, count) = taken.take().unwrap_or_else(|| (Instant::now(), 0));
-        let (since, count) = if since.elapsed() < LINES_EVERY { (since, count) } else { (Instant::now(), 0) };
+        let (since, count) = if since.elapsed() < LINES_EVERY {
+            (since, count)
+        } else {
+            (Instant::now(), 0)
+        };
         *taken = Some((since, count + 1));
         count < LINES
     }
@@ -191,7 +218,10 @@ mod tests {
     use super::*;
 
     fn said(text: &str) -> LogLine {
-        LogLine { level: Level::Info, text: text.to_owned() }
+        LogLine {
+            level: Level::Info,
+            text: text.to_owned(),
+        }
     }
 
     fn texts(log: &PluginLog) -> Vec<String> {
@@ -200,7 +230,11 @@ mod tests {
 
     #[test]
     fn a_line_is_of_whoever_calls_and_then_of_whoever_called_last() {
-        let (listeners, one, two) = (Listeners::default(), PluginLog::default(), PluginLog::default());
+        let (listeners, one, two) = (
+            Listeners::default(),
+            PluginLog::default(),
+            PluginLog::default(),
+        );
         assert!(!listeners.tell(&said("nobody")));
         let first = listeners.begin(&one);
         listeners.tell(&said("a"));
@@ -221,7 +255,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_said_is_told_while_the_work_goes_on_and_at_its_end() {
-        let (log, begun, mut told) = (PluginLog::default(), tokio::time::Instant::now(), Vec::new());
+        let (log, begun, mut told) = (
+            PluginLog::default(),
+            tokio::time::Instant::now(),
+            Vec::new(),
+        );
         let work = async {
             for text in ["at work", "and ready"] {
                 tokio::time::sleep(Duration::from_secs(5)).await;
@@ -229,10 +267,17 @@ mod tests {
             }
         };
         let tell = |lines: Vec<LogLine>| {
-            told.extend(lines.into_iter().map(|said| (begun.elapsed().as_secs(), said.text)));
+            told.extend(
+                lines
+                    .into_iter()
+                    .map(|said| (begun.elapsed().as_secs(), said.text)),
+            );
         };
         log.told_during(work, tell).await;
-        assert_eq!(told, [(5, "at work".to_owned()), (10, "and ready".to_owned())]);
+        assert_eq!(
+            told,
+            [(5, "at work".to_owned()), (10, "and ready".to_owned())]
+        );
     }
 
     #[test]
@@ -244,7 +289,11 @@ mod tests {
         let lines = log.take();
         assert_eq!(lines.len(), WAITING + 1);
         assert_eq!(lines[WAITING].level, Level::Warning);
-        assert!(lines[WAITING].text.contains(" 5 lines"), "{}", lines[WAITING].text);
+        assert!(
+            lines[WAITING].text.contains(" 5 lines"),
+            "{}",
+            lines[WAITING].text
+        );
         for _ in 0..2 * ALL {
             log.add(said("x"));
             if lock(&log.0.kept).lines.len() == WAITING {

@@ -1,7 +1,8 @@
 //! Parses the lines on a plugin's standard error. Pure.
 //!
-//! Plugins write JSON there, with the fields of hclog (`@level`, `@message`); Velero's framework has logrus do that
-//! (`pkg/plugin/framework/logger.go`, v1.18). The Go runtime writes plain text there when a program panics.
+//! Plugins write JSON there, with the fields of hclog (`@level`, `@message`); Velero's framework
+//! has logrus do that (`pkg/plugin/framework/logger.go`, v1.18). The Go runtime writes plain text
+//! there when a program panics.
 
 use serde_json::{Map, Value};
 
@@ -44,8 +45,15 @@ impl Reader {
         ];
         let found = prefixes.iter().find(|(prefix, _)| line.starts_with(prefix));
         self.panicked |= found.is_some_and(|(prefix, _)| !prefix.starts_with('['));
-        let plain = if self.panicked { Level::Info } else { Level::Debug };
-        LogLine { level: found.map_or(plain, |(_, level)| *level), text: line.to_owned() }
+        let plain = if self.panicked {
+            Level::Info
+        } else {
+            Level::Debug
+        };
+        LogLine {
+            level: found.map_or(plain, |(_, level)| *level),
+            text: line.to_owned(),
+        }
     }
 }
 
@@ -61,7 +69,10 @@ fn structured(fields: &Map<String, Value>) -> Option<LogLine> {
         "error" | "fatal" | "panic" => Level::Error,
         _ => Level::Info,
     };
-    Some(LogLine { level, text: message })
+    Some(LogLine {
+        level,
+        text: message,
+    })
 }
 
 #[cfg(test)]
@@ -69,9 +80,21 @@ mod tests {
     use super::*;
 
     #[rstest::rstest]
-    #[case(r#"{"@level":"info","@message":"m","level":"info","logSource":"a.go:1"}"#, Level::Info, "m")]
-    #[case(r#"{"@level":"warn","@message":"m","level":"warning"}"#, Level::Warning, "m")]
-    #[case(r#"{"@level":"error","@message":"m","error":"no space"}"#, Level::Error, "m: no space")]
+    #[case(
+        r#"{"@level":"info","@message":"m","level":"info","logSource":"a.go:1"}"#,
+        Level::Info,
+        "m"
+    )]
+    #[case(
+        r#"{"@level":"warn","@message":"m","level":"warning"}"#,
+        Level::Warning,
+        "m"
+    )]
+    #[case(
+        r#"{"@level":"error","@message":"m","error":"no space"}"#,
+        Level::Error,
+        "m: no space"
+    )]
     #[case(r#"{"@level":"trace","@message":"m"}"#, Level::Debug, "m")]
     #[case(r#"{"level":"warning","msg":"m"}"#, Level::Warning, "m")]
     #[case(r#"{"@message":7}"#, Level::Debug, r#"{"@message":7}"#)]
@@ -80,14 +103,24 @@ mod tests {
     #[case("just text", Level::Debug, "just text")]
     #[case("", Level::Debug, "")]
     fn lines_have_a_level_and_a_text(#[case] line: &str, #[case] level: Level, #[case] text: &str) {
-        assert_eq!(Reader::default().read(line), LogLine { level, text: text.to_owned() });
+        assert_eq!(
+            Reader::default().read(line),
+            LogLine {
+                level,
+                text: text.to_owned()
+            }
+        );
     }
 
     #[test]
     fn a_panic_is_one_error_and_its_stack_is_in_the_log() {
         let mut reader = Reader::default();
-        let levels: Vec<_> =
-            ["before", "panic: oh", "", "goroutine 1 [running]:"].map(|line| reader.read(line).level).into();
-        assert_eq!(levels, [Level::Debug, Level::Error, Level::Info, Level::Info]);
+        let levels: Vec<_> = ["before", "panic: oh", "", "goroutine 1 [running]:"]
+            .map(|line| reader.read(line).level)
+            .into();
+        assert_eq!(
+            levels,
+            [Level::Debug, Level::Error, Level::Info, Level::Info]
+        );
     }
 }

@@ -36,12 +36,18 @@ impl PluginBucket {
         self.plugin.process().await.map_err(|error| fault(&error))
     }
 
-    async fn ask<Q: Question, A: Answer>(&self, method: &'static str, question: Q) -> Result<A, PluginFault> {
-        self.ask_once(method, question).await.map_err(|error| fault(&error))
+    async fn ask<Q: Question, A: Answer>(
+        &self,
+        method: &'static str,
+        question: Q,
+    ) -> Result<A, PluginFault> {
+        self.ask_once(method, question)
+            .await
+            .map_err(|error| fault(&error))
     }
 
-    /// For calls that change nothing. When a process ends, all of its calls fail, perhaps because of another call, so
-    /// this call is retried with the next process.
+    /// For calls that change nothing. When a process ends, all of its calls fail, perhaps because
+    /// of another call, so this call is retried with the next process.
     async fn ask_again<Q, A>(&self, method: &'static str, question: Q) -> Result<A, PluginFault>
     where
         Q: Question + Clone,
@@ -75,7 +81,11 @@ impl PluginBucket {
 impl ObjectPlugin for PluginBucket {
     async fn put(&self, key: &str, body: Body) -> Result<(), PluginFault> {
         let process = self.process().await?;
-        let wire::ObjectRequest { plugin, bucket, key } = self.object(key);
+        let wire::ObjectRequest {
+            plugin,
+            bucket,
+            key,
+        } = self.object(key);
         let message = move |body| wire::PutObjectRequest {
             plugin: plugin.clone(),
             bucket: bucket.clone(),
@@ -84,9 +94,17 @@ impl ObjectPlugin for PluginBucket {
         };
         // The first message has no bytes, as an empty object needs one, too.
         let pieces = body.map_ok(pieces).try_flatten();
-        let messages = stream::once(async { Ok(Bytes::new()) }).chain(pieces).map_ok(message);
-        let pace = Pace { message: self.limit, answer: self.limit };
-        let sent = process.connection().send::<_, (), _>(method::PUT, messages.boxed(), pace).await;
+        let messages = stream::once(async { Ok(Bytes::new()) })
+            .chain(pieces)
+            .map_ok(message);
+        let pace = Pace {
+            message: self.limit,
+            answer: self.limit,
+        };
+        let sent = process
+            .connection()
+            .send::<_, (), _>(method::PUT, messages.boxed(), pace)
+            .await;
         match sent {
             Ok(()) => {
                 process.was_useful();
@@ -94,7 +112,8 @@ impl ObjectPlugin for PluginBucket {
             }
             Err(Unsent::Ours(fault)) if !process.has_ended() => Err(fault),
             Err(unsent) => {
-                // The sent bytes may come from the same plugin, in parts: when its process ends, both calls fail.
+                // The sent bytes may come from the same plugin, in parts: when its process ends,
+                // both calls fail.
                 let failure = match unsent {
                     Unsent::Theirs(failure) => failure,
                     Unsent::Ours(fault) => Failure::Broken(fault.text),
@@ -106,17 +125,22 @@ impl ObjectPlugin for PluginBucket {
     }
 
     async fn exists(&self, key: &str) -> Result<bool, PluginFault> {
-        let answer: wire::ObjectExistsResponse = self.ask_again(method::EXISTS, self.object(key)).await?;
+        let answer: wire::ObjectExistsResponse =
+            self.ask_again(method::EXISTS, self.object(key)).await?;
         Ok(answer.exists)
     }
 
     async fn get(&self, key: &str) -> Result<Body, PluginFault> {
-        let (process, plugin, limit) = (self.process().await?, Arc::clone(&self.plugin), self.limit);
+        let (process, plugin, limit) =
+            (self.process().await?, Arc::clone(&self.plugin), self.limit);
         let told = async move |process: Arc<Process>, failure| {
             let failure = process.explained(failure).await;
             fault(&plugin.error(method::GET, limit, failure))
         };
-        let asked = process.connection().receive(method::GET, self.object(key), limit).await;
+        let asked = process
+            .connection()
+            .receive(method::GET, self.object(key), limit)
+            .await;
         let messages = match asked {
             Ok(messages) => messages,
             Err(failure) => return Err(told(process, failure).await),
@@ -141,12 +165,14 @@ impl ObjectPlugin for PluginBucket {
             delimiter: "/".to_owned(),
             prefix: prefix.to_owned(),
         };
-        let answer: wire::ListCommonPrefixesResponse = self.ask_again(method::FOLDERS, question).await?;
+        let answer: wire::ListCommonPrefixesResponse =
+            self.ask_again(method::FOLDERS, question).await?;
         Ok(answer.prefixes)
     }
 
     async fn keys(&self, prefix: &str) -> Result<Vec<String>, PluginFault> {
-        let answer: wire::ListObjectsResponse = self.ask_again(method::KEYS, self.object(prefix)).await?;
+        let answer: wire::ListObjectsResponse =
+            self.ask_again(method::KEYS, self.object(prefix)).await?;
         Ok(answer.keys)
     }
 
@@ -164,7 +190,10 @@ impl ObjectPlugin for PluginBucket {
         let answer: wire::CreateSignedUrlResponse = self.ask_again(method::SIGN, question).await?;
         if answer.url.is_empty() {
             let text = format!("the plugin {} gives no URL", self.plugin.name());
-            return Err(PluginFault { text, fault: Fault::Permanent });
+            return Err(PluginFault {
+                text,
+                fault: Fault::Permanent,
+            });
         }
         Ok(answer.url)
     }
@@ -180,6 +209,13 @@ fn pieces(mut bytes: Bytes) -> impl futures::Stream<Item = Result<Bytes, PluginF
 }
 
 fn fault(error: &PluginError) -> PluginFault {
-    let fault = if error.is_lasting() { Fault::Permanent } else { Fault::Retryable };
-    PluginFault { text: error.to_string(), fault }
+    let fault = if error.is_lasting() {
+        Fault::Permanent
+    } else {
+        Fault::Retryable
+    };
+    PluginFault {
+        text: error.to_string(),
+        fault,
+    }
 }

@@ -43,6 +43,8 @@ impl Pool {
 
     fn take(&self, which: impl Fn(&Arc<Configured>, &Instant) -> bool) -> Vec<Arc<Configured>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.extract_if(|_, (plugin, used)| which(plugin, used)).map(|(_, (plugin, _))| plugin).collect()
+        all.extract_if(|_, (plugin, used)| which(plugin, used))
+            .map(|(_, (plugin, _))| plugin)
+            .collect()
     }
 }

@@ -58,8 +58,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a binary, and waits until it serves. `heard` is called with every line on its standard error.
-    /// Errors: a message that says how far it came, with its last lines.
+    /// Starts a binary, and waits until it serves. `heard` is called with every line on its
+    /// standard error. Errors: a message that says how far it came, with its last lines.
     pub(crate) async fn start(
         program: &Path,
         setup: &Setup,
@@ -95,12 +95,15 @@ impl Process {
         let kill = CancellationToken::new();
         let guard = kill.clone().drop_guard();
         let (tell, mut ended) = watch::channel(None);
-        // Not among the tasks that end with the process handle: it has to wait for the child's exit.
+        // Not among the tasks that end with the process handle: it has to wait for the child's
+        // exit.
         tokio::spawn(keep(child, kill.clone(), read, words.clone(), tell));
 
         let opening = async {
             let mut stdout = stdout.ok_or("it has no standard output")?;
-            let line = lines::next(&mut stdout).await.map_err(|error| error.to_string())?;
+            let line = lines::next(&mut stdout)
+                .await
+                .map_err(|error| error.to_string())?;
             let address = handshake::address(&line.unwrap_or_default());
             // Its later output has to be read, or the process would block.
             tasks.spawn(async move { while let Ok(Some(_)) = lines::next(&mut stdout).await {} });
@@ -122,7 +125,11 @@ impl Process {
                 };
                 return Err(reason);
             }
-            Err(_) => return Err(words.after(format!("it has not said where it listens within {START:?}"))),
+            Err(_) => {
+                return Err(
+                    words.after(format!("it has not said where it listens within {START:?}"))
+                );
+            }
         };
         let stdio = Arc::clone(&connection);
         tasks.spawn(async move { stdio.drain(method::STDIO).await });
@@ -154,7 +161,8 @@ impl Process {
         &self.connection
     }
 
-    /// Finds the cause of a failed call: a process that hangs, or has lost its connection, is killed.
+    /// Finds the cause of a failed call: a process that hangs, or has lost its connection, is
+    /// killed.
     pub(crate) async fn explained(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Late if healthy(&self.connection).await.is_err() => {
@@ -191,7 +199,10 @@ impl Process {
 
     /// Asks it to exit, and kills it if it does not.
     pub(crate) async fn stop(&self) {
-        let _ = self.connection.ask::<(), ()>(method::SHUTDOWN, (), END).await;
+        let _ = self
+            .connection
+            .ask::<(), ()>(method::SHUTDOWN, (), END)
+            .await;
         if tokio::time::timeout(END, self.ended()).await.is_err() {
             self.kill.cancel();
         }
@@ -199,13 +210,25 @@ impl Process {
 }
 
 async fn healthy(connection: &Connection) -> Result<(), String> {
-    let question = wire::HealthCheckRequest { service: wire::HEALTH_SERVICE.to_owned() };
-    match connection.ask::<_, wire::HealthCheckResponse>(method::HEALTH, question, HEALTH).await {
+    let question = wire::HealthCheckRequest {
+        service: wire::HEALTH_SERVICE.to_owned(),
+    };
+    match connection
+        .ask::<_, wire::HealthCheckResponse>(method::HEALTH, question, HEALTH)
+        .await
+    {
         Ok(answer) if answer.status == wire::SERVING => Ok(()),
-        Ok(answer) => Err(format!("it says that it does not serve (status {})", answer.status)),
-        Err(Failure::Late) => Err(format!("it has not said within {HEALTH:?} whether it is healthy")),
+        Ok(answer) => Err(format!(
+            "it says that it does not serve (status {})",
+            answer.status
+        )),
+        Err(Failure::Late) => Err(format!(
+            "it has not said within {HEALTH:?} whether it is healthy"
+        )),
         Err(Failure::Broken(reason)) => Err(reason),
-        Err(Failure::Status(code, message)) => Err(format!("its health is not known: {code:?}: {message}")),
+        Err(Failure::Status(code, message)) => {
+            Err(format!("its health is not known: {code:?}: {message}"))
+        }
     }
 }
 
@@ -225,7 +248,10 @@ async fn keep(
         }
     };
     let _ = tokio::time::timeout(LAST_WORDS, read.join_next()).await;
-    let how = status.map_or_else(|error| format!("it can not be waited for: {error}"), describe);
+    let how = status.map_or_else(
+        |error| format!("it can not be waited for: {error}"),
+        describe,
+    );
     let _ = tell.send(Some(words.after(how)));
 }
 
@@ -273,7 +299,11 @@ impl Words {
         }
         format!(
             "{sentence}; its last words: {}",
-            lines.iter().map(String::as_str).collect::<Vec<_>>().join(" / ")
+            lines
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(" / ")
         )
     }
 }
@@ -290,19 +320,28 @@ mod tests {
         let path = folder.path().join("plugin");
         std::fs::write(&path, script).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        Process::start(&path, &Setup::default(), drop).await.err().unwrap_or_default()
+        Process::start(&path, &Setup::default(), drop)
+            .await
+            .err()
+            .unwrap_or_default()
     }
 
     #[tokio::test]
     async fn what_is_no_plugin_is_told_with_its_last_words() {
         let ends = refused("#!/bin/sh\necho no luck >&2\nexit 3\n").await;
-        assert!(ends.contains("exit status: 3") && ends.contains("no luck"), "{ends}");
+        assert!(
+            ends.contains("exit status: 3") && ends.contains("no luck"),
+            "{ends}"
+        );
         let nonsense = refused("#!/bin/sh\necho hello\nexec sleep 60\n").await;
         assert!(nonsense.contains("\"hello\""), "{nonsense}");
         let nobody = refused("#!/bin/sh\necho '1|2|unix|/nowhere|grpc|'\nexec sleep 60\n").await;
         assert!(nobody.contains("can not connect to /nowhere"), "{nobody}");
         let not_executable = refused("no script").await;
-        assert!(not_executable.contains("can not be executed"), "{not_executable}");
+        assert!(
+            not_executable.contains("can not be executed"),
+            "{not_executable}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -313,7 +352,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_cookie_and_the_version_are_given() {
-        let said = refused("#!/bin/sh\necho $VELERO_PLUGIN $PLUGIN_PROTOCOL_VERSIONS\nexec sleep 60\n").await;
+        let said =
+            refused("#!/bin/sh\necho $VELERO_PLUGIN $PLUGIN_PROTOCOL_VERSIONS\nexec sleep 60\n")
+                .await;
         assert!(said.contains("\"hello 2\""), "{said}");
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use backup_actions::{
     ActionError, ItemId, OperationProgress,
-    restore::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreWait, json::Object},
+    restore::{
+        RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreWait, json::Object,
+    },
 };
 use backup_core::{api::Restore, operation::ResourceIdentifier};
 
@@ -16,7 +18,10 @@ use crate::{
 };
 
 impl PluginAction {
-    async fn restore(&self, given: RestoreActionInput<'_>) -> Result<RestoreActionOutput, PluginError> {
+    async fn restore(
+        &self,
+        given: RestoreActionInput<'_>,
+    ) -> Result<RestoreActionOutput, PluginError> {
         let method = self.kind.execute();
         let sent = self.json(given.item, method)?;
         let question = messages::ExecuteRequest {
@@ -36,9 +41,18 @@ impl PluginAction {
     ) -> Result<bool, PluginError> {
         let id = |item: &ItemId| {
             let namespace = item.namespace.as_deref();
-            let ResourceIdentifier { group, resource, namespace, name } =
-                ResourceIdentifier::new(&item.group_resource, namespace, &item.name);
-            wire::ResourceIdentifier { group, resource, namespace, name }
+            let ResourceIdentifier {
+                group,
+                resource,
+                namespace,
+                name,
+            } = ResourceIdentifier::new(&item.group_resource, namespace, &item.name);
+            wire::ResourceIdentifier {
+                group,
+                resource,
+                namespace,
+                name,
+            }
         };
         let method = messages::method::READY;
         let question = messages::ReadyRequest {
@@ -57,54 +71,86 @@ impl RestoreItemAction for PluginAction {
         self.starts_operations()
     }
 
-    async fn execute(&self, given: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
-        self.restore(given).await.map_err(|error| self.told(&error, true))
+    async fn execute(
+        &self,
+        given: RestoreActionInput<'_>,
+    ) -> Result<RestoreActionOutput, ActionError> {
+        self.restore(given)
+            .await
+            .map_err(|error| self.told(&error, true))
     }
 
-    async fn progress(&self, operation: &str, restore: &Restore) -> Result<OperationProgress, ActionError> {
-        self.progress_of(messages::method::PROGRESS, operation, restore).await
+    async fn progress(
+        &self,
+        operation: &str,
+        restore: &Restore,
+    ) -> Result<OperationProgress, ActionError> {
+        self.progress_of(messages::method::PROGRESS, operation, restore)
+            .await
     }
 
     async fn cancel(&self, operation: &str, restore: &Restore) -> Result<(), ActionError> {
-        self.cancel_operation(messages::method::CANCEL, operation, restore).await
+        self.cancel_operation(messages::method::CANCEL, operation, restore)
+            .await
     }
 
     async fn are_ready(&self, items: &[ItemId], restore: &Restore) -> Result<bool, ActionError> {
-        self.additional_items_are_ready(items, restore).await.map_err(|error| match error {
-            // An error means that the items will never be ready.
-            PluginError::Refused { .. } => {
-                ActionError::Final { action: self.name.clone(), reason: error.to_string() }
-            }
-            error => self.told(&error, false),
-        })
+        self.additional_items_are_ready(items, restore)
+            .await
+            .map_err(|error| match error {
+                // An error means that the items will never be ready.
+                PluginError::Refused { .. } => ActionError::Final {
+                    action: self.name.clone(),
+                    reason: error.to_string(),
+                },
+                error => self.told(&error, false),
+            })
     }
 }
 
-/// Decodes the answer about an item that was sent as these bytes; the error says what is wrong with it.
+/// Decodes the answer about an item that was sent as these bytes; the error says what is wrong with
+/// it.
 pub(crate) fn read(
     plugin: &str,
     sent: &[u8],
     item: &Object,
     answer: messages::ExecuteResponse,
 ) -> Result<RestoreActionOutput, String> {
-    let skip = answer.skip_restore.then(|| format!("{plugin} does not want it restored"));
+    let skip = answer
+        .skip_restore
+        .then(|| format!("{plugin} does not want it restored"));
     // The object of a skipped item need not be valid.
-    let made = if skip.is_some() { None } else { made(sent, &answer.item)?.filter(|made| made != item) };
+    let made = if skip.is_some() {
+        None
+    } else {
+        made(sent, &answer.item)?.filter(|made| made != item)
+    };
     let limit = answer.additional_items_ready_timeout.and_then(span);
     Ok(RestoreActionOutput {
         item: made,
-        additional: if skip.is_some() { Vec::new() } else { ids(answer.additional_items)? },
+        additional: if skip.is_some() {
+            Vec::new()
+        } else {
+            ids(answer.additional_items)?
+        },
         operation: Some(answer.operation_id).filter(|id| !id.is_empty()),
-        wait: answer.wait_for_additional_items.then_some(RestoreWait { limit }),
+        wait: answer
+            .wait_for_additional_items
+            .then_some(RestoreWait { limit }),
         skip,
     })
 }
 
 /// A duration; `None` if it is zero or invalid.
 fn span(span: wire::Time) -> Option<Duration> {
-    let (seconds, nanos) = (u64::try_from(span.seconds).ok()?, u32::try_from(span.nanos).ok()?);
+    let (seconds, nanos) = (
+        u64::try_from(span.seconds).ok()?,
+        u32::try_from(span.nanos).ok()?,
+    );
     let nanos = Duration::from_nanos(u64::from(nanos));
-    Duration::from_secs(seconds).checked_add(nanos).filter(|span| !span.is_zero())
+    Duration::from_secs(seconds)
+        .checked_add(nanos)
+        .filter(|span| !span.is_zero())
 }
 
 #[cfg(test)]
@@ -118,7 +164,10 @@ mod tests {
     }
 
     fn answer(item: &str) -> messages::ExecuteResponse {
-        messages::ExecuteResponse { item: item.as_bytes().to_vec(), ..messages::ExecuteResponse::default() }
+        messages::ExecuteResponse {
+            item: item.as_bytes().to_vec(),
+            ..messages::ExecuteResponse::default()
+        }
     }
 
     #[test]
@@ -142,7 +191,10 @@ mod tests {
             additional_items: vec![id],
             operation_id: "an id\u{0}".into(),
             wait_for_additional_items: true,
-            additional_items_ready_timeout: Some(wire::Time { seconds: 3, nanos: 5 }),
+            additional_items_ready_timeout: Some(wire::Time {
+                seconds: 3,
+                nanos: 5,
+            }),
             ..answer(r#"{"metadata":{"name":"b"}}"#)
         };
         let executed = read("x/p", &sent, &item, full.clone()).unwrap();
@@ -154,12 +206,22 @@ mod tests {
                 additional: vec![additional],
                 skip: None,
                 operation: Some("an id\u{0}".into()),
-                wait: Some(RestoreWait { limit: Some(Duration::new(3, 5)) }),
+                wait: Some(RestoreWait {
+                    limit: Some(Duration::new(3, 5))
+                }),
             }
         );
         // An item whose operation was started may still be skipped.
-        let skipped =
-            read("x/p", &sent, &item, messages::ExecuteResponse { skip_restore: true, ..full }).unwrap();
+        let skipped = read(
+            "x/p",
+            &sent,
+            &item,
+            messages::ExecuteResponse {
+                skip_restore: true,
+                ..full
+            },
+        )
+        .unwrap();
         assert!(skipped.skip.is_some() && skipped.additional.is_empty() && skipped.item.is_none());
         assert_eq!(skipped.operation.as_deref(), Some("an id\u{0}"));
     }
@@ -167,7 +229,11 @@ mod tests {
     #[test]
     fn nonsense_is_told() {
         let item = object(r#"{"metadata":{"name":"a"}}"#);
-        for (text, reason) in [("no JSON", "no JSON"), ("[]", "without a name"), ("{}", "without a name")] {
+        for (text, reason) in [
+            ("no JSON", "no JSON"),
+            ("[]", "without a name"),
+            ("{}", "without a name"),
+        ] {
             let error = read("x/p", b"", &item, answer(text)).unwrap_err();
             assert!(error.contains(reason), "{error}");
         }
@@ -175,7 +241,11 @@ mod tests {
             additional_items: vec![wire::ResourceIdentifier::default()],
             ..answer("")
         };
-        assert!(read("x/p", b"", &item, nameless).unwrap_err().contains("without a type or a name"));
+        assert!(
+            read("x/p", b"", &item, nameless)
+                .unwrap_err()
+                .contains("without a type or a name")
+        );
     }
 
     #[rstest::rstest]

@@ -19,11 +19,13 @@ use crate::{
 /// Creates snapshots of volumes. Each method says whether it is safe to repeat.
 #[async_trait]
 pub trait VolumeSnapshotter: Send + Sync {
-    /// The storage system's id of the volume; `None` if it belongs to another storage system. Changes nothing.
+    /// The storage system's id of the volume; `None` if it belongs to another storage system.
+    /// Changes nothing.
     async fn volume_id(&self, volume: &Value) -> Result<Option<String>, PluginError>;
 
     /// The type of a volume, and its IOPS if a number was requested. Changes nothing.
-    async fn volume_info(&self, id: &str, zone: &str) -> Result<(String, Option<i64>), PluginError>;
+    async fn volume_info(&self, id: &str, zone: &str)
+    -> Result<(String, Option<i64>), PluginError>;
 
     /// Creates a snapshot; returns its id. A repeated call creates a second one.
     async fn snapshot(
@@ -61,10 +63,19 @@ pub(crate) struct Snapshotter {
 }
 
 impl Snapshotter {
-    async fn ask<Q: Question, A: Answer>(&self, method: &'static str, question: Q) -> Result<A, PluginError> {
-        let _listening = self.log.as_ref().map(|log| self.plugin.listeners().begin(log));
+    async fn ask<Q: Question, A: Answer>(
+        &self,
+        method: &'static str,
+        question: Q,
+    ) -> Result<A, PluginError> {
+        let _listening = self
+            .log
+            .as_ref()
+            .map(|log| self.plugin.listeners().begin(log));
         let process = self.plugin.process().await.map_err(not_asked)?;
-        self.plugin.ask(&process, method, question, self.limit).await
+        self.plugin
+            .ask(&process, method, question, self.limit)
+            .await
     }
 
     fn name(&self) -> String {
@@ -83,12 +94,21 @@ impl Snapshotter {
 
     fn nonsense(&self, method: &'static str, reason: &str) -> PluginError {
         let (binary, plugin, call) = (self.plugin.binary(), self.name(), name_of(method));
-        PluginError::Nonsense { binary, plugin, call, reason: reason.to_owned() }
+        PluginError::Nonsense {
+            binary,
+            plugin,
+            call,
+            reason: reason.to_owned(),
+        }
     }
 
     /// Checks the id of a created object. Without one, it was created but cannot be found again.
     fn id(&self, method: &'static str, id: String) -> Result<String, PluginError> {
-        if id.is_empty() { Err(self.nonsense(method, "it gives no id of what it has made")) } else { Ok(id) }
+        if id.is_empty() {
+            Err(self.nonsense(method, "it gives no id of what it has made"))
+        } else {
+            Ok(id)
+        }
     }
 }
 
@@ -103,17 +123,30 @@ const CREATE_VOLUME: &str = "/generated.VolumeSnapshotter/CreateVolumeFromSnapsh
 impl VolumeSnapshotter for Snapshotter {
     async fn volume_id(&self, volume: &Value) -> Result<Option<String>, PluginError> {
         let persistent_volume = self.json(volume, GET_VOLUME_ID)?;
-        let question = GetVolumeId { plugin: self.name(), persistent_volume };
+        let question = GetVolumeId {
+            plugin: self.name(),
+            persistent_volume,
+        };
         let answer: VolumeId = self.ask(GET_VOLUME_ID, question).await?;
         Ok(Some(answer.volume_id).filter(|id| !id.is_empty()))
     }
 
-    async fn volume_info(&self, id: &str, zone: &str) -> Result<(String, Option<i64>), PluginError> {
-        let question =
-            GetVolumeInfo { plugin: self.name(), volume_id: id.to_owned(), volume_az: zone.to_owned() };
+    async fn volume_info(
+        &self,
+        id: &str,
+        zone: &str,
+    ) -> Result<(String, Option<i64>), PluginError> {
+        let question = GetVolumeInfo {
+            plugin: self.name(),
+            volume_id: id.to_owned(),
+            volume_az: zone.to_owned(),
+        };
         let answer: VolumeInfo = self.ask(GET_VOLUME_INFO, question).await?;
         // Zero is "no number" (Velero `framework/volume_snapshotter_client.go`, v1.18).
-        Ok((answer.volume_type, Some(answer.iops).filter(|iops| *iops != 0)))
+        Ok((
+            answer.volume_type,
+            Some(answer.iops).filter(|iops| *iops != 0),
+        ))
     }
 
     async fn snapshot(
@@ -133,7 +166,10 @@ impl VolumeSnapshotter for Snapshotter {
     }
 
     async fn delete(&self, snapshot: &str) -> Result<(), PluginError> {
-        let question = DeleteSnapshot { plugin: self.name(), snapshot_id: snapshot.to_owned() };
+        let question = DeleteSnapshot {
+            plugin: self.name(),
+            snapshot_id: snapshot.to_owned(),
+        };
         self.ask(DELETE_SNAPSHOT, question).await
     }
 
@@ -165,7 +201,8 @@ impl VolumeSnapshotter for Snapshotter {
     }
 }
 
-/// A plugin that rejected its settings, or ended before the call, has not received it: so the call has had no effect.
+/// A plugin that rejected its settings, or ended before the call, has not received it: so the call
+/// has had no effect.
 fn not_asked(error: PluginError) -> PluginError {
     let reason = error.to_string();
     match error {

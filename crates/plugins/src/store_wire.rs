@@ -1,4 +1,5 @@
-//! The messages of plugins that serve object stores, by their numbers in Velero's `pkg/plugin/proto/ObjectStore.proto` (v1.18).
+//! The messages of plugins that serve object stores, by their numbers in Velero's
+//! `pkg/plugin/proto/ObjectStore.proto` (v1.18).
 
 use std::collections::HashMap;
 
@@ -28,7 +29,8 @@ messages! {
         body: bytes::Bytes = 4 [bytes = "bytes"],
     }
 
-    /// Names an object: asks whether it is there, for its bytes, or to delete it. Or, by what they begin with, asks for keys.
+    /// Names an object: asks whether it is there, for its bytes, or to delete it. Or, by what they
+    /// begin with, asks for keys.
     pub(crate) ObjectRequest {
         plugin: String = 1 [string],
         bucket: String = 2 [string],

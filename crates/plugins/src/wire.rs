@@ -1,9 +1,10 @@
-//! The messages that plugins understand, by their numbers in Velero's `pkg/plugin/proto` (v1.18), go-plugin's
-//! `internal/plugin` and gRPC's health service. Only what is used here.
+//! The messages that plugins understand, by their numbers in Velero's `pkg/plugin/proto` (v1.18),
+//! go-plugin's `internal/plugin` and gRPC's health service. Only what is used here.
 
 pub(crate) mod restore;
 
-/// Defines messages. Each field is its name and type, then its number and its type in protobuf, as prost names it.
+/// Defines messages. Each field is its name and type, then its number and its type in protobuf, as
+/// prost names it.
 macro_rules! messages {
     ($($(#[$meta:meta])* $vis:vis $name:ident {
         $($(#[$field_meta:meta])* $field:ident: $type:ty = $number:tt [$($kind:tt)+]),* $(,)?

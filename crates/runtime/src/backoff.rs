@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 
-/// Delays that double from `first` to `cap`. Each is spread over the upper half of its step, so that many failures at
-/// one moment are not retried at one moment.
+/// Delays that double from `first` to `cap`. Each is spread over the upper half of its step, so
+/// that many failures at one moment are not retried at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     /// Maximum delay after the first failure.
@@ -42,13 +42,30 @@ mod tests {
 
     #[test]
     fn delays_double_up_to_the_cap_and_never_pass_it() {
-        let backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_mins(1) };
-        for (failures, seconds) in [(1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (40, 60), (u32::MAX, 60)] {
+        let backoff = Backoff {
+            first: Duration::from_secs(1),
+            cap: Duration::from_mins(1),
+        };
+        for (failures, seconds) in [
+            (1, 1),
+            (2, 2),
+            (3, 4),
+            (6, 32),
+            (7, 60),
+            (40, 60),
+            (u32::MAX, 60),
+        ] {
             let step = Duration::from_secs(seconds);
             let delays: Vec<_> = (0..1000).map(|_| backoff.delay(failures)).collect();
-            assert!(delays.iter().all(|delay| (step / 2..=step).contains(delay)), "{failures}");
+            assert!(
+                delays.iter().all(|delay| (step / 2..=step).contains(delay)),
+                "{failures}"
+            );
             let (shortest, longest) = (delays.iter().min().unwrap(), delays.iter().max().unwrap());
-            assert!(*shortest < step * 6 / 10 && *longest > step * 9 / 10, "{failures}: they are spread");
+            assert!(
+                *shortest < step * 6 / 10 && *longest > step * 9 / 10,
+                "{failures}: they are spread"
+            );
         }
     }
 }

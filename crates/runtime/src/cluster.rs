@@ -7,7 +7,8 @@ use kube::{Api, Client, Resource};
 
 use crate::{events::Events, leader::Leadership};
 
-/// The API server, the namespace of the installation, and the leadership needed to write there. Cheap to clone.
+/// The API server, the namespace of the installation, and the leadership needed to write there.
+/// Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
     /// It has no retries of its own: see [`crate::retry`].

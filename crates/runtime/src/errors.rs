@@ -3,8 +3,8 @@
 pub use backup_lock::errors::plain;
 use kube::core::Status;
 
-/// Whether the same request may succeed later without any intervention: the server is overloaded, down, unreachable,
-/// or has just started.
+/// Whether the same request may succeed later without any intervention: the server is overloaded,
+/// down, unreachable, or has just started.
 pub fn is_transient(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500 || is_of_start(status),
@@ -16,21 +16,23 @@ pub fn is_transient(error: &kube::Error) -> bool {
     }
 }
 
-/// The same for reading, which no admission webhook refuses. An API server that has just started forbids everything
-/// until it has loaded the bindings, and does not say that this is temporary; and missing permissions may be granted
-/// while work waits for them.
+/// The same for reading, which no admission webhook refuses. An API server that has just started
+/// forbids everything until it has loaded the bindings, and does not say that this is temporary;
+/// and missing permissions may be granted while work waits for them.
 pub fn may_be_read_later(error: &kube::Error) -> bool {
-    is_transient(error) || matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403))
+    is_transient(error)
+        || matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403))
 }
 
-/// Whether an API server forbids what it will allow soon: it knows the bindings, and has not loaded the roles yet
-/// (Kubernetes `plugin/pkg/auth/authorizer/rbac/rbac.go`, `Authorize`). A binding to a missing role looks the same.
+/// Whether an API server forbids what it will allow soon: it knows the bindings, and has not loaded
+/// the roles yet (Kubernetes `plugin/pkg/auth/authorizer/rbac/rbac.go`, `Authorize`). A binding to
+/// a missing role looks the same.
 pub fn is_of_start(status: &Status) -> bool {
     status.code == 403 && status.message.contains("RBAC: ") && status.message.contains(" not found")
 }
 
-/// Whether the API server says that the object *of this name* does not exist. A kind that is not served is "not
-/// found" too, and says nothing about the object.
+/// Whether the API server says that the object *of this name* does not exist. A kind that is not
+/// served is "not found" too, and says nothing about the object.
 pub fn is_gone(error: &kube::Error, name: &str) -> bool {
     matches!(error, kube::Error::Api(status)
         if status.is_not_found() && status.details.as_ref().is_some_and(|details| details.name == name))
@@ -50,8 +52,8 @@ pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// Malformed, too large or invalid: a retry changes nothing. A denial (401, 403) can be temporary: tokens and rules
-/// change.
+/// Malformed, too large or invalid: a retry changes nothing. A denial (401, 403) can be temporary:
+/// tokens and rules change.
 pub fn is_final(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 405 | 413 | 415 | 422))
 }
@@ -62,7 +64,8 @@ mod tests {
 
     #[test]
     fn an_api_server_that_has_not_loaded_its_roles_will_answer_soon() {
-        let forbidden = "backups.velero.io \"b\" is forbidden: User \"u\" cannot get resource \"backups\"";
+        let forbidden =
+            "backups.velero.io \"b\" is forbidden: User \"u\" cannot get resource \"backups\"";
         let role = "clusterrole.rbac.authorization.k8s.io \"backup-controller\" not found";
         for (message, code, expected) in [
             (format!("{forbidden}: RBAC: {role}"), 403, true),
@@ -71,7 +74,11 @@ mod tests {
             (format!("{forbidden}: RBAC: {role}"), 404, false),
         ] {
             let status = Status::failure(&message, "Forbidden").with_code(code);
-            assert_eq!(is_transient(&kube::Error::Api(Box::new(status))), expected, "{code} {message}");
+            assert_eq!(
+                is_transient(&kube::Error::Api(Box::new(status))),
+                expected,
+                "{code} {message}"
+            );
         }
     }
 }

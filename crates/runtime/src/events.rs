@@ -1,5 +1,7 @@
-//! Events on objects, for users. Best effort: an Event that cannot be written never fails or delays any work.
+//! Events on objects, for users. Best effort: an Event that cannot be written never fails or delays
+//! any work.
 
+use backup_core::event_reason::EventReason;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use backup_core::labels::BREAK_GLASS_ANNOTATION;
@@ -27,32 +29,53 @@ pub struct Events {
 impl Events {
     /// Reports as `backup-controller`; `instance` names this process.
     pub fn new(client: Client, instance: &str) -> Self {
-        let reporter =
-            Reporter { controller: "backup-controller".to_owned(), instance: Some(instance.to_owned()) };
-        Self { recorder: Recorder::new(client, reporter), permits: Arc::new(Semaphore::new(IN_FLIGHT)) }
+        let reporter = Reporter {
+            controller: "backup-controller".to_owned(),
+            instance: Some(instance.to_owned()),
+        };
+        Self {
+            recorder: Recorder::new(client, reporter),
+            permits: Arc::new(Semaphore::new(IN_FLIGHT)),
+        }
     }
 
-    /// Reports an expected outcome. `reason` is one word in PascalCase, `note` a sentence.
-    pub fn normal<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
+    /// Reports an expected outcome; `note` is a sentence.
+    pub fn normal<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        reason: EventReason,
+        note: &str,
+    ) {
         self.publish(EventType::Normal, object.object_ref(&()), reason, note);
     }
 
-    pub fn warning<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
+    pub fn warning<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        reason: EventReason,
+        note: &str,
+    ) {
         self.publish(EventType::Warning, object.object_ref(&()), reason, note);
     }
 
-    /// Like [`Events::warning`], for an object that is known by reference only (it could not be decoded).
-    pub fn warning_on(&self, object: ObjectReference, reason: &str, note: &str) {
+    /// Like [`Events::warning`], for an object that is known by reference only (it could not be
+    /// decoded).
+    pub fn warning_on(&self, object: ObjectReference, reason: EventReason, note: &str) {
         self.publish(EventType::Warning, object, reason, note);
     }
 
-    /// Reports that another program ended the object: this controller removes its finalizer in the write that ends an
-    /// object, but `object` has both, an end and the finalizer.
+    /// Reports that another program ended the object: this controller removes its finalizer in the
+    /// write that ends an object, but `object` has both, an end and the finalizer.
     pub fn forced_end<K: Resource<DynamicType = ()>>(&self, object: &K, phase: &str) {
-        self.warning(object, "ForcedEnd", &forced(object.meta().annotations.as_ref(), phase));
+        self.warning(
+            object,
+            EventReason::ForcedEnd,
+            &forced(object.meta().annotations.as_ref(), phase),
+        );
     }
 
-    fn publish(&self, type_: EventType, object: ObjectReference, reason: &str, note: &str) {
+    fn publish(&self, type_: EventType, object: ObjectReference, reason: EventReason, note: &str) {
+        let reason = reason.as_str();
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             tracing::debug!(reason, note, "event dropped: too many on their way");
             return;
@@ -67,15 +90,23 @@ impl Events {
         let recorder = self.recorder.clone();
         tokio::spawn(async move {
             let _permit = permit;
-            if let Err(error) = timed(Duration::from_secs(5), recorder.publish(&event, &object)).await {
-                tracing::debug!(error = plain(&error), reason = event.reason, "event not recorded");
+            if let Err(error) =
+                timed(Duration::from_secs(5), recorder.publish(&event, &object)).await
+            {
+                tracing::debug!(
+                    error = plain(&error),
+                    reason = event.reason,
+                    "event not recorded"
+                );
             }
         });
     }
 }
 
 fn forced(annotations: Option<&BTreeMap<String, String>>, phase: &str) -> String {
-    let reason = annotations.and_then(|all| all.get(BREAK_GLASS_ANNOTATION)).map(|reason| reason.trim());
+    let reason = annotations
+        .and_then(|all| all.get(BREAK_GLASS_ANNOTATION))
+        .map(|reason| reason.trim());
     let why = reason.filter(|reason| !reason.is_empty()).map_or_else(
         || format!("no reason is in {BREAK_GLASS_ANNOTATION}"),
         |reason| format!("the reason given is {reason:?}"),
@@ -100,11 +131,18 @@ mod tests {
 
     #[test]
     fn a_forced_end_is_told_with_its_reason_or_without_one() {
-        let annotations = |reason: &str| [(BREAK_GLASS_ANNOTATION.to_owned(), reason.to_owned())].into();
+        let annotations =
+            |reason: &str| [(BREAK_GLASS_ANNOTATION.to_owned(), reason.to_owned())].into();
         let told = forced(Some(&annotations(" the disk dies ")), "Failed");
-        assert!(told.contains("set it to Failed") && told.contains("\"the disk dies\""), "{told}");
+        assert!(
+            told.contains("set it to Failed") && told.contains("\"the disk dies\""),
+            "{told}"
+        );
         for none in [None, Some(annotations(" "))] {
-            assert!(forced(none.as_ref(), "Completed").contains("no reason"), "{none:?}");
+            assert!(
+                forced(none.as_ref(), "Completed").contains("no reason"),
+                "{none:?}"
+            );
         }
     }
 
@@ -112,6 +150,10 @@ mod tests {
     fn a_long_note_is_cut_between_characters() {
         assert_eq!(shortened("short"), "short");
         let cut = shortened(&"é".repeat(2000));
-        assert!(cut.len() <= NOTE_BYTES && cut.ends_with('…'), "{}", cut.len());
+        assert!(
+            cut.len() <= NOTE_BYTES && cut.ends_with('…'),
+            "{}",
+            cut.len()
+        );
     }
 }

@@ -23,13 +23,20 @@ impl Health {
 
     fn waiting_for(&self) -> Vec<&'static str> {
         let parts = self.parts.lock();
-        parts.iter().filter(|(_, ready)| !**ready).map(|(part, _)| *part).collect()
+        parts
+            .iter()
+            .filter(|(_, ready)| !**ready)
+            .map(|(part, _)| *part)
+            .collect()
     }
 }
 
 /// The routes. `/livez` answers as long as the process runs; no handler calls the API server.
 pub fn router(health: Health) -> Router {
-    Router::new().route("/livez", get(|| async { "ok\n" })).route("/readyz", get(readyz)).with_state(health)
+    Router::new()
+        .route("/livez", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .with_state(health)
 }
 
 async fn readyz(State(health): State<Health>) -> impl IntoResponse {
@@ -37,7 +44,10 @@ async fn readyz(State(health): State<Health>) -> impl IntoResponse {
     if waiting.is_empty() {
         (StatusCode::OK, "ok\n".to_owned())
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for: {}\n", waiting.join(", ")))
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("waiting for: {}\n", waiting.join(", ")),
+        )
     }
 }
 
@@ -55,6 +65,9 @@ mod tests {
         assert_eq!(health.waiting_for(), ["restores"]);
         health.ready("restores");
         health.expect("restores");
-        assert!(health.waiting_for().is_empty(), "a part that was ready stays so when a watch starts again");
+        assert!(
+            health.waiting_for().is_empty(),
+            "a part that was ready stays so when a watch starts again"
+        );
     }
 }

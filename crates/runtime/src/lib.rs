@@ -1,5 +1,5 @@
-//! The basis of controllers: leadership, watches, the work queue, retries, events, health. It knows a client and a
-//! namespace, but no controller's logic.
+//! The basis of controllers: leadership, watches, the work queue, retries, events, health. It knows
+//! a client and a namespace, but no controller's logic.
 #![warn(unreachable_pub)]
 
 pub mod backoff;

@@ -13,17 +13,20 @@ use crate::{Cluster, retry};
 /// Time limit for the retries of one page.
 const PAGE_BUDGET: Duration = Duration::from_secs(10);
 
-/// Lists the objects of a kind in the namespace of the installation, all or those with some labels, and keeps the
-/// results of `keep`. The objects are read as plain JSON, so that one that does not fit the kind is included. The
-/// list is fresh: it comes from etcd, not from a cache.
-/// Errors: if a page cannot be read within 10 s.
+/// Lists the objects of a kind in the namespace of the installation, all or those with some labels,
+/// and keeps the results of `keep`. The objects are read as plain JSON, so that one that does not
+/// fit the kind is included. The list is fresh: it comes from etcd, not from a cache. Errors: if a
+/// page cannot be read within 10 s.
 pub async fn raw<K: NamespacedKind, T>(
     cluster: &Cluster,
     selector: &str,
     keep: impl Fn(DynamicObject) -> Option<T>,
 ) -> Result<Vec<T>, kube::Error> {
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(cluster.client.clone(), &cluster.namespace, &ApiResource::erase::<K>(&()));
+    let api: Api<DynamicObject> = Api::namespaced_with(
+        cluster.client.clone(),
+        &cluster.namespace,
+        &ApiResource::erase::<K>(&()),
+    );
     let mut kept = Vec::new();
     let mut params = ListParams::default().limit(cluster.page_size);
     if !selector.is_empty() {

@@ -20,8 +20,8 @@ use crate::errors::{is_of_start, plain};
 
 /// Timeout for one page. The API server itself gives up after 60 s.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(70);
-/// Maximum size of an answer, unless it holds a single object (bytes). Objects may have some MiB each, and a page is
-/// in memory as a whole.
+/// Maximum size of an answer, unless it holds a single object (bytes). Objects may have some MiB
+/// each, and a page is in memory as a whole.
 const PAGE_BYTES: u64 = 24 << 20;
 
 #[derive(Debug, Deserialize)]
@@ -36,7 +36,10 @@ pub struct Page {
 impl Page {
     /// The token of the next page; `None` after the last.
     pub fn next(&self) -> Option<&str> {
-        self.metadata.continue_.as_deref().filter(|token| !token.is_empty())
+        self.metadata
+            .continue_
+            .as_deref()
+            .filter(|token| !token.is_empty())
     }
 
     /// Number of items after this page, where the API server reports it; else 0.
@@ -46,12 +49,17 @@ impl Page {
 
     /// The same; `None` where the API server does not report it, as with a label selector.
     pub fn counted(&self) -> Option<u64> {
-        self.metadata.remaining_item_count.and_then(|count| u64::try_from(count).ok())
+        self.metadata
+            .remaining_item_count
+            .and_then(|count| u64::try_from(count).ok())
     }
 
     /// The resourceVersion at which this list was read.
     pub fn version(&self) -> Option<&str> {
-        self.metadata.resource_version.as_deref().filter(|version| !version.is_empty())
+        self.metadata
+            .resource_version
+            .as_deref()
+            .filter(|version| !version.is_empty())
     }
 }
 
@@ -76,7 +84,11 @@ impl Listing {
             namespaced: namespace.is_some(),
             ..ResourceType::default()
         };
-        Self { resource, namespace: namespace.map(str::to_owned), selector: String::new() }
+        Self {
+            resource,
+            namespace: namespace.map(str::to_owned),
+            selector: String::new(),
+        }
     }
 }
 
@@ -143,8 +155,9 @@ impl PageError {
 pub enum Position<'a> {
     /// The first page of the newest state.
     Newest,
-    /// The first page of the state at this resourceVersion, or later. The API server need not ask etcd for the newest
-    /// one, which takes up to 100 ms for the second list of a type (`pkg/storage/cacher/progress`, v1.34).
+    /// The first page of the state at this resourceVersion, or later. The API server need not ask
+    /// etcd for the newest one, which takes up to 100 ms for the second list of a type
+    /// (`pkg/storage/cacher/progress`, v1.34).
     NotOlderThan(&'a str),
     /// The page with this continue token.
     Token(&'a str),
@@ -174,11 +187,18 @@ pub async fn fetch_small(
     };
     match position {
         Position::Newest => {}
-        Position::NotOlderThan(version) => params = params.at(version).matching(VersionMatch::NotOlderThan),
+        Position::NotOlderThan(version) => {
+            params = params.at(version).matching(VersionMatch::NotOlderThan);
+        }
         Position::Token(token) => params = params.continue_token(token),
     }
-    let path = DynamicObject::url_path(&api_resource(&listing.resource), listing.namespace.as_deref());
-    let request = Request::new(path).list(&params).map_err(kube::Error::BuildRequest)?;
+    let path = DynamicObject::url_path(
+        &api_resource(&listing.resource),
+        listing.namespace.as_deref(),
+    );
+    let request = Request::new(path)
+        .list(&params)
+        .map_err(kube::Error::BuildRequest)?;
     let most = if limit > 1 { most } else { u64::MAX };
     let text = tokio::time::timeout(PAGE_TIMEOUT, read(client, request, most))
         .await
@@ -187,7 +207,11 @@ pub async fn fetch_small(
 }
 
 /// The body of an answer, if it has at most `most` bytes.
-async fn read(client: &Client, request: http::Request<Vec<u8>>, most: u64) -> Result<String, PageError> {
+async fn read(
+    client: &Client,
+    request: http::Request<Vec<u8>>,
+    most: u64,
+) -> Result<String, PageError> {
     let body = client.request_stream(request).await?;
     let mut text = String::new();
     std::pin::pin!(body)
@@ -195,12 +219,22 @@ async fn read(client: &Client, request: http::Request<Vec<u8>>, most: u64) -> Re
         .read_to_string(&mut text)
         .await
         .map_err(PageError::Cut)?;
-    if text.len() as u64 > most { Err(PageError::TooLarge(most)) } else { Ok(text) }
+    if text.len() as u64 > most {
+        Err(PageError::TooLarge(most))
+    } else {
+        Ok(text)
+    }
 }
 
 /// The type in kube's form, for URLs.
 pub fn api_resource(resource: &ResourceType) -> ApiResource {
-    let ResourceType { group, version, kind, plural, .. } = resource;
+    let ResourceType {
+        group,
+        version,
+        kind,
+        plural,
+        ..
+    } = resource;
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
@@ -219,7 +253,13 @@ mod tests {
         assert_eq!(page.next(), Some("abc"));
         assert_eq!(page.remaining(), 12);
         let items: Vec<_> = page.items.iter().map(|item| item.get()).collect();
-        assert_eq!(items, [r#"{"metadata":{"name":"a"},"x":1.50}"#, r#"{"metadata":{"name":"b"}}"#]);
+        assert_eq!(
+            items,
+            [
+                r#"{"metadata":{"name":"a"},"x":1.50}"#,
+                r#"{"metadata":{"name":"b"}}"#
+            ]
+        );
     }
 
     #[test]
@@ -231,7 +271,11 @@ mod tests {
             "{}",
         ] {
             let page: Page = serde_json::from_str(text).unwrap();
-            assert_eq!((page.next(), page.remaining(), page.items.len()), (None, 0, 0), "{text}");
+            assert_eq!(
+                (page.next(), page.remaining(), page.items.len()),
+                (None, 0, 0),
+                "{text}"
+            );
         }
         assert!(serde_json::from_str::<Page>(r#"{"items":{"#).is_err());
     }
@@ -250,7 +294,9 @@ mod tests {
             (403, Remedy::GiveUp),
             (405, Remedy::GiveUp),
         ] {
-            let error = PageError::Api(kube::Error::Api(Status::failure("x", "y").with_code(code).boxed()));
+            let error = PageError::Api(kube::Error::Api(
+                Status::failure("x", "y").with_code(code).boxed(),
+            ));
             assert_eq!(error.remedy(), remedy, "{code}");
         }
         assert_eq!(PageError::Timeout.remedy(), Remedy::Retry);
@@ -262,6 +308,9 @@ mod tests {
         assert_eq!(listing.to_string(), "deployments.apps");
         listing.namespace = Some("shop".into());
         listing.selector = "app=web".into();
-        assert_eq!(listing.to_string(), "deployments.apps in namespace shop with labels app=web");
+        assert_eq!(
+            listing.to_string(),
+            "deployments.apps in namespace shop with labels app=web"
+        );
     }
 }

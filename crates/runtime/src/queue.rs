@@ -1,7 +1,9 @@
-//! A keyed work queue: one reconcile per object at a time, a bounded number at once, a backoff per object.
+//! A keyed work queue: one reconcile per object at a time, a bounded number at once, a backoff per
+//! object.
 //!
-//! It differs from `kube::runtime::Controller` where that is insufficient: an object that fails waits longer each
-//! time (1 s to 60 s, with jitter) until it succeeds, and occupies no worker meanwhile.
+//! It differs from `kube::runtime::Controller` where that is insufficient: an object that fails
+//! waits longer each time (1 s to 60 s, with jitter) until it succeeds, and occupies no worker
+//! meanwhile.
 
 mod schedule;
 
@@ -28,7 +30,10 @@ pub struct Key {
 
 impl Key {
     pub fn of<K: Resource>(object: &K) -> Self {
-        Self { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+        Self {
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+        }
     }
 }
 
@@ -47,13 +52,14 @@ pub enum Action {
     RequeueAfter(Duration),
 }
 
-/// Time for running reconciles to finish after the process is asked to stop. They are then dropped: every step of
-/// ours can be resumed.
+/// Time for running reconciles to finish after the process is asked to stop. They are then dropped:
+/// every step of ours can be resumed.
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// Runs `reconcile` for every key of `keys`, at most `concurrency` at once and never two for one key. A key that
-/// comes while it is being reconciled is reconciled once more. Memory is bounded by the number of objects. Returns
-/// when `stop` is cancelled (running reconciles get 20 s) or when `keys` has ended and no work is left.
+/// Runs `reconcile` for every key of `keys`, at most `concurrency` at once and never two for one
+/// key. A key that comes while it is being reconciled is reconciled once more. Memory is bounded by
+/// the number of objects. Returns when `stop` is cancelled (running reconciles get 20 s) or when
+/// `keys` has ended and no work is left.
 ///
 /// A reconcile that panics counts as failed.
 pub async fn run_queue<F, Fut, E>(
@@ -97,7 +103,10 @@ pub async fn run_queue<F, Fut, E>(
     }
     let drained = async { while workers.join_next().await.is_some() {} };
     if tokio::time::timeout(DRAIN, drained).await.is_err() {
-        tracing::info!(controller = name, "work is left to be resumed after the restart");
+        tracing::info!(
+            controller = name,
+            "work is left to be resumed after the restart"
+        );
     }
 }
 
@@ -109,9 +118,14 @@ fn finish<E: fmt::Display>(
 ) {
     let (id, result) = match done {
         Ok((id, result)) => (id, result.map_err(|error| error.to_string())),
-        Err(error) => (error.id(), Err(format!("the reconcile ended badly: {error}"))),
+        Err(error) => (
+            error.id(),
+            Err(format!("the reconcile ended badly: {error}")),
+        ),
     };
-    let Some(key) = running.remove(&id) else { return };
+    let Some(key) = running.remove(&id) else {
+        return;
+    };
     match result {
         Ok(Action::AwaitChange) => schedule.succeeded(&key, None),
         Ok(Action::RequeueAfter(after)) => schedule.succeeded(&key, Some(Instant::now() + after)),

@@ -18,8 +18,12 @@ use crate::{
     leader::{Leadership, NotLeader},
 };
 
-/// Delays between attempts. Small, so that an outcome is published within seconds of the end of an outage.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(5) };
+/// Delays between attempts. Small, so that an outcome is published within seconds of the end of an
+/// outage.
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(100),
+    cap: Duration::from_secs(5),
+};
 /// Timeout for one attempt of a write. Further limited by the remaining time of the lease.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Timeout for one attempt of a read; a page of large objects takes a while.
@@ -42,11 +46,21 @@ pub enum WriteError {
     NotLeader(#[from] NotLeader),
     /// The API server refuses it permanently.
     #[error("writing {kind} {name} was refused: {}", plain(.source))]
-    Refused { kind: String, name: String, source: Box<kube::Error> },
+    Refused {
+        kind: String,
+        name: String,
+        source: Box<kube::Error>,
+    },
     #[error(
         "writing {kind} {name} failed {tries} times within {waited:?}; it is tried again later: {}", plain(.source)
     )]
-    Exhausted { kind: String, name: String, tries: u32, waited: Duration, source: Box<kube::Error> },
+    Exhausted {
+        kind: String,
+        name: String,
+        tries: u32,
+        waited: Duration,
+        source: Box<kube::Error>,
+    },
 }
 
 impl WriteError {
@@ -59,21 +73,29 @@ impl WriteError {
     }
 }
 
-/// Writes the status (or labels, annotations, finalizers) of an object of the installation by a JSON merge patch,
-/// with retries within the cluster's budget. Velero's kinds have no status subresource, so the main object is
-/// patched.
+/// Writes the status (or labels, annotations, finalizers) of an object of the installation by a
+/// JSON merge patch, with retries within the cluster's budget. Velero's kinds have no status
+/// subresource, so the main object is patched.
 ///
-/// `patch` is called with the last known state of the object, first with `object`, and returns the patch; `None`: it
-/// no longer applies. Every attempt carries the `metadata.resourceVersion` of the object passed to `patch` (added
-/// here): if that is outdated, the object is read again and `patch` called again. A write whose answer was lost
-/// counts as written if it turns out to be stored.
-/// Errors: see [`WriteError`]. If the last answer was lost, the object may have been written despite the error.
+/// `patch` is called with the last known state of the object, first with `object`, and returns the
+/// patch; `None`: it no longer applies. Every attempt carries the `metadata.resourceVersion` of the
+/// object passed to `patch` (added here): if that is outdated, the object is read again and `patch`
+/// called again. A write whose answer was lost counts as written if it turns out to be stored.
+/// Errors: see [`WriteError`]. If the last answer was lost, the object may have been written
+/// despite the error.
 pub async fn status_patch<K: NamespacedKind>(
     cluster: &Cluster,
     object: &K,
     patch: impl Fn(&K) -> Option<Value> + Send + Sync,
 ) -> Result<PatchOutcome<K>, WriteError> {
-    status_patch_in(&cluster.api(), &cluster.leadership, cluster.patch_budget, object, patch).await
+    status_patch_in(
+        &cluster.api(),
+        &cluster.leadership,
+        cluster.patch_budget,
+        object,
+        patch,
+    )
+    .await
 }
 
 /// Like [`status_patch`], for any kind, with any budget (zero is one attempt).
@@ -124,18 +146,30 @@ where
                 if current.uid() != uid {
                     return Ok(PatchOutcome::Gone);
                 }
-                if perhaps_stored.take_if(|sent| carries(&current, sent)).is_some() {
+                if perhaps_stored
+                    .take_if(|sent| carries(&current, sent))
+                    .is_some()
+                {
                     return Ok(PatchOutcome::Written(current));
                 }
-                let Some(mut body) = patch(&current) else { return Ok(PatchOutcome::Stale) };
+                let Some(mut body) = patch(&current) else {
+                    return Ok(PatchOutcome::Stale);
+                };
                 require_version(&mut body, current.resource_version());
                 let (params, merge) = (PatchParams::default(), Patch::Merge(&body));
-                match leadership.write(WRITE_TIMEOUT, api.patch(&name, &params, &merge)).await {
+                match leadership
+                    .write(WRITE_TIMEOUT, api.patch(&name, &params, &merge))
+                    .await
+                {
                     Ok(written) => return Ok(PatchOutcome::Written(written)),
                     Err(error) if is_gone(&error, &name) => return Ok(PatchOutcome::Gone),
                     Err(error) => {
                         if is_final(&error) {
-                            return Err(WriteError::Refused { kind, name, source: Box::new(error) });
+                            return Err(WriteError::Refused {
+                                kind,
+                                name,
+                                source: Box::new(error),
+                            });
                         }
                         if !is_conflict(&error) {
                             perhaps_stored = Some(body);
@@ -149,7 +183,13 @@ where
         tries += 1;
         let waited = started.elapsed();
         if waited >= budget {
-            return Err(WriteError::Exhausted { kind, name, tries, waited, source: Box::new(error) });
+            return Err(WriteError::Exhausted {
+                kind,
+                name,
+                tries,
+                waited,
+                source: Box::new(error),
+            });
         }
         tracing::debug!(name, tries, error = plain(&error), "write is tried again");
         if tries == 1 && is_conflict(&error) {
@@ -191,7 +231,9 @@ pub(crate) async fn timed<T>(
 ) -> Result<T, kube::Error> {
     match tokio::time::timeout(limit, request).await {
         Ok(result) => result,
-        Err(_) => Err(kube::Error::Service(format!("no answer from the API server within {limit:?}").into())),
+        Err(_) => Err(kube::Error::Service(
+            format!("no answer from the API server within {limit:?}").into(),
+        )),
     }
 }
 
@@ -204,9 +246,14 @@ fn require_version(patch: &mut Value, version: Option<String>) {
     }
 }
 
-/// The kind, from the name of the Rust type: the API server's messages name the kinds of dynamic types.
+/// The kind, from the name of the Rust type: the API server's messages name the kinds of dynamic
+/// types.
 fn kind_of<K>() -> String {
-    std::any::type_name::<K>().rsplit("::").next().unwrap_or_default().to_owned()
+    std::any::type_name::<K>()
+        .rsplit("::")
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Whether an object equals the result of a merge patch, apart from the precondition.

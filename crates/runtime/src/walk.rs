@@ -1,8 +1,8 @@
-//! Walks lists page by page, ahead of the writer of the items: the next page is requested while one is written, and
-//! so are the first pages of the next lists.
+//! Walks lists page by page, ahead of the writer of the items: the next page is requested while one
+//! is written, and so are the first pages of the next lists.
 //!
-//! The requested items of a type in some namespaces are listed in each of them, or over all namespaces and filtered
-//! by the receiver, whichever costs less: see `choice`.
+//! The requested items of a type in some namespaces are listed in each of them, or over all
+//! namespaces and filtered by the receiver, whichever costs less: see `choice`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,32 +20,38 @@ mod choice;
 
 use choice::{Rest, Way};
 
-/// Maximum number of pages waiting for the writer. With the one being written and the one being read, at most three
-/// are in memory, besides the first pages of the next lists.
+/// Maximum number of pages waiting for the writer. With the one being written and the one being
+/// read, at most three are in memory, besides the first pages of the next lists.
 const AHEAD: usize = 1;
-/// Maximum number of first pages read concurrently. Only short ones are: [`FIRST_ITEMS`], [`FIRST_BYTES`].
+/// Maximum number of first pages read concurrently. Only short ones are: [`FIRST_ITEMS`],
+/// [`FIRST_BYTES`].
 const LISTS_AHEAD: usize = 8;
 /// Maximum number of items of a first page. Most lists end with it.
 const FIRST_ITEMS: u32 = 100;
 /// A larger first page is dropped (bytes), and read again when the list is due.
 const FIRST_BYTES: u64 = 2 << 20;
-/// Up to this many lists are started after one failure of the list over all namespaces; more only after all
-/// [`RETRIES`] failed.
+/// Up to this many lists are started after one failure of the list over all namespaces; more only
+/// after all [`RETRIES`] failed.
 const FEW: usize = 16;
 /// Backoff between attempts for one page: about half a minute in total.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(700), cap: Duration::from_secs(20) };
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(700),
+    cap: Duration::from_secs(20),
+};
 /// Maximum number of retries of one page.
 const RETRIES: usize = 6;
 /// Maximum number of restarts of a list because its continue token has expired.
 const RESTARTS: usize = 10;
-/// Pages larger than this (bytes) make the following ones smaller, so that large objects do not fill the memory.
+/// Pages larger than this (bytes) make the following ones smaller, so that large objects do not
+/// fill the memory.
 const PAGE_BYTES: usize = 8 << 20;
 
 /// The items of one type to walk.
 #[derive(Clone, Debug)]
 pub enum Walked {
     One(Listing),
-    /// The lists of some namespaces, or one over all namespaces that holds the same items, and others.
+    /// The lists of some namespaces, or one over all namespaces that holds the same items, and
+    /// others.
     Either {
         whole: Listing,
         parts: Arc<[Part]>,
@@ -54,7 +60,8 @@ pub enum Walked {
     },
 }
 
-/// A list of a type in one namespace. There may be thousands for each of a hundred types, so they share data.
+/// A list of a type in one namespace. There may be thousands for each of a hundred types, so they
+/// share data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     pub namespace: Arc<str>,
@@ -98,20 +105,31 @@ pub enum Step {
     Done,
 }
 
-/// Starts to walk lists in order. Items may come twice after a [`Remedy::Restart`], and if a list over all namespaces
-/// is replaced by one for each; the receiver detects duplicates. The walk ends with the last list, or when the
-/// receiver is dropped.
+/// Starts to walk lists in order. Items may come twice after a [`Remedy::Restart`], and if a list
+/// over all namespaces is replaced by one for each; the receiver detects duplicates. The walk ends
+/// with the last list, or when the receiver is dropped.
 pub fn start(client: Client, walked: Vec<Walked>, page_size: u32) -> mpsc::Receiver<Step> {
     let (steps, receiver) = mpsc::channel(AHEAD);
     tokio::spawn(async move {
         // An element without parts has no items.
-        let wanted = |one: &Walked| !matches!(one, Walked::Either { parts, .. } if parts.is_empty());
-        let walk = Walk { client, page_size, steps };
-        let starts: Vec<Start> = walked.iter().filter(|one| wanted(one)).map(|one| walk.begin(one)).collect();
+        let wanted =
+            |one: &Walked| !matches!(one, Walked::Either { parts, .. } if parts.is_empty());
+        let walk = Walk {
+            client,
+            page_size,
+            steps,
+        };
+        let starts: Vec<Start> = walked
+            .iter()
+            .filter(|one| wanted(one))
+            .map(|one| walk.begin(one))
+            .collect();
         let mut begun = std::pin::pin!(walk.ahead(starts));
         for (index, one) in walked.iter().enumerate() {
             if wanted(one) {
-                let Some(Some((start, first))) = begun.next().await else { return };
+                let Some(Some((start, first))) = begun.next().await else {
+                    return;
+                };
                 if walk.one(index, one, start, first).await.is_none() {
                     return;
                 }
@@ -154,19 +172,32 @@ impl Walk {
             },
             Walked::One(listing) => (listing.clone(), most),
         };
-        Start { listing, limit, not_older_than: None }
+        Start {
+            listing,
+            limit,
+            not_older_than: None,
+        }
     }
 
-    /// First pages in order, some of them read concurrently. Each is tried once. `None` for a task that has panicked.
+    /// First pages in order, some of them read concurrently. Each is tried once. `None` for a task
+    /// that has panicked.
     fn ahead(&self, starts: Vec<Start>) -> impl Stream<Item = Option<(Start, First)>> + use<> {
         let client = self.client.clone();
         let read = move |start: Start| {
             let client = client.clone();
             // A task: it continues while the writer is busy with earlier items.
             let mut task = Task(tokio::spawn(async move {
-                let from = start.not_older_than.as_deref().map_or(Position::Newest, Position::NotOlderThan);
-                let page = page::fetch_small(&client, &start.listing, start.limit, from, FIRST_BYTES).await;
-                (start, page.map_err(|error| (error.remedy(), error.to_string())))
+                let from = start
+                    .not_older_than
+                    .as_deref()
+                    .map_or(Position::Newest, Position::NotOlderThan);
+                let page =
+                    page::fetch_small(&client, &start.listing, start.limit, from, FIRST_BYTES)
+                        .await;
+                (
+                    start,
+                    page.map_err(|error| (error.remedy(), error.to_string())),
+                )
             }));
             async move { (&mut task.0).await.ok() }
         };
@@ -174,7 +205,12 @@ impl Walk {
     }
 
     async fn one(&self, index: usize, walked: &Walked, start: Start, first: First) -> Option<()> {
-        let Walked::Either { whole, parts, namespaces } = walked else {
+        let Walked::Either {
+            whole,
+            parts,
+            namespaces,
+        } = walked
+        else {
             return self.listed(index, start, Some(first)).await.map(drop);
         };
         if parts.len() == 1 {
@@ -187,13 +223,23 @@ impl Walk {
             }
             first => first,
         };
-        // Errors in other namespaces, or too many items there, must not affect the wanted namespaces.
+        // Errors in other namespaces, or too many items there, must not affect the wanted
+        // namespaces.
         let version = match first {
-            Ok(page) => match self.whole(index, whole, parts.len(), *namespaces, page).await? {
+            Ok(page) => match self
+                .whole(index, whole, parts.len(), *namespaces, page)
+                .await?
+            {
                 Whole::Done => return Some(()),
                 Whole::GivenUp { version } => version,
             },
-            Err((Remedy::Vanished, _)) => return self.send(Step::Vanished { listing: whole.clone() }).await,
+            Err((Remedy::Vanished, _)) => {
+                return self
+                    .send(Step::Vanished {
+                        listing: whole.clone(),
+                    })
+                    .await;
+            }
             Err((_, reason)) => {
                 tracing::debug!(listing = %whole, reason, "listing each namespace instead of all");
                 None
@@ -215,7 +261,8 @@ impl Walk {
         Some(())
     }
 
-    /// Reads the list over all namespaces as long as that costs less than a list of each wanted one.
+    /// Reads the list over all namespaces as long as that costs less than a list of each wanted
+    /// one.
     async fn whole(
         &self,
         index: usize,
@@ -240,11 +287,16 @@ impl Walk {
             limit = next_limit(limit, self.page_size, &page);
             let remaining = page.remaining();
             self.send_items(index, page.items, remaining).await?;
-            let Some(token) = token else { return Some(Whole::Done) };
+            let Some(token) = token else {
+                return Some(Whole::Done);
+            };
             page = match self.fetch(listing, limit, Position::Token(&token)).await {
                 Ok(page) => page,
                 Err((Remedy::Vanished, _)) => {
-                    self.send(Step::Vanished { listing: listing.clone() }).await?;
+                    self.send(Step::Vanished {
+                        listing: listing.clone(),
+                    })
+                    .await?;
                     return Some(Whole::Done);
                 }
                 Err((_, reason)) => {
@@ -265,7 +317,8 @@ impl Walk {
         loop {
             let from = token.as_deref().map_or(Position::Newest, Position::Token);
             let fetched = match first.take() {
-                // An error due to a resourceVersion may be fixed by a retry without it; other permanent errors are not.
+                // An error due to a resourceVersion may be fixed by a retry without it; other
+                // permanent errors are not.
                 Some(Err((Remedy::GiveUp, reason))) if is_newest => Err((Remedy::GiveUp, reason)),
                 Some(Err((Remedy::Vanished, reason))) => Err((Remedy::Vanished, reason)),
                 // It is read again now that the list is due, with all retries and full pages.
@@ -302,11 +355,21 @@ impl Walk {
         }
     }
 
-    async fn send_items(&self, walked: usize, items: Vec<Box<RawValue>>, remaining: u64) -> Option<()> {
+    async fn send_items(
+        &self,
+        walked: usize,
+        items: Vec<Box<RawValue>>,
+        remaining: u64,
+    ) -> Option<()> {
         if items.is_empty() {
             return Some(());
         }
-        self.send(Step::Items { walked, items, remaining }).await
+        self.send(Step::Items {
+            walked,
+            items,
+            remaining,
+        })
+        .await
     }
 
     async fn send(&self, step: Step) -> Option<()> {

@@ -1,5 +1,6 @@
 //! A stream of the objects of a kind as they change, decoded one by one.
 
+use backup_core::event_reason::EventReason;
 use std::{collections::BTreeSet, fmt::Debug, time::Duration};
 
 use backup_core::api::NamespacedKind;
@@ -21,13 +22,17 @@ pub use kube::runtime::watcher::Event;
 use crate::{Cluster, backoff::Backoff, health::Health, list::decode, queue::Key};
 
 /// Backoff between the end of a watch and the start of the next.
-const RESTART: Backoff = Backoff { first: Duration::from_millis(400), cap: Duration::from_secs(10) };
+const RESTART: Backoff = Backoff {
+    first: Duration::from_millis(400),
+    cap: Duration::from_secs(10),
+};
 
 #[derive(Clone, Debug)]
 pub enum WatchEvent<K> {
     /// The object existed at the start, or was created or changed.
     Applied(K),
-    /// The object was deleted. May be missed while the watch is down: never rely on it alone to learn of an end.
+    /// The object was deleted. May be missed while the watch is down: never rely on it alone to
+    /// learn of an end.
     Deleted(Key),
     /// The object existed at the start or has changed, but cannot be decoded as this kind.
     Undecodable(Undecodable),
@@ -41,13 +46,17 @@ impl<K: Resource> WatchEvent<K> {
         match self {
             Self::Applied(object) => Some(Key::of(object)),
             Self::Deleted(key) => Some(key.clone()),
-            Self::Undecodable(bad) => Some(Key { namespace: bad.namespace.clone(), name: bad.name.clone() }),
+            Self::Undecodable(bad) => Some(Key {
+                namespace: bad.namespace.clone(),
+                name: bad.name.clone(),
+            }),
             Self::Listed => None,
         }
     }
 }
 
-/// An object that cannot be decoded, except for its metadata, so that the error can be reported on the object.
+/// An object that cannot be decoded, except for its metadata, so that the error can be reported on
+/// the object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {namespace}/{name} can not be read: {error}; correct or delete it")]
 pub struct Undecodable {
@@ -75,10 +84,12 @@ impl Undecodable {
     }
 }
 
-/// Watches the objects of a kind in the namespace of the installation. The stream never ends: a failed watch is
-/// logged and restarted after a short delay (200 ms to 10 s, with jitter), and one invalid object never stops the
-/// others.
-pub fn objects<K: NamespacedKind>(cluster: &Cluster) -> impl Stream<Item = WatchEvent<K>> + Send + 'static {
+/// Watches the objects of a kind in the namespace of the installation. The stream never ends: a
+/// failed watch is logged and restarted after a short delay (200 ms to 10 s, with jitter), and one
+/// invalid object never stops the others.
+pub fn objects<K: NamespacedKind>(
+    cluster: &Cluster,
+) -> impl Stream<Item = WatchEvent<K>> + Send + 'static {
     raw::<K>(cluster).filter_map(|event| std::future::ready(touched(event)))
 }
 
@@ -89,9 +100,12 @@ pub fn raw<K: NamespacedKind>(
     events(cluster, ApiResource::erase::<K>(&()))
 }
 
-/// Events of the API server for a kind, with any part of its objects. The kind is a value here and no type, so the
-/// large code of a watch is compiled once and not for each kind.
-fn events<T>(cluster: &Cluster, resource: ApiResource) -> impl Stream<Item = Event<T>> + Send + 'static
+/// Events of the API server for a kind, with any part of its objects. The kind is a value here and
+/// no type, so the large code of a watch is compiled once and not for each kind.
+fn events<T>(
+    cluster: &Cluster,
+    resource: ApiResource,
+) -> impl Stream<Item = Event<T>> + Send + 'static
 where
     T: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
     T: Clone + Debug + DeserializeOwned + Send + 'static,
@@ -122,9 +136,11 @@ pub enum VersionEvent {
     Listed(BTreeSet<String>),
 }
 
-/// Names and versions of the objects of a kind in the namespace of the installation. Their content is not even sent.
-/// Like [`objects`], the stream never ends.
-pub fn versions<K: NamespacedKind>(cluster: &Cluster) -> impl Stream<Item = VersionEvent> + Send + 'static {
+/// Names and versions of the objects of a kind in the namespace of the installation. Their content
+/// is not even sent. Like [`objects`], the stream never ends.
+pub fn versions<K: NamespacedKind>(
+    cluster: &Cluster,
+) -> impl Stream<Item = VersionEvent> + Send + 'static {
     let mut all = BTreeSet::new();
     events(cluster, ApiResource::erase::<K>(&())).filter_map(move |event: Event<Metadata>| {
         let applied = |object: Metadata| {
@@ -145,14 +161,16 @@ pub fn versions<K: NamespacedKind>(cluster: &Cluster) -> impl Stream<Item = Vers
             }
             Event::InitDone => Some(VersionEvent::Listed(std::mem::take(&mut all))),
             Event::Apply(object) => Some(applied(object)),
-            Event::Delete(object) => Some(VersionEvent::Deleted(object.metadata.name.unwrap_or_default())),
+            Event::Delete(object) => Some(VersionEvent::Deleted(
+                object.metadata.name.unwrap_or_default(),
+            )),
         })
     })
 }
 
-/// The keys of the objects that [`objects`] delivers, for controllers that read the object when it is reconciled.
-/// `part` is marked ready in the health of the process once all existing objects were delivered. Undecodable objects
-/// are reported with an Event and skipped.
+/// The keys of the objects that [`objects`] delivers, for controllers that read the object when it
+/// is reconciled. `part` is marked ready in the health of the process once all existing objects
+/// were delivered. Undecodable objects are reported with an Event and skipped.
 pub fn keys<K: NamespacedKind>(
     cluster: &Cluster,
     health: &Health,
@@ -161,8 +179,8 @@ pub fn keys<K: NamespacedKind>(
     keys_with::<K>(cluster, health, part, |_, _| {})
 }
 
-/// Like [`keys`], for controllers that use the delivered object: `observe` is called with each object before its key
-/// is yielded, and with `None` when it was deleted.
+/// Like [`keys`], for controllers that use the delivered object: `observe` is called with each
+/// object before its key is yielded, and with `None` when it was deleted.
 pub fn keys_with<K: NamespacedKind>(
     cluster: &Cluster,
     health: &Health,
@@ -178,8 +196,13 @@ pub fn keys_with<K: NamespacedKind>(
                 None
             }
             WatchEvent::Undecodable(bad) => {
-                tracing::warn!(kind = bad.kind, name = bad.name, error = bad.error, "object can not be read");
-                events.warning_on(bad.object_ref(), "Unreadable", &bad.to_string());
+                tracing::warn!(
+                    kind = bad.kind,
+                    name = bad.name,
+                    error = bad.error,
+                    "object can not be read"
+                );
+                events.warning_on(bad.object_ref(), EventReason::Unreadable, &bad.to_string());
                 None
             }
             WatchEvent::Applied(object) => {
@@ -235,9 +258,17 @@ mod tests {
         });
         let object = serde_json::from_value(raw).unwrap();
         let touched = touched::<Backup>(Event::Apply(object));
-        let Some(WatchEvent::Undecodable(bad)) = touched else { panic!("decoded") };
-        assert_eq!((bad.name.as_str(), bad.uid.as_str(), bad.kind.as_str()), ("bad", "u1", "Backup"));
+        let Some(WatchEvent::Undecodable(bad)) = touched else {
+            panic!("decoded")
+        };
+        assert_eq!(
+            (bad.name.as_str(), bad.uid.as_str(), bad.kind.as_str()),
+            ("bad", "u1", "Backup")
+        );
         assert!(bad.to_string().contains("is not a duration"), "{bad}");
-        assert_eq!(bad.object_ref().api_version.as_deref(), Some("velero.io/v1"));
+        assert_eq!(
+            bad.object_ref().api_version.as_deref(),
+            Some("velero.io/v1")
+        );
     }
 }

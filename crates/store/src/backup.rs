@@ -14,8 +14,8 @@ use crate::{
     Location, StoreError, crash,
     job::{AwaitingOperations, CommittedPlan, PendingUpload, StoredJob},
     layout::{
-        ITEM_OPERATIONS, JobKeys, LOG, Layout, POD_VOLUME_BACKUPS, RESOURCE_LIST, RESULTS, VOLUME_INFO,
-        VOLUME_SNAPSHOTS,
+        ITEM_OPERATIONS, JobKeys, LOG, Layout, POD_VOLUME_BACKUPS, RESOURCE_LIST, RESULTS,
+        VOLUME_INFO, VOLUME_SNAPSHOTS,
     },
     staging::Staged,
 };
@@ -29,15 +29,25 @@ pub type AwaitingBackup = AwaitingOperations<Backup>;
 
 impl StoredJob for Backup {
     type Outcome = Backup;
-    const FILES: &'static [&'static str] =
-        &[LOG, RESULTS, RESOURCE_LIST, VOLUME_INFO, ITEM_OPERATIONS, VOLUME_SNAPSHOTS, POD_VOLUME_BACKUPS];
+    const FILES: &'static [&'static str] = &[
+        LOG,
+        RESULTS,
+        RESOURCE_LIST,
+        VOLUME_INFO,
+        ITEM_OPERATIONS,
+        VOLUME_SNAPSHOTS,
+        POD_VOLUME_BACKUPS,
+    ];
 
     fn keys(layout: &Layout, name: &str, _uid: &str) -> Result<JobKeys, StoreError> {
         layout.backup(name)
     }
 
     fn check(metadata: &Backup, name: &str, uid: &str) -> Result<(), StoreError> {
-        let of = (metadata.metadata.name.as_deref(), metadata.metadata.uid.as_deref());
+        let of = (
+            metadata.metadata.name.as_deref(),
+            metadata.metadata.uid.as_deref(),
+        );
         if of != (Some(name), Some(uid)) {
             let message = format!(
                 "{:?} with uid {:?} is not the backup that was opened, {name:?} with uid {uid:?}",
@@ -45,11 +55,15 @@ impl StoredJob for Backup {
             );
             return Err(StoreError::config("metadata", message));
         }
-        // Readers take stored metadata as the end of a backup, so no phase may be stored that a reader would
-        // run or wait for.
+        // Readers take stored metadata as the end of a backup, so no phase may be stored that a
+        // reader would run or wait for.
         let phase = metadata.phase();
-        if !matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed | BackupPhase::Failed) {
-            let message = format!("{phase} can not be stored: expected Completed, PartiallyFailed or Failed");
+        if !matches!(
+            phase,
+            BackupPhase::Completed | BackupPhase::PartiallyFailed | BackupPhase::Failed
+        ) {
+            let message =
+                format!("{phase} can not be stored: expected Completed, PartiallyFailed or Failed");
             return Err(StoreError::config("status.phase", message));
         }
         Ok(())
@@ -82,12 +96,13 @@ impl StoredJob for Backup {
     }
 }
 
-const VANISHED: &str = "it was written, and now it is not there; another program may have removed it";
+const VANISHED: &str =
+    "it was written, and now it is not there; another program may have removed it";
 
 impl CommittedPlan<Backup> {
-    /// Starts again after [`StoreError::Lost`]. Files of this decision that are visible nevertheless
-    /// (published, and the contents removed by another program since) are removed first, if they are still as
-    /// we wrote them.
+    /// Starts again after [`StoreError::Lost`]. Files of this decision that are visible
+    /// nevertheless (published, and the contents removed by another program since) are removed
+    /// first, if they are still as we wrote them.
     pub async fn begin_again(self) -> Result<BackupWriter, StoreError> {
         for key in self.files().into_iter().chain([self.keys.metadata()]) {
             let staged = self.staged(&key).await?;
@@ -95,13 +110,16 @@ impl CommittedPlan<Backup> {
                 self.location.delete(vec![key]).await?;
             }
         }
-        self.location.begin(self.keys, &self.record.uid, self.number, false).await
+        self.location
+            .begin(self.keys, &self.record.uid, self.number, false)
+            .await
     }
 
     async fn commit(&self, staged: &Staged) -> Result<Backup, StoreError> {
         let key = self.keys.metadata();
         match self.location.publish(&key, staged).await {
-            // Other bytes may be ours, too: from an earlier decision, or written by another version.
+            // Other bytes may be ours, too: from an earlier decision, or written by another
+            // version.
             Ok(()) | Err(StoreError::Exists { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -113,16 +131,20 @@ impl CommittedPlan<Backup> {
                 Ok(stored)
             }
             Some(stored) => {
-                let (uid, phase) = (stored.metadata.uid.as_deref().unwrap_or_default(), stored.phase());
-                let detail = format!("it holds a backup with uid {uid:?} as {phase}; it is left alone");
+                let (uid, phase) = (
+                    stored.metadata.uid.as_deref().unwrap_or_default(),
+                    stored.phase(),
+                );
+                let detail =
+                    format!("it holds a backup with uid {uid:?} as {phase}; it is left alone");
                 Err(self.location.exists(&key, detail))
             }
             None => Err(self.location.unreachable("read back", &key, VANISHED)),
         }
     }
 
-    /// The metadata claims that the contents exist, so they are checked once more: bucket rules, users and
-    /// other programs may have removed them.
+    /// The metadata claims that the contents exist, so they are checked once more: bucket rules,
+    /// users and other programs may have removed them.
     async fn check_contents(&mut self) -> Result<(), StoreError> {
         let (key, expected) = (self.keys.contents(), self.bytes());
         let found = self.location.look_at(&key).await?;
@@ -143,8 +165,8 @@ impl CommittedPlan<Backup> {
 }
 
 impl Location {
-    /// Removes what a finished backup no longer needs: records, notes, and uploads that were never completed.
-    /// Does nothing if there is no metadata. Safe to repeat.
+    /// Removes what a finished backup no longer needs: records, notes, and uploads that were never
+    /// completed. Does nothing if there is no metadata. Safe to repeat.
     pub async fn tidy_backup(&self, backup: &str) -> Result<(), StoreError> {
         let keys = self.layout().backup(backup)?;
         let found = self.list(&keys.folder).await?;

@@ -1,9 +1,10 @@
-//! Named points where a test can have the process killed, as by `kill -9`, or paused, as by `kill -STOP`.
+//! Named points where a test can have the process killed, as by `kill -9`, or paused, as by `kill
+//! -STOP`.
 //!
-//! Only in builds with debug assertions: a release build contains none of it, so no environment variable can
-//! stop a program in production. `BACKUP_CRASH_AT=<point>` kills the process when it first reaches that
-//! point, `BACKUP_PAUSE_AT=<point>` stops it there until it gets a `SIGCONT`; `<point>#3` is the third time.
-//! The end-to-end tests cover all points.
+//! Only in builds with debug assertions: a release build contains none of it, so no environment
+//! variable can stop a program in production. `BACKUP_CRASH_AT=<point>` kills the process when it
+//! first reaches that point, `BACKUP_PAUSE_AT=<point>` stops it there until it gets a `SIGCONT`;
+//! `<point>#3` is the third time. The end-to-end tests cover all points.
 
 use std::sync::{
     LazyLock,
@@ -32,8 +33,8 @@ pub const POINTS: &[&str] = &[
     "after-terminal-patch",
 ];
 
-/// The points of a restore without operations from its claim on the folder to its end, in order; named like
-/// the same steps of a backup.
+/// The points of a restore without operations from its claim on the folder to its end, in order;
+/// named like the same steps of a backup.
 pub const RESTORE_POINTS: &[&str] = &[
     "after-owner-marker",
     "after-finalizing-patch",
@@ -48,7 +49,8 @@ pub const RESTORE_POINTS: &[&str] = &[
     "after-terminal-patch",
 ];
 
-/// The points between collection and end of a backup whose actions have started operations, in order.
+/// The points between collection and end of a backup whose actions have started operations, in
+/// order.
 pub const OPERATION_POINTS: &[&str] = &[
     "before-operations",
     "after-operations-recorded",
@@ -58,17 +60,29 @@ pub const OPERATION_POINTS: &[&str] = &[
 ];
 
 /// The points around an action that may start work which cannot be found again, in order.
-pub const EXECUTION_POINTS: &[&str] = &["before-execution", "after-execution", "after-execution-recorded"];
+pub const EXECUTION_POINTS: &[&str] = &[
+    "before-execution",
+    "after-execution",
+    "after-execution-recorded",
+];
 
 /// The points around a snapshot that a plugin creates, in order.
-pub const SNAPSHOT_POINTS: &[&str] = &["before-snapshot", "after-snapshot", "after-snapshot-recorded"];
+pub const SNAPSHOT_POINTS: &[&str] = &[
+    "before-snapshot",
+    "after-snapshot",
+    "after-snapshot-recorded",
+];
 
 /// The points around a volume that a plugin creates from a snapshot, in order.
 pub const VOLUME_POINTS: &[&str] = &["before-volume", "after-volume", "after-volume-recorded"];
 
 /// The points of the deletion of a backup that has started and is not committed, in order.
-pub const DELETION_POINTS: [&str; 4] =
-    ["before-abandonment", "after-abandonment", "after-snapshots-removed", "before-let-go"];
+pub const DELETION_POINTS: [&str; 4] = [
+    "before-abandonment",
+    "after-abandonment",
+    "after-snapshots-removed",
+    "before-let-go",
+];
 
 /// The points of a refused backup and of a failed one, each right before that is published.
 pub const REFUSAL_POINTS: [&str; 2] = ["before-refusal-patch", "before-failure-patch"];
@@ -76,8 +90,8 @@ pub const REFUSAL_POINTS: [&str; 2] = ["before-refusal-patch", "before-failure-p
 /// The point between creating the backup of a schedule's slot and recording it.
 pub const SCHEDULE_POINT: &str = "after-scheduled";
 
-/// The points of a backup imported from a bucket: it exists without its objects, and all of them exist but
-/// that is not recorded.
+/// The points of a backup imported from a bucket: it exists without its objects, and all of them
+/// exist but that is not recorded.
 pub const SYNC_POINTS: [&str; 2] = ["after-synced", "after-extras"];
 
 /// Marks a point; does nothing in a release build.
@@ -117,7 +131,10 @@ impl Nth {
     fn from_env(variable: &str) -> Option<Self> {
         let value = std::env::var(variable).ok()?;
         let (point, nth) = value.split_once('#').unwrap_or((&value, "1"));
-        Some(Self { point: point.to_owned(), left: nth.parse::<i64>().unwrap_or(1).into() })
+        Some(Self {
+            point: point.to_owned(),
+            left: nth.parse::<i64>().unwrap_or(1).into(),
+        })
     }
 
     fn is_now(&self, point: &str) -> bool {

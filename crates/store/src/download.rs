@@ -1,4 +1,5 @@
-//! The files that DownloadRequests name: their keys, and snapshots of them while work is in progress.
+//! The files that DownloadRequests name: their keys, and snapshots of them while work is in
+//! progress.
 //!
 //! Velero: `GetDownloadURL` in `pkg/persistence/object_store.go`, v1.18.
 
@@ -22,7 +23,8 @@ pub enum FileOwner {
 }
 
 impl FileOwner {
-    /// The kind of object that a target belongs to; `None` if this version does not know the target.
+    /// The kind of object that a target belongs to; `None` if this version does not know the
+    /// target.
     pub fn of(kind: &Kind) -> Option<Self> {
         match kind {
             Kind::Unknown(_) => None,
@@ -51,7 +53,10 @@ impl Layout {
             Kind::CsiBackupVolumeSnapshotContents => layout::CSI_SNAPSHOT_CONTENTS,
             Kind::BackupVolumeInfos | Kind::RestoreVolumeInfo => layout::VOLUME_INFO,
             Kind::Unknown(kind) => {
-                let message = format!("{kind:?} is not known: expected one of {}", Kind::KNOWN.join(", "));
+                let message = format!(
+                    "{kind:?} is not known: expected one of {}",
+                    Kind::KNOWN.join(", ")
+                );
                 return Err(StoreError::config("spec.target.kind", message));
             }
         };
@@ -64,18 +69,23 @@ impl Layout {
 }
 
 impl Location {
-    /// A URL by which everyone who has it can read a file until `ttl` has passed. Also works if the file is
-    /// missing: its reader then gets 404, which is what Velero's command line expects.
+    /// A URL by which everyone who has it can read a file until `ttl` has passed. Also works if the
+    /// file is missing: its reader then gets 404, which is what Velero's command line expects.
     ///
     /// Errors: [`StoreError::Config`] for an invalid target, or where no URLs can be made.
-    pub async fn signed_url(&self, target: &DownloadTarget, ttl: Duration) -> Result<String, StoreError> {
+    pub async fn signed_url(
+        &self,
+        target: &DownloadTarget,
+        ttl: Duration,
+    ) -> Result<String, StoreError> {
         self.sign(&self.layout().target(target)?, ttl).await
     }
 
-    /// A URL of a snapshot of a file, of a backup or restore of this uid that has not ended. While its
-    /// operations run, the file is first written under a private key (create-only; the same bytes for the
-    /// same state), which is removed with the others when the end is published; before that the last kept log
-    /// is served. Returns `None` if there is no such state: then the final key counts.
+    /// A URL of a snapshot of a file, of a backup or restore of this uid that has not ended. While
+    /// its operations run, the file is first written under a private key (create-only; the same
+    /// bytes for the same state), which is removed with the others when the end is published;
+    /// before that the last kept log is served. Returns `None` if there is no such state: then the
+    /// final key counts.
     ///
     /// Errors: as for [`Self::signed_url`], and those of reading and writing.
     pub async fn signed_url_of_snapshot(
@@ -88,7 +98,9 @@ impl Location {
         if !self.can_sign() {
             return self.sign(&key, ttl).await.map(Some);
         }
-        let Some(owner) = FileOwner::of(&target.kind) else { return Ok(None) };
+        let Some(owner) = FileOwner::of(&target.kind) else {
+            return Ok(None);
+        };
         let found = match owner {
             FileOwner::Backup => match self.find_job::<Backup>(&target.name, uid).await? {
                 FoundJob::Awaiting(awaiting) => awaiting.file(&key)?,
@@ -131,22 +143,40 @@ mod tests {
                 Some(FileOwner::Restore) => "p/restores/b/",
                 None => panic!("{kind} has no owner"),
             };
-            assert!(kind.contains("Restore") == folder.contains("restores"), "{kind}");
+            assert!(
+                kind.contains("Restore") == folder.contains("restores"),
+                "{kind}"
+            );
             assert!(key.starts_with(folder), "{kind}: {key}");
             assert!(keys.insert(key), "{kind} has the key of another");
         }
         assert_eq!(FileOwner::of(&"Tomorrow".into()), None);
-        let error = layout.target(&target("Tomorrow".into())).unwrap_err().to_string();
-        assert!(error.starts_with("spec.target.kind") && error.contains("BackupLog"), "{error}");
+        let error = layout
+            .target(&target("Tomorrow".into()))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("spec.target.kind") && error.contains("BackupLog"),
+            "{error}"
+        );
     }
 
     #[tokio::test]
     async fn a_name_that_is_none_opens_nothing() {
         let location = memory("p");
         for name in ["../restores/x", "", "a/b", "a?b"] {
-            let target = DownloadTarget { name: name.to_owned(), ..target(Kind::BackupLog) };
-            let error = location.signed_url(&target, Duration::from_secs(1)).await.unwrap_err();
-            assert!(error.to_string().starts_with("metadata.name"), "{name:?}: {error}");
+            let target = DownloadTarget {
+                name: name.to_owned(),
+                ..target(Kind::BackupLog)
+            };
+            let error = location
+                .signed_url(&target, Duration::from_secs(1))
+                .await
+                .unwrap_err();
+            assert!(
+                error.to_string().starts_with("metadata.name"),
+                "{name:?}: {error}"
+            );
         }
     }
 }

@@ -11,17 +11,28 @@ use crate::{
 
 /// A failure of the object store, or of its contents.
 ///
-/// The variants hold text only, so that an error can be kept and shown again; none of them ever holds a credential.
+/// The variants hold text only, so that an error can be kept and shown again; none of them ever
+/// holds a credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     #[error("{what} does not exist: {remedy}")]
     NotFound { what: String, remedy: String },
-    /// The store understood the request and refused it; a retry will not help until something is changed.
+    /// The store understood the request and refused it; a retry will not help until something is
+    /// changed.
     #[error("the store refused to {action} {url}: {detail}")]
-    Denied { action: String, url: String, detail: String },
-    /// No usable answer from the store: network, timeout, or an error on its side. May be temporary.
+    Denied {
+        action: String,
+        url: String,
+        detail: String,
+    },
+    /// No usable answer from the store: network, timeout, or an error on its side. May be
+    /// temporary.
     #[error("could not {action} {url}: {detail}")]
-    Unreachable { action: String, url: String, detail: String },
+    Unreachable {
+        action: String,
+        url: String,
+        detail: String,
+    },
     /// The key already holds something else, which is left unchanged.
     #[error("{url} exists already: {detail}")]
     Exists { url: String, detail: String },
@@ -85,26 +96,35 @@ impl StoreError {
     }
 
     pub(crate) fn config(field: &str, message: impl Into<String>) -> Self {
-        Self::Config { field: field.to_owned(), message: message.into() }
+        Self::Config {
+            field: field.to_owned(),
+            message: message.into(),
+        }
     }
 
     pub(crate) fn io(action: impl Into<String>, detail: impl Display) -> Self {
-        Self::Io { action: action.into(), detail: detail.to_string() }
+        Self::Io {
+            action: action.into(),
+            detail: detail.to_string(),
+        }
     }
 
     /// An error of a temporary file.
     pub(crate) fn temporary(action: &str, error: &io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Self::DiskFull { action: action.to_owned() }
-            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull {
+                action: action.to_owned(),
+            },
             _ => Self::io(action, error),
         }
     }
 
     pub(crate) fn missing_bucket(what: String) -> Self {
         let remedy = "create it, or correct spec.objectStorage.bucket of the BackupStorageLocation";
-        Self::NotFound { what, remedy: remedy.to_owned() }
+        Self::NotFound {
+            what,
+            remedy: remedy.to_owned(),
+        }
     }
 
     /// An error of the object store while we tried to `action` `url`.
@@ -112,23 +132,44 @@ impl StoreError {
         use object_store::Error as E;
         let (action, url, detail) = (action.to_owned(), url.to_owned(), brief(source));
         match cause::<PluginFault>(source) {
-            Some(fault) if fault.fault == Fault::Permanent || fault.status().is_some_and(is_final) => {
-                return Self::Denied { action, url, detail };
+            Some(fault)
+                if fault.fault == Fault::Permanent || fault.status().is_some_and(is_final) =>
+            {
+                return Self::Denied {
+                    action,
+                    url,
+                    detail,
+                };
             }
-            Some(_) => return Self::Unreachable { action, url, detail },
+            Some(_) => {
+                return Self::Unreachable {
+                    action,
+                    url,
+                    detail,
+                };
+            }
             None => {}
         }
         let advice = match status(source) {
-            _ if is_missing_bucket(source) => return Self::missing_bucket(format!("the bucket of {url}")),
+            _ if is_missing_bucket(source) => {
+                return Self::missing_bucket(format!("the bucket of {url}"));
+            }
             // A 404 with another meaning, such as an unknown user, is no missing key.
             Some(404) if matches!(source, E::NotFound { .. }) || code(source) == "NoSuchKey" => {
-                return Self::NotFound { what: url, remedy: detail };
+                return Self::NotFound {
+                    what: url,
+                    remedy: detail,
+                };
             }
             Some(409 | 412) => return Self::Exists { url, detail },
             Some(401) => "; check the Secret in spec.credential of the BackupStorageLocation",
             // It ends once the clock is right, and waiting for that loses nothing.
             Some(403) if code(source) == "RequestTimeTooSkewed" => {
-                return Self::Unreachable { action, url, detail: detail + "; set the clock of this node" };
+                return Self::Unreachable {
+                    action,
+                    url,
+                    detail: detail + "; set the clock of this node",
+                };
             }
             Some(403) => "; check the rights of the credentials and the policy of the bucket",
             Some(status) if is_final(status) => {
@@ -139,12 +180,28 @@ impl StoreError {
             }
             _ => match source {
                 E::InvalidPath { .. } => return Self::config("spec.objectStorage.prefix", detail),
-                E::NotSupported { .. } | E::NotImplemented { .. } | E::UnknownConfigurationKey { .. } => "",
-                _ if cause(source).map(io::Error::kind) == Some(io::ErrorKind::PermissionDenied) => "",
-                _ => return Self::Unreachable { action, url, detail },
+                E::NotSupported { .. }
+                | E::NotImplemented { .. }
+                | E::UnknownConfigurationKey { .. } => "",
+                _ if cause(source).map(io::Error::kind)
+                    == Some(io::ErrorKind::PermissionDenied) =>
+                {
+                    ""
+                }
+                _ => {
+                    return Self::Unreachable {
+                        action,
+                        url,
+                        detail,
+                    };
+                }
             },
         };
-        Self::Denied { action, url, detail: detail + advice }
+        Self::Denied {
+            action,
+            url,
+            detail: detail + advice,
+        }
     }
 }
 
@@ -190,27 +247,34 @@ pub(crate) fn is_taken(source: &object_store::Error) -> bool {
     matches!(status(source), Some(409 | 412))
 }
 
-/// Whether an upload or its parts no longer exist: S3 and Google answer 404, S3 400 for a part that was
-/// replaced, Azure 400 `InvalidBlockList`.
+/// Whether an upload or its parts no longer exist: S3 and Google answer 404, S3 400 for a part that
+/// was replaced, Azure 400 `InvalidBlockList`.
 pub(crate) fn is_lost_upload(source: &object_store::Error) -> bool {
     is_missing_key(source)
-        || matches!(code(source), "NoSuchUpload" | "InvalidPart" | "InvalidPartOrder" | "InvalidBlockList")
+        || matches!(
+            code(source),
+            "NoSuchUpload" | "InvalidPart" | "InvalidPartOrder" | "InvalidBlockList"
+        )
 }
 
 /// Whether the store does not support conditional writes.
 pub(crate) fn is_unsupported(source: &object_store::Error) -> bool {
-    matches!(source, object_store::Error::NotImplemented { .. } | object_store::Error::NotSupported { .. })
-        || status(source) == Some(501)
+    matches!(
+        source,
+        object_store::Error::NotImplemented { .. } | object_store::Error::NotSupported { .. }
+    ) || status(source) == Some(501)
 }
 
 /// Whether S3 or Azure refuses the deletion of one key in a list of many.
 ///
-/// The answer as a whole is a success with a result for each key, which object_store (0.14) has in an error
-/// of a private type. So this is the only result that is parsed from a text. S3 gives a code, Azure a status:
-/// 409 for a blob that a policy of its container keeps.
+/// The answer as a whole is a success with a result for each key, which object_store (0.14) has in
+/// an error of a private type. So this is the only result that is parsed from a text. S3 gives a
+/// code, Azure a status: 409 for a blob that a policy of its container keeps.
 fn is_refused_deletion(source: &object_store::Error) -> bool {
     let text = source.to_string();
-    let Some((_, code)) = text.rsplit_once("(code: ") else { return false };
+    let Some((_, code)) = text.rsplit_once("(code: ") else {
+        return false;
+    };
     if text.contains("DeleteObjects request failed for key ") {
         return !is_retryable(code);
     }
@@ -219,7 +283,8 @@ fn is_refused_deletion(source: &object_store::Error) -> bool {
         && status.is_some_and(|status| status == 409 || is_final(status))
 }
 
-/// Whether the deletion of one key in a list of many may succeed later, after S3 has refused it with this code.
+/// Whether the deletion of one key in a list of many may succeed later, after S3 has refused it
+/// with this code.
 pub(crate) fn is_retryable(code: &str) -> bool {
     // Prefixes: some servers extend the codes, as in SlowDownRead.
     const RETRYABLE: [&str; 6] = [
@@ -262,40 +327,73 @@ mod tests {
     }
 
     fn answer(status: u16, body: &'static str) -> CannedAnswer {
-        CannedAnswer { status: Some(status), body, header: None }
+        CannedAnswer {
+            status: Some(status),
+            body,
+            header: None,
+        }
     }
 
     #[tokio::test]
     async fn a_final_refusal_is_told_from_a_passing_one() {
-        let no_answer = CannedAnswer { status: None, body: "", header: None };
+        let no_answer = CannedAnswer {
+            status: None,
+            body: "",
+            header: None,
+        };
         let table = [
-            (answer(400, "<Error><Code>InvalidRequest</Code></Error>"), "denied"),
+            (
+                answer(400, "<Error><Code>InvalidRequest</Code></Error>"),
+                "denied",
+            ),
             (answer(401, ""), "denied"),
             (answer(403, ""), "denied"),
-            (answer(403, "<Error><Code>RequestTimeTooSkewed</Code></Error>"), "unreachable"),
-            (answer(404, "<Error><Code>NoSuchKey</Code></Error>"), "not_found"),
-            (answer(409, "<Error><Code>OperationAborted</Code></Error>"), "exists"),
-            (answer(412, "<Error><Code>PreconditionFailed</Code></Error>"), "exists"),
+            (
+                answer(403, "<Error><Code>RequestTimeTooSkewed</Code></Error>"),
+                "unreachable",
+            ),
+            (
+                answer(404, "<Error><Code>NoSuchKey</Code></Error>"),
+                "not_found",
+            ),
+            (
+                answer(409, "<Error><Code>OperationAborted</Code></Error>"),
+                "exists",
+            ),
+            (
+                answer(412, "<Error><Code>PreconditionFailed</Code></Error>"),
+                "exists",
+            ),
             (answer(429, ""), "unreachable"),
-            (answer(503, "<Error><Code>SlowDown</Code></Error>"), "unreachable"),
+            (
+                answer(503, "<Error><Code>SlowDown</Code></Error>"),
+                "unreachable",
+            ),
             (no_answer, "unreachable"),
         ];
         for (answer, category) in table {
             for source in answer.clone().errors().await {
                 let error = told(&source);
                 let expected = (category, category == "unreachable");
-                assert_eq!((error.category(), error.is_transient()), expected, "{answer:?}: {error}");
+                assert_eq!(
+                    (error.category(), error.is_transient()),
+                    expected,
+                    "{answer:?}: {error}"
+                );
             }
         }
     }
 
     #[tokio::test]
     async fn a_listing_that_finds_no_user_is_a_refusal() {
-        let [listing, ..] = answer(404, "<Error><Code>NoSuchUser</Code></Error>").errors().await;
+        let [listing, ..] = answer(404, "<Error><Code>NoSuchUser</Code></Error>")
+            .errors()
+            .await;
         assert_eq!(told(&listing).category(), "denied");
     }
 
-    /// Temporary errors, such as those of another download, are retried; a full disk does not empty by itself.
+    /// Temporary errors, such as those of another download, are retried; a full disk does not empty
+    /// by itself.
     #[test]
     fn a_full_disk_is_told_apart_from_one_that_fails() {
         for (kind, expected) in [
@@ -304,7 +402,11 @@ mod tests {
             (io::ErrorKind::Interrupted, ("io", true)),
         ] {
             let error = StoreError::temporary("write a temporary file", &kind.into());
-            assert_eq!((error.category(), error.is_transient()), expected, "{error}");
+            assert_eq!(
+                (error.category(), error.is_transient()),
+                expected,
+                "{error}"
+            );
         }
     }
 
@@ -314,14 +416,47 @@ mod tests {
         use object_store::Error as E;
         let (path, source) = (|| "x".to_owned(), || "why".into());
         for (error, category) in [
-            (E::PermissionDenied { path: path(), source: source() }, "denied"),
-            (E::Unauthenticated { path: path(), source: source() }, "denied"),
-            (E::NotFound { path: path(), source: source() }, "not_found"),
-            (E::AlreadyExists { path: path(), source: source() }, "exists"),
-            (E::NotSupported { source: source() }, "denied"),
-            (E::Generic { store: "x", source: source() }, "unreachable"),
             (
-                E::Generic { store: "x", source: io::Error::from(io::ErrorKind::PermissionDenied).into() },
+                E::PermissionDenied {
+                    path: path(),
+                    source: source(),
+                },
+                "denied",
+            ),
+            (
+                E::Unauthenticated {
+                    path: path(),
+                    source: source(),
+                },
+                "denied",
+            ),
+            (
+                E::NotFound {
+                    path: path(),
+                    source: source(),
+                },
+                "not_found",
+            ),
+            (
+                E::AlreadyExists {
+                    path: path(),
+                    source: source(),
+                },
+                "exists",
+            ),
+            (E::NotSupported { source: source() }, "denied"),
+            (
+                E::Generic {
+                    store: "x",
+                    source: source(),
+                },
+                "unreachable",
+            ),
+            (
+                E::Generic {
+                    store: "x",
+                    source: io::Error::from(io::ErrorKind::PermissionDenied).into(),
+                },
                 "denied",
             ),
         ] {
@@ -349,7 +484,10 @@ mod tests {
     async fn a_missing_bucket_is_not_a_missing_key() {
         let body = "<Error><Code>NoSuchBucket</Code><Message>m</Message></Error>";
         for source in answer(404, body).errors().await {
-            assert!(is_missing_bucket(&source) && !is_missing_key(&source), "{source}");
+            assert!(
+                is_missing_bucket(&source) && !is_missing_key(&source),
+                "{source}"
+            );
             let text = told(&source).to_string();
             assert!(text.contains("bucket of s3://b does not exist"), "{text}");
             assert!(text.contains("spec.objectStorage.bucket"), "{text}");
@@ -361,10 +499,30 @@ mod tests {
         for (status, body, is_lost, is_unknown) in [
             (404, "<Error><Code>NoSuchUpload</Code></Error>", true, false),
             (400, "<Error><Code>InvalidPart</Code></Error>", true, false),
-            (400, "<Error><Code>InvalidBlockList</Code></Error>", true, false),
-            (400, "<Error><Code>InvalidRequest</Code></Error>", false, false),
-            (404, "<Error><Code>NoSuchBucket</Code></Error>", false, false),
-            (501, "<Error><Code>NotImplemented</Code></Error>", false, true),
+            (
+                400,
+                "<Error><Code>InvalidBlockList</Code></Error>",
+                true,
+                false,
+            ),
+            (
+                400,
+                "<Error><Code>InvalidRequest</Code></Error>",
+                false,
+                false,
+            ),
+            (
+                404,
+                "<Error><Code>NoSuchBucket</Code></Error>",
+                false,
+                false,
+            ),
+            (
+                501,
+                "<Error><Code>NotImplemented</Code></Error>",
+                false,
+                true,
+            ),
             (503, "", false, false),
         ] {
             for source in answer(status, body).errors().await {
@@ -401,14 +559,21 @@ mod tests {
 
     #[tokio::test]
     async fn a_silent_store_is_told_with_the_same_words_each_time() {
-        let silent = CannedAnswer { status: None, body: "", header: None };
+        let silent = CannedAnswer {
+            status: None,
+            body: "",
+            header: None,
+        };
         let [first, ..] = silent.clone().errors().await;
         let text = told(&first).to_string();
         let expected = "could not list s3://b: no usable answer from http://minio:9000/b: HTTP error: Connection refused";
         assert_eq!(text, expected);
         for source in silent.errors().await {
             let text = brief(&source);
-            assert!(text.ends_with(": HTTP error: Connection refused") && !text.contains(" in "), "{text}");
+            assert!(
+                text.ends_with(": HTTP error: Connection refused") && !text.contains(" in "),
+                "{text}"
+            );
         }
     }
 

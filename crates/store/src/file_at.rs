@@ -1,5 +1,5 @@
-//! Reading and writing a file at an offset, on each system that the command runs on: the programs of a
-//! cluster run on Linux, the command also on macOS and Windows.
+//! Reading and writing a file at an offset, on each system that the command runs on: the programs
+//! of a cluster run on Linux, the command also on macOS and Windows.
 
 #[cfg(unix)]
 pub(crate) use std::os::unix::fs::FileExt as FileAt;

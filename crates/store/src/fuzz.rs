@@ -1,4 +1,5 @@
-//! Damaged files of a bucket: each one is read or refused with an error that names it, and takes little memory.
+//! Damaged files of a bucket: each one is read or refused with an error that names it, and takes
+//! little memory.
 
 use backup_core::api::{Backup, BackupPhase, Restore};
 use backup_testkit::Fuzz;
@@ -16,14 +17,19 @@ use crate::{
 
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 const URL: &str = "s3://bucket/t.tar.gz";
-const LIMITS: Limits = Limits { items: 10_000, bytes: 64 << 20, item_memory: 8 << 20 };
+const LIMITS: Limits = Limits {
+    items: 10_000,
+    bytes: 64 << 20,
+    item_memory: 8 << 20,
+};
 
 /// A tar archive of these entries; a second entry follows extended headers of Go's kind.
 fn tar(entries: &[(&str, &str)]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for (number, (path, data)) in entries.iter().enumerate() {
         if number == 1 {
-            tar.append_pax_extensions([("mtime", b"1.5".as_slice()), ("path", path.as_bytes())]).unwrap();
+            tar.append_pax_extensions([("mtime", b"1.5".as_slice()), ("path", path.as_bytes())])
+                .unwrap();
         }
         let mut header = tar::Header::new_gnu();
         header.set_size(data.len() as u64);
@@ -48,7 +54,8 @@ fn repaired(archive: &[u8]) -> Vec<u8> {
 
 fn seeds_of_archives() -> Vec<Vec<u8>> {
     let object = |name: &str| {
-        json!({ "metadata": { "name": name, "labels": { "a": "b" } }, "spec": [1, null] }).to_string()
+        json!({ "metadata": { "name": name, "labels": { "a": "b" } }, "spec": [1, null] })
+            .to_string()
     };
     let long = format!("resources/pods/namespaces/a/{}.json", "x".repeat(200));
     let (p, long_object) = (object("p"), object(&"x".repeat(200)));
@@ -59,7 +66,10 @@ fn seeds_of_archives() -> Vec<Vec<u8>> {
             ("resources/pods/v1-preferredversion/namespaces/a/p.json", &p),
             ("resources/crontabs.example.com/v1beta1/cluster/p.json", &p),
         ]),
-        tar(&[(&long, &long_object), ("resources/nodes/cluster/p.json", &p)]),
+        tar(&[
+            (&long, &long_object),
+            ("resources/nodes/cluster/p.json", &p),
+        ]),
         tar(&[]),
     ]
 }
@@ -71,8 +81,14 @@ fn read(archive: &[u8]) -> Result<String, StoreError> {
     for group_resource in contents.types() {
         for item in contents.items(&group_resource) {
             let (path, name) = (contents.path_of(item)?, contents.name_of(item)?);
-            assert!(path.starts_with("resources/") && !path.split('/').any(|part| part == ".."), "{path:?}");
-            assert_eq!(contents.find(&group_resource, contents.namespace_of(item), &name), Some(*item));
+            assert!(
+                path.starts_with("resources/") && !path.split('/').any(|part| part == ".."),
+                "{path:?}"
+            );
+            assert_eq!(
+                contents.find(&group_resource, contents.namespace_of(item), &name),
+                Some(*item)
+            );
             for version in contents.other_versions(&group_resource) {
                 contents.in_version(item, &group_resource, version)?;
             }
@@ -98,12 +114,19 @@ fn archive_is_read_or_refused(archive: &[u8]) -> String {
 #[test]
 fn any_tar_archive_is_read_or_refused() {
     let fuzz = Fuzz::new(FOLDER, "archive", seeds_of_archives());
-    Fuzz { wrap: |tar| gzip::member(&repaired(tar)).unwrap(), ..fuzz }.run(archive_is_read_or_refused);
+    Fuzz {
+        wrap: |tar| gzip::member(&repaired(tar)).unwrap(),
+        ..fuzz
+    }
+    .run(archive_is_read_or_refused);
 }
 
 #[test]
 fn any_bytes_are_a_gzipped_archive_or_are_refused() {
-    let seeds = seeds_of_archives().iter().map(|tar| gzip::member(tar).unwrap()).collect();
+    let seeds = seeds_of_archives()
+        .iter()
+        .map(|tar| gzip::member(tar).unwrap())
+        .collect();
     Fuzz::new(FOLDER, "gzip", seeds).run(archive_is_read_or_refused);
 }
 
@@ -114,9 +137,22 @@ fn records(file: &[u8]) -> Vec<Record> {
     let files = crate::testing::no_files().encode::<Backup>(&keys).unwrap();
     let files: Vec<(Path, Bytes)> = files
         .into_iter()
-        .map(|(key, bytes)| (key, if file.is_empty() { bytes } else { file.to_vec().into() }))
+        .map(|(key, bytes)| {
+            (
+                key,
+                if file.is_empty() {
+                    bytes
+                } else {
+                    file.to_vec().into()
+                },
+            )
+        })
         .collect();
-    let open = Recorded::Open { parts: None, tail: Bytes::from_static(b"tail"), total: 7 };
+    let open = Recorded::Open {
+        parts: None,
+        tail: Bytes::from_static(b"tail"),
+        total: 7,
+    };
     [Recorded::Inline, Recorded::Abandoned, open]
         .map(|contents| Record {
             uid: "u".to_owned(),
@@ -130,9 +166,14 @@ fn records(file: &[u8]) -> Vec<Record> {
 
 #[test]
 fn any_record_is_read_or_refused() {
-    let seeds = records(b"").iter().map(|record| record.encode().unwrap().to_vec()).collect();
+    let seeds = records(b"")
+        .iter()
+        .map(|record| record.encode().unwrap().to_vec())
+        .collect();
     let fuzz = Fuzz::new(FOLDER, "record", seeds);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     let read = |bytes: &[u8]| {
         let location = memory("p");
         let keys = location.layout().backup("b").unwrap();
@@ -141,11 +182,20 @@ fn any_record_is_read_or_refused() {
             location.read_record(&keys, 1).await.map(Option::unwrap)
         })
     };
-    Fuzz { wrap: repaired, ..fuzz }.run(|bytes| {
+    Fuzz {
+        wrap: repaired,
+        ..fuzz
+    }
+    .run(|bytes| {
         let record = match read(bytes) {
             Ok(record) => record,
             Err(error) => {
-                assert!(error.to_string().contains("s3://bucket/p/backups/b/.private/record-1"), "{error}");
+                assert!(
+                    error
+                        .to_string()
+                        .contains("s3://bucket/p/backups/b/.private/record-1"),
+                    "{error}"
+                );
                 return error.to_string();
             }
         };
@@ -160,29 +210,49 @@ async fn read_documents(document: &[u8]) -> String {
     let location = memory("p");
     let gzipped = gzip::member(document).unwrap();
     put(&location, "p/backups/b/velero-backup.json", document).await;
-    for file in
-        ["volumeinfo.json.gz", "volumesnapshots.json.gz", "podvolumebackups.json.gz", "resource-list.json.gz"]
-    {
+    for file in [
+        "volumeinfo.json.gz",
+        "volumesnapshots.json.gz",
+        "podvolumebackups.json.gz",
+        "resource-list.json.gz",
+    ] {
         put(&location, &format!("p/backups/b/b-{file}"), &gzipped).await;
     }
     put(&location, "p/backups/b/.private/owner", document).await;
     put(&location, "p/backups/b/.private/journal-1", document).await;
-    let saved = location.saved_volumes(&backup("u", BackupPhase::Completed)).await;
+    let saved = location
+        .saved_volumes(&backup("u", BackupPhase::Completed))
+        .await;
     let said = [
         location
             .read_metadata("b")
             .await
             .map(|found| format!("{:?}", found.map(|backup| backup.status.phase))),
-        location.read_volume_snapshots("b").await.map(|found| format!("{:?}", found.is_some())),
+        location
+            .read_volume_snapshots("b")
+            .await
+            .map(|found| format!("{:?}", found.is_some())),
         saved.map(|volumes| format!("{} {}", volumes.records.len(), volumes.in_repository.len())),
-        location.listed_names("b", 1_000).await.map(|found| format!("{}", found.is_some())),
-        location.claimant_of_backup("b").await.map(|found| format!("{}", found.is_some())),
-        location.journal::<Backup>("b", "u", |_, _| {}).await.map(|(_, entries)| entries.len().to_string()),
+        location
+            .listed_names("b", 1_000)
+            .await
+            .map(|found| format!("{}", found.is_some())),
+        location
+            .claimant_of_backup("b")
+            .await
+            .map(|found| format!("{}", found.is_some())),
+        location
+            .journal::<Backup>("b", "u", |_, _| {})
+            .await
+            .map(|(_, entries)| entries.len().to_string()),
     ];
     let mut words = String::new();
     for result in said {
         words.push_str(&result.unwrap_or_else(|error| {
-            assert!(error.to_string().contains("s3://bucket/p/backups/b/"), "{error}");
+            assert!(
+                error.to_string().contains("s3://bucket/p/backups/b/"),
+                "{error}"
+            );
             error.to_string()
         }));
     }
@@ -202,8 +272,14 @@ async fn read_job(document: &[u8]) -> String {
         let encoded = record.encode().unwrap();
         put(&location, "p/backups/c/.private/record-1", &encoded).await;
         put(&location, "p/restores/c/.private/u/record", &encoded).await;
-        let backup = location.find_job::<Backup>("c", "u").await.map(|_| "backup".to_owned());
-        let restore = location.find_job::<Restore>("c", "u").await.map(|_| "restore".to_owned());
+        let backup = location
+            .find_job::<Backup>("c", "u")
+            .await
+            .map(|_| "backup".to_owned());
+        let restore = location
+            .find_job::<Restore>("c", "u")
+            .await
+            .map(|_| "restore".to_owned());
         for result in [backup, restore] {
             words.push_str(&result.unwrap_or_else(|error| {
                 assert!(error.to_string().contains("s3://bucket/p/"), "{error}");
@@ -228,7 +304,9 @@ fn any_document_of_a_bucket_is_read_or_refused() {
         br#"{"operations":[{"spec":{"operationID":"o"}}],"errors":{"velero":["e"]},"warnings":{}}"#.to_vec(),
         b"uid\ncluster/velero\n".to_vec(),
     ];
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     Fuzz::new(FOLDER, "documents", seeds).run(|document| {
         runtime.block_on(async { read_documents(document).await + &read_job(document).await })
     });

@@ -12,13 +12,20 @@ use crate::StoreError;
 const LEVEL: u32 = 6;
 
 pub(crate) fn member(raw: &[u8]) -> io::Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(raw.len() / 4 + 64), Compression::new(LEVEL));
+    let mut encoder = GzEncoder::new(
+        Vec::with_capacity(raw.len() / 4 + 64),
+        Compression::new(LEVEL),
+    );
     encoder.write_all(raw)?;
     encoder.finish()
 }
 
-/// One JSON document and a newline, as Go's `json.Encoder` writes it, in one gzip member, with the key for it.
-pub(crate) fn file<T: Serialize + ?Sized>(key: Path, value: &T) -> Result<(Path, Bytes), StoreError> {
+/// One JSON document and a newline, as Go's `json.Encoder` writes it, in one gzip member, with the
+/// key for it.
+pub(crate) fn file<T: Serialize + ?Sized>(
+    key: Path,
+    value: &T,
+) -> Result<(Path, Bytes), StoreError> {
     let encode = || -> io::Result<Vec<u8>> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::new(LEVEL));
         // Compression works in blocks; serde_json writes single characters.
@@ -31,6 +38,9 @@ pub(crate) fn file<T: Serialize + ?Sized>(key: Path, value: &T) -> Result<(Path,
     };
     match encode() {
         Ok(bytes) => Ok((key, bytes.into())),
-        Err(error) => Err(StoreError::io(format!("encode {}", key.filename().unwrap_or_default()), error)),
+        Err(error) => Err(StoreError::io(
+            format!("encode {}", key.filename().unwrap_or_default()),
+            error,
+        )),
     }
 }

@@ -29,12 +29,23 @@ impl HttpFailure {
     pub(crate) fn new(uri: &Uri, status: Option<StatusCode>, code: &str, message: &str) -> Self {
         let url = uri.to_string();
         let url = url.split('?').next().unwrap_or_default().to_owned();
-        Self { url, status, code: code.to_owned(), message: message.to_owned() }
+        Self {
+            url,
+            status,
+            code: code.to_owned(),
+            message: message.to_owned(),
+        }
     }
 
     pub(crate) fn answered(uri: &Uri, status: StatusCode, body: &str) -> Self {
         let error: ErrorBody = quick_xml::de::from_str(body).unwrap_or_default();
-        let error = error.error.map_or(ErrorBody { error: None, ..error }, |inner| *inner);
+        let error = error.error.map_or(
+            ErrorBody {
+                error: None,
+                ..error
+            },
+            |inner| *inner,
+        );
         if error.code.is_empty() {
             return Self::new(uri, Some(status), "", body);
         }
@@ -54,7 +65,12 @@ impl HttpFailure {
 
 impl fmt::Display for HttpFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { url, status, code, message } = self;
+        let Self {
+            url,
+            status,
+            code,
+            message,
+        } = self;
         match status {
             Some(status) if !code.is_empty() => write!(f, "{} {code}: {message}", status.as_u16()),
             Some(status) => write!(f, "no usable answer from {url}: {status} {message}"),

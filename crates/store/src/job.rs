@@ -1,15 +1,17 @@
 //! How a Backup and a Restore are stored: one procedure for both.
 //!
-//! 1. The folder is claimed ([`Location::open_backup`], [`Location::open_restore`]): one create-only key holds the uid.
+//! 1. The folder is claimed ([`Location::open_backup`], [`Location::open_restore`]): one
+//!    create-only key holds the uid.
 //! 2. All files are in the store or in memory, and nothing is visible: [`PendingUpload`].
-//! 3. [`PendingUpload::commit`] writes one create-only record that says what each final key will hold: [`CommittedPlan`].
-//! 4. [`CommittedPlan::publish`] writes the final keys. Every process that finds the record writes the same bytes, so each
-//!    key is written once, by any number of processes.
+//! 3. [`PendingUpload::commit`] writes one create-only record that says what each final key will
+//!    hold: [`CommittedPlan`].
+//! 4. [`CommittedPlan::publish`] writes the final keys. Every process that finds the record writes
+//!    the same bytes, so each key is written once, by any number of processes.
 //!
 //! While operations run, a record without the end holds the current state: [`AwaitingOperations`].
 //!
-//! A crash before the record leaves nothing that counts: the items are processed again. A crash after it
-//! leaves a plan that the next process finds ([`Location::find_job`]) and publishes.
+//! A crash before the record leaves nothing that counts: the items are processed again. A crash
+//! after it leaves a plan that the next process finds ([`Location::find_job`]) and publishes.
 
 mod awaiting_operations;
 mod committed_plan;
@@ -38,7 +40,8 @@ pub use owner::Claimant;
 pub(crate) use owner::SMALL;
 pub use pending_upload::PendingUpload;
 
-/// A kind of object whose results are stored: Backup or Restore. Other crates name it but call none of its methods.
+/// A kind of object whose results are stored: Backup or Restore. Other crates name it but call none
+/// of its methods.
 pub trait StoredJob: Debug + Sized + Send + Sync + 'static {
     /// What is published in the object when it ends.
     type Outcome: Clone + Debug + Serialize + DeserializeOwned + Send + Sync;
@@ -49,7 +52,8 @@ pub trait StoredJob: Debug + Sized + Send + Sync + 'static {
     /// Refuses an outcome that is not final, or belongs to another object.
     fn check(outcome: &Self::Outcome, name: &str, uid: &str) -> Result<(), StoreError>;
 
-    /// Key of the file that holds the outcome and is written last. `None`: the outcome is in the record only.
+    /// Key of the file that holds the outcome and is written last. `None`: the outcome is in the
+    /// record only.
     fn outcome_key(_: &JobKeys) -> Option<Path> {
         None
     }
@@ -58,8 +62,8 @@ pub trait StoredJob: Debug + Sized + Send + Sync + 'static {
         None
     }
 
-    /// The outcome already stored under the final keys, of this or another uid; `None` if the files do not
-    /// name their uid.
+    /// The outcome already stored under the final keys, of this or another uid; `None` if the files
+    /// do not name their uid.
     fn stored(
         _: &Location,
         _name: &str,
@@ -91,8 +95,13 @@ impl Location {
     /// Looks for the object of this name: its end, else the last record of this uid.
     ///
     /// Errors: [`StoreError::Corrupt`] for an unusable end or record.
-    pub async fn find_job<J: StoredJob>(&self, name: &str, uid: &str) -> Result<FoundJob<J>, StoreError> {
-        // An end that a plugin wrote only partly is written again by the process that has the record.
+    pub async fn find_job<J: StoredJob>(
+        &self,
+        name: &str,
+        uid: &str,
+    ) -> Result<FoundJob<J>, StoreError> {
+        // An end that a plugin wrote only partly is written again by the process that has the
+        // record.
         let broken = match J::stored(self, name).await {
             Ok(Some(stored)) => return Ok(FoundJob::Stored(Box::new(stored))),
             Ok(None) => None,
@@ -107,25 +116,41 @@ impl Location {
         let Some(record) = self.read_record(&keys, number).await? else {
             // Another replica has just finished it, and tidied up.
             let stored = J::stored(self, name).await?;
-            return Ok(stored.map_or(FoundJob::Nothing, |stored| FoundJob::Stored(Box::new(stored))));
+            return Ok(stored.map_or(FoundJob::Nothing, |stored| {
+                FoundJob::Stored(Box::new(stored))
+            }));
         };
-        // The folder belongs to another uid, as opening it reports, or to a backup that was abandoned.
+        // The folder belongs to another uid, as opening it reports, or to a backup that was
+        // abandoned.
         if record.uid != uid || matches!(record.contents, Contents::Abandoned) {
             return broken.map_or(Ok(FoundJob::Nothing), Err);
         }
         let location = self.clone();
         // The first record of a restore is never its end.
         if number == 0 || matches!(record.contents, Contents::Open { .. }) {
-            let awaiting = AwaitingOperations::found(location, keys, number, record, &found).await?;
+            let awaiting =
+                AwaitingOperations::found(location, keys, number, record, &found).await?;
             return Ok(FoundJob::Awaiting(Box::new(awaiting)));
         }
         let outcome = match J::outcome_key(&keys) {
-            Some(of) => serde_json::from_slice(&self.recorded_for(&record, &of).await?.unwrap_or_default()),
+            Some(of) => {
+                serde_json::from_slice(&self.recorded_for(&record, &of).await?.unwrap_or_default())
+            }
             None => serde_json::from_value(record.status.clone()),
         };
         let outcome = outcome.map_err(|error| {
-            self.corrupt(&keys.record(number), format!("the end in it can not be read: {error}"))
+            self.corrupt(
+                &keys.record(number),
+                format!("the end in it can not be read: {error}"),
+            )
         })?;
-        Ok(FoundJob::Committed(Box::new(CommittedPlan { location, keys, number, record, outcome, done: 0 })))
+        Ok(FoundJob::Committed(Box::new(CommittedPlan {
+            location,
+            keys,
+            number,
+            record,
+            outcome,
+            done: 0,
+        })))
     }
 }

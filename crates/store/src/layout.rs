@@ -9,10 +9,14 @@ use crate::StoreError;
 /// Size of all parts but the last (bytes). S3 requires at least 5 MiB, some stores equal sizes.
 pub(crate) const PART_SIZE: usize = 8 * 1024 * 1024;
 
-/// Folders allowed at the top of a store; any other folder makes Velero call the location unavailable.
-pub(crate) const TOP_LEVEL: &[&str] = &["backups", "restores", "restic", "metadata", "plugins", "kopia"];
+/// Folders allowed at the top of a store; any other folder makes Velero call the location
+/// unavailable.
+pub(crate) const TOP_LEVEL: &[&str] = &[
+    "backups", "restores", "restic", "metadata", "plugins", "kopia",
+];
 
-/// Folder inside a backup's folder that is ours. Velero tolerates unknown keys there and deletes them with the backup.
+/// Folder inside a backup's folder that is ours. Velero tolerates unknown keys there and deletes
+/// them with the backup.
 pub(crate) const PRIVATE: &str = ".private";
 
 // Suffixes of the files' names.
@@ -42,7 +46,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Keys under this prefix, with or without slashes around it. Errors: a prefix that cannot be part of a key.
+    /// Keys under this prefix, with or without slashes around it. Errors: a prefix that cannot be
+    /// part of a key.
     pub(crate) fn new(prefix: &str) -> Result<Self, StoreError> {
         let path = Path::parse(prefix.trim_matches('/')).map_err(|error| {
             let message = format!("{prefix:?} cannot be part of a key: {error}");
@@ -55,8 +60,8 @@ impl Layout {
         self.prefix.clone().join("backups")
     }
 
-    /// Key of the object that is written to test write access. It is beside the folders of backups, so that programs
-    /// that list folders, as Velero always does, do not see it.
+    /// Key of the object that is written to test write access. It is beside the folders of backups,
+    /// so that programs that list folders, as Velero always does, do not see it.
     pub(crate) fn probe(&self) -> Path {
         self.backups().join(".writable")
     }
@@ -75,9 +80,15 @@ impl Layout {
 /// Checks that a name can be one part of a key. Names of Kubernetes objects pass unchanged.
 fn part(name: &str) -> Result<PathPart<'_>, StoreError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-    if name.is_empty() || name.len() > 253 || name == "." || name == ".." || !name.chars().all(plain) {
-        let message =
-            format!("{name:?} cannot be part of a key: letters, digits, '-', '.' and '_' are expected");
+    if name.is_empty()
+        || name.len() > 253
+        || name == "."
+        || name == ".."
+        || !name.chars().all(plain)
+    {
+        let message = format!(
+            "{name:?} cannot be part of a key: letters, digits, '-', '.' and '_' are expected"
+        );
         return Err(StoreError::config("metadata.name", message));
     }
     Ok(PathPart::from(name))
@@ -97,11 +108,16 @@ impl JobKeys {
     fn new(noun: &'static str, parent: Path, name: &str) -> Result<Self, StoreError> {
         let folder = parent.join(part(name)?);
         let private = folder.clone().join(PRIVATE);
-        Ok(Self { noun, folder, name: name.to_owned(), private })
+        Ok(Self {
+            noun,
+            folder,
+            name: name.to_owned(),
+            private,
+        })
     }
 
-    /// Uses private keys of the object with this uid only. There may be another object of the same name, from an
-    /// earlier time or another cluster. Errors: a uid that would leave the folder.
+    /// Uses private keys of the object with this uid only. There may be another object of the same
+    /// name, from an earlier time or another cluster. Errors: a uid that would leave the folder.
     pub(crate) fn of_uid(self, uid: &str) -> Result<Self, StoreError> {
         let private = self.private.join(part(uid)?);
         Ok(Self { private, ..self })
@@ -118,13 +134,22 @@ impl JobKeys {
 
     /// A file, by the suffix of its name.
     pub(crate) fn file(&self, suffix: &str) -> Path {
-        let prefix = if self.noun == "restore" && suffix != VOLUME_INFO { "restore-" } else { "" };
-        self.folder.clone().join(format!("{prefix}{}{suffix}", self.name))
+        let prefix = if self.noun == "restore" && suffix != VOLUME_INFO {
+            "restore-"
+        } else {
+            ""
+        };
+        self.folder
+            .clone()
+            .join(format!("{prefix}{}{suffix}", self.name))
     }
 
     /// Whether a key is one of [`Self::file_snapshot`] or [`Self::log_snapshots`].
     pub(crate) fn is_snapshot(&self, key: &Path) -> bool {
-        self.is_private(key) && key.filename().is_some_and(|name| name.starts_with(SNAPSHOT))
+        self.is_private(key)
+            && key
+                .filename()
+                .is_some_and(|name| name.starts_with(SNAPSHOT))
     }
 
     pub(crate) fn is_private(&self, key: &Path) -> bool {
@@ -136,10 +161,14 @@ impl JobKeys {
         self.folder.clone().join(PRIVATE).join("owner")
     }
 
-    /// The same for objects that took the folder of a backup over, by the number of the record that allowed it. Some
-    /// stores refuse a key that was deleted before, so the first marker is not replaced.
+    /// The same for objects that took the folder of a backup over, by the number of the record that
+    /// allowed it. Some stores refuse a key that was deleted before, so the first marker is not
+    /// replaced.
     pub(crate) fn later_owners(&self) -> Numbered {
-        Numbered { folder: self.folder.clone().join(PRIVATE), kind: "owner-" }
+        Numbered {
+            folder: self.folder.clone().join(PRIVATE),
+            kind: "owner-",
+        }
     }
 
     pub(crate) fn is_marker(&self, key: &Path) -> bool {
@@ -149,18 +178,26 @@ impl JobKeys {
     /// The current marker among the existing keys.
     pub(crate) fn marker(&self, found: &[Path]) -> Path {
         let later = self.later_owners();
-        later.last(found).map_or_else(|| self.owner(), |number| later.key(number))
+        later
+            .last(found)
+            .map_or_else(|| self.owner(), |number| later.key(number))
     }
 
-    /// What the final keys hold so far (number 0 of a restore, and an open one of a backup), or will hold. The record
-    /// with the highest number counts.
+    /// What the final keys hold so far (number 0 of a restore, and an open one of a backup), or
+    /// will hold. The record with the highest number counts.
     pub(crate) fn record(&self, number: u64) -> Path {
-        if number == 0 { self.private.clone().join("record") } else { self.records().key(number) }
+        if number == 0 {
+            self.private.clone().join("record")
+        } else {
+            self.records().key(number)
+        }
     }
 
     /// The highest number among the existing records.
     pub(crate) fn last_record(&self, found: &[Path]) -> Option<u64> {
-        self.records().last(found).or_else(|| found.contains(&self.record(0)).then_some(0))
+        self.records()
+            .last(found)
+            .or_else(|| found.contains(&self.record(0)).then_some(0))
     }
 
     pub(crate) fn records(&self) -> Numbered {
@@ -181,21 +218,31 @@ impl JobKeys {
         self.numbered("upload-")
     }
 
-    /// What a final key would hold while operations run, by the numbers of the record and of the state of the
-    /// operations. Written on request.
+    /// What a final key would hold while operations run, by the numbers of the record and of the
+    /// state of the operations. Written on request.
     pub(crate) fn file_snapshot(&self, record: u64, operations: u64, key: &Path) -> Path {
         let file = key.filename().unwrap_or_default();
-        let state = if record == 0 { operations.to_string() } else { format!("{record}-{operations}") };
-        self.private.clone().join(format!("{SNAPSHOT}{state}-{file}"))
+        let state = if record == 0 {
+            operations.to_string()
+        } else {
+            format!("{record}-{operations}")
+        };
+        self.private
+            .clone()
+            .join(format!("{SNAPSHOT}{state}-{file}"))
     }
 
-    /// The log at a moment (milliseconds since 1970) while items were processed. Written on request.
+    /// The log at a moment (milliseconds since 1970) while items were processed. Written on
+    /// request.
     pub(crate) fn log_snapshots(&self) -> Numbered {
         self.numbered(LOG_SNAPSHOT)
     }
 
     fn numbered(&self, kind: &'static str) -> Numbered {
-        Numbered { folder: self.private.clone(), kind }
+        Numbered {
+            folder: self.private.clone(),
+            kind,
+        }
     }
 }
 
@@ -213,7 +260,9 @@ impl Numbered {
 
     /// The number in a key; `None` for a key of another kind.
     pub(crate) fn number(&self, key: &Path) -> Option<u64> {
-        let name = key.filename().filter(|_| key.prefix_matches(&self.folder))?;
+        let name = key
+            .filename()
+            .filter(|_| key.prefix_matches(&self.folder))?;
         name.strip_prefix(self.kind)?.parse().ok()
     }
 
@@ -232,9 +281,13 @@ mod tests {
 
     #[test]
     fn keys_are_those_of_velero() {
-        for (prefix, base) in
-            [("", ""), ("/", ""), ("p", "p/"), ("/p/q/", "p/q/"), ("my prefix~1", "my prefix~1/")]
-        {
+        for (prefix, base) in [
+            ("", ""),
+            ("/", ""),
+            ("p", "p/"),
+            ("/p/q/", "p/q/"),
+            ("my prefix~1", "my prefix~1/"),
+        ] {
             let layout = Layout::new(prefix).unwrap();
             let b = layout.backup("n-1.2").unwrap();
             let r = layout.restore("r1").unwrap();
@@ -244,15 +297,42 @@ mod tests {
                 (b.contents(), "backups/n-1.2/n-1.2.tar.gz"),
                 (b.file(LOG), "backups/n-1.2/n-1.2-logs.gz"),
                 (b.file(RESULTS), "backups/n-1.2/n-1.2-results.gz"),
-                (b.file(RESOURCE_LIST), "backups/n-1.2/n-1.2-resource-list.json.gz"),
-                (b.file(VOLUME_INFO), "backups/n-1.2/n-1.2-volumeinfo.json.gz"),
-                (b.file(ITEM_OPERATIONS), "backups/n-1.2/n-1.2-itemoperations.json.gz"),
-                (b.file(VOLUME_SNAPSHOTS), "backups/n-1.2/n-1.2-volumesnapshots.json.gz"),
-                (b.file(POD_VOLUME_BACKUPS), "backups/n-1.2/n-1.2-podvolumebackups.json.gz"),
-                (b.file(CSI_SNAPSHOT_CLASSES), "backups/n-1.2/n-1.2-csi-volumesnapshotclasses.json.gz"),
-                (b.file(CSI_SNAPSHOT_CONTENTS), "backups/n-1.2/n-1.2-csi-volumesnapshotcontents.json.gz"),
-                (b.file(CSI_SNAPSHOTS), "backups/n-1.2/n-1.2-csi-volumesnapshots.json.gz"),
-                (b.file_snapshot(1, 2, &b.file(LOG)), "backups/n-1.2/.private/so-far-1-2-n-1.2-logs.gz"),
+                (
+                    b.file(RESOURCE_LIST),
+                    "backups/n-1.2/n-1.2-resource-list.json.gz",
+                ),
+                (
+                    b.file(VOLUME_INFO),
+                    "backups/n-1.2/n-1.2-volumeinfo.json.gz",
+                ),
+                (
+                    b.file(ITEM_OPERATIONS),
+                    "backups/n-1.2/n-1.2-itemoperations.json.gz",
+                ),
+                (
+                    b.file(VOLUME_SNAPSHOTS),
+                    "backups/n-1.2/n-1.2-volumesnapshots.json.gz",
+                ),
+                (
+                    b.file(POD_VOLUME_BACKUPS),
+                    "backups/n-1.2/n-1.2-podvolumebackups.json.gz",
+                ),
+                (
+                    b.file(CSI_SNAPSHOT_CLASSES),
+                    "backups/n-1.2/n-1.2-csi-volumesnapshotclasses.json.gz",
+                ),
+                (
+                    b.file(CSI_SNAPSHOT_CONTENTS),
+                    "backups/n-1.2/n-1.2-csi-volumesnapshotcontents.json.gz",
+                ),
+                (
+                    b.file(CSI_SNAPSHOTS),
+                    "backups/n-1.2/n-1.2-csi-volumesnapshots.json.gz",
+                ),
+                (
+                    b.file_snapshot(1, 2, &b.file(LOG)),
+                    "backups/n-1.2/.private/so-far-1-2-n-1.2-logs.gz",
+                ),
                 (b.owner(), "backups/n-1.2/.private/owner"),
                 (b.later_owners().key(2), "backups/n-1.2/.private/owner-2"),
                 (b.records().key(2), "backups/n-1.2/.private/record-2"),
@@ -261,13 +341,22 @@ mod tests {
                 (b.upload_notes().key(1), "backups/n-1.2/.private/upload-1"),
                 (r.file(LOG), "restores/r1/restore-r1-logs.gz"),
                 (r.file(RESULTS), "restores/r1/restore-r1-results.gz"),
-                (r.file(RESOURCE_LIST), "restores/r1/restore-r1-resource-list.json.gz"),
-                (r.file(ITEM_OPERATIONS), "restores/r1/restore-r1-itemoperations.json.gz"),
+                (
+                    r.file(RESOURCE_LIST),
+                    "restores/r1/restore-r1-resource-list.json.gz",
+                ),
+                (
+                    r.file(ITEM_OPERATIONS),
+                    "restores/r1/restore-r1-itemoperations.json.gz",
+                ),
                 (r.file(VOLUME_INFO), "restores/r1/r1-volumeinfo.json.gz"),
                 (of_u.owner(), "restores/r1/.private/owner"),
                 (of_u.record(1), "restores/r1/.private/u-1/record-1"),
                 (of_u.record(0), "restores/r1/.private/u-1/record"),
-                (of_u.operations().key(2), "restores/r1/.private/u-1/operations-2"),
+                (
+                    of_u.operations().key(2),
+                    "restores/r1/.private/u-1/operations-2",
+                ),
                 (of_u.journal().key(3), "restores/r1/.private/u-1/journal-3"),
                 (
                     of_u.file_snapshot(0, 2, &r.file(LOG)),
@@ -291,8 +380,11 @@ mod tests {
         assert_eq!(journal.number(&operations.key(3)), None);
         let notes = keys.upload_notes();
         assert_eq!(notes.number(&notes.key(1)), Some(1));
-        for other in [keys.owner(), Path::from("p/backups/b/record-1"), keys.private.clone().join("record-x")]
-        {
+        for other in [
+            keys.owner(),
+            Path::from("p/backups/b/record-1"),
+            keys.private.clone().join("record-x"),
+        ] {
             assert_eq!(records.number(&other), None, "{other}");
         }
     }
@@ -300,10 +392,28 @@ mod tests {
     #[test]
     fn a_name_never_leaves_its_folder() {
         let layout = Layout::new("p").unwrap();
-        for name in ["", ".", "..", "a/b", "../x", "a#1", "a b", "a%2e", "a\n", &"x".repeat(254)] {
-            assert_eq!(layout.backup(name).unwrap_err().category(), "config", "{name:?}");
+        for name in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "../x",
+            "a#1",
+            "a b",
+            "a%2e",
+            "a\n",
+            &"x".repeat(254),
+        ] {
+            assert_eq!(
+                layout.backup(name).unwrap_err().category(),
+                "config",
+                "{name:?}"
+            );
             assert!(layout.restore(name).is_err(), "{name:?}");
-            assert!(layout.restore("r").unwrap().of_uid(name).is_err(), "{name:?}");
+            assert!(
+                layout.restore("r").unwrap().of_uid(name).is_err(),
+                "{name:?}"
+            );
         }
         assert!(Layout::new("a/../b").is_err() && Layout::new("a//b").is_err());
     }

@@ -1,11 +1,12 @@
 //! The object-store layout: keys, formats, and the only code that knows the order of writes.
 //!
-//! A [`Location`] is an opened BackupStorageLocation: one of `object_store`'s stores, or a plugin of Velero's kind
-//! ([`ObjectPlugin`]). The types from [`Location::open_backup`] over [`PendingUpload`] to [`CommittedPlan`] allow
-//! only the order of writes described in `job`. [`Location::read_contents`] reads the items back.
+//! A [`Location`] is an opened BackupStorageLocation: one of `object_store`'s stores, or a plugin
+//! of Velero's kind ([`ObjectPlugin`]). The types from [`Location::open_backup`] over
+//! [`PendingUpload`] to [`CommittedPlan`] allow only the order of writes described in `job`.
+//! [`Location::read_contents`] reads the items back.
 //!
-//! The layout is Velero's (`pkg/persistence/object_store_layout.go`, v1.18); only keys under the `.private/` of a
-//! backup or restore are ours.
+//! The layout is Velero's (`pkg/persistence/object_store_layout.go`, v1.18); only keys under the
+//! `.private/` of a backup or restore are ours.
 #![warn(unreachable_pub)]
 
 mod backup;
@@ -39,13 +40,13 @@ pub use backup::{Abandonment, AwaitingBackup, BackupWriter, CommittedBackup, Pen
 pub use download::{FileOwner, is_log};
 pub use error::StoreError;
 pub use job::{
-    AwaitingOperations, Claimant, CommittedPlan, EntryPosition, FoundJob, JobFiles, Journal, PendingUpload,
-    StoredJob,
+    AwaitingOperations, Claimant, CommittedPlan, EntryPosition, FoundJob, JobFiles, Journal,
+    PendingUpload, StoredJob,
 };
 pub use listed_names::{ListedNames, Unlisted};
 pub use location::{
-    AllowedPlaces, BUILT_IN, BackupFolder, DeletedBackup, IncompleteBackup, Location, Regions, Remnant,
-    RetainedVersions, SavedVolumes, SideFile, bucket_and_prefix, is_built_in, plugin_of,
+    AllowedPlaces, BUILT_IN, BackupFolder, DeletedBackup, IncompleteBackup, Location, Regions,
+    Remnant, RetainedVersions, SavedVolumes, SideFile, bucket_and_prefix, is_built_in, plugin_of,
 };
 pub use logfile::LogFile;
 pub use object_plugin::{Body, Fault, ObjectPlugin, PluginFault};

@@ -12,11 +12,12 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use crate::{Contents, Location, StoreError, layout::RESOURCE_LIST};
 
-/// Maximum size of a compressed list; larger ones are refused (bytes): a million names take about 10 MiB.
+/// Maximum size of a compressed list; larger ones are refused (bytes): a million names take about
+/// 10 MiB.
 const MAX_LIST: u64 = 64 * 1024 * 1024;
 
-/// Maximum mean length of the names in a list (bytes), so that a text without an end cannot fill memory. Usual names
-/// with their namespaces have 60.
+/// Maximum mean length of the names in a list (bytes), so that a text without an end cannot fill
+/// memory. Usual names with their namespaces have 60.
 const MEAN_NAME: u64 = 256;
 
 /// A hash of each name in a list, of any type.
@@ -40,17 +41,26 @@ fn hash(namespace: Option<&str>, name: &str) -> u64 {
 }
 
 impl ListedNames {
-    /// Finds the items whose names are not in the list. Reads paths from local disk. Errors: that disk fails.
+    /// Finds the items whose names are not in the list. Reads paths from local disk. Errors: that
+    /// disk fails.
     pub fn missing_of(&self, contents: &Contents) -> Result<Option<Unlisted>, StoreError> {
         let mut found: Option<Unlisted> = None;
         for group_resource in contents.types() {
             for item in contents.items(&group_resource) {
-                if self.0.contains(&hash(contents.namespace_of(item), &contents.name_of(item)?)) {
+                if self
+                    .0
+                    .contains(&hash(contents.namespace_of(item), &contents.name_of(item)?))
+                {
                     continue;
                 }
                 match &mut found {
                     Some(found) => found.count += 1,
-                    None => found = Some(Unlisted { count: 1, example: contents.path_of(item)? }),
+                    None => {
+                        found = Some(Unlisted {
+                            count: 1,
+                            example: contents.path_of(item)?,
+                        });
+                    }
                 }
             }
         }
@@ -61,17 +71,31 @@ impl ListedNames {
 impl Location {
     /// Reads the names of the items of a backup; `None` if there is no list.
     ///
-    /// Errors: [`StoreError::Corrupt`] for a file that is no list, or has more than `max` names, or names far longer
-    /// than usual.
-    pub async fn listed_names(&self, backup: &str, max: usize) -> Result<Option<ListedNames>, StoreError> {
+    /// Errors: [`StoreError::Corrupt`] for a file that is no list, or has more than `max` names, or
+    /// names far longer than usual.
+    pub async fn listed_names(
+        &self,
+        backup: &str,
+        max: usize,
+    ) -> Result<Option<ListedNames>, StoreError> {
         let key = self.layout().backup(backup)?.file(RESOURCE_LIST);
-        let Some(bytes) = self.get_small(&key, MAX_LIST).await? else { return Ok(None) };
+        let Some(bytes) = self.get_small(&key, MAX_LIST).await? else {
+            return Ok(None);
+        };
         let mut names = ListedNames::default();
         let unpacked = MultiGzDecoder::new(&bytes[..]).take(MEAN_NAME.saturating_mul(max as u64));
         let mut json = serde_json::Deserializer::from_reader(BufReader::new(unpacked));
-        let read = List { names: &mut names, max }.deserialize(&mut json).and_then(|()| json.end());
+        let read = List {
+            names: &mut names,
+            max,
+        }
+        .deserialize(&mut json)
+        .and_then(|()| json.end());
         read.map_err(|error| {
-            self.corrupt(&key, format!("it is no gzipped list of items, of at most {max}: {error}"))
+            self.corrupt(
+                &key,
+                format!("it is no gzipped list of items, of at most {max}: {error}"),
+            )
         })?;
         Ok(Some(names))
     }
@@ -104,19 +128,29 @@ impl<'de> Visitor<'de> for List<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while map.next_key::<IgnoredAny>()?.is_some() {
-            map.next_value_seed(List { names: self.names, max: self.max })?;
+            map.next_value_seed(List {
+                names: self.names,
+                max: self.max,
+            })?;
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while list.next_element_seed(List { names: self.names, max: self.max })?.is_some() {}
+        while list
+            .next_element_seed(List {
+                names: self.names,
+                max: self.max,
+            })?
+            .is_some()
+        {}
         Ok(())
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
-        let (namespace, name) =
-            text.split_once('/').map_or((None, text), |(namespace, name)| (Some(namespace), name));
+        let (namespace, name) = text
+            .split_once('/')
+            .map_or((None, text), |(namespace, name)| (Some(namespace), name));
         self.names.0.insert(hash(namespace, name));
         if self.names.0.len() > self.max {
             return Err(E::custom(format!("it has more than {} names", self.max)));
@@ -139,22 +173,54 @@ mod tests {
         let key = "backups/b/b-resource-list.json.gz";
         let pending = collected(&location, "u", false).await.unwrap();
         let backup = crate::testing::backup("u", backup_core::api::BackupPhase::Completed);
-        pending.commit(&crate::testing::no_files(), &backup).await.unwrap().publish().await.unwrap();
+        pending
+            .commit(&crate::testing::no_files(), &backup)
+            .await
+            .unwrap()
+            .publish()
+            .await
+            .unwrap();
         let contents = location.read_contents("b", Limits::DEFAULT).await.unwrap();
-        let unlisted = Unlisted { count: 1, example: "resources/pods/namespaces/ns/one.json".to_owned() };
+        let unlisted = Unlisted {
+            count: 1,
+            example: "resources/pods/namespaces/ns/one.json".to_owned(),
+        };
         for (list, expected) in [
             (r#"{"v1/Pod":["ns/one","ns/two"]}"#, None),
             (r#"{"v1/Pod":["ns/two"],"v1/Node":null}"#, Some(&unlisted)),
             (r#"{"v1/Pod":["one"]}"#, Some(&unlisted)),
             ("null", Some(&unlisted)),
         ] {
-            put(&location, key, &crate::gzip::member(list.as_bytes()).unwrap()).await;
+            put(
+                &location,
+                key,
+                &crate::gzip::member(list.as_bytes()).unwrap(),
+            )
+            .await;
             let names = location.listed_names("b", 2).await.unwrap().unwrap();
-            assert_eq!(names.missing_of(&contents).unwrap().as_ref(), expected, "{list}");
+            assert_eq!(
+                names.missing_of(&contents).unwrap().as_ref(),
+                expected,
+                "{list}"
+            );
         }
-        for bad in [r#"{"v1/Pod":["a","b","c"]}"#, r#"{"v1/Pod":["a"]"#, r#"{"v1/Pod":[1]}"#, ""] {
-            put(&location, key, &crate::gzip::member(bad.as_bytes()).unwrap()).await;
-            assert_eq!(location.listed_names("b", 2).await.unwrap_err().category(), "corrupt", "{bad}");
+        for bad in [
+            r#"{"v1/Pod":["a","b","c"]}"#,
+            r#"{"v1/Pod":["a"]"#,
+            r#"{"v1/Pod":[1]}"#,
+            "",
+        ] {
+            put(
+                &location,
+                key,
+                &crate::gzip::member(bad.as_bytes()).unwrap(),
+            )
+            .await;
+            assert_eq!(
+                location.listed_names("b", 2).await.unwrap_err().category(),
+                "corrupt",
+                "{bad}"
+            );
         }
         assert!(location.listed_names("other", 2).await.unwrap().is_none());
     }
@@ -167,6 +233,9 @@ mod tests {
         let list = crate::gzip::member(list.as_bytes()).unwrap();
         put(&location, "backups/b/b-resource-list.json.gz", &list).await;
         let error = location.listed_names("b", 1_000).await.unwrap_err();
-        assert!(error.to_string().contains("b-resource-list.json.gz"), "{error}");
+        assert!(
+            error.to_string().contains("b-resource-list.json.gz"),
+            "{error}"
+        );
     }
 }

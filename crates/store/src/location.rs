@@ -60,12 +60,13 @@ struct Inner {
 impl Location {
     /// Opens the store of a BackupStorageLocation; sends no request yet.
     ///
-    /// `credentials` is the value of the Secret key that `spec.credential` names (an AWS credentials file, the JSON
-    /// key of a Google service account, a file of `AZURE_…` variables); with `None`, the environment's are used
-    /// (workload identity). `ca` is the PEM bundle of `spec.objectStorage.caCert(Ref)`. Providers: `aws` (S3 and
-    /// compatibles), `gcp`, `azure`, and `local` (`bucket` is an absolute folder, created if need be); for others see
-    /// [`Self::through_plugin`].
-    /// Errors: [`StoreError::Config`], and [`StoreError::Io`] if a folder cannot be created.
+    /// `credentials` is the value of the Secret key that `spec.credential` names (an AWS
+    /// credentials file, the JSON key of a Google service account, a file of `AZURE_…` variables);
+    /// with `None`, the environment's are used (workload identity). `ca` is the PEM bundle of
+    /// `spec.objectStorage.caCert(Ref)`. Providers: `aws` (S3 and compatibles), `gcp`, `azure`, and
+    /// `local` (`bucket` is an absolute folder, created if need be); for others see
+    /// [`Self::through_plugin`]. Errors: [`StoreError::Config`], and [`StoreError::Io`] if a folder
+    /// cannot be created.
     pub fn open(
         bsl: &BackupStorageLocation,
         credentials: Option<&[u8]>,
@@ -84,9 +85,16 @@ impl Location {
                 return Err(StoreError::config("spec.provider", message));
             }
         };
-        let location = Self::new(backend, spec.object_storage.prefix.as_deref().unwrap_or_default())?;
+        let location = Self::new(
+            backend,
+            spec.object_storage.prefix.as_deref().unwrap_or_default(),
+        )?;
         // The result of an earlier probe.
-        let annotation = bsl.metadata.annotations.as_ref().and_then(|all| all.get(BUCKET_ANNOTATION));
+        let annotation = bsl
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(BUCKET_ANNOTATION));
         if Facts::read(annotation.map(String::as_str)).is_some_and(|facts| facts.unconditional) {
             location.inner.unconditional.store(true, Ordering::Relaxed);
         }
@@ -95,11 +103,18 @@ impl Location {
 
     fn new(backend: Backend, prefix: &str) -> Result<Self, StoreError> {
         let unconditional = AtomicBool::new(backend.plugin.is_some());
-        let inner = Inner { backend, layout: Layout::new(prefix)?, unconditional };
-        Ok(Self { inner: Arc::new(inner) })
+        let inner = Inner {
+            backend,
+            layout: Layout::new(prefix)?,
+            unconditional,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
     }
 
-    /// A location in any object store. `url` is the base URL of the store's keys, without the prefix.
+    /// A location in any object store. `url` is the base URL of the store's keys, without the
+    /// prefix.
     #[cfg(test)]
     pub(crate) fn from_store<S: ObjectStore + MultipartStore>(
         store: Arc<S>,

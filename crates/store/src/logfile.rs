@@ -1,7 +1,7 @@
 //! The log of one backup or restore, in logrus' text format, compressed, on local disk.
 //!
-//! Each full buffer becomes a separate gzip member, so that the file can be read at any moment without being closed
-//! (joined members are one gzip stream) and memory use stays constant.
+//! Each full buffer becomes a separate gzip member, so that the file can be read at any moment
+//! without being closed (joined members are one gzip stream) and memory use stays constant.
 
 use std::{
     fs::File,
@@ -20,7 +20,8 @@ mod snapshot;
 /// Lines are compressed once the buffer has reached this size (bytes).
 const BUFFER: usize = 256 * 1024;
 
-/// A log that is uploaded when the work is done. It is an unlinked temporary file, so nothing is left after a crash.
+/// A log that is uploaded when the work is done. It is an unlinked temporary file, so nothing is
+/// left after a crash.
 ///
 /// Clones share the log, so that it can be read while lines are added.
 #[derive(Clone, Debug)]
@@ -40,13 +41,25 @@ impl LogFile {
     /// An empty log. Errors: no temporary file can be created.
     pub fn new() -> io::Result<Self> {
         let file = tempfile::tempfile()?;
-        Ok(Self(Arc::new(Mutex::new(Spool { file, text: Vec::new(), lines: 0, lost: 0 }))))
+        Ok(Self(Arc::new(Mutex::new(Spool {
+            file,
+            text: Vec::new(),
+            lines: 0,
+            lost: 0,
+        }))))
     }
 
     /// Adds a line. `level` is one of logrus' levels: `info`, `warning`, `error`, `debug`.
     ///
-    /// Never fails: when the disk is full, lost lines are counted, and the end of the log says how many are missing.
-    pub fn line(&mut self, level: &str, message: &str, fields: &[(&str, &str)], at: jiff::Timestamp) {
+    /// Never fails: when the disk is full, lost lines are counted, and the end of the log says how
+    /// many are missing.
+    pub fn line(
+        &mut self,
+        level: &str,
+        message: &str,
+        fields: &[(&str, &str)],
+        at: jiff::Timestamp,
+    ) {
         let mut spool = self.0.lock();
         format::line(&mut spool.text, level, message, fields, at);
         spool.lines += 1;
@@ -58,7 +71,8 @@ impl LogFile {
 
     /// The current log as gzip. The same bytes each time until a line is added.
     pub(crate) fn bytes(&self) -> Result<Bytes, StoreError> {
-        self.read_all().map_err(|error| StoreError::io("read the log from local disk", &error))
+        self.read_all()
+            .map_err(|error| StoreError::io("read the log from local disk", &error))
     }
 
     fn read_all(&self) -> io::Result<Bytes> {
@@ -112,7 +126,12 @@ mod tests {
 
     fn add(log: &mut LogFile, lines: usize) {
         for n in 0..lines {
-            log.line("info", "working on it", &[("n", &n.to_string())], AT.parse().unwrap());
+            log.line(
+                "info",
+                "working on it",
+                &[("n", &n.to_string())],
+                AT.parse().unwrap(),
+            );
         }
     }
 
@@ -123,7 +142,10 @@ mod tests {
         let mut log = LogFile::resume(&log.bytes().unwrap()).unwrap();
         log.line("info", "after", &[], AT.parse().unwrap());
         let text = unzipped(&log.bytes().unwrap());
-        let messages: Vec<_> = text.lines().map(|line| line.rsplit_once('=').unwrap().1).collect();
+        let messages: Vec<_> = text
+            .lines()
+            .map(|line| line.rsplit_once('=').unwrap().1)
+            .collect();
         assert_eq!(messages, ["before", "after"]);
     }
 

@@ -29,8 +29,14 @@ pub enum Fault {
 impl From<PluginFault> for object_store::Error {
     fn from(fault: PluginFault) -> Self {
         match fault.fault {
-            Fault::Lost => Self::NotFound { path: String::new(), source: fault.into() },
-            _ => Self::Generic { store: "plugin", source: fault.into() },
+            Fault::Lost => Self::NotFound {
+                path: String::new(),
+                source: fault.into(),
+            },
+            _ => Self::Generic {
+                store: "plugin",
+                source: fault.into(),
+            },
         }
     }
 }
@@ -38,14 +44,16 @@ impl From<PluginFault> for object_store::Error {
 /// Text before the status of a store's answer, as written by the clients of AWS, Google and Azure.
 const STATUS: [&str; 3] = ["StatusCode: ", "googleapi: Error ", "RESPONSE "];
 
-/// Parts of the text that differ in each answer: they would change the status of objects that wait for the store with
-/// every retry.
+/// Parts of the text that differ in each answer: they would change the status of objects that wait
+/// for the store with every retry.
 const VARIABLE: [&str; 2] = ["RequestID: ", "HostID: "];
 
 impl PluginFault {
     /// The status of the store's answer, where the text is recognized.
     pub(crate) fn status(&self) -> Option<u16> {
-        let after = STATUS.iter().find_map(|words| Some(self.text.split_once(words)?.1))?;
+        let after = STATUS
+            .iter()
+            .find_map(|words| Some(self.text.split_once(words)?.1))?;
         after.get(..3)?.parse().ok()
     }
 
@@ -64,13 +72,13 @@ impl PluginFault {
 
 #[async_trait]
 pub trait ObjectPlugin: fmt::Debug + Send + Sync {
-    /// Makes these bytes the object of a key, replacing any other. If `body` ends in an error, the plugin must not
-    /// store the bytes before it as the object.
+    /// Makes these bytes the object of a key, replacing any other. If `body` ends in an error, the
+    /// plugin must not store the bytes before it as the object.
     async fn put(&self, key: &str, body: Body) -> Result<(), PluginFault>;
     async fn exists(&self, key: &str) -> Result<bool, PluginFault>;
     async fn get(&self, key: &str) -> Result<Body, PluginFault>;
-    /// Lists the folders in a folder (whose name ends with a slash, or is empty): each with its full path and a slash
-    /// at its end.
+    /// Lists the folders in a folder (whose name ends with a slash, or is empty): each with its
+    /// full path and a slash at its end.
     async fn folders(&self, prefix: &str) -> Result<Vec<String>, PluginFault>;
     async fn keys(&self, prefix: &str) -> Result<Vec<String>, PluginFault>;
     async fn delete(&self, key: &str) -> Result<(), PluginFault>;
@@ -80,7 +88,9 @@ pub trait ObjectPlugin: fmt::Debug + Send + Sync {
 
 /// Deletes an object. A missing object is no error, whatever error the plugin returns.
 pub(crate) async fn delete(plugin: &dyn ObjectPlugin, key: &str) -> object_store::Result<()> {
-    let Err(fault) = plugin.delete(key).await else { return Ok(()) };
+    let Err(fault) = plugin.delete(key).await else {
+        return Ok(());
+    };
     match plugin.exists(key).await {
         Ok(false) => Ok(()),
         _ => Err(fault.into()),

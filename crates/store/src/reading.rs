@@ -1,8 +1,8 @@
 //! The files that DownloadRequests name, read by us for users who cannot reach the store.
 //!
-//! A folder has the name of its backup, so its files may belong to another backup of that name: of another cluster
-//! that shares the bucket, or a deleted one. A file is only returned if it belongs to the requested backup or
-//! restore.
+//! A folder has the name of its backup, so its files may belong to another backup of that name: of
+//! another cluster that shares the bucket, or a deleted one. A file is only returned if it belongs
+//! to the requested backup or restore.
 
 use std::ops::Range;
 
@@ -24,7 +24,8 @@ use crate::{FoundJob, Location, StoreError, download::FileOwner};
 #[derive(Clone, Copy, Debug)]
 pub struct FileIdentity<'a> {
     pub uid: &'a str,
-    /// Start time. A backup imported from another cluster has another uid here, but the same start time.
+    /// Start time. A backup imported from another cluster has another uid here, but the same start
+    /// time.
     pub started: Option<Timestamp>,
     /// Whether a restore's end was published, so that all of its files are in place.
     pub ended: bool,
@@ -75,19 +76,30 @@ impl Location {
                 FoundJob::Stored(_) => return Ok(LookupResult::OfAnother),
                 FoundJob::Awaiting(awaiting) => awaiting.file(&key)?.map(|(_, bytes)| bytes),
                 FoundJob::Committed(plan) => self.recorded_for(&plan.record, &key).await?,
-                FoundJob::Nothing => return self.look_up_log_snapshot(FileOwner::Backup, target, of).await,
+                FoundJob::Nothing => {
+                    return self
+                        .look_up_log_snapshot(FileOwner::Backup, target, of)
+                        .await;
+                }
             },
-            Some(FileOwner::Restore) => match self.find_job::<Restore>(&target.name, of.uid).await? {
+            Some(FileOwner::Restore) => match self.find_job::<Restore>(&target.name, of.uid).await?
+            {
                 FoundJob::Awaiting(awaiting) => awaiting.file(&key)?.map(|(_, bytes)| bytes),
                 FoundJob::Committed(plan) => self.recorded_for(&plan.record, &key).await?,
-                FoundJob::Stored(_) | FoundJob::Nothing if of.ended => return self.stored(key).await,
+                FoundJob::Stored(_) | FoundJob::Nothing if of.ended => {
+                    return self.stored(key).await;
+                }
                 FoundJob::Stored(_) | FoundJob::Nothing => {
-                    return self.look_up_log_snapshot(FileOwner::Restore, target, of).await;
+                    return self
+                        .look_up_log_snapshot(FileOwner::Restore, target, of)
+                        .await;
                 }
             },
             None => None,
         };
-        Ok(snapshot.map_or(LookupResult::Nothing, |bytes| LookupResult::Found(StoredFile::in_memory(bytes))))
+        Ok(snapshot.map_or(LookupResult::Nothing, |bytes| {
+            LookupResult::Found(StoredFile::in_memory(bytes))
+        }))
     }
 
     /// While items are processed, only a log may exist.
@@ -104,17 +116,35 @@ impl Location {
     }
 
     async fn stored(&self, key: Path) -> Result<LookupResult, StoreError> {
-        let Some(there) = self.look_at(&key).await? else { return Ok(LookupResult::Nothing) };
+        let Some(there) = self.look_at(&key).await? else {
+            return Ok(LookupResult::Nothing);
+        };
         let e_tag = there.e_tag;
         let version = e_tag.as_ref().map(|tag| short_sha256(tag.as_bytes(), 12));
-        let place = Place::Store { location: self.clone(), key, e_tag };
-        Ok(LookupResult::Found(StoredFile { place, size: there.size, version }))
+        let place = Place::Store {
+            location: self.clone(),
+            key,
+            e_tag,
+        };
+        Ok(LookupResult::Found(StoredFile {
+            place,
+            size: there.size,
+            version,
+        }))
     }
 }
 
 fn is_of(stored: &Backup, of: FileIdentity<'_>) -> bool {
-    let began = stored.status.start_timestamp.as_ref().map(|time| time.0.as_second());
-    stored.metadata.uid.as_deref().is_some_and(|uid| !uid.is_empty() && uid == of.uid)
+    let began = stored
+        .status
+        .start_timestamp
+        .as_ref()
+        .map(|time| time.0.as_second());
+    stored
+        .metadata
+        .uid
+        .as_deref()
+        .is_some_and(|uid| !uid.is_empty() && uid == of.uid)
         || began.is_some() && began == of.started.map(Timestamp::as_second)
 }
 
@@ -138,16 +168,28 @@ impl StoredFile {
             Place::Memory(bytes) => {
                 let len = bytes.len();
                 let at = |place: u64| usize::try_from(place).map_or(len, |place| place.min(len));
-                let part = range.map_or(bytes.clone(), |range| bytes.slice(at(range.start)..at(range.end)));
+                let part = range.map_or(bytes.clone(), |range| {
+                    bytes.slice(at(range.start)..at(range.end))
+                });
                 return Ok(stream::iter([Ok(part)]).boxed());
             }
-            Place::Store { location, key, e_tag } => (location, key, e_tag),
+            Place::Store {
+                location,
+                key,
+                e_tag,
+            } => (location, key, e_tag),
         };
-        let options =
-            GetOptions { range: range.map(GetRange::Bounded), if_match: e_tag, ..GetOptions::default() };
+        let options = GetOptions {
+            range: range.map(GetRange::Bounded),
+            if_match: e_tag,
+            ..GetOptions::default()
+        };
         let object = location.store().get_opts(&key, options).await;
         let object = object.map_err(|error| location.failed("read", &key, &error))?;
-        Ok(object.into_stream().map_err(move |error| location.failed("read", &key, &error)).boxed())
+        Ok(object
+            .into_stream()
+            .map_err(move |error| location.failed("read", &key, &error))
+            .boxed())
     }
 }
 
@@ -167,7 +209,12 @@ mod tests {
         let metadata = format!(
             r#"{{"apiVersion":"velero.io/v1","kind":"Backup","metadata":{{"name":"b","uid":"{uid}"}},"status":{{"startTimestamp":"{started}"}}}}"#
         );
-        put(location, "p/backups/b/velero-backup.json", metadata.as_bytes()).await;
+        put(
+            location,
+            "p/backups/b/velero-backup.json",
+            metadata.as_bytes(),
+        )
+        .await;
         put(location, "p/backups/b/b-logs.gz", b"0123456789").await;
     }
 
@@ -175,9 +222,16 @@ mod tests {
     async fn a_file_of_another_backup_of_the_name_is_not_given() {
         let location = memory("p");
         let began: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let of = |uid, started| FileIdentity { uid, started, ended: true };
+        let of = |uid, started| FileIdentity {
+            uid,
+            started,
+            ended: true,
+        };
         let log = target(Kind::BackupLog);
-        assert!(matches!(location.look_up(&log, of("u", None)).await.unwrap(), LookupResult::Nothing));
+        assert!(matches!(
+            location.look_up(&log, of("u", None)).await.unwrap(),
+            LookupResult::Nothing
+        ));
         store(&location, "u", "2026-01-01T00:00:00Z").await;
         for (uid, started, ours) in [
             ("u", None, true),
@@ -195,17 +249,32 @@ mod tests {
                 LookupResult::Nothing => panic!("{uid} {started:?}: nothing"),
             }
         }
-        let contents = location.look_up(&target(Kind::BackupContents), of("u", None)).await.unwrap();
+        let contents = location
+            .look_up(&target(Kind::BackupContents), of("u", None))
+            .await
+            .unwrap();
         assert!(matches!(contents, LookupResult::Nothing));
     }
 
     #[tokio::test]
     async fn files_of_a_restore_are_given_when_its_end_is_published() {
         let location = memory("p");
-        put(&location, "p/restores/b/restore-b-logs.gz", b"of an earlier one").await;
+        put(
+            &location,
+            "p/restores/b/restore-b-logs.gz",
+            b"of an earlier one",
+        )
+        .await;
         for ended in [true, false] {
-            let of = FileIdentity { uid: "u", started: None, ended };
-            let sought = location.look_up(&target(Kind::RestoreLog), of).await.unwrap();
+            let of = FileIdentity {
+                uid: "u",
+                started: None,
+                ended,
+            };
+            let sought = location
+                .look_up(&target(Kind::RestoreLog), of)
+                .await
+                .unwrap();
             assert_eq!(matches!(sought, LookupResult::Found(_)), ended);
         }
     }
@@ -214,7 +283,14 @@ mod tests {
     async fn a_part_is_a_part_in_memory_and_in_a_store() {
         let (_folder, location) = folder("p");
         store(&location, "u", "2026-01-01T00:00:00Z").await;
-        let (log, of) = (target(Kind::BackupLog), FileIdentity { uid: "u", started: None, ended: true });
+        let (log, of) = (
+            target(Kind::BackupLog),
+            FileIdentity {
+                uid: "u",
+                started: None,
+                ended: true,
+            },
+        );
         let found = async || match location.look_up(&log, of).await.unwrap() {
             LookupResult::Found(file) => file,
             other => panic!("{other:?}"),
@@ -222,13 +298,20 @@ mod tests {
         let whole = StoredFile::in_memory(Bytes::from_static(b"0123456789"));
         assert_eq!((whole.size, found().await.size), (Some(10), Some(10)));
         assert!(found().await.version.is_some() && found().await.version == found().await.version);
-        for (range, expected) in [(None, "0123456789"), (Some(3..10), "3456789"), (Some(0..1), "0")] {
+        for (range, expected) in [
+            (None, "0123456789"),
+            (Some(3..10), "3456789"),
+            (Some(0..1), "0"),
+        ] {
             let file = StoredFile::in_memory(Bytes::from_static(b"0123456789"));
             assert_eq!(bytes(file, range.clone()).await, expected.as_bytes());
             assert_eq!(bytes(found().await, range).await, expected.as_bytes());
         }
         let before = found().await;
         put(&location, "p/backups/b/b-logs.gz", b"other bytes").await;
-        assert!(before.read(None).await.is_err(), "a file that has changed was read as the same");
+        assert!(
+            before.read(None).await.is_err(),
+            "a file that has changed was read as the same"
+        );
     }
 }

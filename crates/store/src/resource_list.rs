@@ -14,7 +14,8 @@ pub struct ResourceList {
 }
 
 impl ResourceList {
-    /// Adds an item. `suffix` is what a restore did with it: `created`, `updated`, `failed` or `skipped`.
+    /// Adds an item. `suffix` is what a restore did with it: `created`, `updated`, `failed` or
+    /// `skipped`.
     pub fn add(
         &mut self,
         api_version: &str,
@@ -23,10 +24,17 @@ impl ResourceList {
         name: &str,
         suffix: Option<&str>,
     ) {
-        let namespace = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
-        let suffix = suffix.map(|suffix| format!("({suffix})")).unwrap_or_default();
+        let namespace = namespace
+            .map(|namespace| format!("{namespace}/"))
+            .unwrap_or_default();
+        let suffix = suffix
+            .map(|suffix| format!("({suffix})"))
+            .unwrap_or_default();
         let entry = format!("{namespace}{name}{suffix}");
-        self.kinds.entry(format!("{api_version}/{kind}")).or_default().push(entry.into_boxed_str());
+        self.kinds
+            .entry(format!("{api_version}/{kind}"))
+            .or_default()
+            .push(entry.into_boxed_str());
     }
 
     /// Adds all items of another list; items in both are listed once.

@@ -35,8 +35,10 @@ pub struct RestoreEnd {
 impl StoredJob for Restore {
     /// A restore has no final key for its outcome.
     type Outcome = RestoreEnd;
-    // The results are last: Velero's command line requests this file, so all files exist once it does.
-    const FILES: &'static [&'static str] = &[LOG, RESOURCE_LIST, ITEM_OPERATIONS, VOLUME_INFO, RESULTS];
+    // The results are last: Velero's command line requests this file, so all files exist once it
+    // does.
+    const FILES: &'static [&'static str] =
+        &[LOG, RESOURCE_LIST, ITEM_OPERATIONS, VOLUME_INFO, RESULTS];
 
     fn keys(layout: &Layout, name: &str, uid: &str) -> Result<JobKeys, StoreError> {
         layout.restore(name)?.of_uid(uid)
@@ -44,7 +46,9 @@ impl StoredJob for Restore {
 
     fn check(end: &RestoreEnd, name: &str, _uid: &str) -> Result<(), StoreError> {
         match end.status.phase {
-            Some(RestorePhase::Completed | RestorePhase::PartiallyFailed | RestorePhase::Failed) => Ok(()),
+            Some(
+                RestorePhase::Completed | RestorePhase::PartiallyFailed | RestorePhase::Failed,
+            ) => Ok(()),
             ref other => {
                 let message = format!(
                     "restore {name:?} can not end as {other:?}: expected Completed, PartiallyFailed or Failed"
@@ -58,9 +62,10 @@ impl StoredJob for Restore {
 impl Location {
     /// Claims the folder of a restore for the Restore object with this uid. Safe to repeat.
     ///
-    /// Files that an earlier Restore of this name in the same installation has left are removed first: it no longer
-    /// exists, as only one object can have the name. Errors: [`StoreError::Exists`] if the folder belongs to another
-    /// installation, or holds files without a marker.
+    /// Files that an earlier Restore of this name in the same installation has left are removed
+    /// first: it no longer exists, as only one object can have the name. Errors:
+    /// [`StoreError::Exists`] if the folder belongs to another installation, or holds files without
+    /// a marker.
     pub async fn open_restore(
         &self,
         restore: &str,
@@ -70,9 +75,10 @@ impl Location {
         match self.claimant(&keys).await? {
             Some(before) if before.uid == claimant.uid => {}
             Some(before) if before.is_same_installation(claimant) => {
-                // The marker goes last: after a crash before that, this is repeated; after a crash later, the folder
-                // is empty.
-                self.delete_marker_last(&keys, self.list(&keys.folder).await?).await?;
+                // The marker goes last: after a crash before that, this is repeated; after a crash
+                // later, the folder is empty.
+                self.delete_marker_last(&keys, self.list(&keys.folder).await?)
+                    .await?;
                 self.put_marker(&keys, &keys.owner(), claimant).await?;
             }
             Some(before) => {
@@ -91,16 +97,26 @@ impl Location {
             }
         }
         crash::point("after-owner-marker");
-        Ok(PendingRestore::new(self.clone(), keys, claimant.uid.clone(), 1))
+        Ok(PendingRestore::new(
+            self.clone(),
+            keys,
+            claimant.uid.clone(),
+            1,
+        ))
     }
 }
 
 impl PendingRestore {
-    /// Keeps the current files when all items are done, with the running operations, and the status: one record,
-    /// create-only. Every process can resume from it.
+    /// Keeps the current files when all items are done, with the running operations, and the
+    /// status: one record, create-only. Every process can resume from it.
     ///
-    /// Errors: [`StoreError::Exists`] if another replica has stored them: look again ([`Location::find_job`]).
-    pub async fn await_operations(&self, files: &JobFiles, status: Value) -> Result<(), StoreError> {
+    /// Errors: [`StoreError::Exists`] if another replica has stored them: look again
+    /// ([`Location::find_job`]).
+    pub async fn await_operations(
+        &self,
+        files: &JobFiles,
+        status: Value,
+    ) -> Result<(), StoreError> {
         let record = Record {
             uid: self.uid.clone(),
             contents: Contents::Inline,
@@ -120,7 +136,8 @@ impl AwaitingRestore {
 }
 
 impl CommittedRestore {
-    /// Removes the files that are not needed once the end is published in the cluster, too. The marker stays.
+    /// Removes the files that are not needed once the end is published in the cluster, too. The
+    /// marker stays.
     pub async fn remove_private(&self) -> Result<(), StoreError> {
         let found = self.location.list(&self.keys.private).await?;
         self.location.delete(found).await

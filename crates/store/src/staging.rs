@@ -63,11 +63,11 @@ impl Staged {
 }
 
 impl Location {
-    /// Makes staged bytes the object of a key, create-only. Safe to repeat, by any process: existing bytes are
-    /// compared with the staged ones.
+    /// Makes staged bytes the object of a key, create-only. Safe to repeat, by any process:
+    /// existing bytes are compared with the staged ones.
     ///
-    /// Errors: [`StoreError::Exists`] for any other bytes, which are left unchanged; [`StoreError::Lost`] if the
-    /// store no longer has the staged bytes and the key does not exist.
+    /// Errors: [`StoreError::Exists`] for any other bytes, which are left unchanged;
+    /// [`StoreError::Lost`] if the store no longer has the staged bytes and the key does not exist.
     pub(crate) async fn publish(&self, key: &Path, staged: &Staged) -> Result<(), StoreError> {
         match staged {
             Staged::Inline(bytes) => self.put_new(key, bytes.clone()).await,
@@ -75,12 +75,19 @@ impl Location {
         }
     }
 
-    async fn complete(&self, key: &Path, staged: &Staged, parts: &Uploaded) -> Result<(), StoreError> {
+    async fn complete(
+        &self,
+        key: &Path,
+        staged: &Staged,
+        parts: &Uploaded,
+    ) -> Result<(), StoreError> {
         // Not every store supports the condition of the completion, so we look first.
         if self.holds(key, staged).await? {
             return Ok(());
         }
-        let Err(error) = self.complete_upload(key, parts).await else { return Ok(()) };
+        let Err(error) = self.complete_upload(key, parts).await else {
+            return Ok(());
+        };
         // The answer may be lost though the object was written; or another replica was faster.
         if self.holds(key, staged).await? {
             return Ok(());
@@ -95,13 +102,19 @@ impl Location {
                 ),
             });
         }
-        Err(if is_taken(&error) { self.says_it_exists(key) } else { self.failed("write", key, &error) })
+        Err(if is_taken(&error) {
+            self.says_it_exists(key)
+        } else {
+            self.failed("write", key, &error)
+        })
     }
 
-    /// Whether the key holds exactly these bytes, and not only the first of them. Errors: [`StoreError::Exists`] if
-    /// it holds others.
+    /// Whether the key holds exactly these bytes, and not only the first of them. Errors:
+    /// [`StoreError::Exists`] if it holds others.
     pub(crate) async fn holds(&self, key: &Path, staged: &Staged) -> Result<bool, StoreError> {
-        let Some(there) = self.look_at(key).await? else { return Ok(false) };
+        let Some(there) = self.look_at(key).await? else {
+            return Ok(false);
+        };
         let foreign = |size: u64| {
             let detail = format!(
                 "it holds {size} bytes that are not those being written ({} bytes); it is left alone. Choose another \
@@ -113,7 +126,9 @@ impl Location {
         if let Some(size) = there.size.filter(|size| *size != staged.bytes()) {
             return Err(foreign(size));
         }
-        let Some(object) = self.get(key).await? else { return Ok(false) };
+        let Some(object) = self.get(key).await? else {
+            return Ok(false);
+        };
         let found = self.digests_of(key, object).await?;
         if found.pieces == staged.digests() {
             return Ok(true);
@@ -148,11 +163,12 @@ impl Location {
         Ok(Digests { pieces, size })
     }
 
-    /// Whether an object was left by an interrupted write: it holds the first bytes of what is staged.
+    /// Whether an object was left by an interrupted write: it holds the first bytes of what is
+    /// staged.
     ///
-    /// Other stores make an object visible as a whole or not at all, but a plugin may, for example, be killed while
-    /// it writes a file. No other program writes the first bytes of what is committed, so the object is ours, and is
-    /// written again.
+    /// Other stores make an object visible as a whole or not at all, but a plugin may, for example,
+    /// be killed while it writes a file. No other program writes the first bytes of what is
+    /// committed, so the object is ours, and is written again.
     async fn is_partial_write(
         &self,
         key: &Path,
@@ -189,12 +205,17 @@ impl Location {
             }
             (Staged::Upload(_), None) => return Ok(String::new()),
         };
-        let Some(part) = parts.parts.get(piece) else { return Ok(String::new()) };
+        let Some(part) = parts.parts.get(piece) else {
+            return Ok(String::new());
+        };
         let failed = |error: object_store::Error| self.failed("read the parts of", key, &error);
         let mut body = plugin.part(key, &parts.upload, &part.id).map_err(failed)?;
         let mut hash = Sha256::new();
         while bytes > 0
-            && let Some(chunk) = body.try_next().await.map_err(|fault| failed(fault.into()))?
+            && let Some(chunk) = body
+                .try_next()
+                .await
+                .map_err(|fault| failed(fault.into()))?
         {
             let used = chunk.len().min(bytes);
             hash.update(&chunk[..used]);

@@ -20,7 +20,8 @@ pub(crate) use writer::{Writer, now};
 /// Version of the layout inside the tarball, for `status.formatVersion`.
 pub const FORMAT_VERSION: &str = "1.1.0";
 
-/// Items larger than this are refused, when writing and when reading (bytes). etcd's own limit is about 1.5 MiB.
+/// Items larger than this are refused, when writing and when reading (bytes). etcd's own limit is
+/// about 1.5 MiB.
 pub(crate) const MAX_ITEM: u64 = 64 * 1024 * 1024;
 
 /// Tarballs that unpack to more than this are refused (bytes). Velero's own cap.
@@ -38,9 +39,18 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For a program that serves one user: the maximum number of items that can be indexed, of any size.
-    pub const LOOSE: Self = Self { items: u32::MAX as usize, bytes: MAX_TOTAL, item_memory: u64::MAX };
+    /// For a program that serves one user: the maximum number of items that can be indexed, of any
+    /// size.
+    pub const LOOSE: Self = Self {
+        items: u32::MAX as usize,
+        bytes: MAX_TOTAL,
+        item_memory: u64::MAX,
+    };
 
     /// For archives made by the writer.
-    pub const DEFAULT: Self = Self { items: 1_000_000, bytes: MAX_TOTAL, item_memory: 32 * 1024 * 1024 };
+    pub const DEFAULT: Self = Self {
+        items: 1_000_000,
+        bytes: MAX_TOTAL,
+        item_memory: 32 * 1024 * 1024,
+    };
 }

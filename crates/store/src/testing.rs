@@ -16,11 +16,13 @@ use futures::{
 };
 use http::{StatusCode, Uri};
 use object_store::{
-    ClientOptions, CopyOptions, GetOptions, GetResult, ListResult, MultipartId, MultipartUpload, ObjectMeta,
-    ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-    RetryConfig,
+    ClientOptions, CopyOptions, GetOptions, GetResult, ListResult, MultipartId, MultipartUpload,
+    ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result, RetryConfig,
     aws::{AmazonS3, AmazonS3Builder},
-    client::{HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService},
+    client::{
+        HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+    },
     memory::InMemory,
     multipart::{MultipartStore, PartId},
     path::Path,
@@ -46,21 +48,31 @@ impl CannedAnswer {
         [
             s3.list_with_delimiter(None).await.unwrap_err(),
             s3.get(&key).await.unwrap_err(),
-            s3.put_opts(&key, "x".into(), PutMode::Create.into()).await.unwrap_err(),
+            s3.put_opts(&key, "x".into(), PutMode::Create.into())
+                .await
+                .unwrap_err(),
         ]
     }
 
     /// The error of an S3 client that gets this answer to a deletion.
     pub(crate) async fn delete_error(self) -> object_store::Error {
         let key = stream::once(async { Ok(Path::from("k")) }).boxed();
-        self.s3().delete_stream(key).next().await.unwrap().unwrap_err()
+        self.s3()
+            .delete_stream(key)
+            .next()
+            .await
+            .unwrap()
+            .unwrap_err()
     }
 
     fn s3(self) -> AmazonS3 {
         let _ = rustls::crypto::ring::default_provider().install_default();
         AmazonS3Builder::new()
             .with_http_connector(Connector(self))
-            .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+            .with_retry(RetryConfig {
+                max_retries: 0,
+                ..RetryConfig::default()
+            })
             .with_endpoint("http://minio:9000")
             .with_allow_http(true)
             .with_region("r")
@@ -81,12 +93,17 @@ impl HttpConnector for CannedAnswer {
 #[async_trait]
 impl HttpService for CannedAnswer {
     async fn call(&self, _: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let refused = || HttpError::new(HttpErrorKind::Connect, io::Error::other("Connection refused"));
+        let refused = || {
+            HttpError::new(
+                HttpErrorKind::Connect,
+                io::Error::other("Connection refused"),
+            )
+        };
         let status = self.status.ok_or_else(refused)?;
-        let answer =
-            self.header.iter().fold(http::Response::builder().status(status), |answer, (name, value)| {
-                answer.header(*name, *value)
-            });
+        let answer = self.header.iter().fold(
+            http::Response::builder().status(status),
+            |answer, (name, value)| answer.header(*name, *value),
+        );
         Ok(answer.body(self.body.to_owned().into()).unwrap())
     }
 }
@@ -105,10 +122,20 @@ pub(crate) fn folder(prefix: &str) -> (tempfile::TempDir, Location) {
     (dir, location)
 }
 
-pub(crate) fn spec(provider: &str, bucket: &str, config: &[(&str, &str)]) -> BackupStorageLocationSpec {
-    let mut spec = BackupStorageLocationSpec { provider: provider.to_owned(), ..Default::default() };
+pub(crate) fn spec(
+    provider: &str,
+    bucket: &str,
+    config: &[(&str, &str)],
+) -> BackupStorageLocationSpec {
+    let mut spec = BackupStorageLocationSpec {
+        provider: provider.to_owned(),
+        ..Default::default()
+    };
     bucket.clone_into(&mut spec.object_storage.bucket);
-    spec.config = config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    spec.config = config
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect();
     spec
 }
 
@@ -124,17 +151,28 @@ pub(crate) fn assert_refused(provider: &str, table: &[Refused<'_>]) {
         assert_eq!(error.category(), "config");
         let text = error.to_string();
         assert!(text.starts_with(field), "{text}");
-        assert!(!text.contains("TOPSECRET") && !text.contains("TOP SECRET"), "{text}");
+        assert!(
+            !text.contains("TOPSECRET") && !text.contains("TOP SECRET"),
+            "{text}"
+        );
     }
 }
 
 /// Writes an object directly into the store.
 pub(crate) async fn put(location: &Location, key: &str, bytes: &[u8]) {
-    location.store().put(&Path::parse(key).unwrap(), bytes.to_vec().into()).await.unwrap();
+    location
+        .store()
+        .put(&Path::parse(key).unwrap(), bytes.to_vec().into())
+        .await
+        .unwrap();
 }
 
 pub(crate) async fn get(location: &Location, key: &str) -> Option<Vec<u8>> {
-    let object = location.store().get(&Path::parse(key).unwrap()).await.ok()?;
+    let object = location
+        .store()
+        .get(&Path::parse(key).unwrap())
+        .await
+        .ok()?;
     Some(object.bytes().await.unwrap().to_vec())
 }
 
@@ -144,22 +182,41 @@ pub(crate) fn unzipped(bytes: &[u8]) -> String {
 }
 
 pub(crate) async fn keys(location: &Location) -> Vec<String> {
-    location.list(&Path::default()).await.unwrap().iter().map(ToString::to_string).collect()
+    location
+        .list(&Path::default())
+        .await
+        .unwrap()
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 /// The path of a pod in namespace `ns`.
 pub(crate) fn pod(name: &str) -> ItemPath<'_> {
-    ItemPath { group_resource: "pods", version: "v1", preferred: true, namespace: Some("ns"), name }
+    ItemPath {
+        group_resource: "pods",
+        version: "v1",
+        preferred: true,
+        namespace: Some("ns"),
+        name,
+    }
 }
 
 /// A file of the backup or restore `b`.
 pub(crate) fn target(kind: DownloadTargetKind) -> DownloadTarget {
-    DownloadTarget { kind, name: "b".to_owned(), ..DownloadTarget::default() }
+    DownloadTarget {
+        kind,
+        name: "b".to_owned(),
+        ..DownloadTarget::default()
+    }
 }
 
 /// The claimant of backup `b`.
 pub(crate) fn of(uid: &str) -> Claimant {
-    Claimant { uid: uid.to_owned(), installation: "cluster/velero".to_owned() }
+    Claimant {
+        uid: uid.to_owned(),
+        installation: "cluster/velero".to_owned(),
+    }
 }
 
 pub(crate) fn backup(uid: &str, phase: BackupPhase) -> Backup {
@@ -179,13 +236,19 @@ pub(crate) const NOISE: u32 = 2;
 /// A JSON text that hardly compresses: 6 MiB, compressed 4.5 MiB.
 pub(crate) fn noise() -> &'static [u8] {
     static DATA: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| {
-        const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        const LETTERS: &[u8; 64] =
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let mut state = 1_u64;
         let letters = (0..6 << 20).map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             LETTERS[usize::from(state.to_le_bytes()[4] % 64)]
         });
-        std::iter::once(b'"').chain(letters).chain(std::iter::once(b'"')).collect()
+        std::iter::once(b'"')
+            .chain(letters)
+            .chain(std::iter::once(b'"'))
+            .collect()
     });
     &DATA
 }
@@ -239,7 +302,8 @@ impl Recorder {
         Location::from_store(Arc::new(self.clone()), prefix, "s3://bucket")
     }
 
-    /// `create <key>`, `begin <key>`, `part <key>`, `complete <key>`, `abort <key>`, `delete <key>`, … so far.
+    /// `create <key>`, `begin <key>`, `part <key>`, `complete <key>`, `abort <key>`, `delete
+    /// <key>`, … so far.
     pub(crate) fn operations(&self) -> Vec<String> {
         self.state.lock().unwrap().operations.clone()
     }
@@ -252,18 +316,28 @@ impl Recorder {
     /// Acts like a lifecycle rule.
     pub(crate) async fn expire_uploads(&self) {
         for id in self.uploads() {
-            self.store.abort_multipart(&Path::default(), &id).await.unwrap();
+            self.store
+                .abort_multipart(&Path::default(), &id)
+                .await
+                .unwrap();
         }
         self.state.lock().unwrap().uploads.clear();
     }
 
     /// Number of recorded operations of this kind.
     pub(crate) fn count(&self, operation: &str) -> usize {
-        self.operations().iter().filter(|line| line.starts_with(operation)).count()
+        self.operations()
+            .iter()
+            .filter(|line| line.starts_with(operation))
+            .count()
     }
 
     pub(crate) fn fault(&self, operation: &str, fault: Fault) {
-        self.state.lock().unwrap().faults.push((operation.to_owned(), fault));
+        self.state
+            .lock()
+            .unwrap()
+            .faults
+            .push((operation.to_owned(), fault));
     }
 
     fn record(&self, operation: &str, key: &Path) -> Option<Fault> {
@@ -282,7 +356,10 @@ impl Recorder {
 }
 
 fn lost() -> object_store::Error {
-    object_store::Error::Generic { store: "test", source: "connection reset".into() }
+    object_store::Error::Generic {
+        store: "test",
+        source: "connection reset".into(),
+    }
 }
 
 impl fmt::Display for Recorder {
@@ -293,16 +370,32 @@ impl fmt::Display for Recorder {
 
 #[async_trait]
 impl ObjectStore for Recorder {
-    async fn put_opts(&self, key: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let operation = if opts.mode == PutMode::Create { "create" } else { "overwrite" };
+    async fn put_opts(
+        &self,
+        key: &Path,
+        payload: PutPayload,
+        opts: PutOptions,
+    ) -> Result<PutResult> {
+        let operation = if opts.mode == PutMode::Create {
+            "create"
+        } else {
+            "overwrite"
+        };
         match self.record(operation, key) {
             Some(Fault::Fail) => Err(lost()),
             Some(Fault::Unsupported) => {
                 let uri = Uri::from_static("http://test");
                 let source = HttpFailure::answered(&uri, StatusCode::NOT_IMPLEMENTED, "").into();
-                Err(object_store::Error::Generic { store: "test", source })
+                Err(object_store::Error::Generic {
+                    store: "test",
+                    source,
+                })
             }
-            Some(Fault::LoseAnswer) => self.store.put_opts(key, payload, opts).await.and(Err(lost())),
+            Some(Fault::LoseAnswer) => self
+                .store
+                .put_opts(key, payload, opts)
+                .await
+                .and(Err(lost())),
             Some(Fault::Ignored) => self.store.put(key, payload).await,
             None => self.store.put_opts(key, payload, opts).await,
         }
@@ -321,9 +414,13 @@ impl ObjectStore for Recorder {
         self.store.get_opts(key, options).await
     }
 
-    fn delete_stream(&self, keys: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(
+        &self,
+        keys: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
         let recorder = self.clone();
-        let keys = keys.map(move |key| key.and_then(|key| recorder.pass("delete", &key).map(|()| key)));
+        let keys =
+            keys.map(move |key| key.and_then(|key| recorder.pass("delete", &key).map(|()| key)));
         self.store.delete_stream(keys.boxed())
     }
 
@@ -350,7 +447,13 @@ impl MultipartStore for Recorder {
         Ok(id)
     }
 
-    async fn put_part(&self, key: &Path, id: &MultipartId, index: usize, data: PutPayload) -> Result<PartId> {
+    async fn put_part(
+        &self,
+        key: &Path,
+        id: &MultipartId,
+        index: usize,
+        data: PutPayload,
+    ) -> Result<PartId> {
         self.pass("part", key)?;
         self.store.put_part(key, id, index, data).await
     }
@@ -372,13 +475,25 @@ impl MultipartStore for Recorder {
             });
         }
         let done = self.store.complete_multipart(key, id, parts).await;
-        self.state.lock().unwrap().uploads.retain(|other| other != id);
-        if fault.is_some() { done.and(Err(lost())) } else { done }
+        self.state
+            .lock()
+            .unwrap()
+            .uploads
+            .retain(|other| other != id);
+        if fault.is_some() {
+            done.and(Err(lost()))
+        } else {
+            done
+        }
     }
 
     async fn abort_multipart(&self, key: &Path, id: &MultipartId) -> Result<()> {
         self.pass("abort", key)?;
-        self.state.lock().unwrap().uploads.retain(|other| other != id);
+        self.state
+            .lock()
+            .unwrap()
+            .uploads
+            .retain(|other| other != id);
         self.store.abort_multipart(key, id).await
     }
 }

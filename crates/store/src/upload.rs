@@ -1,5 +1,5 @@
-//! One object being uploaded: parts if it is large, bytes in memory if it is not. It is not visible before
-//! [`Location::publish`].
+//! One object being uploaded: parts if it is large, bytes in memory if it is not. It is not visible
+//! before [`Location::publish`].
 //!
 //! Memory: one part being filled and up to [`IN_FLIGHT`] being sent, for any size of the object.
 
@@ -97,7 +97,8 @@ impl Upload {
         while !bytes.is_empty() {
             let room = PART_SIZE - self.pending.len();
             self.pending.reserve(room); // exactly one part, not twice what it had
-            self.pending.extend_from_slice(&bytes.split_to(bytes.len().min(room)));
+            self.pending
+                .extend_from_slice(&bytes.split_to(bytes.len().min(room)));
             if self.pending.len() == PART_SIZE {
                 self.send_part().await?;
             }
@@ -105,7 +106,8 @@ impl Upload {
         Ok(())
     }
 
-    /// The whole object, staged: less than a part stays in memory. From here on, dropping this removes nothing.
+    /// The whole object, staged: less than a part stays in memory. From here on, dropping this
+    /// removes nothing.
     pub(crate) async fn finish(&mut self) -> Result<Staged, StoreError> {
         if self.begun.is_some() && !self.pending.is_empty() {
             self.send_part().await?;
@@ -114,7 +116,8 @@ impl Upload {
         Ok(parts.map_or(Staged::Inline(tail), Staged::Upload))
     }
 
-    /// The sent parts, and the rest that is less than a part. From here on, dropping this removes nothing.
+    /// The sent parts, and the rest that is less than a part. From here on, dropping this removes
+    /// nothing.
     pub(crate) async fn pause(&mut self) -> Result<(Option<Uploaded>, Bytes), StoreError> {
         while let Some(joined) = self.wire.join_next().await {
             self.joined(joined)?;
@@ -135,13 +138,15 @@ impl Upload {
         Ok((uploaded, tail))
     }
 
-    /// Removes the parts that were sent, without waiting for others. Best effort: the note stays if they cannot be
-    /// removed, and the store's lifecycle rules do the rest.
+    /// Removes the parts that were sent, without waiting for others. Best effort: the note stays if
+    /// they cannot be removed, and the store's lifecycle rules do the rest.
     pub(crate) async fn abort(&mut self) {
         self.wire.shutdown().await;
         self.pending.clear();
         if let Some(upload) = self.begun.take().filter(|_| !self.recorded) {
-            self.location.abort_upload(&self.key, &upload, self.note.take()).await;
+            self.location
+                .abort_upload(&self.key, &upload, self.note.take())
+                .await;
         }
     }
 
@@ -160,8 +165,15 @@ impl Upload {
         self.sent += 1;
         self.wire.spawn(async move {
             let sha256 = sha256(&bytes);
-            let answer = location.uploads().put_part(&key, &upload.to_string(), place, bytes.into()).await;
-            SentPart { place, sha256, answer }
+            let answer = location
+                .uploads()
+                .put_part(&key, &upload.to_string(), place, bytes.into())
+                .await;
+            SentPart {
+                place,
+                sha256,
+                answer,
+            }
         });
         Ok(())
     }
@@ -171,23 +183,30 @@ impl Upload {
         let upload: Arc<str> = begun.map_err(|error| self.failed(&error))?.into();
         self.begun = Some(Arc::clone(&upload));
         if let Some(note) = &self.note {
-            let text = Note { key: self.key.to_string(), upload: upload.to_string() };
-            let text = serde_json::to_vec(&text).map_err(|error| StoreError::io("encode a note", &error))?;
+            let text = Note {
+                key: self.key.to_string(),
+                upload: upload.to_string(),
+            };
+            let text = serde_json::to_vec(&text)
+                .map_err(|error| StoreError::io("encode a note", &error))?;
             self.location.put_new(note, text.into()).await?;
         }
         Ok(upload)
     }
 
     fn joined(&mut self, joined: Result<SentPart, JoinError>) -> Result<(), StoreError> {
-        let SentPart { place, sha256, answer } =
-            joined.map_err(|error| StoreError::io("run an upload", &error))?;
+        let SentPart {
+            place,
+            sha256,
+            answer,
+        } = joined.map_err(|error| StoreError::io("run an upload", &error))?;
         let id = answer.map_err(|error| self.failed(&error))?.content_id;
         self.parts.insert(place, Part { id, sha256 });
         Ok(())
     }
 
-    /// A part never conflicts for good: errors that suggest it (409, 412, an upload that another replica has removed)
-    /// are retryable, as the upload starts again.
+    /// A part never conflicts for good: errors that suggest it (409, 412, an upload that another
+    /// replica has removed) are retryable, as the upload starts again.
     fn failed(&self, error: &object_store::Error) -> StoreError {
         if is_taken(error) || is_lost_upload(error) {
             return self.location.unreachable("write", &self.key, brief(error));

@@ -20,10 +20,10 @@ type FaultFn = dyn Fn(&FakeApi, &Request) -> Option<Fault> + Send + Sync;
 /// An action that runs once, just before a request is served.
 type Hook = Box<dyn FnOnce(&FakeApi) + Send>;
 
-/// A small API server in memory: get, list (in pages, by labels), watch, create, replace, merge and delete of any
-/// resource by its path, with resource versions, uids, preconditions and finalizers, and 404, 409 and 422 like the
-/// real one. A GET answers with the object that the test stored at exactly this path, so discovery takes a few
-/// objects.
+/// A small API server in memory: get, list (in pages, by labels), watch, create, replace, merge and
+/// delete of any resource by its path, with resource versions, uids, preconditions and finalizers,
+/// and 404, 409 and 422 like the real one. A GET answers with the object that the test stored at
+/// exactly this path, so discovery takes a few objects.
 ///
 /// Clones share its objects.
 #[derive(Clone, Default)]
@@ -62,16 +62,29 @@ impl State {
     pub(crate) fn store(&mut self, path: &str, mut object: Value) -> Value {
         let version = self.next_version();
         object["metadata"]["resourceVersion"] = json!(version.to_string());
-        let known = self.objects.insert(path.to_owned(), object.clone()).is_some();
+        let known = self
+            .objects
+            .insert(path.to_owned(), object.clone())
+            .is_some();
         let change = if known { "MODIFIED" } else { "ADDED" };
-        self.events.push(Event { version, change, path: path.to_owned(), object: object.clone() });
+        self.events.push(Event {
+            version,
+            change,
+            path: path.to_owned(),
+            object: object.clone(),
+        });
         object
     }
 
     pub(crate) fn remove(&mut self, path: &str) -> Option<Value> {
         let object = self.objects.remove(path)?;
         let version = self.next_version();
-        let event = Event { version, change: "DELETED", path: path.to_owned(), object: object.clone() };
+        let event = Event {
+            version,
+            change: "DELETED",
+            path: path.to_owned(),
+            object: object.clone(),
+        };
         self.events.push(event);
         Some(object)
     }
@@ -96,7 +109,9 @@ impl FakeApi {
 
     /// The server as a service, for tests that serve it on a port.
     pub fn router(&self) -> Router {
-        Router::new().fallback(serve::serve).with_state(self.clone())
+        Router::new()
+            .fallback(serve::serve)
+            .with_state(self.clone())
     }
 
     /// Stores an object unchanged, at this path, with a new resource version.
@@ -113,7 +128,9 @@ impl FakeApi {
     pub fn under(&self, path: &str) -> BTreeMap<String, Value> {
         let state = self.state();
         let inside = state.objects.iter().filter(|(at, _)| at.starts_with(path));
-        inside.map(|(at, object)| (at.clone(), object.clone())).collect()
+        inside
+            .map(|(at, object)| (at.clone(), object.clone()))
+            .collect()
     }
 
     /// Edits the object at this path, if there is one; it gets a new resource version.
@@ -129,8 +146,8 @@ impl FakeApi {
         self.inner.changed.notify_waiters();
     }
 
-    /// Sets a function that returns the fault of each request; `None`: it is served normally. Replaces the previous
-    /// function.
+    /// Sets a function that returns the fault of each request; `None`: it is served normally.
+    /// Replaces the previous function.
     pub fn fault(&self, fault: impl Fn(&Self, &Request) -> Option<Fault> + Send + Sync + 'static) {
         *self.inner.fault.lock() = Some(Arc::new(fault));
     }
@@ -148,7 +165,8 @@ impl FakeApi {
         *self.inner.latency.lock()
     }
 
-    /// Paths with this part are not served, like those of a group whose definitions are not installed.
+    /// Paths with this part are not served, like those of a group whose definitions are not
+    /// installed.
     pub fn unserve(&self, part: &'static str) {
         self.fault(move |_, request| {
             let page = || (StatusCode::NOT_FOUND, "404 page not found").into_response();
@@ -156,8 +174,8 @@ impl FakeApi {
         });
     }
 
-    /// After this number of writes comes the last one; every request after it fails, as if the caller had crashed,
-    /// until [`FakeApi::recover`].
+    /// After this number of writes comes the last one; every request after it fails, as if the
+    /// caller had crashed, until [`FakeApi::recover`].
     pub fn crash_after(&self, writes: u64, last: LastWrite) {
         let crashed = Arc::clone(&self.inner.crashed);
         crashed.store(false, Ordering::SeqCst);
@@ -182,10 +200,13 @@ impl FakeApi {
         self.inner.crashed.swap(false, Ordering::SeqCst)
     }
 
-    /// Runs an action once, just before the next request with this method for exactly this path: a change by another
-    /// client while the request was in flight.
+    /// Runs an action once, just before the next request with this method for exactly this path: a
+    /// change by another client while the request was in flight.
     pub fn before(&self, method: &str, path: &str, act: impl FnOnce(&Self) + Send + 'static) {
-        self.inner.hooks.lock().push((method.to_owned(), path.to_owned(), Box::new(act)));
+        self.inner
+            .hooks
+            .lock()
+            .push((method.to_owned(), path.to_owned(), Box::new(act)));
     }
 
     pub fn requests(&self) -> Vec<Request> {
@@ -194,20 +215,40 @@ impl FakeApi {
 
     /// Method and path of every request so far: `POST /api/v1/namespaces`.
     pub fn log(&self) -> Vec<String> {
-        self.inner.requests.lock().iter().map(Request::line).collect()
+        self.inner
+            .requests
+            .lock()
+            .iter()
+            .map(Request::line)
+            .collect()
     }
 
     pub fn count(&self, line: &str) -> usize {
-        self.inner.requests.lock().iter().filter(|request| request.line() == line).count()
+        self.inner
+            .requests
+            .lock()
+            .iter()
+            .filter(|request| request.line() == line)
+            .count()
     }
 
     pub fn writes(&self) -> u64 {
-        self.inner.written.lock().iter().filter(|code| (200..300).contains(*code)).count() as u64
+        self.inner
+            .written
+            .lock()
+            .iter()
+            .filter(|code| (200..300).contains(*code))
+            .count() as u64
     }
 
     /// Number of writes that were refused because of what is stored.
     pub fn conflicts(&self) -> u64 {
-        self.inner.written.lock().iter().filter(|code| **code == 409).count() as u64
+        self.inner
+            .written
+            .lock()
+            .iter()
+            .filter(|code| **code == 409)
+            .count() as u64
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -218,13 +259,17 @@ impl FakeApi {
     pub(crate) fn meet(&self, request: &mut Request) -> Option<Fault> {
         {
             let mut requests = self.inner.requests.lock();
-            request.earlier =
-                requests.iter().filter(|other| other.is(request.method.as_str(), &request.path)).count();
+            request.earlier = requests
+                .iter()
+                .filter(|other| other.is(request.method.as_str(), &request.path))
+                .count();
             requests.push(request.clone());
         }
         let hook = {
             let mut hooks = self.inner.hooks.lock();
-            let at = hooks.iter().position(|(method, path, _)| request.is(method, path));
+            let at = hooks
+                .iter()
+                .position(|(method, path, _)| request.is(method, path));
             at.map(|at| hooks.remove(at).2)
         };
         if let Some(hook) = hook {

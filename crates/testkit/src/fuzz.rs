@@ -1,13 +1,16 @@
-//! Fuzzing with the stable toolchain: a check gets mutations of valid inputs, and must not panic at any.
+//! Fuzzing with the stable toolchain: a check gets mutations of valid inputs, and must not panic at
+//! any.
 //!
-//! 1. Every seed, and every file of the corpus (`corpus/<name>` in the folder of the crate), is checked unchanged.
-//! 2. Mutations are checked: [`ITERATIONS`] of them, or as many as fit into `BACKUP_FUZZ_SECONDS`. The same seed
-//!    (`BACKUP_FUZZ_SEED`) gives the same inputs in the same order.
-//! 3. A check returns its result as text. An input with a new result is mutated further: so the search follows the
-//!    distinctions that the code makes, without instrumentation.
-//! 4. An input at which the check panics, takes longer than [`SLOW`], or needs more memory than [`MEMORY`], becomes a file
-//!    of the corpus, and is checked by every later run. The current input is also in the folder for temporary files, for
-//!    errors that end the process, such as a stack overflow.
+//! 1. Every seed, and every file of the corpus (`corpus/<name>` in the folder of the crate), is
+//!    checked unchanged.
+//! 2. Mutations are checked: [`ITERATIONS`] of them, or as many as fit into `BACKUP_FUZZ_SECONDS`.
+//!    The same seed (`BACKUP_FUZZ_SEED`) gives the same inputs in the same order.
+//! 3. A check returns its result as text. An input with a new result is mutated further: so the
+//!    search follows the distinctions that the code makes, without instrumentation.
+//! 4. An input at which the check panics, takes longer than [`SLOW`], or needs more memory than
+//!    [`MEMORY`], becomes a file of the corpus, and is checked by every later run. The current
+//!    input is also in the folder for temporary files, for errors that end the process, such as a
+//!    stack overflow.
 
 use std::{
     any::Any,
@@ -24,7 +27,8 @@ mod mutate;
 
 use mutate::Mutator;
 
-/// Variable with the time of a run of one target (seconds); without it a run has [`ITERATIONS`] mutations.
+/// Variable with the time of a run of one target (seconds); without it a run has [`ITERATIONS`]
+/// mutations.
 const SECONDS: &str = "BACKUP_FUZZ_SECONDS";
 const SEED: &str = "BACKUP_FUZZ_SEED";
 const ITERATIONS: u64 = 1_000;
@@ -43,19 +47,25 @@ pub struct Fuzz<'a> {
     /// Also the name of its corpus.
     pub name: &'a str,
     pub seeds: Vec<Vec<u8>>,
-    /// Converts the mutated input for the check: compresses it, or repairs a checksum without which nothing else is
-    /// read.
+    /// Converts the mutated input for the check: compresses it, or repairs a checksum without which
+    /// nothing else is read.
     pub wrap: fn(&[u8]) -> Vec<u8>,
 }
 
 impl<'a> Fuzz<'a> {
     /// Inputs are checked as they are mutated.
     pub fn new(folder: &'a str, name: &'a str, seeds: Vec<Vec<u8>>) -> Self {
-        Self { folder, name, seeds, wrap: <[u8]>::to_vec }
+        Self {
+            folder,
+            name,
+            seeds,
+            wrap: <[u8]>::to_vec,
+        }
     }
 
-    /// Fuzzes this check, which returns the result for an input as text: an error, or what was read. Panics at the
-    /// first input that makes the check panic, and names the file of that input.
+    /// Fuzzes this check, which returns the result for an input as text: an error, or what was
+    /// read. Panics at the first input that makes the check panic, and names the file of that
+    /// input.
     pub fn run(self, check: impl Fn(&[u8]) -> String) {
         self.run_as(&Wanted::from_environment(), check);
     }
@@ -70,19 +80,29 @@ impl<'a> Fuzz<'a> {
         }
         let mut mutator = Mutator::new(wanted.seed);
         let mut count = 0;
-        while wanted.time.map_or(count < wanted.iterations, |time| start.elapsed() < time) {
+        while wanted
+            .time
+            .map_or(count < wanted.iterations, |time| start.elapsed() < time)
+        {
             let input = mutator.mutate(&pool);
             if known.insert(self.check(&input, &check)) && pool.len() < KEPT {
                 pool.push(input.clone());
             }
             count += 1;
             if wanted.time.is_some() && peak_memory().saturating_sub(memory) > MEMORY {
-                self.fail(&input, &format!("the memory of the process has grown by more than {MEMORY} KiB"));
+                self.fail(
+                    &input,
+                    &format!("the memory of the process has grown by more than {MEMORY} KiB"),
+                );
             }
         }
         let _ = std::fs::remove_file(self.at_hand());
         if wanted.time.is_some() {
-            println!("{}: {count} inputs, {} different results", self.name, known.len());
+            println!(
+                "{}: {count} inputs, {} different results",
+                self.name,
+                known.len()
+            );
         }
     }
 
@@ -115,10 +135,15 @@ impl<'a> Fuzz<'a> {
 
     /// The files of the corpus, by name.
     fn corpus(&self) -> Vec<Vec<u8>> {
-        let Ok(entries) = std::fs::read_dir(self.corpus_folder()) else { return Vec::new() };
+        let Ok(entries) = std::fs::read_dir(self.corpus_folder()) else {
+            return Vec::new();
+        };
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
         files.sort();
-        files.into_iter().map(|file| std::fs::read(file).unwrap()).collect()
+        files
+            .into_iter()
+            .map(|file| std::fs::read(file).unwrap())
+            .collect()
     }
 
     fn at_hand(&self) -> PathBuf {
@@ -127,7 +152,9 @@ impl<'a> Fuzz<'a> {
 }
 
 fn time_of_thread() -> Duration {
-    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
+    clock_gettime(ClockId::ThreadCPUTime)
+        .try_into()
+        .unwrap_or_default()
 }
 
 struct Wanted {
@@ -141,7 +168,11 @@ impl Wanted {
     fn from_environment() -> Self {
         let number = |name| Some(std::env::var(name).ok()?.parse().unwrap());
         let time = number(SECONDS).map(Duration::from_secs);
-        Self { time, iterations: ITERATIONS, seed: number(SEED).unwrap_or(1) }
+        Self {
+            time,
+            iterations: ITERATIONS,
+            seed: number(SEED).unwrap_or(1),
+        }
     }
 }
 
@@ -149,49 +180,74 @@ impl Wanted {
 fn kind_of(result: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     let plain = result.split(['"', '`']).step_by(2);
-    let letters = plain.flat_map(str::chars).filter(|letter| !letter.is_ascii_digit());
+    let letters = plain
+        .flat_map(str::chars)
+        .filter(|letter| !letter.is_ascii_digit());
     letters.take(200).collect::<String>().hash(&mut hasher);
     hasher.finish()
 }
 
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
+    text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
+        .unwrap_or_default()
 }
 
 /// Peak memory of this process so far (KiB); 0 where the file does not exist.
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or_default()
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A bug that no seed triggers: it takes two mutations in a row, the first of which changes the result.
+    /// A bug that no seed triggers: it takes two mutations in a row, the first of which changes the
+    /// result.
     #[test]
     fn a_mistake_two_steps_away_is_found_and_kept() {
         let folder = std::env::temp_dir().join(format!("fuzz-corpus-{}", std::process::id()));
         let text = folder.to_str().unwrap();
-        let wanted = Wanted { time: None, iterations: 20_000, seed: 1 };
+        let wanted = Wanted {
+            time: None,
+            iterations: 20_000,
+            seed: 1,
+        };
         let run = || {
-            Fuzz::new(text, "numbers", vec![br#"{"a":1,"b":[1]}"#.to_vec()]).run_as(&wanted, |input| {
-                let Ok(value) = serde_json::from_slice::<serde_json::Value>(input) else {
-                    return "no JSON".into();
-                };
-                let Some(number) = value["a"].as_i64() else { return "no number".into() };
-                let first = format!("negative: {}", number < 0);
-                assert!(number >= 0 || !value["b"].is_null(), "a negative a without b");
-                first
-            });
+            Fuzz::new(text, "numbers", vec![br#"{"a":1,"b":[1]}"#.to_vec()]).run_as(
+                &wanted,
+                |input| {
+                    let Ok(value) = serde_json::from_slice::<serde_json::Value>(input) else {
+                        return "no JSON".into();
+                    };
+                    let Some(number) = value["a"].as_i64() else {
+                        return "no number".into();
+                    };
+                    let first = format!("negative: {}", number < 0);
+                    assert!(
+                        number >= 0 || !value["b"].is_null(),
+                        "a negative a without b"
+                    );
+                    first
+                },
+            );
         };
         for _ in 0..2 {
             let failed = words(&*catch_unwind(run).unwrap_err());
-            assert!(failed.contains("a negative a without b") && failed.contains("found-"), "{failed}");
+            assert!(
+                failed.contains("a negative a without b") && failed.contains("found-"),
+                "{failed}"
+            );
         }
-        assert_eq!(std::fs::read_dir(folder.join("corpus/numbers")).unwrap().count(), 1);
+        assert_eq!(
+            std::fs::read_dir(folder.join("corpus/numbers"))
+                .unwrap()
+                .count(),
+            1
+        );
         std::fs::remove_dir_all(folder).unwrap();
     }
 

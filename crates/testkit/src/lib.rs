@@ -1,6 +1,8 @@
-//! For tests without a cluster: an API server in memory that can inject faults, and initial objects for tests.
+//! For tests without a cluster: an API server in memory that can inject faults, and initial objects
+//! for tests.
 //!
-//! Also fuzzing: mutations of valid inputs for parsers of foreign texts; and a check that each key of a list is read.
+//! Also fuzzing: mutations of valid inputs for parsers of foreign texts; and a check that each key
+//! of a list is read.
 //!
 //! A dev-dependency of the other crates, and part of no program.
 

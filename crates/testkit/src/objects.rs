@@ -4,11 +4,15 @@ use serde_json::{Value, json};
 
 use crate::{FakeApi, Fault, Request, serve::Target};
 
-pub const LEDGER_PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/velero/leases/backup-lock-velero";
+pub const LEDGER_PATH: &str =
+    "/apis/coordination.k8s.io/v1/namespaces/velero/leases/backup-lock-velero";
 pub const MARKER_PATH: &str = "/api/v1/namespaces/velero/configmaps/backup-lock-velero";
 
 pub fn velero_path(kind: &str, name: &str) -> String {
-    format!("/apis/velero.io/v1/namespaces/velero/{}s/{name}", kind.to_lowercase())
+    format!(
+        "/apis/velero.io/v1/namespaces/velero/{}s/{name}",
+        kind.to_lowercase()
+    )
 }
 
 pub fn ledger_path(lease: &str) -> String {
@@ -32,7 +36,10 @@ impl FakeApi {
         let (group, plural) = path.rsplit_once('/').unwrap();
         for item in items {
             let name = item["metadata"]["name"].as_str().unwrap();
-            let at = match item["metadata"]["namespace"].as_str().filter(|_| !path.contains("/namespaces/")) {
+            let at = match item["metadata"]["namespace"]
+                .as_str()
+                .filter(|_| !path.contains("/namespaces/"))
+            {
                 Some(namespace) => format!("{group}/namespaces/{namespace}/{plural}/{name}"),
                 None => format!("{path}/{name}"),
             };
@@ -41,7 +48,10 @@ impl FakeApi {
         self
     }
 
-    pub fn with_fault(self, fault: impl Fn(&Request) -> Option<Fault> + Send + Sync + 'static) -> Self {
+    pub fn with_fault(
+        self,
+        fault: impl Fn(&Request) -> Option<Fault> + Send + Sync + 'static,
+    ) -> Self {
         self.fault(move |_, request| fault(request));
         self
     }

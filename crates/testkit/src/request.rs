@@ -102,5 +102,13 @@ pub fn failure(code: u16, reason: &str, message: &str, details: Value) -> Value 
 }
 
 fn unavailable() -> Response {
-    status(503, failure(503, "ServiceUnavailable", "the server is not available", json!({})))
+    status(
+        503,
+        failure(
+            503,
+            "ServiceUnavailable",
+            "the server is not available",
+            json!({}),
+        ),
+    )
 }

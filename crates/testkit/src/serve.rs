@@ -46,9 +46,10 @@ impl Target {
         let at = |n: usize| rest.get(n).map(|part| (*part).to_owned());
         let subresource = at(2);
         let path = match &subresource {
-            Some(subresource) => {
-                path.strip_suffix(subresource.as_str()).unwrap_or(path).trim_end_matches('/')
-            }
+            Some(subresource) => path
+                .strip_suffix(subresource.as_str())
+                .unwrap_or(path)
+                .trim_end_matches('/'),
             None => path,
         };
         Self {
@@ -61,7 +62,8 @@ impl Target {
         }
     }
 
-    /// Whether the object at this path is in this list. `/apis/velero.io/v1/backups` lists every namespace.
+    /// Whether the object at this path is in this list. `/apis/velero.io/v1/backups` lists every
+    /// namespace.
     pub(crate) fn lists(&self, path: &str) -> bool {
         let other = Self::of(path);
         self.group == other.group
@@ -87,8 +89,20 @@ impl Target {
             ),
             _ => format!("{of}: {reason}"),
         };
-        let reason = if reason == "Precondition" { "Conflict" } else { reason };
-        Answer(code, failure(code, reason, &message, json!({"name": name, "group": group, "kind": kind})))
+        let reason = if reason == "Precondition" {
+            "Conflict"
+        } else {
+            reason
+        };
+        Answer(
+            code,
+            failure(
+                code,
+                reason,
+                &message,
+                json!({"name": name, "group": group, "kind": kind}),
+            ),
+        )
     }
 }
 
@@ -101,25 +115,37 @@ pub(crate) struct Selection {
 
 impl Selection {
     fn of(request: &Request) -> Self {
-        let name = request.parameter("fieldSelector").strip_prefix("metadata.name=");
-        Self { name: name.map(str::to_owned), labels: request.parameter("labelSelector").to_owned() }
+        let name = request
+            .parameter("fieldSelector")
+            .strip_prefix("metadata.name=");
+        Self {
+            name: name.map(str::to_owned),
+            labels: request.parameter("labelSelector").to_owned(),
+        }
     }
 
     pub(crate) fn selects(&self, object: &Value) -> bool {
         let label = |key: &str| object["metadata"]["labels"][key].as_str();
-        let named = self.name.as_deref().is_none_or(|name| object["metadata"]["name"] == name);
+        let named = self
+            .name
+            .as_deref()
+            .is_none_or(|name| object["metadata"]["name"] == name);
         named
-            && self.labels.split(',').filter(|one| !one.is_empty()).all(|one| {
-                if let Some((key, value)) = one.split_once("!=") {
-                    label(key) != Some(value)
-                } else if let Some((key, value)) = one.split_once('=') {
-                    label(key) == Some(value.trim_start_matches('='))
-                } else if let Some(key) = one.strip_prefix('!') {
-                    label(key).is_none()
-                } else {
-                    label(one).is_some()
-                }
-            })
+            && self
+                .labels
+                .split(',')
+                .filter(|one| !one.is_empty())
+                .all(|one| {
+                    if let Some((key, value)) = one.split_once("!=") {
+                        label(key) != Some(value)
+                    } else if let Some((key, value)) = one.split_once('=') {
+                        label(key) == Some(value.trim_start_matches('='))
+                    } else if let Some(key) = one.strip_prefix('!') {
+                        label(key).is_none()
+                    } else {
+                        label(one).is_some()
+                    }
+                })
     }
 }
 
@@ -155,7 +181,10 @@ pub(crate) async fn serve(
 
 /// Whether a patch is a server-side apply.
 fn is_apply(request: &Request) -> bool {
-    let kind = request.headers.get("content-type").and_then(|value| value.to_str().ok());
+    let kind = request
+        .headers
+        .get("content-type")
+        .and_then(|value| value.to_str().ok());
     kind.is_some_and(|kind| kind.contains("apply-patch"))
 }
 
@@ -178,7 +207,9 @@ impl FakeApi {
                     Some(object) => Answer(200, object.clone()),
                     None => target.refuse(404, "NotFound", name),
                 },
-                ("POST", None) => state.create(&target, &request.body, request.parameter("dryRun") == "All"),
+                ("POST", None) => {
+                    state.create(&target, &request.body, request.parameter("dryRun") == "All")
+                }
                 (_, Some(name)) if request.is_write() && request.parameter("dryRun") == "All" => {
                     match state.objects.get(&target.path) {
                         Some(object) => Answer(200, object.clone()),
@@ -187,12 +218,16 @@ impl FakeApi {
                 }
                 ("PUT", Some(name)) => state.replace(&target, name, &request.body),
                 // Server-side apply creates a missing object.
-                ("PATCH", Some(_)) if is_apply(request) && !state.objects.contains_key(&target.path) => {
+                ("PATCH", Some(_))
+                    if is_apply(request) && !state.objects.contains_key(&target.path) =>
+                {
                     Answer(201, state.store(&target.path, request.body.clone()))
                 }
                 ("PATCH", Some(name)) => state.patch(&target, name, &request.body),
                 ("DELETE", Some(name)) => state.delete(&target, name, &request.body),
-                (_, name) => target.refuse(405, "MethodNotAllowed", name.as_deref().unwrap_or_default()),
+                (_, name) => {
+                    target.refuse(405, "MethodNotAllowed", name.as_deref().unwrap_or_default())
+                }
             }
         };
         if request.is_write() {
@@ -206,10 +241,20 @@ impl State {
     /// A page of a list; its continue token is an offset.
     fn list(&self, target: &Target, request: &Request) -> Answer {
         let selection = Selection::of(request);
-        let matches = |(path, object): &(&String, &Value)| target.lists(path) && selection.selects(object);
-        let all: Vec<&Value> = self.objects.iter().filter(matches).map(|(_, object)| object).collect();
+        let matches =
+            |(path, object): &(&String, &Value)| target.lists(path) && selection.selects(object);
+        let all: Vec<&Value> = self
+            .objects
+            .iter()
+            .filter(matches)
+            .map(|(_, object)| object)
+            .collect();
         let from: usize = request.parameter("continue").parse().unwrap_or(0);
-        let limit = request.parameter("limit").parse().ok().filter(|limit: &usize| *limit > 0);
+        let limit = request
+            .parameter("limit")
+            .parse()
+            .ok()
+            .filter(|limit: &usize| *limit > 0);
         let to = limit.map_or(all.len(), |limit| from.saturating_add(limit).min(all.len()));
         let mut metadata = json!({"resourceVersion": self.version.to_string()});
         if to < all.len() {
@@ -220,12 +265,21 @@ impl State {
             }
         }
         let items = all.get(from..to).unwrap_or_default();
-        Answer(200, json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items}))
+        Answer(
+            200,
+            json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items}),
+        )
     }
 
     fn create(&mut self, target: &Target, object: &Value, dry_run: bool) -> Answer {
         let mut object = object.clone();
-        let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |at: &str| {
+            object
+                .pointer(at)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         let next = self.version + 1;
         let mut name = text("/metadata/name");
         if name.is_empty() {
@@ -245,13 +299,20 @@ impl State {
         if target.plural == "customresourcedefinitions" {
             object["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
         }
-        Answer(201, if dry_run { object } else { self.store(&path, object) })
+        Answer(
+            201,
+            if dry_run {
+                object
+            } else {
+                self.store(&path, object)
+            },
+        )
     }
 
     fn replace(&mut self, target: &Target, name: &str, object: &Value) -> Answer {
         let Some(old) = self.objects.get(&target.path) else {
-            // A PUT can create a Lease, so one with the uid of a deleted Lease is a conflict; no other kind can be
-            // created this way.
+            // A PUT can create a Lease, so one with the uid of a deleted Lease is a conflict; no
+            // other kind can be created this way.
             return match target.plural.as_str() {
                 "leases" => target.refuse(409, "Conflict", name),
                 _ => target.refuse(404, "NotFound", name),
@@ -271,8 +332,8 @@ impl State {
         Answer(200, self.write(target, new))
     }
 
-    /// A JSON merge patch (RFC 7386), or a list of JSON patches (RFC 6902); in the first, `resourceVersion` and `uid`
-    /// are conditions.
+    /// A JSON merge patch (RFC 7386), or a list of JSON patches (RFC 6902); in the first,
+    /// `resourceVersion` and `uid` are conditions.
     fn patch(&mut self, target: &Target, name: &str, patch: &Value) -> Answer {
         let Some(old) = self.objects.get(&target.path) else {
             return target.refuse(404, "NotFound", name);
@@ -283,7 +344,8 @@ impl State {
         let mut new = old.clone();
         if patch.is_array() {
             let operations: Result<json_patch::Patch, _> = serde_json::from_value(patch.clone());
-            if !operations.is_ok_and(|operations| json_patch::patch(&mut new, &operations).is_ok()) {
+            if !operations.is_ok_and(|operations| json_patch::patch(&mut new, &operations).is_ok())
+            {
                 return target.refuse(422, "Invalid", name);
             }
         } else {
@@ -334,9 +396,13 @@ impl State {
 /// Whether an object has the requested uid and version, if any are requested.
 fn meets(object: &Value, wanted: &Value) -> bool {
     let fields = ["uid", "resourceVersion"];
-    fields.iter().all(|field| wanted[field].is_null() || wanted[field] == object["metadata"][field])
+    fields
+        .iter()
+        .all(|field| wanted[field].is_null() || wanted[field] == object["metadata"][field])
 }
 
 fn has_finalizers(object: &Value) -> bool {
-    object["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty())
+    object["metadata"]["finalizers"]
+        .as_array()
+        .is_some_and(|all| !all.is_empty())
 }

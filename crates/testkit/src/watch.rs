@@ -31,12 +31,22 @@ pub(crate) fn watch(api: FakeApi, target: Target, selection: Selection, since: u
                 let changed = api.inner.changed.notified();
                 let mut changed = std::pin::pin!(changed);
                 changed.as_mut().enable();
-                let next = api.state().events.iter().find(|event| event.version > seen).cloned();
+                let next = api
+                    .state()
+                    .events
+                    .iter()
+                    .find(|event| event.version > seen)
+                    .cloned();
                 match next {
                     None => changed.await,
                     Some(event) => {
                         let wanted = target.lists(&event.path) && selection.selects(&event.object);
-                        let Event { version, change, object, .. } = event;
+                        let Event {
+                            version,
+                            change,
+                            object,
+                            ..
+                        } = event;
                         let line = format!("{}\n", json!({"type": change, "object": object}));
                         let line = if wanted { line } else { String::new() };
                         return Some((Ok::<_, std::io::Error>(line), version));
@@ -45,5 +55,9 @@ pub(crate) fn watch(api: FakeApi, target: Target, selection: Selection, since: u
             }
         }
     });
-    ([("content-type", "application/json")], Body::from_stream(events)).into_response()
+    (
+        [("content-type", "application/json")],
+        Body::from_stream(events),
+    )
+        .into_response()
 }

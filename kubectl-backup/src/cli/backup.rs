@@ -6,8 +6,8 @@ use backup_core::api::{BackupPhase, GoDuration};
 use clap::Args;
 
 use super::{
-    BackupSpecArgs, CreationArgs, DocumentArgs, FileArgs, ListFlags, Output, OutputArgs, SelectionArgs,
-    duration, output::one_of,
+    BackupSpecArgs, CreationArgs, DocumentArgs, FileArgs, ListFlags, Output, OutputArgs,
+    SelectionArgs, duration, output::one_of,
 };
 
 #[derive(Args, Debug, Default)]
@@ -126,7 +126,8 @@ pub(crate) struct VerifyArgs {
 pub(crate) struct LsArgs {
     /// Name of the backup
     pub(crate) name: String,
-    /// What to look into: a namespace, or a type of items in it, such as shop/deployments; . has what is in no namespace
+    /// What to look into: a namespace, or a type of items in it, such as shop/deployments; . has
+    /// what is in no namespace
     #[arg(value_name = "NAMESPACE[/TYPE]")]
     pub(crate) place: Option<String>,
     #[command(flatten)]
@@ -229,7 +230,8 @@ pub(crate) struct DeleteArgs {
 pub(crate) struct DeleteBackupsArgs {
     #[command(flatten)]
     pub(crate) delete: DeleteArgs,
-    /// Delete the backup although a file repository holds data of it that only a Velero server can delete; that data stays
+    /// Delete the backup although a file repository holds data of it that only a Velero server can
+    /// delete; that data stays
     #[arg(long)]
     pub(crate) forget_data: bool,
 }
@@ -271,7 +273,10 @@ fn phase_of(text: &str) -> Result<Until, String> {
     if BackupPhase::KNOWN.contains(&text) {
         return Ok(Until::Phase(text.to_owned()));
     }
-    Err(format!("no phase is called {text:?}; there are {}", BackupPhase::KNOWN.join(", ")))
+    Err(format!(
+        "no phase is called {text:?}; there are {}",
+        BackupPhase::KNOWN.join(", ")
+    ))
 }
 
 fn until(text: &str) -> Result<Until, String> {

@@ -18,7 +18,8 @@ pub(crate) struct DebugArgs {
     /// Overwrite the file if it exists
     #[arg(long)]
     pub(crate) force: bool,
-    /// Maximum number of lines of each container log, counted from its end; at most 10 MiB of each are kept
+    /// Maximum number of lines of each container log, counted from its end; at most 10 MiB of each
+    /// are kept
     #[arg(long, value_name = "LINES", default_value_t = 50_000)]
     pub(crate) tail: u32,
     /// Don't ask

@@ -17,11 +17,21 @@ const WITH_VALUE: [&str; 11] = [
     "--output",
 ];
 /// Kinds that are commands of ours.
-const OWN: [&str; 6] = ["restore", "restores", "schedule", "schedules", "location", "locations"];
+const OWN: [&str; 6] = [
+    "restore",
+    "restores",
+    "schedule",
+    "schedules",
+    "location",
+    "locations",
+];
 /// Words that kubectl, and velero as well, have before the kind.
-const VERBS: [&str; 7] = ["get", "list", "describe", "create", "delete", "logs", "cancel"];
+const VERBS: [&str; 7] = [
+    "get", "list", "describe", "create", "delete", "logs", "cancel",
+];
 
-/// The command that was most likely meant, if other words than ours were typed. `args` begin with the name of the program.
+/// The command that was most likely meant, if other words than ours were typed. `args` begin with
+/// the name of the program.
 pub(crate) fn meant(args: &[OsString]) -> Option<String> {
     let words = words(args);
     let ours = translated(&words)?;
@@ -31,7 +41,10 @@ pub(crate) fn meant(args: &[OsString]) -> Option<String> {
 
 /// The arguments that are no flags.
 fn words(args: &[OsString]) -> Vec<String> {
-    let mut args = args.iter().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let mut args = args
+        .iter()
+        .skip(1)
+        .map(|word| word.to_string_lossy().into_owned());
     let mut words = Vec::new();
     while let Some(word) = args.next() {
         if WITH_VALUE.contains(&word.as_str()) {
@@ -65,7 +78,14 @@ fn translated(words: &[String]) -> Option<Vec<&str>> {
     let group = group(noun)?;
     // Locations of snapshots are listed without a verb.
     let verb = Some(verb).filter(|verb| group != SNAPSHOT_LOCATIONS || *verb != "get");
-    Some(group.iter().copied().chain(verb).chain(rest.iter().copied()).collect())
+    Some(
+        group
+            .iter()
+            .copied()
+            .chain(verb)
+            .chain(rest.iter().copied())
+            .collect(),
+    )
 }
 
 const SNAPSHOT_LOCATIONS: &[&str] = &["locations", "snapshots"];
@@ -102,7 +122,10 @@ fn exists(words: &[&str]) -> bool {
         match at.find_subcommand(word) {
             Some(next) => at = next,
             // Names follow.
-            None => return depth > 0 && (!at.has_subcommands() || at.get_positionals().next().is_some()),
+            None => {
+                return depth > 0
+                    && (!at.has_subcommands() || at.get_positionals().next().is_some());
+            }
         }
     }
     !words.is_empty()
@@ -113,8 +136,10 @@ mod tests {
     use super::*;
 
     fn hint(line: &str) -> Option<String> {
-        let args: Vec<OsString> =
-            std::iter::once("kubectl-backup").chain(line.split(' ')).map(Into::into).collect();
+        let args: Vec<OsString> = std::iter::once("kubectl-backup")
+            .chain(line.split(' '))
+            .map(Into::into)
+            .collect();
         meant(&args)
     }
 
@@ -124,13 +149,19 @@ mod tests {
             ("backup get", "get"),
             ("backup", "get"),
             ("backup create nightly --ttl=1h", "create nightly"),
-            ("-n velero backup describe nightly --details", "describe nightly"),
+            (
+                "-n velero backup describe nightly --details",
+                "describe nightly",
+            ),
             ("backup-location get", "locations get"),
             ("backup-location", "locations get"),
             ("get backup-locations", "locations get"),
             ("get bsl", "locations get"),
             ("snapshot-location get", "locations snapshots"),
-            ("snapshot-location create ebs", "locations snapshots create ebs"),
+            (
+                "snapshot-location create ebs",
+                "locations snapshots create ebs",
+            ),
             ("list", "get"),
             ("list backups", "get"),
             ("get backups", "get"),
@@ -145,7 +176,11 @@ mod tests {
             ("delete backups.velero.io nightly", "delete nightly"),
             ("create restore r1", "restore create r1"),
         ] {
-            assert_eq!(hint(typed), Some(format!("kubectl backup {ours}")), "{typed}");
+            assert_eq!(
+                hint(typed),
+                Some(format!("kubectl backup {ours}")),
+                "{typed}"
+            );
         }
     }
 

@@ -30,15 +30,19 @@ pub(crate) struct UpgradeArgs {
 
 /// What is installed. An upgrade keeps what is not given; `none` empties a list.
 #[derive(Args, Debug, Default)]
-#[command(next_help_heading = "What is installed (an upgrade keeps what is not given; none empties a list)")]
+#[command(
+    next_help_heading = "What is installed (an upgrade keeps what is not given; none empties a list)"
+)]
 pub(crate) struct ChoiceArgs {
-    /// engine: our controller runs backups and restores; guard: a Velero server does [default: engine]
+    /// engine: our controller runs backups and restores; guard: a Velero server does [default:
+    /// engine]
     #[arg(long, value_parser = mode(), value_name = "MODE", hide_possible_values = true)]
     pub(crate) mode: Option<Mode>,
     /// Operator to guard as well, such as percona-ps; may be repeated
     #[arg(long = "profile", value_parser = profile, value_name = "NAME")]
     pub(crate) profiles: Vec<String>,
-    /// Registry and path of the images, such as registry.example.com/backup [default: none, the bare names]
+    /// Registry and path of the images, such as registry.example.com/backup [default: none, the
+    /// bare names]
     #[arg(long, value_name = "REGISTRY")]
     pub(crate) registry: Option<String>,
     /// Tag of both images [default: the version of this program]
@@ -47,7 +51,8 @@ pub(crate) struct ChoiceArgs {
     /// Replicas of each program [default: 2]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) replicas: Option<u16>,
-    /// Whether the programs listen in the network of their nodes, for a control plane that does not reach pods
+    /// Whether the programs listen in the network of their nodes, for a control plane that does not
+    /// reach pods
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) host_network: Option<bool>,
     /// Whether to install PodMonitors, alerts and a dashboard for the Prometheus operator
@@ -62,14 +67,19 @@ pub(crate) struct ChoiceArgs {
     /// Further flag of the webhook, such as --webhook-arg=--mode=warn; may be repeated
     #[arg(long = "webhook-arg", value_name = "FLAG", allow_hyphen_values = true)]
     pub(crate) webhook_args: Vec<String>,
-    /// Further flag of the controller, such as --controller-arg=--plugin-timeout=10m; may be repeated
-    #[arg(long = "controller-arg", value_name = "FLAG", allow_hyphen_values = true)]
+    /// Further flag of the controller, such as --controller-arg=--plugin-timeout=10m; may be
+    /// repeated
+    #[arg(
+        long = "controller-arg",
+        value_name = "FLAG",
+        allow_hyphen_values = true
+    )]
     pub(crate) controller_args: Vec<String>,
 }
 
 impl ChoiceArgs {
-    /// What was chosen before, with what is given now over it. The tag is this program's version unless it is given: it is what an
-    /// upgrade is for.
+    /// What was chosen before, with what is given now over it. The tag is this program's version
+    /// unless it is given: it is what an upgrade is for.
     pub(crate) fn over(&self, before: Options) -> Options {
         let list = |given: &[String], before: Vec<String>| match given {
             [] => before,
@@ -97,7 +107,9 @@ impl ChoiceArgs {
     /// Whether a flag says if snapshots of CSI volumes are taken.
     pub(crate) fn decides_on_snapshots(&self) -> bool {
         let has_features = |arg: &String| arg.starts_with("--features");
-        self.snapshots.is_some() || !self.features.is_empty() || self.controller_args.iter().any(has_features)
+        self.snapshots.is_some()
+            || !self.features.is_empty()
+            || self.controller_args.iter().any(has_features)
     }
 }
 
@@ -111,7 +123,8 @@ pub(crate) struct RolloutArgs {
     /// Print the objects: json, yaml or name
     #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true, requires = "dry_run")]
     pub(crate) output: Option<Output>,
-    /// Whether to wait until the programs are ready, and to register the webhook only then [default: true]
+    /// Whether to wait until the programs are ready, and to register the webhook only then
+    /// [default: true]
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_value_t = true, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set, hide_default_value = true)]
     pub(crate) wait: bool,
     /// Maximum time to wait, such as 10m; exit with 124 on timeout
@@ -119,7 +132,8 @@ pub(crate) struct RolloutArgs {
     pub(crate) timeout: GoDuration,
 }
 
-/// The only dry run that there is of an installation: what the cluster would say of it, the checks before it say.
+/// The only dry run that there is of an installation: what the cluster would say of it, the checks
+/// before it say.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientDryRun {
     /// Print what would be sent.
@@ -168,8 +182,13 @@ fn profile(text: &str) -> Result<String, String> {
 }
 
 fn mode() -> impl TypedValueParser<Value = Mode> {
-    PossibleValuesParser::new(["engine", "guard"])
-        .map(|name| if name == "guard" { Mode::Guard } else { Mode::Engine })
+    PossibleValuesParser::new(["engine", "guard"]).map(|name| {
+        if name == "guard" {
+            Mode::Guard
+        } else {
+            Mode::Engine
+        }
+    })
 }
 
 #[cfg(test)]
@@ -189,7 +208,13 @@ mod tests {
             ..Options::default()
         };
         let kept = ChoiceArgs::default().over(before.clone());
-        assert_eq!(kept, Options { tag: None, ..before.clone() });
+        assert_eq!(
+            kept,
+            Options {
+                tag: None,
+                ..before.clone()
+            }
+        );
         let given = ChoiceArgs {
             host_network: Some(false),
             tag: Some("v1".to_owned()),
@@ -213,9 +238,23 @@ mod tests {
     #[test]
     fn snapshots_are_a_feature_among_others() {
         let features = |snapshots: Option<bool>, given: &[&str], before: &[&str]| {
-            let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-            let choice = ChoiceArgs { snapshots, features: list(given), ..ChoiceArgs::default() };
-            choice.over(Options { features: list(before), ..Options::default() }).features
+            let list = |names: &[&str]| {
+                names
+                    .iter()
+                    .map(|name| (*name).to_owned())
+                    .collect::<Vec<_>>()
+            };
+            let choice = ChoiceArgs {
+                snapshots,
+                features: list(given),
+                ..ChoiceArgs::default()
+            };
+            choice
+                .over(Options {
+                    features: list(before),
+                    ..Options::default()
+                })
+                .features
         };
         let (csi, versions) = ("EnableCSI", "EnableAPIGroupVersions");
         assert_eq!(features(Some(true), &[], &[versions]), [versions, csi]);

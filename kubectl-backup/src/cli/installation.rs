@@ -1,4 +1,5 @@
-//! The commands about the installation and this program: `locations`, `sync`, `profiles`, `version` and `completion`.
+//! The commands about the installation and this program: `locations`, `sync`, `profiles`, `version`
+//! and `completion`.
 
 use std::path::PathBuf;
 
@@ -16,11 +17,13 @@ pub(crate) struct DescribeOneArgs {
     pub(crate) document: DocumentArgs,
 }
 
-/// A namespace is protected if its last good backup has all of it (no labels, no choice of resources), began no earlier than at the
-/// last run but one of a schedule of it, lies in a location that is available, and has the data of its volumes.
+/// A namespace is protected if its last good backup has all of it (no labels, no choice of
+/// resources), began no earlier than at the last run but one of a schedule of it, lies in a
+/// location that is available, and has the data of its volumes.
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
-    /// Maximum age of the last good backup, such as 24h [default: what the most frequent schedule promises]
+    /// Maximum age of the last good backup, such as 24h [default: what the most frequent schedule
+    /// promises]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) rpo: Option<GoDuration>,
     /// Namespaces that need no backup, with wildcards

@@ -6,15 +6,16 @@ use backup_core::api::GoDuration;
 use clap::{Args, Subcommand};
 
 use super::{
-    DeletionArgs, DescribeOneArgs, DryRun, GetArgs, ListFlags, ObjectArgs, Output, OutputArgs, duration,
-    key_value, output::one_of,
+    DeletionArgs, DescribeOneArgs, DryRun, GetArgs, ListFlags, ObjectArgs, Output, OutputArgs,
+    duration, key_value, output::one_of,
 };
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum LocationsCommand {
     /// List locations (the default)
     Get(GetArgs),
-    /// List VolumeSnapshotLocations, where plugins keep snapshots of volumes; create, change and delete them
+    /// List VolumeSnapshotLocations, where plugins keep snapshots of volumes; create, change and
+    /// delete them
     Snapshots(SnapshotLocationsArgs),
     /// Show one location: can it be used, what its bucket keeps, when it was compared
     Describe(DescribeOneArgs),
@@ -170,8 +171,14 @@ pub(crate) struct SyncArgs {
     /// Compare it now, and wait for the outcome
     #[arg(long, requires = "location", conflicts_with = "watch")]
     pub(crate) now: bool,
-    /// Like --now, and also remove up to this many Backups whose removal was refused because too many were gone at once
-    #[arg(long, value_name = "N", requires = "location", conflicts_with = "watch")]
+    /// Like --now, and also remove up to this many Backups whose removal was refused because too
+    /// many were gone at once
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "location",
+        conflicts_with = "watch"
+    )]
     pub(crate) accept_removals: Option<u64>,
     #[command(flatten)]
     pub(crate) list: ListFlags,

@@ -39,7 +39,8 @@ pub(crate) enum LocksCommand {
 
 #[derive(Args, Debug)]
 pub(crate) struct ReleaseArgs {
-    /// What to release: backup, restore, deletebackuprequest, deletion or hold; the namespace only where it is not clear
+    /// What to release: backup, restore, deletebackuprequest, deletion or hold; the namespace only
+    /// where it is not clear
     #[arg(value_name = "KIND/[NAMESPACE/]NAME", value_parser = target)]
     pub(crate) target: Target,
     /// Reason, for the Event that records the release
@@ -65,7 +66,12 @@ pub(crate) struct HoldArgs {
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub(crate) reason: String,
     /// Namespaces to keep others out of, with wildcards [default: all]
-    #[arg(long, value_delimiter = ',', value_name = "NAMES", conflicts_with = "all")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAMES",
+        conflicts_with = "all"
+    )]
     pub(crate) namespaces: Vec<String>,
     /// Keep others out of everything (the default)
     #[arg(long)]
@@ -117,7 +123,11 @@ fn target(text: &str) -> Result<Target, String> {
     if name.is_empty() || namespace.is_some_and(str::is_empty) {
         return Err(expected());
     }
-    Ok(Target { kind, namespace: namespace.map(str::to_owned), name: name.to_owned() })
+    Ok(Target {
+        kind,
+        namespace: namespace.map(str::to_owned),
+        name: name.to_owned(),
+    })
 }
 
 /// A reason that fits into a ledger and an Event, on one line.
@@ -135,7 +145,10 @@ fn hold_name(text: &str) -> Result<String, String> {
     if is_object_name(text) {
         return Ok(text.to_owned());
     }
-    Err("expected lower-case letters, digits, - and ., with a letter or digit at both ends".to_owned())
+    Err(
+        "expected lower-case letters, digits, - and ., with a letter or digit at both ends"
+            .to_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -148,11 +161,20 @@ mod tests {
             ("restore/r", ObjectKind::Restore, None, "r"),
             ("Restore/velero/r", ObjectKind::Restore, Some("velero"), "r"),
             ("backups.velero.io/b", ObjectKind::Backup, None, "b"),
-            ("deletebackuprequests/d", ObjectKind::DeleteBackupRequest, None, "d"),
+            (
+                "deletebackuprequests/d",
+                ObjectKind::DeleteBackupRequest,
+                None,
+                "d",
+            ),
             ("deletion/b", ObjectKind::Deletion, None, "b"),
             ("hold/h", ObjectKind::Hold, None, "h"),
         ] {
-            let expected = Target { kind, namespace: namespace.map(str::to_owned), name: name.to_owned() };
+            let expected = Target {
+                kind,
+                namespace: namespace.map(str::to_owned),
+                name: name.to_owned(),
+            };
             assert_eq!(target(text), Ok(expected), "{text}");
         }
         for wrong in ["r", "pod/x", "restore/", "restore//x", "restore/a/b/c", ""] {

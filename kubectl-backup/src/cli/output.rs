@@ -1,4 +1,5 @@
-//! In which form something is printed: the one home of `-o`, `--no-headers`, `-A`, `-w` and `--sort-by`.
+//! In which form something is printed: the one home of `-o`, `--no-headers`, `-A`, `-w` and
+//! `--sort-by`.
 
 use clap::{
     Args, ValueEnum,
@@ -19,7 +20,9 @@ pub(crate) enum Output {
 }
 
 /// Takes only these forms.
-pub(super) fn one_of<const N: usize>(forms: [&'static str; N]) -> impl TypedValueParser<Value = Output> {
+pub(super) fn one_of<const N: usize>(
+    forms: [&'static str; N],
+) -> impl TypedValueParser<Value = Output> {
     PossibleValuesParser::new(forms).try_map(|form| Output::from_str(&form, false))
 }
 
@@ -56,7 +59,10 @@ impl Default for Form {
 impl Form {
     /// Whether a person reads it, in rows.
     pub(crate) const fn is_table(&self) -> bool {
-        matches!(self, Self::Plain(Output::Table | Output::Wide) | Self::Columns(_))
+        matches!(
+            self,
+            Self::Plain(Output::Table | Output::Wide) | Self::Columns(_)
+        )
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -81,10 +87,13 @@ impl Form {
 
 fn column(text: &str) -> Result<Column, String> {
     match text.split_once(':') {
-        Some((header, path)) if !header.is_empty() && !path.is_empty() => {
-            Ok(Column { header: header.to_owned(), path: Path::parse(path)? })
-        }
-        _ => Err(format!("{text:?} is no column: expected HEADER:PATH, such as NAME:.metadata.name")),
+        Some((header, path)) if !header.is_empty() && !path.is_empty() => Ok(Column {
+            header: header.to_owned(),
+            path: Path::parse(path)?,
+        }),
+        _ => Err(format!(
+            "{text:?} is no column: expected HEADER:PATH, such as NAME:.metadata.name"
+        )),
     }
 }
 
@@ -135,7 +144,11 @@ impl OutputArgs {
     }
 
     pub(crate) fn shown(&self, list: &ListFlags) -> Shown {
-        Shown { wide: self.is_wide(), headers: !self.no_headers, namespaces: list.all_namespaces }
+        Shown {
+            wide: self.is_wide(),
+            headers: !self.no_headers,
+            namespaces: list.all_namespaces,
+        }
     }
 }
 
@@ -146,16 +159,35 @@ mod tests {
     #[test]
     fn forms_are_those_of_kubectl() {
         assert_eq!(Form::parse("wide"), Ok(Form::Plain(Output::Wide)));
-        assert!(matches!(Form::parse("jsonpath={.a=b}"), Ok(Form::JsonPath(_)) | Err(_)));
-        assert!(matches!(Form::parse("jsonpath={.items[?(@.a==\"b\")].c}"), Ok(Form::JsonPath(_))));
-        let Ok(Form::Columns(columns)) = Form::parse("custom-columns=NAME:.metadata.name,PHASE:status.phase")
+        assert!(matches!(
+            Form::parse("jsonpath={.a=b}"),
+            Ok(Form::JsonPath(_)) | Err(_)
+        ));
+        assert!(matches!(
+            Form::parse("jsonpath={.items[?(@.a==\"b\")].c}"),
+            Ok(Form::JsonPath(_))
+        ));
+        let Ok(Form::Columns(columns)) =
+            Form::parse("custom-columns=NAME:.metadata.name,PHASE:status.phase")
         else {
             panic!("no columns");
         };
-        assert_eq!(columns.iter().map(|one| one.header.as_str()).collect::<Vec<_>>(), ["NAME", "PHASE"]);
-        for wrong in
-            ["xml", "", "jsonpath", "jsonpath=", "custom-columns=", "custom-columns=NAME", "go-template=x"]
-        {
+        assert_eq!(
+            columns
+                .iter()
+                .map(|one| one.header.as_str())
+                .collect::<Vec<_>>(),
+            ["NAME", "PHASE"]
+        );
+        for wrong in [
+            "xml",
+            "",
+            "jsonpath",
+            "jsonpath=",
+            "custom-columns=",
+            "custom-columns=NAME",
+            "go-template=x",
+        ] {
             assert!(Form::parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -1,4 +1,5 @@
-//! `restore` and `restores`, which have the same commands: creating is the default of the one, listing that of the other.
+//! `restore` and `restores`, which have the same commands: creating is the default of the one,
+//! listing that of the other.
 
 use std::path::PathBuf;
 
@@ -9,12 +10,16 @@ use backup_core::{
 use clap::{Args, Subcommand};
 
 use super::{
-    CancelArgs, CreationArgs, DeleteArgs, DescribeArgs, GetArgs, ItemArgs, LogsArgs, OperationsArgs,
-    UntilArgs, duration, spec,
+    CancelArgs, CreationArgs, DeleteArgs, DescribeArgs, GetArgs, ItemArgs, LogsArgs,
+    OperationsArgs, UntilArgs, duration, spec,
 };
 
 #[derive(Args, Debug)]
-#[command(subcommand_negates_reqs = true, disable_help_subcommand = true, subcommand_value_name = "COMMAND")]
+#[command(
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true,
+    subcommand_value_name = "COMMAND"
+)]
 pub(crate) struct RestoreArgs {
     /// Backup to restore from, as with --from-backup
     #[arg(value_name = "BACKUP", group = "source")]
@@ -75,7 +80,8 @@ pub(crate) struct RestoreCreateArgs {
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) items: ItemArgs,
-    /// The only objects to restore, such as shop/deployment/web, or clusterrole/reader; may be repeated
+    /// The only objects to restore, such as shop/deployment/web, or clusterrole/reader; may be
+    /// repeated
     #[arg(long = "object", value_name = "NAMESPACE/TYPE/NAME", value_parser = object, conflicts_with_all = [
         "include_namespaces", "exclude_namespaces", "include_resources", "exclude_resources", "selector"])]
     pub(crate) objects: Vec<String>,
@@ -85,10 +91,12 @@ pub(crate) struct RestoreCreateArgs {
     /// Commands to run in restored pods: an entry of spec.hooks.resources, as YAML; may be repeated
     #[arg(long = "hook", value_name = "YAML", value_parser = spec::restore_hook)]
     pub(crate) hooks: Vec<RestoreResourceHookSpec>,
-    /// Objects that exist and differ: none leaves them, update changes them to the state of the backup
+    /// Objects that exist and differ: none leaves them, update changes them to the state of the
+    /// backup
     #[arg(long, value_name = "POLICY", value_parser = ["none", "update"], hide_possible_values = true)]
     pub(crate) existing_resource_policy: Option<String>,
-    /// What to do with the data of volumes whose claims exist: none leaves it. The server refuses full and incremental
+    /// What to do with the data of volumes whose claims exist: none leaves it. The server refuses
+    /// full and incremental
     #[arg(long, value_name = "POLICY", value_parser = ["none", "full", "incremental"], hide_possible_values = true)]
     pub(crate) existing_volume_data_policy: Option<String>,
     /// Resources whose status is restored too
@@ -124,7 +132,8 @@ pub(crate) struct RestoreCreateArgs {
     /// Number of files written to one volume in parallel
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i64).range(1..))]
     pub(crate) parallel_files_download: Option<i64>,
-    /// Whether to delete files in existing volumes that are not in the backup; the server refuses it
+    /// Whether to delete files in existing volumes that are not in the backup; the server refuses
+    /// it
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) delete_extra_files: Option<bool>,
     /// Show what would become of each item, and restore nothing; same as --dry-run=server
@@ -145,5 +154,7 @@ pub(super) fn mapping(text: &str) -> Result<(String, String), String> {
 
 fn object(text: &str) -> Result<String, String> {
     let named = ObjectName::parse(text).map(|_| text.to_owned());
-    named.ok_or_else(|| "expected NAMESPACE/TYPE/NAME, or TYPE/NAME where there is no namespace".to_owned())
+    named.ok_or_else(|| {
+        "expected NAMESPACE/TYPE/NAME, or TYPE/NAME where there is no namespace".to_owned()
+    })
 }

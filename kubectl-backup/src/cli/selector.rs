@@ -8,7 +8,10 @@ pub(crate) struct Alternatives(pub(crate) Vec<LabelSelector>);
 
 /// Reads `SELECTOR or SELECTOR ...`, as velero's `--or-selector`.
 pub(crate) fn parse_or(text: &str) -> Result<Alternatives, String> {
-    text.split(" or ").map(parse).collect::<Result<_, _>>().map(Alternatives)
+    text.split(" or ")
+        .map(parse)
+        .collect::<Result<_, _>>()
+        .map(Alternatives)
 }
 
 /// Reads a selector (the grammar of k8s.io/apimachinery `labels.Parse`, without `<` and `>`).
@@ -22,12 +25,18 @@ pub(crate) fn parse(text: &str) -> Result<LabelSelector, String> {
         match requirement {
             Term::Equal(key, value) => {
                 let labels = selector.match_labels.get_or_insert_default();
-                if labels.insert(key.clone(), value.clone()).is_some_and(|earlier| earlier != value) {
+                if labels
+                    .insert(key.clone(), value.clone())
+                    .is_some_and(|earlier| earlier != value)
+                {
                     return Err(format!("label {key:?} cannot have two values"));
                 }
             }
             Term::Expression(expression) => {
-                selector.match_expressions.get_or_insert_default().push(expression);
+                selector
+                    .match_expressions
+                    .get_or_insert_default()
+                    .push(expression);
             }
         }
     }
@@ -42,14 +51,21 @@ enum Term {
 fn parse_term(term: &str) -> Option<Term> {
     let expression = |key: &str, operator: &str, values: Option<Vec<String>>| {
         let key = label_key(key)?;
-        Some(Term::Expression(LabelSelectorRequirement { key, operator: operator.to_owned(), values }))
+        Some(Term::Expression(LabelSelectorRequirement {
+            key,
+            operator: operator.to_owned(),
+            values,
+        }))
     };
     if let Some(key) = term.strip_prefix('!') {
         return expression(key, "DoesNotExist", None);
     }
     if let Some(open) = term.find('(') {
         let list = term[open + 1..].strip_suffix(')')?;
-        let values = list.split(',').map(label_value).collect::<Option<Vec<_>>>()?;
+        let values = list
+            .split(',')
+            .map(label_value)
+            .collect::<Option<Vec<_>>>()?;
         let (key, word) = term[..open].trim().rsplit_once(char::is_whitespace)?;
         return match word {
             "in" => expression(key, "In", Some(values)),
@@ -61,7 +77,10 @@ fn parse_term(term: &str) -> Option<Term> {
         return expression(key, "NotIn", Some(vec![label_value(value)?]));
     }
     if let Some((key, value)) = term.split_once('=') {
-        return Some(Term::Equal(label_key(key)?, label_value(value.strip_prefix('=').unwrap_or(value))?));
+        return Some(Term::Equal(
+            label_key(key)?,
+            label_value(value.strip_prefix('=').unwrap_or(value))?,
+        ));
     }
     expression(term, "Exists", None)
 }
@@ -97,7 +116,11 @@ fn split_outside_parentheses(text: &str) -> Vec<&str> {
 
 /// A selector as kubectl prints it (`metav1.FormatLabelSelector`).
 pub(crate) fn show(selector: &LabelSelector) -> String {
-    let equal = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
+    let equal = selector
+        .match_labels
+        .iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={value}"));
     let others = selector.match_expressions.iter().flatten().map(|one| {
         let values = one.values.clone().unwrap_or_default().join(",");
         match one.operator.as_str() {
@@ -126,9 +149,23 @@ mod tests {
             ),
             ("empty=", "empty="),
         ] {
-            assert_eq!(parse(typed).map(|selector| show(&selector)), Ok(shown.to_owned()), "{typed}");
+            assert_eq!(
+                parse(typed).map(|selector| show(&selector)),
+                Ok(shown.to_owned()),
+                "{typed}"
+            );
         }
-        for wrong in ["", "a=b=c", "a in b", "a in (b", "=x", "a b", "a=b,", "a=x,a=y", "a under (b)"] {
+        for wrong in [
+            "",
+            "a=b=c",
+            "a in b",
+            "a in (b",
+            "=x",
+            "a b",
+            "a=b,",
+            "a=x,a=y",
+            "a under (b)",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
@@ -136,7 +173,10 @@ mod tests {
     #[test]
     fn alternatives_are_separated_by_or() {
         let Alternatives(all) = parse_or("app=a or app=b,x").unwrap();
-        assert_eq!(all.iter().map(show).collect::<Vec<_>>(), ["app=a", "app=b,x"]);
+        assert_eq!(
+            all.iter().map(show).collect::<Vec<_>>(),
+            ["app=a", "app=b,x"]
+        );
         assert!(parse_or("app=a or ").is_err());
     }
 }

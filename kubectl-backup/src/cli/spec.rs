@@ -1,4 +1,5 @@
-//! What is to be in a backup or restore, under velero's names where velero has one, and how it is created.
+//! What is to be in a backup or restore, under velero's names where velero has one, and how it is
+//! created.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -57,7 +58,8 @@ pub(crate) struct BackupSpecArgs {
     /// Order within a resource, such as 'pods=ns1/p1,ns1/p2;persistentvolumes=pv1'
     #[arg(long, value_name = "ORDER", value_parser = ordered)]
     pub(crate) ordered_resources: Option<Ordered>,
-    /// Commands to run in pods around their backup: an entry of spec.hooks.resources, as YAML; may be repeated
+    /// Commands to run in pods around their backup: an entry of spec.hooks.resources, as YAML; may
+    /// be repeated
     #[arg(long = "hook", value_name = "YAML", value_parser = backup_hook)]
     pub(crate) hooks: Vec<BackupResourceHookSpec>,
     /// ConfigMap with policies for volumes
@@ -133,12 +135,19 @@ pub(crate) struct CreationArgs {
     #[command(flatten)]
     pub(crate) object: ObjectArgs,
     /// Create nothing: client validates locally, server sends a dry run
-    #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true, conflicts_with = "wait")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        hide_possible_values = true,
+        conflicts_with = "wait"
+    )]
     pub(crate) dry_run: Option<DryRun>,
     /// Print the object: json, yaml or name
     #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
     pub(crate) output: Option<Output>,
-    /// Retry a refused creation for up to this long, such as 10m, waiting as each refusal asks; exit with 124 on timeout
+    /// Retry a refused creation for up to this long, such as 10m, waiting as each refusal asks;
+    /// exit with 124 on timeout
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Waiting")]
     pub(crate) retry_for: Option<GoDuration>,
     #[command(flatten)]
@@ -183,15 +192,24 @@ fn ordered(text: &str) -> Result<Ordered, String> {
         Some((resource, items)) if !resource.trim().is_empty() && !items.trim().is_empty() => {
             Ok((resource.trim().to_owned(), items.trim().to_owned()))
         }
-        _ => Err(format!("{part:?} is no order: expected RESOURCE=ITEM,ITEM, with ; between resources")),
+        _ => Err(format!(
+            "{part:?} is no order: expected RESOURCE=ITEM,ITEM, with ; between resources"
+        )),
     };
-    text.split(';').map(one).collect::<Result<_, _>>().map(Ordered)
+    text.split(';')
+        .map(one)
+        .collect::<Result<_, _>>()
+        .map(Ordered)
 }
 
 /// A hook as a flag: an entry of `spec.hooks.resources`, as YAML or JSON.
 fn backup_hook(text: &str) -> Result<BackupResourceHookSpec, String> {
     let hook: BackupResourceHookSpec = read(text)?;
-    check_hook(&hook.extra, hook.pre.is_empty() && hook.post.is_empty(), "pre or post")?;
+    check_hook(
+        &hook.extra,
+        hook.pre.is_empty() && hook.post.is_empty(),
+        "pre or post",
+    )?;
     Ok(hook)
 }
 
@@ -203,8 +221,14 @@ pub(super) fn restore_hook(text: &str) -> Result<RestoreResourceHookSpec, String
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     // Only the first line: the parser quotes what stands around.
-    serde_saphyr::from_str(text)
-        .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
+    serde_saphyr::from_str(text).map_err(|error| {
+        error
+            .to_string()
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    })
 }
 
 /// What a server would store and never run is a mistake.
@@ -238,7 +262,8 @@ mod tests {
         let hook = backup_hook(good).unwrap();
         assert_eq!(hook.pre[0].exec.command, ["/bin/sync"]);
         let restored =
-            restore_hook(r#"{"name": "a", "postHooks": [{"exec": {"command": ["/bin/true"]}}]}"#).unwrap();
+            restore_hook(r#"{"name": "a", "postHooks": [{"exec": {"command": ["/bin/true"]}}]}"#)
+                .unwrap();
         assert_eq!(restored.post_hooks.len(), 1);
         for (text, why) in [
             ("{name: a}", "pre or post"),
@@ -249,7 +274,10 @@ mod tests {
             ("a", ""),
         ] {
             let error = backup_hook(text).unwrap_err();
-            assert!(error.contains(why) && error.lines().count() == 1, "{text}: {error}");
+            assert!(
+                error.contains(why) && error.lines().count() == 1,
+                "{text}: {error}"
+            );
         }
         assert!(restore_hook(good).unwrap_err().contains("no field"));
     }

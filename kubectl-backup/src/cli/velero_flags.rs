@@ -1,9 +1,9 @@
-//! Flags of velero's own command (`pkg/cmd/cli`, v1.18.3) that this program does not have: each with a sentence on what does it here.
-//! `cargo xtask velero` compares them with velero's newest version.
+//! Flags of velero's own command (`pkg/cmd/cli`, v1.18.3) that this program does not have: each
+//! with a sentence on what does it here. `cargo xtask velero` compares them with velero's newest
+//! version.
 
 const AGENT: &str = "there is no node agent here; leave it out";
-const LOCATION: &str =
-    "the location of backups is created after the installation: `kubectl backup locations create --help`";
+const LOCATION: &str = "the location of backups is created after the installation: `kubectl backup locations create --help`";
 const SNAPSHOTS: &str =
     "locations of snapshots are created after the installation: `kubectl backup locations --help`";
 const CONTROLLER: &str = "it is a flag of the controller: give it as --controller-arg";
@@ -13,7 +13,10 @@ const STORE_CERTIFICATE: &str = "stored files come by way of the API server, so 
 
 /// Flags of `velero install`.
 const INSTALL: [(&str, &str); 31] = [
-    ("apply", "what is there already is brought to the version of this program by `kubectl backup upgrade`"),
+    (
+        "apply",
+        "what is there already is brought to the version of this program by `kubectl backup upgrade`",
+    ),
     ("backup-location-config", LOCATION),
     ("backup-repository-configmap", NOT_DONE),
     ("bucket", LOCATION),
@@ -34,7 +37,10 @@ const INSTALL: [(&str, &str); 31] = [
     ("item-block-worker-count", CONTROLLER),
     ("no-default-backup-location", LOCATION),
     ("no-secret", LOCATION),
-    ("plugins", "plugins go into the folder of the controller's --plugin-dir (docs/operate/plugins.md)"),
+    (
+        "plugins",
+        "plugins go into the folder of the controller's --plugin-dir (docs/operate/plugins.md)",
+    ),
     ("pod-volume-operation-timeout", NOT_DONE),
     ("prefix", LOCATION),
     ("provider", LOCATION),
@@ -65,23 +71,42 @@ const INSTALL_PREFIXES: [(&str, &str); 9] = [
 /// Flags of other commands.
 const OTHERS: [(&str, &str); 4] = [
     ("cacert", STORE_CERTIFICATE),
-    ("selector", "this command takes names; `kubectl backup get --selector` lists what has the labels"),
-    ("timeout", "--request-timeout says how long a request may take"),
+    (
+        "selector",
+        "this command takes names; `kubectl backup get --selector` lists what has the labels",
+    ),
+    (
+        "timeout",
+        "--request-timeout says how long a request may take",
+    ),
     ("verbose", "the archive says what is in it; leave it out"),
 ];
 
-/// What to say of a flag that the parser does not know. `words` are those of the command line, and `flag` is with its dashes.
+/// What to say of a flag that the parser does not know. `words` are those of the command line, and
+/// `flag` is with its dashes.
 pub(crate) fn refusal(words: &[String], flag: &str) -> Option<String> {
     let name = flag.strip_prefix("--")?;
     let installs = words.iter().any(|word| word == "install");
     let known = |table: &[(&str, &'static str)]| {
-        table.iter().find(|(known, _)| *known == name).map(|(_, sentence)| *sentence)
+        table
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, sentence)| *sentence)
     };
     let by_prefix = || {
-        INSTALL_PREFIXES.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, sentence)| *sentence)
+        INSTALL_PREFIXES
+            .iter()
+            .find(|(prefix, _)| name.starts_with(prefix))
+            .map(|(_, sentence)| *sentence)
     };
-    let sentence = if installs { known(&INSTALL).or_else(by_prefix) } else { known(&OTHERS) }?;
-    Some(format!("--{name} is a flag of velero that does not exist here: {sentence}"))
+    let sentence = if installs {
+        known(&INSTALL).or_else(by_prefix)
+    } else {
+        known(&OTHERS)
+    }?;
+    Some(format!(
+        "--{name} is a flag of velero that does not exist here: {sentence}"
+    ))
 }
 
 #[cfg(test)]
@@ -96,17 +121,33 @@ mod tests {
     #[test]
     fn a_flag_of_velero_is_answered_with_a_sentence() {
         for (line, flag, part) in [
-            ("kubectl-backup install --bucket=b", "--bucket", "locations create"),
-            ("kubectl-backup -n x install --bucket=b", "--bucket", "locations create"),
+            (
+                "kubectl-backup install --bucket=b",
+                "--bucket",
+                "locations create",
+            ),
+            (
+                "kubectl-backup -n x install --bucket=b",
+                "--bucket",
+                "locations create",
+            ),
             ("kubectl-backup create b --bucket=b", "--bucket", ""),
             (
                 "kubectl-backup install --node-agent-pod-cpu-request=1",
                 "--node-agent-pod-cpu-request",
                 "no node agent",
             ),
-            ("kubectl-backup describe b --cacert=f", "--cacert", "by way of the API server"),
+            (
+                "kubectl-backup describe b --cacert=f",
+                "--cacert",
+                "by way of the API server",
+            ),
         ] {
-            assert_eq!(said(line, flag).is_some_and(|text| text.contains(part)), !part.is_empty(), "{line}");
+            assert_eq!(
+                said(line, flag).is_some_and(|text| text.contains(part)),
+                !part.is_empty(),
+                "{line}"
+            );
         }
         assert_eq!(said("kubectl-backup create b --later", "--later"), None);
         assert!(INSTALL.is_sorted() && INSTALL_PREFIXES.is_sorted() && OTHERS.is_sorted());

@@ -26,15 +26,25 @@ impl<K> Changes<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    /// Watches all changes after this version of the object, and those of a new object with the same name.
+    /// Watches all changes after this version of the object, and those of a new object with the
+    /// same name.
     pub(super) fn after(api: Api<K>, object: &K) -> Self {
         let name = object.meta().name.as_deref().unwrap_or_default();
-        let params = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(LONGEST);
+        let params = WatchParams::default()
+            .fields(&format!("metadata.name={name}"))
+            .timeout(LONGEST);
         let version = object.meta().resource_version.clone().unwrap_or_default();
-        Self { api, params, version, events: None, is_refused: false }
+        Self {
+            api,
+            params,
+            version,
+            events: None,
+            is_refused: false,
+        }
     }
 
-    /// Waits for the next change; forever if the object cannot be watched. If a watch has ended, the next call starts another.
+    /// Waits for the next change; forever if the object cannot be watched. If a watch has ended,
+    /// the next call starts another.
     pub(super) async fn next(&mut self) -> K {
         match self.change().await {
             Some(object) => object,
@@ -61,7 +71,9 @@ where
                 WatchEvent::Bookmark(mark) => self.version = mark.metadata.resource_version,
                 // The history is gone: watch from any version.
                 WatchEvent::Error(_) => "0".clone_into(&mut self.version),
-                WatchEvent::Added(object) | WatchEvent::Modified(object) | WatchEvent::Deleted(object) => {
+                WatchEvent::Added(object)
+                | WatchEvent::Modified(object)
+                | WatchEvent::Deleted(object) => {
                     self.version = object.meta().resource_version.clone().unwrap_or_default();
                     return Some(object);
                 }

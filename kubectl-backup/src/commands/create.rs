@@ -1,5 +1,5 @@
-//! `create`, and the code that creating a backup and creating a restore share. With `--retry-for` a creation that is refused
-//! because of a conflict is retried, at the pace that the refusal names.
+//! `create`, and the code that creating a backup and creating a restore share. With `--retry-for` a
+//! creation that is refused because of a conflict is retried, at the pace that the refusal names.
 
 use backup_core::{
     labels, names,
@@ -21,7 +21,9 @@ pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandRes
     let connection = Connection::new();
     let mut backup: Backup = spec::start(&args.file, terminal)?;
     if let Some(schedule) = &args.from_schedule {
-        let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
+        let session = connection
+            .get_or_try_init(|| Session::connect(terminal))
+            .await?;
         start_from(schedule, &mut backup, session).await?;
     }
     let prefix = args.from_schedule.as_deref().unwrap_or("backup");
@@ -29,19 +31,32 @@ pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandRes
     backup.metadata.name = Some(name.unwrap_or_else(|| names::unnamed(prefix, terminal.now())));
     spec::describe_object(&mut backup.metadata, &args.creation.object);
     spec::fill(&mut backup.spec, &args.spec);
-    let checked = Checked::new(validate::backup(&backup.spec), validate::engine_backup(&backup.spec));
-    Box::pin(finish(backup, &checked, &args.creation, &connection, terminal)).await
+    let checked = Checked::new(
+        validate::backup(&backup.spec),
+        validate::engine_backup(&backup.spec),
+    );
+    Box::pin(finish(
+        backup,
+        &checked,
+        &args.creation,
+        &connection,
+        terminal,
+    ))
+    .await
 }
 
-/// Takes the whole spec from the schedule's template (Velero `pkg/cmd/cli/backup/create.go`). The labels come from the template,
-/// or else from the schedule itself.
+/// Takes the whole spec from the schedule's template (Velero `pkg/cmd/cli/backup/create.go`). The
+/// labels come from the template, or else from the schedule itself.
 async fn start_from(name: &str, backup: &mut Backup, session: &Session) -> Result<(), Problem> {
     let schedule = session.get::<Schedule>(name).await?;
     backup.spec = schedule.spec.template;
     let template = backup.spec.metadata.take();
-    let (template_labels, annotations) =
-        template.map(|all| (all.labels, all.annotations)).unwrap_or_default();
-    let mut all = template_labels.or(schedule.metadata.labels).unwrap_or_default();
+    let (template_labels, annotations) = template
+        .map(|all| (all.labels, all.annotations))
+        .unwrap_or_default();
+    let mut all = template_labels
+        .or(schedule.metadata.labels)
+        .unwrap_or_default();
     all.insert(labels::SCHEDULE_NAME.to_owned(), labels::valid_value(name));
     backup.metadata.labels = Some(all);
     backup.metadata.annotations = annotations;
@@ -56,7 +71,8 @@ pub(crate) type Connection = tokio::sync::OnceCell<Session>;
 pub(crate) struct Checked {
     /// Every server refuses these.
     invalid: Vec<Finding>,
-    /// Errors for which only our controller refuses the spec: a Velero server (guard mode) may accept it, so the cluster decides.
+    /// Errors for which only our controller refuses the spec: a Velero server (guard mode) may
+    /// accept it, so the cluster decides.
     unsupported: Vec<Finding>,
 }
 
@@ -64,12 +80,17 @@ impl Checked {
     /// `by_engine` holds all findings of our controller, including `invalid`.
     pub(crate) fn new(invalid: Vec<Finding>, mut by_engine: Vec<Finding>) -> Self {
         by_engine.retain(|finding| !invalid.contains(finding));
-        Self { invalid, unsupported: by_engine }
+        Self {
+            invalid,
+            unsupported: by_engine,
+        }
     }
 }
 
 fn listed(findings: &[Finding]) -> String {
-    findings.iter().fold(String::new(), |all, one| format!("{all}\n  {one}"))
+    findings
+        .iter()
+        .fold(String::new(), |all, one| format!("{all}\n  {one}"))
 }
 
 /// Fails with all findings of `invalid`; `what` is the start of the message.
@@ -77,7 +98,10 @@ pub(crate) fn check_invalid(what: &str, checked: &Checked) -> Result<(), Problem
     if checked.invalid.is_empty() {
         return Ok(());
     }
-    Err(Problem::other(format!("{what}:{}", listed(&checked.invalid))))
+    Err(Problem::other(format!(
+        "{what}:{}",
+        listed(&checked.invalid)
+    )))
 }
 
 pub(crate) enum Made<K> {
@@ -103,18 +127,27 @@ pub(crate) async fn make<K: TableKind>(
     if args.dry_run == Some(DryRun::Client) {
         if !checked.unsupported.is_empty() {
             let unsupported = listed(&checked.unsupported);
-            let message = format!("warning: backup-controller refuses {} {name:?}:{unsupported}", K::KIND);
+            let message = format!(
+                "warning: backup-controller refuses {} {name:?}:{unsupported}",
+                K::KIND
+            );
             terminal.say(&message);
         }
         object.meta_mut().namespace = Some(installation_namespace(terminal));
         return Ok(Made::Dry(object, " (dry run)"));
     }
-    let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
+    let session = connection
+        .get_or_try_init(|| Session::connect(terminal))
+        .await?;
     object.meta_mut().namespace = Some(session.namespace.clone());
     let dry_run = args.dry_run == Some(DryRun::Server);
     let created = create(session, &object, dry_run, args.retry_for, terminal).await?;
     terminal.say_api_warnings();
-    Ok(if dry_run { Made::Dry(created, " (server dry run)") } else { Made::Stored(created) })
+    Ok(if dry_run {
+        Made::Dry(created, " (server dry run)")
+    } else {
+        Made::Stored(created)
+    })
 }
 
 pub(crate) async fn finish<K: Workload>(
@@ -144,8 +177,11 @@ pub(crate) async fn finish<K: Workload>(
     if !whole {
         print(&created, args.output, "", terminal)?;
     }
-    let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
-    let (exit, work) = wait::until_ended(session, terminal, created.clone(), args.wait.timeout).await?;
+    let session = connection
+        .get_or_try_init(|| Session::connect(terminal))
+        .await?;
+    let (exit, work) =
+        wait::until_ended(session, terminal, created.clone(), args.wait.timeout).await?;
     if whole {
         print(work.as_ref().unwrap_or(&created), args.output, "", terminal)?;
     }
@@ -166,26 +202,44 @@ pub(crate) fn print<K: TableKind>(
             let mut object = object.clone();
             object.meta_mut().managed_fields = None; // as kubectl does
             let mut whole = serde_json::to_value(&object).unwrap_or_default();
-            let status = whole.as_object_mut().and_then(|fields| fields.remove("status"));
-            let is_manifest =
-                status.as_ref().and_then(Value::as_object).is_none_or(serde_json::Map::is_empty);
-            if is_manifest { json::object(&whole, form)? } else { json::object(&object, form)? }
+            let status = whole
+                .as_object_mut()
+                .and_then(|fields| fields.remove("status"));
+            let is_manifest = status
+                .as_ref()
+                .and_then(Value::as_object)
+                .is_none_or(serde_json::Map::is_empty);
+            if is_manifest {
+                json::object(&whole, form)?
+            } else {
+                json::object(&object, form)?
+            }
         }
     };
     Ok(terminal.data(&text)?)
 }
 
 fn spec_of<K: TableKind>(object: &K) -> Value {
-    serde_json::to_value(object).map(|mut whole| whole["spec"].take()).unwrap_or_default()
+    serde_json::to_value(object)
+        .map(|mut whole| whole["spec"].take())
+        .unwrap_or_default()
 }
 
 /// Creates an object under its fixed name.
 ///
-/// The write is create-only, and the name does not change between tries: a try whose answer was lost cannot create a second
-/// object. `AlreadyExists` after such a try is a success if the stored object has all requested fields.
-async fn create_only<K: TableKind>(session: &Session, object: &K, dry_run: bool) -> Result<K, Problem> {
+/// The write is create-only, and the name does not change between tries: a try whose answer was
+/// lost cannot create a second object. `AlreadyExists` after such a try is a success if the stored
+/// object has all requested fields.
+async fn create_only<K: TableKind>(
+    session: &Session,
+    object: &K,
+    dry_run: bool,
+) -> Result<K, Problem> {
     let name = object.meta().name.clone().unwrap_or_default();
-    let params = PostParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()) };
+    let params = PostParams {
+        dry_run,
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+    };
     let mut pauses = pauses().take(TRIES - 1);
     let (mut is_first, mut lost) = (true, false);
     loop {
@@ -200,9 +254,13 @@ async fn create_only<K: TableKind>(session: &Session, object: &K, dry_run: bool)
             }
             return Err(About::of::<K>("create", &name).exists(&session.namespace));
         }
-        // A failure to connect means a wrong address more often than a restart: two tries are enough.
-        let never_sent = problem.kind == ProblemKind::Unreachable && problem.message.contains("(Connect)");
-        let Some(pause) = pauses.next().filter(|_| problem.is_transient()) else { return Err(problem) };
+        // A failure to connect means a wrong address more often than a restart: two tries are
+        // enough.
+        let never_sent =
+            problem.kind == ProblemKind::Unreachable && problem.message.contains("(Connect)");
+        let Some(pause) = pauses.next().filter(|_| problem.is_transient()) else {
+            return Err(problem);
+        };
         if never_sent && !lost && !is_first {
             return Err(problem);
         }
@@ -212,14 +270,19 @@ async fn create_only<K: TableKind>(session: &Session, object: &K, dry_run: bool)
     }
 }
 
-/// Whether the stored object has everything that was requested. A server adds default values and appends to lists.
+/// Whether the stored object has everything that was requested. A server adds default values and
+/// appends to lists.
 fn is_within(asked: &Value, stored: &Value) -> bool {
     match (asked, stored) {
-        (Value::Object(asked), Value::Object(stored)) => {
-            asked.iter().all(|(key, value)| stored.get(key).is_some_and(|other| is_within(value, other)))
-        }
+        (Value::Object(asked), Value::Object(stored)) => asked
+            .iter()
+            .all(|(key, value)| stored.get(key).is_some_and(|other| is_within(value, other))),
         (Value::Array(asked), Value::Array(stored)) => {
-            asked.len() <= stored.len() && asked.iter().zip(stored).all(|(one, other)| is_within(one, other))
+            asked.len() <= stored.len()
+                && asked
+                    .iter()
+                    .zip(stored)
+                    .all(|(one, other)| is_within(one, other))
         }
         (asked, stored) => asked == stored,
     }
@@ -249,38 +312,56 @@ async fn create<K: TableKind>(
     retry_for: Option<GoDuration>,
     terminal: &mut Terminal,
 ) -> Result<K, Problem> {
-    let subject = format!("{} {}", K::KIND, object.meta().name.as_deref().unwrap_or_default());
+    let subject = format!(
+        "{} {}",
+        K::KIND,
+        object.meta().name.as_deref().unwrap_or_default()
+    );
     let waits = format!(
         "{subject}: no answer so far; the API server asks admission webhooks before it stores anything. `kubectl backup doctor` \
          checks whether ours answers"
     );
     let Some(after) = retry_for else {
-        return told_if_slow(create_only(session, object, dry_run), || terminal.say(&waits)).await;
+        return told_if_slow(create_only(session, object, dry_run), || {
+            terminal.say(&waits);
+        })
+        .await;
     };
     let deadline = Instant::now() + after.as_std();
     loop {
-        let created = told_if_slow(create_only(session, object, dry_run), || terminal.say(&waits)).await;
+        let created = told_if_slow(create_only(session, object, dry_run), || {
+            terminal.say(&waits);
+        })
+        .await;
         let problem = match created {
             Err(problem) => problem,
             created => return created,
         };
         let left = deadline.saturating_duration_since(Instant::now());
-        let Some(wait) = wait(&problem, left) else { return Err(problem) };
+        let Some(wait) = wait(&problem, left) else {
+            return Err(problem);
+        };
         if left.is_zero() {
             let message = format!("{problem} (tried for {after})");
             return Err(Problem::new(ProblemKind::StillRefused, message));
         }
-        terminal.say(&format!("{problem}; trying again in {}s", wait.as_secs().max(1)));
+        terminal.say(&format!(
+            "{problem}; trying again in {}s",
+            wait.as_secs().max(1)
+        ));
         sleep(wait).await;
     }
 }
 
-/// The pause before the next try, at most `left`; `None` if the problem is permanent. The pause is the time that the answer names
-/// plus up to a third, so that clients refused together do not retry together. The last try is at the deadline.
+/// The pause before the next try, at most `left`; `None` if the problem is permanent. The pause is
+/// the time that the answer names plus up to a third, so that clients refused together do not retry
+/// together. The last try is at the deadline.
 fn wait(problem: &Problem, left: Duration) -> Option<Duration> {
     let asked = match problem.kind {
         ProblemKind::Refused { retry_after } => retry_after?,
-        ProblemKind::Api { retry_after, .. } if problem.is_transient() => retry_after.unwrap_or(UNNAMED),
+        ProblemKind::Api { retry_after, .. } if problem.is_transient() => {
+            retry_after.unwrap_or(UNNAMED)
+        }
         _ if problem.is_transient() => UNNAMED,
         _ => return None,
     };
@@ -298,8 +379,14 @@ mod tests {
     fn what_a_server_adds_does_not_make_it_another_request() {
         let asked = json!({"includedNamespaces": ["a"], "ttl": "1h0m0s"});
         for (stored, same) in [
-            (json!({"includedNamespaces": ["a"], "ttl": "1h0m0s", "storageLocation": "default"}), true),
-            (json!({"includedNamespaces": ["a", "b"], "ttl": "1h0m0s"}), true),
+            (
+                json!({"includedNamespaces": ["a"], "ttl": "1h0m0s", "storageLocation": "default"}),
+                true,
+            ),
+            (
+                json!({"includedNamespaces": ["a", "b"], "ttl": "1h0m0s"}),
+                true,
+            ),
             (json!({"includedNamespaces": ["b"], "ttl": "1h0m0s"}), false),
             (json!({"ttl": "1h0m0s"}), false),
         ] {
@@ -323,10 +410,21 @@ mod tests {
     #[test]
     fn the_seconds_that_an_answer_names_are_waited_for() {
         let refused = |seconds: Option<u64>| {
-            Problem::new(ProblemKind::Refused { retry_after: seconds.map(Duration::from_secs) }, "r")
+            Problem::new(
+                ProblemKind::Refused {
+                    retry_after: seconds.map(Duration::from_secs),
+                },
+                "r",
+            )
         };
         let api = |code, seconds: Option<u64>| {
-            Problem::new(ProblemKind::Api { code, retry_after: seconds.map(Duration::from_secs) }, "m")
+            Problem::new(
+                ProblemKind::Api {
+                    code,
+                    retry_after: seconds.map(Duration::from_secs),
+                },
+                "m",
+            )
         };
         let left = Duration::from_mins(10);
         for (problem, seconds) in [
@@ -348,7 +446,10 @@ mod tests {
                 waited.is_some_and(|waited| asked <= waited && waited <= asked * 4 / 3),
                 "{problem:?}: {waited:?}"
             );
-            assert!(wait(&problem, Duration::from_secs(1)) == Some(Duration::from_secs(1)), "{problem:?}");
+            assert!(
+                wait(&problem, Duration::from_secs(1)) == Some(Duration::from_secs(1)),
+                "{problem:?}"
+            );
         }
     }
 }

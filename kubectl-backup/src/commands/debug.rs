@@ -1,6 +1,6 @@
-//! `debug`: an archive with the data that a problem report needs. Each part is read independently: a part that cannot be read
-//! becomes a line of the list. Secrets are removed from each part ([`crate::redact`]), and the list is shown before anything is
-//! written.
+//! `debug`: an archive with the data that a problem report needs. Each part is read independently:
+//! a part that cannot be read becomes a line of the list. Secrets are removed from each part
+//! ([`crate::redact`]), and the list is shown before anything is written.
 
 mod archive;
 mod cluster;
@@ -48,11 +48,20 @@ pub(super) async fn run(args: DebugArgs, terminal: &mut Terminal) -> CommandResu
     let name = format!("backup-debug-{}", terminal.now().strftime("%Y%m%d%H%M%S"));
     let to_stdout = args.output.as_deref() == Some(Path::new("-"));
     if to_stdout && terminal.out_is_terminal {
-        return Err(Problem::usage("refusing to write binary data to a terminal")
-            .with_remedy("kubectl backup debug -o - | tar tz"));
+        return Err(
+            Problem::usage("refusing to write binary data to a terminal")
+                .with_remedy("kubectl backup debug -o - | tar tz"),
+        );
     }
-    let path = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.tar.gz")));
-    let place = if to_stdout { "the archive".to_owned() } else { path.display().to_string() };
+    let path = args
+        .output
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("{name}.tar.gz")));
+    let place = if to_stdout {
+        "the archive".to_owned()
+    } else {
+        path.display().to_string()
+    };
     if !to_stdout {
         NewFile::check(&path, args.force)?;
     }
@@ -61,7 +70,10 @@ pub(super) async fn run(args: DebugArgs, terminal: &mut Terminal) -> CommandResu
     }
     let session = Session::connect(terminal).await?;
     answers(&session).await?;
-    terminal.say(&format!("… reading what there is in namespace {}", session.namespace));
+    terminal.say(&format!(
+        "… reading what there is in namespace {}",
+        session.namespace
+    ));
     let mut archive = Archive::begin(&name, terminal.now(), patterns()?)?;
     tokio::select! {
         collected = collect(&session, &args, terminal, &mut archive) => collected?,
@@ -97,7 +109,10 @@ fn patterns() -> Result<SecretPatterns, Problem> {
 /// Fails if the API server does not answer: then there is nothing else to report.
 async fn answers(session: &Session) -> Result<(), Problem> {
     let about = About::called("get", "version", "version", "");
-    match session.call(about, session.client.apiserver_version()).await {
+    match session
+        .call(about, session.client.apiserver_version())
+        .await
+    {
         Err(problem)
             if matches!(
                 problem.kind,
@@ -119,9 +134,17 @@ async fn collect(
     terminal: &Terminal,
     archive: &mut Archive,
 ) -> Result<(), Problem> {
-    let found = within(PATIENCE, cluster::list::<Pod>(session, ListParams::default())).await;
-    let logs: Vec<LogSource> =
-        found.known().into_iter().flat_map(|pods| &pods.objects).flat_map(pods::logs).collect();
+    let found = within(
+        PATIENCE,
+        cluster::list::<Pod>(session, ListParams::default()),
+    )
+    .await;
+    let logs: Vec<LogSource> = found
+        .known()
+        .into_iter()
+        .flat_map(|pods| &pods.objects)
+        .flat_map(pods::logs)
+        .collect();
     let mut parts = installation(session, terminal);
     if let Some(name) = &args.backup {
         parts.extend(object::<Backup>(session, terminal, name));
@@ -131,27 +154,35 @@ async fn collect(
     }
     let mut missing = Vec::new();
     match &found {
-        Fetched::Missing { unavailable } => {
-            missing.push(Part::missing("logs", &format!("the pods are not known: {unavailable}")));
+        FetchResult::Missing { unavailable } => {
+            missing.push(Part::missing(
+                "logs",
+                &format!("the pods are not known: {unavailable}"),
+            ));
         }
-        Fetched::Known(_) if logs.is_empty() => {
+        FetchResult::Known(_) if logs.is_empty() => {
             let why = "there is no pod of the controller or the webhook in the namespace";
             missing.push(Part::missing("logs", why));
         }
-        Fetched::Known(_) if logs.len() > LOGS => {
-            missing.push(Part::missing("logs", &format!("{} more containers", logs.len() - LOGS)));
+        FetchResult::Known(_) if logs.len() > LOGS => {
+            missing.push(Part::missing(
+                "logs",
+                &format!("{} more containers", logs.len() - LOGS),
+            ));
         }
-        Fetched::Known(_) => {}
+        FetchResult::Known(_) => {}
     }
     parts.push(Box::pin(async move {
         gather("pods.yaml", async |kept| match found {
-            Fetched::Known(pods) => cluster::write(pods, kept),
-            Fetched::Missing { unavailable } => Err(Problem::other(unavailable)),
+            FetchResult::Known(pods) => cluster::write(pods, kept),
+            FetchResult::Missing { unavailable } => Err(Problem::other(unavailable)),
         })
         .await
     }));
     for log in logs.iter().take(LOGS) {
-        parts.push(Box::pin(gather(log.file(), move |kept| pods::read(session, log, args.tail, kept))));
+        parts.push(Box::pin(gather(log.file(), move |kept| {
+            pods::read(session, log, args.tail, kept)
+        })));
     }
     let mut parts = stream::iter(parts).buffered(AT_ONCE);
     while let Some(part) = parts.next().await {
@@ -170,42 +201,86 @@ fn installation<'a>(session: &'a Session, terminal: &'a Terminal) -> Vec<Pending
     ];
     let mut parts: Vec<Pending<'a>> = Vec::new();
     for (file, words) in lines {
-        parts.push(Box::pin(gather(file, move |kept| part::command(session, terminal, words, kept))));
+        parts.push(Box::pin(gather(file, move |kept| {
+            part::command(session, terminal, words, kept)
+        })));
     }
-    parts.push(Box::pin(objects::<BackupStorageLocation>(session, "locations.yaml", "")));
-    parts.push(Box::pin(objects::<VolumeSnapshotLocation>(session, "snapshot-locations.yaml", "")));
+    parts.push(Box::pin(objects::<BackupStorageLocation>(
+        session,
+        "locations.yaml",
+        "",
+    )));
+    parts.push(Box::pin(objects::<VolumeSnapshotLocation>(
+        session,
+        "snapshot-locations.yaml",
+        "",
+    )));
     parts.push(Box::pin(objects::<Schedule>(session, "schedules.yaml", "")));
-    parts.push(Box::pin(objects::<Deployment>(session, "deployments.yaml", "")));
+    parts.push(Box::pin(objects::<Deployment>(
+        session,
+        "deployments.yaml",
+        "",
+    )));
     parts.push(Box::pin(objects::<Event>(session, "events.yaml", "")));
-    parts.push(Box::pin(gather("webhook-configuration.yaml", async |kept| {
-        cluster::write(cluster::get::<ValidatingWebhookConfiguration>(session, webhook::NAME).await?, kept)
-    })));
+    parts.push(Box::pin(gather(
+        "webhook-configuration.yaml",
+        async |kept| {
+            cluster::write(
+                cluster::get::<ValidatingWebhookConfiguration>(session, webhook::NAME).await?,
+                kept,
+            )
+        },
+    )));
     parts
 }
 
 /// The parts about one backup or restore.
-fn object<'a, W: Workload>(session: &'a Session, terminal: &'a Terminal, name: &'a str) -> Vec<Pending<'a>> {
+fn object<'a, W: Workload>(
+    session: &'a Session,
+    terminal: &'a Terminal,
+    name: &'a str,
+) -> Vec<Pending<'a>> {
     let kind = W::KIND;
-    let group = W::COMMAND.strip_prefix("kubectl backup").unwrap_or_default().split_whitespace();
+    let group = W::COMMAND
+        .strip_prefix("kubectl backup")
+        .unwrap_or_default()
+        .split_whitespace();
     let describe = move |more: &'static [&'static str]| {
-        let words: Vec<&str> = group.clone().chain(["describe"]).chain(more.iter().copied()).collect();
+        let words: Vec<&str> = group
+            .clone()
+            .chain(["describe"])
+            .chain(more.iter().copied())
+            .collect();
         words.into_iter().chain(["--", name]).collect::<Vec<&str>>()
     };
-    let lines: [(&str, &'static [&'static str]); 2] =
-        [("describe.txt", &["--details"]), ("describe.yaml", &["-o", "yaml"])];
+    let lines: [(&str, &'static [&'static str]); 2] = [
+        ("describe.txt", &["--details"]),
+        ("describe.yaml", &["-o", "yaml"]),
+    ];
     let mut parts: Vec<Pending<'a>> = Vec::new();
     for (file, more) in lines {
         let words = describe(more);
-        parts.push(Box::pin(gather(format!("{kind}/{file}"), async move |kept| {
-            part::command(session, terminal, &words, kept).await
-        })));
+        parts.push(Box::pin(gather(
+            format!("{kind}/{file}"),
+            async move |kept| part::command(session, terminal, &words, kept).await,
+        )));
     }
-    parts.push(Box::pin(objects::<W>(session, format!("{kind}/object.yaml"), name)));
-    for (file, stored) in [("log.txt", W::FILES.log), ("results.json", W::FILES.results)] {
-        parts.push(Box::pin(gather(format!("{kind}/{file}"), async move |kept| {
-            let meta = session.get_metadata::<W>(name).await?.metadata;
-            unpacked(session, &StoredFile::of(stored, &meta), kept).await
-        })));
+    parts.push(Box::pin(objects::<W>(
+        session,
+        format!("{kind}/object.yaml"),
+        name,
+    )));
+    for (file, stored) in [
+        ("log.txt", W::FILES.log),
+        ("results.json", W::FILES.results),
+    ] {
+        parts.push(Box::pin(gather(
+            format!("{kind}/{file}"),
+            async move |kept| {
+                let meta = session.get_metadata::<W>(name).await?.metadata;
+                unpacked(session, &StoredFile::of(stored, &meta), kept).await
+            },
+        )));
     }
     parts
 }
@@ -219,13 +294,21 @@ where
         "" => ListParams::default(),
         name => ListParams::default().fields(&format!("metadata.name={name}")),
     };
-    gather(file, async |kept| cluster::write(cluster::list::<K>(session, params).await?, kept)).await
+    gather(file, async |kept| {
+        cluster::write(cluster::list::<K>(session, params).await?, kept)
+    })
+    .await
 }
 
-fn copy(from: &mut std::fs::File, mut to: impl FnMut(&[u8]) -> Result<(), Problem>) -> Result<(), Problem> {
+fn copy(
+    from: &mut std::fs::File,
+    mut to: impl FnMut(&[u8]) -> Result<(), Problem>,
+) -> Result<(), Problem> {
     let mut piece = vec![0; PIECE];
     loop {
-        let read = from.read(&mut piece).map_err(|error| archive::failed(&error))?;
+        let read = from
+            .read(&mut piece)
+            .map_err(|error| archive::failed(&error))?;
         if read == 0 {
             return Ok(());
         }

@@ -26,13 +26,21 @@ const TRIES: u32 = 3;
 const LOOKS_WITHOUT_REQUEST: u32 = 3;
 
 pub(super) async fn backups(
-    DeleteBackupsArgs { delete: args, forget_data }: DeleteBackupsArgs,
+    DeleteBackupsArgs {
+        delete: args,
+        forget_data,
+    }: DeleteBackupsArgs,
     terminal: &mut Terminal,
 ) -> CommandResult {
     let delete = async |session: &Session, name: &str, terminal: &mut Terminal| {
-        let Some(backup) = ended_backup(session, name, terminal).await? else { return Ok(Exit::Done) };
+        let Some(backup) = ended_backup(session, name, terminal).await? else {
+            return Ok(Exit::Done);
+        };
         let request = request(session, &backup, forget_data).await?;
-        terminal.data(&format!("{} deletion requested\n", full_name::<Backup>(name)))?;
+        terminal.data(&format!(
+            "{} deletion requested\n",
+            full_name::<Backup>(name)
+        ))?;
         terminal.say("The restores from it that have ended go with it, and their logs.");
         if args.wait {
             return until_deleted(session, &backup, &request.name_any(), &args, terminal).await;
@@ -41,10 +49,17 @@ pub(super) async fn backups(
         Ok(Exit::Done)
     };
     let what = " with all that is stored of it, and the restores from it";
-    delete_each::<Backup, _>(&args.deletion, async |_, _| what.to_owned(), terminal, delete).await
+    delete_each::<Backup, _>(
+        &args.deletion,
+        async |_, _| what.to_owned(),
+        terminal,
+        delete,
+    )
+    .await
 }
 
-/// Returns the backup if it has ended. A backup that has not started has no stored data and is deleted at once.
+/// Returns the backup if it has ended. A backup that has not started has no stored data and is
+/// deleted at once.
 ///
 /// Errors: the backup is running.
 async fn ended_backup(
@@ -54,39 +69,58 @@ async fn ended_backup(
 ) -> Result<Option<DynamicObject>, Problem> {
     let resource = ApiResource::erase::<Backup>(&());
     // A backup that cannot be decoded can be deleted as well.
-    let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &resource);
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(session.client.clone(), &session.namespace, &resource);
     for _ in 0..TRIES {
-        let backup = session.call(About::of::<Backup>("get", name), api.get(name)).await?;
+        let backup = session
+            .call(About::of::<Backup>("get", name), api.get(name))
+            .await?;
         let phase = BackupPhase::from(
-            backup.data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default(),
+            backup
+                .data
+                .pointer("/status/phase")
+                .and_then(Value::as_str)
+                .unwrap_or_default(),
         );
         let stage = phase.stage();
         if stage.is_terminal() || stage == Stage::Unknown {
             return Ok(Some(backup));
         }
         if !has_not_begun(stage) {
-            let message = format!("backup {name:?} is still running ({})", plain(phase.as_str()));
+            let message = format!(
+                "backup {name:?} is still running ({})",
+                plain(phase.as_str())
+            );
             return Err(Problem::other(message).with_remedy(format!(
                 "End it early (kubectl backup cancel {name}), or wait for it (kubectl backup wait {name}); then delete it."
             )));
         }
         // Fails if the backup starts in the meantime.
-        let as_read = Preconditions { uid: backup.uid(), resource_version: backup.resource_version() };
+        let as_read = Preconditions {
+            uid: backup.uid(),
+            resource_version: backup.resource_version(),
+        };
         match session.delete::<Backup>(name, as_read).await {
             Ok(()) => {
                 terminal.data(&format!("{} deleted\n", full_name::<Backup>(name)))?;
                 terminal.say("It had not begun, so nothing was stored.");
                 return Ok(None);
             }
-            Err(Problem { kind: ProblemKind::Api { code: 409, .. }, .. }) => {}
+            Err(Problem {
+                kind: ProblemKind::Api { code: 409, .. },
+                ..
+            }) => {}
             Err(problem) => return Err(problem),
         }
     }
-    Err(Problem::other(format!("backup {name:?} is changed by others all the time"))
-        .with_remedy("Try again."))
+    Err(
+        Problem::other(format!("backup {name:?} is changed by others all the time"))
+            .with_remedy("Try again."),
+    )
 }
 
-/// Deletes objects that need no request. `consequence` gives the last part of the question to the user.
+/// Deletes objects that need no request. `consequence` gives the last part of the question to the
+/// user.
 pub(super) async fn objects<K: TableKind>(
     args: DeleteArgs,
     consequence: impl AsyncFnOnce(&Session, &[String]) -> String,
@@ -95,26 +129,45 @@ pub(super) async fn objects<K: TableKind>(
     let delete = async |session: &Session, name: &str, terminal: &mut Terminal| {
         let uid = session.get_metadata::<K>(name).await?.metadata.uid;
         // Deletes only the object that the user confirmed, not a newer one of the same name.
-        session.delete::<K>(name, Preconditions { uid: uid.clone(), resource_version: None }).await?;
+        session
+            .delete::<K>(
+                name,
+                Preconditions {
+                    uid: uid.clone(),
+                    resource_version: None,
+                },
+            )
+            .await?;
         terminal.data(&format!("{} deleted\n", full_name::<K>(name)))?;
         if !args.wait {
             return Ok(Exit::Done);
         }
-        let waited = poll(session, terminal, args.timeout.as_std(), async |_: &mut Terminal| {
-            let found = optional(session.get_metadata::<K>(name).await)?;
-            Ok(if found.is_some_and(|found| found.metadata.uid == uid) {
-                Look::Same
-            } else {
-                Look::Found(())
-            })
-        })
+        let waited = poll(
+            session,
+            terminal,
+            args.timeout.as_std(),
+            async |_: &mut Terminal| {
+                let found = optional(session.get_metadata::<K>(name).await)?;
+                Ok(if found.is_some_and(|found| found.metadata.uid == uid) {
+                    Look::Same
+                } else {
+                    Look::Found(())
+                })
+            },
+        )
         .await?;
-        Ok(ended(waited, &format!("{} {name}", K::KIND), &args, terminal))
+        Ok(ended(
+            waited,
+            &format!("{} {name}", K::KIND),
+            &args,
+            terminal,
+        ))
     };
     delete_each::<K, _>(&args.deletion, consequence, terminal, delete).await
 }
 
-/// The request's name, derived from the backup: a second request for the same backup has the same name.
+/// The request's name, derived from the backup: a second request for the same backup has the same
+/// name.
 fn request_name(backup: &str, uid: &str) -> String {
     let suffix: String = uid.chars().take(8).collect();
     let room = 253 - suffix.len() - 1;
@@ -122,10 +175,12 @@ fn request_name(backup: &str, uid: &str) -> String {
     format!("{}-{suffix}", start.trim_end_matches(['-', '.']))
 }
 
-/// Creates the deletion request for exactly this backup (labels as Velero `pkg/backup/delete_helpers.go`).
+/// Creates the deletion request for exactly this backup (labels as Velero
+/// `pkg/backup/delete_helpers.go`).
 ///
-/// Create-only under a fixed name. An existing request asks for the same deletion; if it ended with errors, it is deleted (with a
-/// precondition on its uid and version) and created again, which retries the deletion.
+/// Create-only under a fixed name. An existing request asks for the same deletion; if it ended with
+/// errors, it is deleted (with a precondition on its uid and version) and created again, which
+/// retries the deletion.
 async fn request(
     session: &Session,
     backup: &DynamicObject,
@@ -133,27 +188,42 @@ async fn request(
 ) -> Result<DeleteBackupRequest, Problem> {
     let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
     let request_name = request_name(&name, &uid);
-    let spec = DeleteBackupRequestSpec { backup_name: name.clone(), ..DeleteBackupRequestSpec::default() };
+    let spec = DeleteBackupRequestSpec {
+        backup_name: name.clone(),
+        ..DeleteBackupRequestSpec::default()
+    };
     let mut request = DeleteBackupRequest::new(&request_name, spec);
     request.metadata.namespace = Some(session.namespace.clone());
-    let labels = [(labels::BACKUP_NAME, labels::valid_value(&name)), (labels::BACKUP_UID, uid.clone())];
+    let labels = [
+        (labels::BACKUP_NAME, labels::valid_value(&name)),
+        (labels::BACKUP_UID, uid.clone()),
+    ];
     request.metadata.labels = Some(labels.map(|(key, value)| (key.to_owned(), value)).into());
     if forget_data {
-        request.annotations_mut().insert(labels::FORGET_DATA_ANNOTATION.to_owned(), "true".to_owned());
+        request
+            .annotations_mut()
+            .insert(labels::FORGET_DATA_ANNOTATION.to_owned(), "true".to_owned());
     }
-    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let params = PostParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PostParams::default()
+    };
     for _ in 0..TRIES {
         match session.create(&request, &params).await {
             Err(problem) if problem.kind == ProblemKind::Exists => {}
             other => return other,
         }
-        let Some(stored) = optional(session.get::<DeleteBackupRequest>(&request_name).await)? else {
+        let Some(stored) = optional(session.get::<DeleteBackupRequest>(&request_name).await)?
+        else {
             continue;
         };
         let stored_uid = stored.labels().get(labels::BACKUP_UID);
-        if stored.spec.backup_name != name || stored_uid.is_some_and(|stored_uid| *stored_uid != uid) {
-            let message =
-                format!("deletebackuprequest {request_name:?} exists already, and is about another backup");
+        if stored.spec.backup_name != name
+            || stored_uid.is_some_and(|stored_uid| *stored_uid != uid)
+        {
+            let message = format!(
+                "deletebackuprequest {request_name:?} exists already, and is about another backup"
+            );
             return Err(Problem::other(message).with_remedy(format!(
                 "Delete it: kubectl -n {} delete deletebackuprequests.velero.io {request_name}",
                 session.namespace
@@ -162,10 +232,20 @@ async fn request(
         if !has_failed(&stored) {
             return Ok(stored);
         }
-        let preconditions = Preconditions { uid: stored.uid(), resource_version: stored.resource_version() };
-        match session.delete::<DeleteBackupRequest>(&request_name, preconditions).await {
+        let preconditions = Preconditions {
+            uid: stored.uid(),
+            resource_version: stored.resource_version(),
+        };
+        match session
+            .delete::<DeleteBackupRequest>(&request_name, preconditions)
+            .await
+        {
             // Another program wrote first: create again, or find its request.
-            Err(Problem { kind: ProblemKind::Api { code: 409, .. }, .. }) | Ok(()) => {}
+            Err(Problem {
+                kind: ProblemKind::Api { code: 409, .. },
+                ..
+            })
+            | Ok(()) => {}
             Err(problem) => return Err(problem),
         }
     }
@@ -174,7 +254,8 @@ async fn request(
 }
 
 fn has_failed(request: &DeleteBackupRequest) -> bool {
-    request.status.phase == Some(DeleteBackupRequestPhase::Processed) && !request.status.errors.is_empty()
+    request.status.phase == Some(DeleteBackupRequestPhase::Processed)
+        && !request.status.errors.is_empty()
 }
 
 /// Waits until exactly this backup is gone, or its request has ended with errors.
@@ -200,7 +281,8 @@ async fn until_deleted(
                     .with_remedy(format!("Once the cause is gone, ask again: {again}")))
             }
             Some(_) => Ok(Look::Same),
-            // The server deletes the request after the backup, so the next poll finds the backup gone, too.
+            // The server deletes the request after the backup, so the next poll finds the backup
+            // gone, too.
             None if looks_without < LOOKS_WITHOUT_REQUEST => {
                 looks_without += 1;
                 Ok(Look::Same)
@@ -212,7 +294,12 @@ async fn until_deleted(
         }
     })
     .await?;
-    let exit = ended(waited, &format!("deletion of backup {name}"), args, terminal);
+    let exit = ended(
+        waited,
+        &format!("deletion of backup {name}"),
+        args,
+        terminal,
+    );
     if exit == Exit::Done {
         terminal.say(&format!("backup {name} is gone"));
     }
@@ -225,8 +312,9 @@ fn ended(waited: Polled<()>, what: &str, args: &DeleteArgs, terminal: &mut Termi
         Ok(()) => {}
         Err(Exit::TimedOut) => {
             let timeout = args.timeout;
-            terminal
-                .say(&format!("error: {what} has not ended after {timeout}; it continues in the cluster"));
+            terminal.say(&format!(
+                "error: {what} has not ended after {timeout}; it continues in the cluster"
+            ));
         }
         Err(_) => terminal.say(&format!("interrupted: {what} continues in the cluster")),
     }
@@ -243,9 +331,15 @@ mod tests {
         assert_eq!(request_name("nightly", uid), "nightly-0123abcd");
         for length in [244, 245, 250, 253] {
             let name = request_name(&"a".repeat(length), uid);
-            assert!(backup_core::names::is_object_name(&name) && name.len() <= 253, "{name}");
+            assert!(
+                backup_core::names::is_object_name(&name) && name.len() <= 253,
+                "{name}"
+            );
         }
         let cut_at_dot = request_name(&format!("{}.{}", "a".repeat(243), "b".repeat(9)), uid);
-        assert!(backup_core::names::is_object_name(&cut_at_dot), "{cut_at_dot}");
+        assert!(
+            backup_core::names::is_object_name(&cut_at_dot),
+            "{cut_at_dot}"
+        );
     }
 }

@@ -27,11 +27,11 @@ use crate::{
     print::{describe::text, page},
     stored::{StoredFile, document},
     view::{
-        DeletionView, Description, LocationSummary, RunView, Stored, WorkloadParts,
+        DeletionView, Description, FileContents, LocationSummary, RunView, WorkloadParts,
         locks::FoundLedger,
         progress::{Meter, share},
         related,
-        stored::{FilesSeen, operations},
+        stored::{FilesState, operations},
         workload,
     },
 };
@@ -39,7 +39,8 @@ use crate::{
 /// Maximum number of events and requests that are read: a screen shows only a few.
 const FEW: u32 = 100;
 
-/// With `-w`, time that one redraw waits for the parts. Parts that take longer appear in a later redraw.
+/// With `-w`, time that one redraw waits for the parts. Parts that take longer appear in a later
+/// redraw.
 const REDRAW: Duration = Duration::from_secs(2);
 
 pub(super) async fn run<W: Workload>(args: DescribeArgs, terminal: &mut Terminal) -> CommandResult {
@@ -59,14 +60,25 @@ pub(super) async fn run<W: Workload>(args: DescribeArgs, terminal: &mut Terminal
 
 /// The name of the newest object.
 async fn newest<W: Workload>(session: &Session) -> Result<String, Problem> {
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(session.client.clone(), &session.namespace, &ApiResource::erase::<W>(&()));
+    let api: Api<DynamicObject> = Api::namespaced_with(
+        session.client.clone(),
+        &session.namespace,
+        &ApiResource::erase::<W>(&()),
+    );
     let created = |one: &DynamicObject| one.metadata.creation_timestamp.as_ref().map(|at| at.0);
     let keep = |one: DynamicObject| Some((created(&one), one.name_any()));
-    let all = session.list(About::of::<W>("list", ""), &api, ListParams::default(), keep).await?;
+    let all = session
+        .list(
+            About::of::<W>("list", ""),
+            &api,
+            ListParams::default(),
+            keep,
+        )
+        .await?;
     all.into_iter().max().map(|(_, name)| name).ok_or_else(|| {
         let message = format!("there is no {} in namespace {}", W::KIND, session.namespace);
-        Problem::new(ProblemKind::NotFound, message).with_remedy(format!("{} create --help", W::COMMAND))
+        Problem::new(ProblemKind::NotFound, message)
+            .with_remedy(format!("{} create --help", W::COMMAND))
     })
 }
 
@@ -83,7 +95,7 @@ async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<Workloa
         let source = source(session, work.source().as_deref()).await;
         let (location, place) = match work.as_backup().or(source.value()) {
             Some(backup) => location(session, backup).await,
-            None => (Fetched::Known(None), Place::Gone),
+            None => (FetchResult::Known(None), Place::Gone),
         };
         let mut parts = parts.borrow_mut();
         (parts.source, parts.location, parts.place) = (source, location, place);
@@ -98,69 +110,111 @@ async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<Workloa
     );
 }
 
-fn show(description: &Description, args: &DescribeArgs, terminal: &mut Terminal) -> Result<(), Problem> {
+fn show(
+    description: &Description,
+    args: &DescribeArgs,
+    terminal: &mut Terminal,
+) -> Result<(), Problem> {
     let screen = |now, style| Ok(text(description, now, style, args.details));
-    json::show(description.kind, description, args.document, terminal, screen)
+    json::show(
+        description.kind,
+        description,
+        args.document,
+        terminal,
+        screen,
+    )
 }
 
-async fn source(session: &Session, name: Option<&str>) -> Fetched<Option<Backup>> {
-    let Some(name) = name else { return Fetched::Known(None) };
+async fn source(session: &Session, name: Option<&str>) -> FetchResult<Option<Backup>> {
+    let Some(name) = name else {
+        return FetchResult::Known(None);
+    };
     fetched(session, async { optional(session.get(name).await) }).await
 }
 
-async fn location(session: &Session, backup: &Backup) -> (Fetched<Option<LocationSummary>>, Place) {
-    let Some(name) = backup.spec.storage_location.as_deref().filter(|name| !name.is_empty()) else {
-        return (Fetched::Known(None), Place::Gone);
+async fn location(
+    session: &Session,
+    backup: &Backup,
+) -> (FetchResult<Option<LocationSummary>>, Place) {
+    let Some(name) = backup
+        .spec
+        .storage_location
+        .as_deref()
+        .filter(|name| !name.is_empty())
+    else {
+        return (FetchResult::Known(None), Place::Gone);
     };
     let about = About::called("get", "location", "backupstoragelocations", name);
     let locations = session.api::<BackupStorageLocation>();
-    let found = fetched(session, async { Ok(session.call(about, locations.get(name)).await) }).await;
+    let found = fetched(session, async {
+        Ok(session.call(about, locations.get(name)).await)
+    })
+    .await;
     match found {
-        Fetched::Known(Ok(location)) => {
-            (Fetched::Known(Some(LocationSummary::of(&location, &backup.name_any()))), Place::of(&location))
-        }
-        Fetched::Known(Err(problem)) => {
+        FetchResult::Known(Ok(location)) => (
+            FetchResult::Known(Some(LocationSummary::of(&location, &backup.name_any()))),
+            Place::of(&location),
+        ),
+        FetchResult::Known(Err(problem)) => {
             let why = plain(&problem.to_string());
-            let place = if problem.is_not_found() { Place::Gone } else { Place::Unread(why.clone()) };
-            (Fetched::missing(why), place)
+            let place = if problem.is_not_found() {
+                Place::Gone
+            } else {
+                Place::Unread(why.clone())
+            };
+            (FetchResult::missing(why), place)
         }
-        Fetched::Missing { unavailable } => {
-            (Fetched::missing(unavailable.clone()), Place::Unread(unavailable))
-        }
+        FetchResult::Missing { unavailable } => (
+            FetchResult::missing(unavailable.clone()),
+            Place::Unread(unavailable),
+        ),
     }
 }
 
-async fn previous(session: &Session, backup: Option<&Backup>) -> Fetched<Option<RunView>> {
-    let Some(backup) = backup else { return Fetched::Known(None) };
-    let Some(schedule) = backup.schedule().filter(|name| !name.is_empty()) else {
-        return Fetched::Known(None);
+async fn previous(session: &Session, backup: Option<&Backup>) -> FetchResult<Option<RunView>> {
+    let Some(backup) = backup else {
+        return FetchResult::Known(None);
     };
-    schedules::backups(session, schedule).await.map(|all| related::previous(&all, backup))
+    let Some(schedule) = backup.schedule().filter(|name| !name.is_empty()) else {
+        return FetchResult::Known(None);
+    };
+    schedules::backups(session, schedule)
+        .await
+        .map(|all| related::previous(&all, backup))
 }
 
-/// Deletion requests, found by label as velero's own command does: the server adds the labels to requests that have none.
-async fn deletions(session: &Session, backup: Option<&Backup>) -> Fetched<Vec<DeletionView>> {
-    let Some(backup) = backup.map(ResourceExt::name_any) else { return Fetched::Known(Vec::new()) };
+/// Deletion requests, found by label as velero's own command does: the server adds the labels to
+/// requests that have none.
+async fn deletions(session: &Session, backup: Option<&Backup>) -> FetchResult<Vec<DeletionView>> {
+    let Some(backup) = backup.map(ResourceExt::name_any) else {
+        return FetchResult::Known(Vec::new());
+    };
     let label = format!("{}={}", labels::BACKUP_NAME, labels::valid_value(&backup));
     let params = ListParams::default().labels(&label).limit(FEW);
     let requests = fetched(session, session.page::<DeleteBackupRequest>(&params)).await;
     requests.map(|requests| related::deletions(&requests, &backup))
 }
 
-async fn events<W: Workload>(session: &Session, meta: &ObjectMeta) -> Fetched<Vec<Event>> {
+async fn events<W: Workload>(session: &Session, meta: &ObjectMeta) -> FetchResult<Vec<Event>> {
     let fields = format!(
         "involvedObject.kind={},involvedObject.name={},involvedObject.uid={}",
         W::kind(&()),
         meta.name.as_deref().unwrap_or_default(),
         meta.uid.as_deref().unwrap_or_default()
     );
-    fetched(session, session.page(&ListParams::default().fields(&fields).limit(FEW))).await
+    fetched(
+        session,
+        session.page(&ListParams::default().fields(&fields).limit(FEW)),
+    )
+    .await
 }
 
 /// The ledger of our own backups and restores; `None` if it does not exist yet.
 pub(super) async fn read_ledger(session: &Session) -> Result<Option<Ledger>, Problem> {
     let found = found_ledger(session).await?.map(|found| found.ledger);
-    found.transpose().map_err(|damage| Problem::other(damage.problem))
+    found
+        .transpose()
+        .map_err(|damage| Problem::other(damage.problem))
 }
 
 /// Velero's ledger, or what is wrong with it; `None` if it does not exist.
@@ -187,18 +241,21 @@ pub(super) async fn found_ledger(session: &Session) -> Result<Option<FoundLedger
             let is_lost = store.had_ledger(VELERO_SCOPE).await.unwrap_or(false);
             Ok(is_lost.then(|| found("", &[], Err(lost()))))
         }
-        Err(error @ (LedgerError::Format { .. } | LedgerError::BeingDeleted { .. })) => {
-            Ok(Some(found("", &[], Err(damage(&error, &session.namespace)))))
-        }
+        Err(error @ (LedgerError::Format { .. } | LedgerError::BeingDeleted { .. })) => Ok(Some(
+            found("", &[], Err(damage(&error, &session.namespace))),
+        )),
         Err(LedgerError::Denied { source, .. } | LedgerError::Unreachable { source, .. }) => {
-            Err(session.explain(&About::of::<Lease>("get", &lease_name(VELERO_SCOPE)), *source))
+            Err(session.explain(
+                &About::of::<Lease>("get", &lease_name(VELERO_SCOPE)),
+                *source,
+            ))
         }
         Err(error) => Err(Problem::other(error.to_string())),
     }
 }
 
 /// Reads the files that the object's state gives a reason to read.
-async fn files<W: Workload>(session: &Session, work: &W) -> Stored {
+async fn files<W: Workload>(session: &Session, work: &W) -> FileContents {
     let (status, files) = (work.status(), W::FILES);
     let is_whole = status.is_whole();
     let is_stored = status.stage.is_past_items() || is_whole;
@@ -212,9 +269,20 @@ async fn files<W: Workload>(session: &Session, work: &W) -> Stored {
         file(session, work, is_whole, files.volumes)
     );
     let (contents, has_list) = contents;
-    let item_operations = operations.map(|all| all.map(|all: Vec<W::Operation>| operations::views(&all)));
-    let files = if is_whole { has_list } else { FilesSeen::Unread };
-    Stored { messages, item_operations, contents, volumes, files }
+    let item_operations =
+        operations.map(|all| all.map(|all: Vec<W::Operation>| operations::views(&all)));
+    let files = if is_whole {
+        has_list
+    } else {
+        FilesState::Unread
+    };
+    FileContents {
+        messages,
+        item_operations,
+        contents,
+        volumes,
+        files,
+    }
 }
 
 async fn file<W: Workload, T: DeserializeOwned>(
@@ -222,7 +290,7 @@ async fn file<W: Workload, T: DeserializeOwned>(
     work: &W,
     is_wanted: bool,
     kind: DownloadTargetKind,
-) -> Fetched<Option<T>> {
+) -> FetchResult<Option<T>> {
     seen_file(session, work, is_wanted, kind).await.0
 }
 
@@ -232,19 +300,19 @@ async fn seen_file<W: Workload, T: DeserializeOwned>(
     work: &W,
     is_wanted: bool,
     kind: DownloadTargetKind,
-) -> (Fetched<Option<T>>, FilesSeen) {
+) -> (FetchResult<Option<T>>, FilesState) {
     if !is_wanted {
-        return (Fetched::Known(None), FilesSeen::Unread);
+        return (FetchResult::Known(None), FilesState::Unread);
     }
     let file = StoredFile::of(kind, work.meta());
-    let mut seen = FilesSeen::Unread;
+    let mut seen = FilesState::Unread;
     let read = async {
         let read = Box::pin(document(session, &file)).await;
         seen = match &read {
-            Ok(_) => FilesSeen::Found,
-            Err(problem) if problem.kind == ProblemKind::NoFile => FilesSeen::Missing,
-            Err(problem) if problem.kind == ProblemKind::BadFile => FilesSeen::Bad,
-            Err(_) => FilesSeen::Unread,
+            Ok(_) => FilesState::Found,
+            Err(problem) if problem.kind == ProblemKind::NoFile => FilesState::Missing,
+            Err(problem) if problem.kind == ProblemKind::BadFile => FilesState::Bad,
+            Err(_) => FilesState::Unread,
         };
         read
     };
@@ -252,8 +320,8 @@ async fn seen_file<W: Workload, T: DeserializeOwned>(
     (file, seen)
 }
 
-/// `-w`: a terminal shows a screen that is redrawn while the object runs. Elsewhere each change is a line, and the end is
-/// described.
+/// `-w`: a terminal shows a screen that is redrawn while the object runs. Elsewhere each change is
+/// a line, and the end is described.
 async fn watch<W: Workload>(
     session: &Session,
     name: &str,
@@ -267,42 +335,51 @@ async fn watch<W: Workload>(
             None => until_ended::<W>(session, terminal, work, LONGEST.into()).await?,
         };
         if let Some(work) = &work {
-            show(&Box::pin(describe(session, work, terminal.now())).await, args, terminal)?;
+            show(
+                &Box::pin(describe(session, work, terminal.now())).await,
+                args,
+                terminal,
+            )?;
         }
         return Ok(exit);
     }
     let mut meter = Meter::default();
     let parts = &RefCell::new(WorkloadParts::unread());
     let mut fetching: Option<LocalBoxFuture<'_, ()>> = None;
-    let waited = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
-        let work = session.get::<W>(name).await?;
-        let ended = work.status().ended();
-        if ended.is_some() {
-            // A fetch that is still running may return data from before the end.
-            fetching = None;
-            Box::pin(fetch(session, &work, parts)).await;
-        } else {
-            let of = work.clone();
-            let begun = fetching.get_or_insert_with(|| {
-                async move { Box::pin(fetch(session, &of, parts)).await }.boxed_local()
-            });
-            if timeout(REDRAW, begun).await.is_ok() {
+    let waited = poll(
+        session,
+        terminal,
+        LONGEST,
+        async |terminal: &mut Terminal| {
+            let work = session.get::<W>(name).await?;
+            let ended = work.status().ended();
+            if ended.is_some() {
+                // A fetch that is still running may return data from before the end.
                 fetching = None;
+                Box::pin(fetch(session, &work, parts)).await;
+            } else {
+                let of = work.clone();
+                let begun = fetching.get_or_insert_with(|| {
+                    async move { Box::pin(fetch(session, &of, parts)).await }.boxed_local()
+                });
+                if timeout(REDRAW, begun).await.is_ok() {
+                    fetching = None;
+                }
             }
-        }
-        let now = terminal.now();
-        let description = workload::describe(&work, parts.borrow().clone(), now);
-        let shown = text(&description, now, terminal.out_style(), args.details);
-        let mut foot = String::new();
-        if let Some(share) = share(&work.status()) {
-            foot = format!("\n  {}\n", meter.bar(share, now));
-        }
-        // The last screen stays in the terminal, so it may be longer than the window.
-        let size = (terminal.size)().filter(|_| ended.is_none());
-        let screen = page(&terminal.pasteable(&shown), &foot, size);
-        terminal.data(&screen)?;
-        Ok(ended.map_or(Look::Same, Look::Found))
-    })
+            let now = terminal.now();
+            let description = workload::describe(&work, parts.borrow().clone(), now);
+            let shown = text(&description, now, terminal.out_style(), args.details);
+            let mut foot = String::new();
+            if let Some(share) = share(&work.status()) {
+                foot = format!("\n  {}\n", meter.bar(share, now));
+            }
+            // The last screen stays in the terminal, so it may be longer than the window.
+            let size = (terminal.size)().filter(|_| ended.is_none());
+            let screen = page(&terminal.pasteable(&shown), &foot, size);
+            terminal.data(&screen)?;
+            Ok(ended.map_or(Look::Same, Look::Found))
+        },
+    )
     .await?;
     Ok(waited.map_or_else(|exit| exit, Exit::of_end))
 }

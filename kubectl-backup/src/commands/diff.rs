@@ -1,7 +1,8 @@
-//! `diff`: the differences between a backup and the cluster, shown by the program that `kubectl diff` would use.
+//! `diff`: the differences between a backup and the cluster, shown by the program that `kubectl
+//! diff` would use.
 //!
-//! Before the comparison both sides are rewritten as a restore rewrites objects, so that values which a cluster fills in are no
-//! difference. The cluster is read with the user's permissions.
+//! Before the comparison both sides are rewritten as a restore rewrites objects, so that values
+//! which a cluster fills in are no difference. The cluster is read with the user's permissions.
 
 mod external;
 
@@ -54,13 +55,30 @@ async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
     let items = named(&contents)?;
     let selected = items.iter().filter(|(item, _)| comparison.selects(item));
     let compare = async |(item, place): &(ItemName, ItemRef)| {
-        comparison.item(item, contents.object(place).map_err(|error| unread(&error))?).await
+        comparison
+            .item(
+                item,
+                contents.object(place).map_err(|error| unread(&error))?,
+            )
+            .await
     };
     let mut compared = stream::iter(selected).map(compare).buffered(CONNECTIONS);
     let mut sides = Sides::new()?;
-    let mut found = BackupDiff { of: args.name.clone(), ..BackupDiff::default() };
+    let mut found = BackupDiff {
+        of: args.name.clone(),
+        ..BackupDiff::default()
+    };
     while let Some(result) = compared.next().await {
-        let Some(Compared { kind, namespace, name, backup, cluster }) = result? else { continue };
+        let Some(Compared {
+            kind,
+            namespace,
+            name,
+            backup,
+            cluster,
+        }) = result?
+        else {
+            continue;
+        };
         found.compared += 1;
         let state = match &cluster {
             Some(cluster) if existing::same_objects(cluster, &backup) => continue,
@@ -70,11 +88,18 @@ async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
         if args.document.output.is_none() {
             sides.add(&kind, namespace.as_deref(), &name, cluster, backup)?;
         }
-        found.objects.push(Difference { kind, namespace, name, state });
+        found.objects.push(Difference {
+            kind,
+            namespace,
+            name,
+            state,
+        });
     }
     let differs = !found.objects.is_empty();
     if args.document.output.is_some() {
-        documents::show("BackupDiff", &found, args.document, terminal, |_, _| Ok(String::new()))?;
+        documents::show("BackupDiff", &found, args.document, terminal, |_, _| {
+            Ok(String::new())
+        })?;
     } else {
         let program = terminal.var("KUBECTL_EXTERNAL_DIFF");
         if differs {
@@ -91,7 +116,11 @@ async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
 }
 
 /// Reads the tarball of a backup into a temporary file.
-async fn contents(session: &Session, backup: &Backup, terminal: &mut Terminal) -> Result<Contents, Problem> {
+async fn contents(
+    session: &Session,
+    backup: &Backup,
+    terminal: &mut Terminal,
+) -> Result<Contents, Problem> {
     let file = StoredFile::of(DownloadTargetKind::BackupContents, &backup.metadata);
     let title = format!("the tarball of {}", backup.name_any());
     let work = move |source| Contents::index(&title, source, Limits::LOOSE);
@@ -110,7 +139,14 @@ fn named(contents: &Contents) -> Result<Vec<(ItemName, ItemRef)>, Problem> {
         for place in contents.items(&group_resource) {
             let name = contents.name_of(place).map_err(|error| unread(&error))?;
             let namespace = contents.namespace_of(place).map(str::to_owned);
-            all.push((ItemName { group_resource: group_resource.clone(), namespace, name }, *place));
+            all.push((
+                ItemName {
+                    group_resource: group_resource.clone(),
+                    namespace,
+                    name,
+                },
+                *place,
+            ));
         }
     }
     Ok(all)
@@ -122,10 +158,16 @@ fn has_namespaces(args: &DiffArgs, contents: &Contents) -> Result<(), Problem> {
     let named = args.include_namespaces.iter().filter(|name| !is_glob(name));
     for name in named.chain(args.namespace_mappings.iter().map(|(from, _)| from)) {
         if !held.contains(name) && contents.find(NAMESPACES, None, name).is_none() {
-            let message =
-                format!("backup {} holds no namespace {name:?}: nothing can be compared", args.name);
-            return Err(Problem::new(ProblemKind::NotFound, message)
-                .with_remedy(format!("`kubectl backup ls {}` lists its namespaces.", args.name)));
+            let message = format!(
+                "backup {} holds no namespace {name:?}: nothing can be compared",
+                args.name
+            );
+            return Err(
+                Problem::new(ProblemKind::NotFound, message).with_remedy(format!(
+                    "`kubectl backup ls {}` lists its namespaces.",
+                    args.name
+                )),
+            );
         }
     }
     Ok(())
@@ -164,8 +206,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Completes the names of types. Fails for a type of which the backup has no items, so that a wrong name does not look like
-    /// no differences.
+    /// Completes the names of types. Fails for a type of which the backup has no items, so that a
+    /// wrong name does not look like no differences.
     async fn find_types(
         &mut self,
         args: &DiffArgs,
@@ -177,11 +219,15 @@ impl<'a> Comparison<'a> {
             if is_glob(name) {
                 let pattern = name.to_lowercase();
                 let is_meant = |full: &&String| {
-                    glob_match(&pattern, full) || glob_match(&pattern, full.split('.').next().unwrap_or(full))
+                    glob_match(&pattern, full)
+                        || glob_match(&pattern, full.split('.').next().unwrap_or(full))
                 };
                 let meant: Vec<String> = held.iter().filter(is_meant).cloned().collect();
                 if meant.is_empty() {
-                    terminal.say(&format!("warning: no type in backup {} matches {name}", args.name));
+                    terminal.say(&format!(
+                        "warning: no type in backup {} matches {name}",
+                        args.name
+                    ));
                 }
                 types.extend(meant);
                 continue;
@@ -189,11 +235,21 @@ impl<'a> Comparison<'a> {
             let query = TypeQuery::new(self.session, name).await;
             let meant: Vec<String> = held.iter().filter(|full| query.is(full)).cloned().collect();
             if meant.is_empty() {
-                let what =
-                    if query.is_known() { "holds nothing of the type" } else { "knows no type called" };
-                let message = format!("backup {} {what} {name:?}: nothing can be compared", args.name);
-                return Err(Problem::new(ProblemKind::NotFound, message)
-                    .with_remedy(format!("`kubectl backup ls {} NAMESPACE` lists the types.", args.name)));
+                let what = if query.is_known() {
+                    "holds nothing of the type"
+                } else {
+                    "knows no type called"
+                };
+                let message = format!(
+                    "backup {} {what} {name:?}: nothing can be compared",
+                    args.name
+                );
+                return Err(
+                    Problem::new(ProblemKind::NotFound, message).with_remedy(format!(
+                        "`kubectl backup ls {} NAMESPACE` lists the types.",
+                        args.name
+                    )),
+                );
             }
             types.extend(meant);
         }
@@ -202,7 +258,10 @@ impl<'a> Comparison<'a> {
     }
 
     fn selects(&self, item: &ItemName) -> bool {
-        let of_type = self.types.as_ref().is_none_or(|types| types.contains(&item.group_resource));
+        let of_type = self
+            .types
+            .as_ref()
+            .is_none_or(|types| types.contains(&item.group_resource));
         let of_namespace = match (&item.namespace, item.group_resource.as_str()) {
             (Some(namespace), _) => self.namespaces.includes(namespace),
             (None, NAMESPACES) => self.namespaces.includes(&item.name),
@@ -212,7 +271,11 @@ impl<'a> Comparison<'a> {
     }
 
     /// Returns `None` for items that a restore skips or that a controller creates.
-    pub(super) async fn item(&self, item: &ItemName, object: Object) -> Result<Option<Compared>, Problem> {
+    pub(super) async fn item(
+        &self,
+        item: &ItemName,
+        object: Object,
+    ) -> Result<Option<Compared>, Problem> {
         let mut rules = self.rules.clone();
         // A volume is compared even if a restore would not keep it.
         rules.kept_volumes = Arc::new([item.name.clone()].into());
@@ -221,16 +284,28 @@ impl<'a> Comparison<'a> {
         {
             return Ok(None);
         }
-        let text = |key| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |key| {
+            object
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         let (api_version, kind) = (text("apiVersion"), text("kind"));
-        let target = item.namespace.as_deref().map(|source| rules.target(source).to_owned());
+        let target = item
+            .namespace
+            .as_deref()
+            .map(|source| rules.target(source).to_owned());
         let name = match item.group_resource.as_str() {
             NAMESPACES => rules.target(&item.name).to_owned(),
             _ => item.name.clone(),
         };
-        let cluster = self.read(item, &api_version, &kind, target.as_deref(), &name).await?;
+        let cluster = self
+            .read(item, &api_version, &kind, target.as_deref(), &name)
+            .await?;
         let rewritten = |object: &Object, rules: &RestoreRules| {
-            let mut object = transform::rewritten(object, &item.group_resource, target.as_deref(), rules);
+            let mut object =
+                transform::rewritten(object, &item.group_resource, target.as_deref(), rules);
             restore::json::remove(
                 &mut object,
                 &["metadata", "labels"],
@@ -240,7 +315,13 @@ impl<'a> Comparison<'a> {
         };
         let backup = rewritten(&object, &rules);
         let cluster = cluster.map(|object| rewritten(&object, &rules.in_place()));
-        Ok(Some(Compared { kind, namespace: target, name, backup, cluster }))
+        Ok(Some(Compared {
+            kind,
+            namespace: target,
+            name,
+            backup,
+            cluster,
+        }))
     }
 
     /// The object in the cluster; `None` if the object or its type does not exist there.
@@ -282,8 +363,8 @@ impl<'a> Comparison<'a> {
 
 /// Whether another object controls this one, and would create it again.
 fn is_controlled(object: &Object) -> bool {
-    let owners =
-        restore::json::object(object, &["metadata"]).and_then(|metadata| metadata.get("ownerReferences"));
+    let owners = restore::json::object(object, &["metadata"])
+        .and_then(|metadata| metadata.get("ownerReferences"));
     let owners = owners.and_then(Value::as_array).into_iter().flatten();
     owners.into_iter().any(|owner| owner["controller"] == true)
 }
@@ -296,30 +377,46 @@ pub(super) fn hide_values(secret: &mut Object) {
     let hidden = |value: &mut Value| *value = json!(HIDDEN);
     for field in ["data", "stringData"] {
         let values = secret.get_mut(field).and_then(Value::as_object_mut);
-        values.into_iter().flat_map(|values| values.values_mut()).for_each(hidden);
+        values
+            .into_iter()
+            .flat_map(|values| values.values_mut())
+            .for_each(hidden);
     }
     hide_applied(secret);
 }
 
 fn hide_applied(secret: &mut Object) {
     if let Some(metadata) = secret.get_mut("metadata")
-        && let Some(applied) = metadata.pointer_mut("/annotations").and_then(|all| all.get_mut(APPLIED))
+        && let Some(applied) = metadata
+            .pointer_mut("/annotations")
+            .and_then(|all| all.get_mut(APPLIED))
     {
         *applied = json!(HIDDEN);
     }
 }
 
-/// Hides the values of Secrets, so that the output shows only which values differ, as `kubectl diff` does.
+/// Hides the values of Secrets, so that the output shows only which values differ, as `kubectl
+/// diff` does.
 fn hide_secrets(cluster: &mut Option<Object>, backup: &mut Object) {
     cluster.iter_mut().for_each(hide_applied);
     hide_applied(backup);
     for field in ["data", "stringData"] {
-        let before = cluster.as_ref().and_then(|object| object.get(field)).cloned().unwrap_or_default();
+        let before = cluster
+            .as_ref()
+            .and_then(|object| object.get(field))
+            .cloned()
+            .unwrap_or_default();
         let hide = |object: &mut Object, other: &Value, where_: &str| {
-            let Some(values) = object.get_mut(field).and_then(Value::as_object_mut) else { return };
+            let Some(values) = object.get_mut(field).and_then(Value::as_object_mut) else {
+                return;
+            };
             for (key, value) in values {
                 let same = other.get(key) == Some(value);
-                *value = json!(if same { HIDDEN.to_owned() } else { format!("{HIDDEN} ({where_})") });
+                *value = json!(if same {
+                    HIDDEN.to_owned()
+                } else {
+                    format!("{HIDDEN} ({where_})")
+                });
             }
         };
         let after = backup.get(field).cloned().unwrap_or_default();
@@ -358,14 +455,27 @@ struct BackupDiff {
 
 impl BackupDiff {
     fn summary(&self) -> String {
-        let missing = self.objects.iter().filter(|object| object.state == State::Missing).count();
+        let missing = self
+            .objects
+            .iter()
+            .filter(|object| object.state == State::Missing)
+            .count();
         let differ = self.objects.len() - missing;
         if self.compared == 0 {
-            return "nothing was compared: the backup holds no object that could be compared".to_owned();
+            return "nothing was compared: the backup holds no object that could be compared"
+                .to_owned();
         }
         let compared = counted(self.compared, "object");
-        let differ = if differ == 1 { "1 differs".to_owned() } else { format!("{differ} differ") };
-        let missing = if missing == 1 { "1 is".to_owned() } else { format!("{missing} are") };
+        let differ = if differ == 1 {
+            "1 differs".to_owned()
+        } else {
+            format!("{differ} differ")
+        };
+        let missing = if missing == 1 {
+            "1 is".to_owned()
+        } else {
+            format!("{missing} are")
+        };
         format!("{compared} compared: {differ}, {missing} not in the cluster")
     }
 }

@@ -1,4 +1,5 @@
-//! `doctor`: is everything in place? All checks run concurrently, each with a timeout of two seconds, and say what to do.
+//! `doctor`: is everything in place? All checks run concurrently, each with a timeout of two
+//! seconds, and say what to do.
 
 pub(super) mod cluster;
 mod installation;
@@ -26,7 +27,10 @@ use crate::{
 
 const CHECK: Duration = Duration::from_secs(2);
 
-type Check<'session> = (&'static str, BoxFuture<'session, Result<Vec<Finding>, Problem>>);
+type Check<'session> = (
+    &'static str,
+    BoxFuture<'session, Result<Vec<Finding>, Problem>>,
+);
 
 pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
@@ -35,10 +39,16 @@ pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandR
         ("API server", Box::pin(cluster::api_server(session, now))),
         ("CRDs", Box::pin(cluster::definitions(session))),
         ("permissions", Box::pin(cluster::permissions(session))),
-        ("webhook configuration", Box::pin(webhook::registration(session, now))),
+        (
+            "webhook configuration",
+            Box::pin(webhook::registration(session, now)),
+        ),
         ("replicas", Box::pin(replicas::served(session, now))),
         ("webhook", Box::pin(webhook::answers(session))),
-        ("controller", Box::pin(installation::controller(session, now))),
+        (
+            "controller",
+            Box::pin(installation::controller(session, now)),
+        ),
         ("locations", Box::pin(installation::locations(session, now))),
         ("schedules", Box::pin(schedules::schedules(session, now))),
         ("volumes", Box::pin(volumes::saved(session))),
@@ -47,12 +57,26 @@ pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandR
         ("lock", Box::pin(slipped_past(session))),
         ("profiles", Box::pin(installation::profiles(session))),
     ];
-    let mut findings: Vec<Finding> = join_all(checks.map(within)).await.into_iter().flatten().collect();
+    let mut findings: Vec<Finding> = join_all(checks.map(within))
+        .await
+        .into_iter()
+        .flatten()
+        .collect();
     findings.extend(shadows(terminal));
     let broken = findings.iter().any(|finding| finding.tone == Tone::Bad);
-    let report = Report { namespace: session.namespace.clone(), broken, findings };
-    json::show("DoctorReport", &report, args, terminal, |_, style| Ok(report.text(style)))?;
-    Ok(if report.broken { Exit::Failed } else { Exit::Done })
+    let report = Report {
+        namespace: session.namespace.clone(),
+        broken,
+        findings,
+    };
+    json::show("DoctorReport", &report, args, terminal, |_, style| {
+        Ok(report.text(style))
+    })?;
+    Ok(if report.broken {
+        Exit::Failed
+    } else {
+        Exit::Done
+    })
 }
 
 async fn within((name, check): Check<'_>) -> Vec<Finding> {
@@ -60,7 +84,8 @@ async fn within((name, check): Check<'_>) -> Vec<Finding> {
         Ok(Ok(findings)) => findings,
         Ok(Err(problem)) => {
             let (what, remedy) = (plain(&problem.to_string()), problem.remedy);
-            // A component that the user cannot reach counts as broken; one that the user may not read is unknown.
+            // A component that the user cannot reach counts as broken; one that the user may not
+            // read is unknown.
             let is_broken = matches!(
                 problem.kind,
                 ProblemKind::Unreachable
@@ -78,18 +103,35 @@ async fn within((name, check): Check<'_>) -> Vec<Finding> {
     }
 }
 
-/// Ledgers that grant nothing, and objects that run without a claim: created while the lock was off, or released by hand.
+/// Ledgers that grant nothing, and objects that run without a claim: created while the lock was
+/// off, or released by hand.
 async fn slipped_past(session: &Session) -> Result<Vec<Finding>, Problem> {
-    let found = unclaimed(session, &known_profiles(session).await, Within::Installation).await?;
+    let found = unclaimed(
+        session,
+        &known_profiles(session).await,
+        Within::Installation,
+    )
+    .await?;
     let on = Topic("lock");
     let closed = found.ledgers.all.iter().filter_map(|found| {
         let (problem, remedy) = found.grants_nothing()?;
-        let scope = if found.scope.is_empty() { &found.lease } else { &found.scope };
-        let text = format!("no Backup or Restore of {} can be created: {problem}", plain(scope));
+        let scope = if found.scope.is_empty() {
+            &found.lease
+        } else {
+            &found.scope
+        };
+        let text = format!(
+            "no Backup or Restore of {} can be created: {problem}",
+            plain(scope)
+        );
         Some(on.bad(text, remedy))
     });
     let mut findings: Vec<Finding> = closed.collect();
-    let kept = found.ledgers.all.iter().filter(|found| found.ledger.is_ok() && !found.finalizers.is_empty());
+    let kept = found
+        .ledgers
+        .all
+        .iter()
+        .filter(|found| found.ledger.is_ok() && !found.finalizers.is_empty());
     findings.extend(kept.map(|found| {
         let (lease, finalizers) = (plain(&found.lease), plain(&found.finalizers.join(", ")));
         let text = format!(
@@ -99,8 +141,14 @@ async fn slipped_past(session: &Session) -> Result<Vec<Finding>, Problem> {
         on.warn(text, without_finalizers(&found.lease, &found.namespace))
     }));
     let past = found.objects.iter().map(|object| {
-        let text = format!("{} runs without the lock: it was created past it", named(&object.key));
-        on.warn(text, "See `kubectl backup locks`; don't start a restore before it has ended.")
+        let text = format!(
+            "{} runs without the lock: it was created past it",
+            named(&object.key)
+        );
+        on.warn(
+            text,
+            "See `kubectl backup locks`; don't start a restore before it has ended.",
+        )
     });
     findings.extend(past);
     findings.extend(found.unchecked.iter().map(|why| on.unknown(why, None)));
@@ -110,7 +158,8 @@ async fn slipped_past(session: &Session) -> Result<Vec<Finding>, Problem> {
     Ok(findings)
 }
 
-/// Programs on the PATH that kubectl would run instead of this one: it runs the one with the longest matching name.
+/// Programs on the PATH that kubectl would run instead of this one: it runs the one with the
+/// longest matching name.
 fn shadows(terminal: &Terminal) -> Vec<Finding> {
     let on = Topic("plugins");
     let path = terminal.var("PATH").unwrap_or_default();
@@ -118,18 +167,34 @@ fn shadows(terminal: &Terminal) -> Vec<Finding> {
     let root = cli::command();
     let shadow = |command: &clap::Command| {
         let program = format!("kubectl-backup-{}", command.get_name());
-        let found = folders.iter().map(|folder| folder.join(&program)).find(|file| file.is_file())?;
-        let text =
-            format!("{} answers `kubectl backup {}`, not this program", found.display(), command.get_name());
+        let found = folders
+            .iter()
+            .map(|folder| folder.join(&program))
+            .find(|file| file.is_file())?;
+        let text = format!(
+            "{} answers `kubectl backup {}`, not this program",
+            found.display(),
+            command.get_name()
+        );
         Some(on.bad(text, "Remove it from the PATH, or rename it."))
     };
     let mut findings: Vec<Finding> = root.get_subcommands().filter_map(shadow).collect();
-    let mut ours: Vec<PathBuf> =
-        folders.iter().map(|folder| folder.join("kubectl-backup")).filter(|file| file.is_file()).collect();
+    let mut ours: Vec<PathBuf> = folders
+        .iter()
+        .map(|folder| folder.join("kubectl-backup"))
+        .filter(|file| file.is_file())
+        .collect();
     ours.dedup();
     if let [first, second, ..] = ours.as_slice() {
-        let text = format!("{} is on the PATH before {}", first.display(), second.display());
-        findings.push(on.warn(text, "Remove the one that is older: kubectl backup version --client"));
+        let text = format!(
+            "{} is on the PATH before {}",
+            first.display(),
+            second.display()
+        );
+        findings.push(on.warn(
+            text,
+            "Remove the one that is older: kubectl backup version --client",
+        ));
     }
     if findings.is_empty() {
         findings.push(on.good("no other program on the PATH takes its place"));
@@ -160,10 +225,21 @@ pub(crate) struct Finding {
 impl Finding {
     /// The finding as a line, with its remedy below.
     pub(crate) fn lines(&self, style: Style) -> String {
-        let Self { check, tone, text, remedy } = self;
+        let Self {
+            check,
+            tone,
+            text,
+            remedy,
+        } = self;
         let sign = style.tone(*tone, tone.sign());
-        let text = if *tone == Tone::Bad { style.bad(text) } else { text.clone() };
-        let remedy = remedy.as_ref().map_or_else(String::new, |remedy| format!("  {:<23}{remedy}\n", ""));
+        let text = if *tone == Tone::Bad {
+            style.bad(text)
+        } else {
+            text.clone()
+        };
+        let remedy = remedy
+            .as_ref()
+            .map_or_else(String::new, |remedy| format!("  {:<23}{remedy}\n", ""));
         format!("{sign} {check:<23}{text}\n{remedy}")
     }
 }
@@ -174,19 +250,35 @@ pub(crate) struct Topic(pub(crate) &'static str);
 
 impl Topic {
     pub(crate) fn good(self, text: impl Into<String>) -> Finding {
-        Finding { check: self.0, tone: Tone::Good, text: text.into(), remedy: None }
+        Finding {
+            check: self.0,
+            tone: Tone::Good,
+            text: text.into(),
+            remedy: None,
+        }
     }
 
     pub(crate) fn warn(self, text: impl Into<String>, remedy: impl Into<String>) -> Finding {
-        Finding { tone: Tone::Warn, remedy: Some(remedy.into()), ..self.good(text) }
+        Finding {
+            tone: Tone::Warn,
+            remedy: Some(remedy.into()),
+            ..self.good(text)
+        }
     }
 
     pub(crate) fn bad(self, text: impl Into<String>, remedy: impl Into<String>) -> Finding {
-        Finding { tone: Tone::Bad, ..self.warn(text, remedy) }
+        Finding {
+            tone: Tone::Bad,
+            ..self.warn(text, remedy)
+        }
     }
 
     pub(crate) fn unknown(self, why: &str, remedy: Option<String>) -> Finding {
-        Finding { tone: Tone::Unknown, remedy, ..self.good(format!("not known: {why}")) }
+        Finding {
+            tone: Tone::Unknown,
+            remedy,
+            ..self.good(format!("not known: {why}"))
+        }
     }
 }
 
@@ -197,10 +289,18 @@ impl Report {
         for finding in &self.findings {
             text += &finding.lines(style);
         }
-        let count = |tone: Tone| self.findings.iter().filter(|finding| finding.tone == tone).count();
+        let count = |tone: Tone| {
+            self.findings
+                .iter()
+                .filter(|finding| finding.tone == tone)
+                .count()
+        };
         let (bad, warn, unknown) = (count(Tone::Bad), count(Tone::Warn), count(Tone::Unknown));
-        let good =
-            if unknown == 0 { "Nothing is broken" } else { "Nothing is broken in what could be looked at" };
+        let good = if unknown == 0 {
+            "Nothing is broken"
+        } else {
+            "Nothing is broken in what could be looked at"
+        };
         let verdict = match (bad, warn) {
             (0, 0) => format!("{good}."),
             (0, warn) => format!("{good}; {warn} worth a look."),
@@ -226,33 +326,53 @@ mod tests {
     /// The topics of all findings, read from the sources of `doctor`.
     fn topics() -> BTreeSet<String> {
         let mut sources = read("kubectl-backup/src/commands/doctor.rs");
-        for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands/doctor")).unwrap() {
+        for file in
+            fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands/doctor")).unwrap()
+        {
             sources += &fs::read_to_string(file.unwrap().path()).unwrap();
         }
         let begin = concat!("Topic", "(\"");
-        let topics = sources.split(begin).skip(1).filter_map(|rest| rest.split_once('"'));
+        let topics = sources
+            .split(begin)
+            .skip(1)
+            .filter_map(|rest| rest.split_once('"'));
         topics.map(|(topic, _)| topic.to_owned()).collect()
     }
 
     #[test]
     fn each_check_has_an_alert_or_a_reason_why_it_has_none() {
         let alerts = read("deploy/monitoring/alerts.yaml");
-        let alerts: BTreeSet<&str> =
-            alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+        let alerts: BTreeSet<&str> = alerts
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("- alert: "))
+            .collect();
         let page = read("docs/operate/monitoring.md");
         let (_, chapter) = page.split_once("\n## What doctor looks at").unwrap();
         let rows = chapter.lines().skip_while(|line| !line.starts_with("| `"));
         let mut listed = BTreeSet::new();
         for row in rows.take_while(|line| line.starts_with('|')) {
             let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
-            let [topic, finds, answer] = cells.as_slice() else { panic!("{row}") };
+            let [topic, finds, answer] = cells.as_slice() else {
+                panic!("{row}")
+            };
             assert!(!finds.is_empty(), "{row}");
             listed.insert(topic.trim_matches('`').to_owned());
-            let named: Vec<&str> = answer.split('`').filter(|word| word.starts_with("Backup")).collect();
-            let unknown: Vec<_> = named.iter().filter(|name| !alerts.contains(*name)).collect();
+            let named: Vec<&str> = answer
+                .split('`')
+                .filter(|word| word.starts_with("Backup"))
+                .collect();
+            let unknown: Vec<_> = named
+                .iter()
+                .filter(|name| !alerts.contains(*name))
+                .collect();
             assert!(unknown.is_empty(), "{unknown:?} are no alerts: {row}");
-            let reason = answer.split_once("o alert").is_some_and(|(_, why)| why.len() > 20);
-            assert!(!named.is_empty() || reason, "neither an alert nor a reason: {row}");
+            let reason = answer
+                .split_once("o alert")
+                .is_some_and(|(_, why)| why.len() > 20);
+            assert!(
+                !named.is_empty() || reason,
+                "neither an alert nor a reason: {row}"
+            );
         }
         assert_eq!(listed, topics());
     }

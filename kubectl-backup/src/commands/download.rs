@@ -19,10 +19,15 @@ pub(super) async fn run(args: DownloadArgs, terminal: &mut Terminal) -> CommandR
     let name = &args.name;
     let to_stdout = args.output.as_deref() == Some(Path::new("-"));
     if to_stdout && terminal.out_is_terminal {
-        return Err(Problem::usage("refusing to write binary data to a terminal")
-            .with_remedy(format!("kubectl backup download {name} -o - | tar tz")));
+        return Err(
+            Problem::usage("refusing to write binary data to a terminal")
+                .with_remedy(format!("kubectl backup download {name} -o - | tar tz")),
+        );
     }
-    let path = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}-data.tar.gz")));
+    let path = args
+        .output
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("{name}-data.tar.gz")));
     if !to_stdout {
         NewFile::check(&path, args.force)?;
     }
@@ -47,6 +52,8 @@ pub(super) async fn run(args: DownloadArgs, terminal: &mut Terminal) -> CommandR
     };
     file.keep()?;
     let (path, size) = (path.display(), size(length));
-    terminal.say(&format!("{path} ({size}): everything of backup {name}, Secrets included"));
+    terminal.say(&format!(
+        "{path} ({size}): everything of backup {name}, Secrets included"
+    ));
     Ok(Exit::Done)
 }

@@ -12,7 +12,7 @@ use self::lines::Lines;
 use super::prelude::*;
 use crate::{
     cli::GetArgs,
-    client::PAGE,
+    client::PAGE_SIZE,
     readable::Readable,
     view::{InstallationPlaces, KindTable},
 };
@@ -24,7 +24,11 @@ pub(crate) async fn run<K: TableKind>(args: GetArgs, terminal: &mut Terminal) ->
     check(&args)?;
     let session = Session::connect(terminal).await?;
     let is_wanted = K::HAS_LOCATION && args.output.form.is_table();
-    let places = if is_wanted { Some(installation_places(&session, &args).await) } else { None };
+    let places = if is_wanted {
+        Some(installation_places(&session, &args).await)
+    } else {
+        None
+    };
     list(&session, &KindTable::among::<K>(places), &args, terminal).await
 }
 
@@ -33,8 +37,8 @@ pub(super) async fn places(session: &Session) -> Places {
     let place = |one: BackupStorageLocation| Some((one.name_any(), Place::of(&one)));
     let all = session.list_readable(ListParams::default(), place);
     match fetched(session, all).await {
-        Fetched::Known(all) => Places(Ok(all.into_iter().collect())),
-        Fetched::Missing { unavailable } => Places(Err(unavailable)),
+        FetchResult::Known(all) => Places(Ok(all.into_iter().collect())),
+        FetchResult::Missing { unavailable } => Places(Err(unavailable)),
     }
 }
 
@@ -42,12 +46,24 @@ pub(super) async fn places(session: &Session) -> Places {
 async fn installation_places(session: &Session, args: &GetArgs) -> InstallationPlaces {
     let (mut by_namespace, none) = (BTreeMap::<_, Places>::new(), Places(Ok(BTreeMap::new())));
     if !args.list.all_namespaces {
-        let named = args.names.iter().filter_map(|name| Some(name.split_once('/')?.0.to_owned()));
-        for namespace in named.chain([session.namespace.clone()]).collect::<BTreeSet<_>>() {
-            let there = Session { namespace: namespace.clone(), ..session.clone() };
+        let named = args
+            .names
+            .iter()
+            .filter_map(|name| Some(name.split_once('/')?.0.to_owned()));
+        for namespace in named
+            .chain([session.namespace.clone()])
+            .collect::<BTreeSet<_>>()
+        {
+            let there = Session {
+                namespace: namespace.clone(),
+                ..session.clone()
+            };
             by_namespace.insert(namespace, places(&there).await);
         }
-        return InstallationPlaces { by_namespace, elsewhere: none };
+        return InstallationPlaces {
+            by_namespace,
+            elsewhere: none,
+        };
     }
     let api: Api<Readable<BackupStorageLocation>> = Api::all(session.client.clone());
     let place = |one: Readable<BackupStorageLocation>| {
@@ -55,18 +71,31 @@ async fn installation_places(session: &Session, args: &GetArgs) -> InstallationP
         Some((one.namespace()?, one.name_any(), Place::of(&one)))
     };
     let about = About::of::<BackupStorageLocation>("list", "");
-    match fetched(session, session.list(about, &api, ListParams::default(), place)).await {
-        Fetched::Known(all) => {
+    match fetched(
+        session,
+        session.list(about, &api, ListParams::default(), place),
+    )
+    .await
+    {
+        FetchResult::Known(all) => {
             let mut found = BTreeMap::<String, BTreeMap<String, Place>>::new();
             for (namespace, name, place) in all {
                 found.entry(namespace).or_default().insert(name, place);
             }
-            by_namespace.extend(found.into_iter().map(|(namespace, all)| (namespace, Places(Ok(all)))));
-            InstallationPlaces { by_namespace, elsewhere: none }
+            by_namespace.extend(
+                found
+                    .into_iter()
+                    .map(|(namespace, all)| (namespace, Places(Ok(all)))),
+            );
+            InstallationPlaces {
+                by_namespace,
+                elsewhere: none,
+            }
         }
-        Fetched::Missing { unavailable } => {
-            InstallationPlaces { by_namespace, elsewhere: Places(Err(unavailable)) }
-        }
+        FetchResult::Missing { unavailable } => InstallationPlaces {
+            by_namespace,
+            elsewhere: Places(Err(unavailable)),
+        },
     }
 }
 
@@ -95,7 +124,9 @@ pub(crate) async fn list(
     }
     let problems = if args.names.is_empty() {
         let line = |object| Some(lines.line(object, None));
-        let all = session.list(table.about("list", ""), &api, chosen(args), line).await?;
+        let all = session
+            .list(table.about("list", ""), &api, chosen(args), line)
+            .await?;
         lines.set(all);
         Vec::new()
     } else {
@@ -121,7 +152,8 @@ fn chosen(args: &GetArgs) -> ListParams {
     }
 }
 
-/// Gets the named objects, as NAME or NAMESPACE/NAME. A missing object does not hide the others: the problems are returned.
+/// Gets the named objects, as NAME or NAMESPACE/NAME. A missing object does not hide the others:
+/// the problems are returned.
 async fn named(
     session: &Session,
     table: &KindTable,
@@ -131,7 +163,10 @@ async fn named(
     let mut problems = Vec::new();
     for name in names {
         let (namespace, name) = name.split_once('/').unwrap_or((&session.namespace, name));
-        let there = Session { namespace: namespace.to_owned(), ..session.clone() };
+        let there = Session {
+            namespace: namespace.to_owned(),
+            ..session.clone()
+        };
         let api = Api::namespaced_with(session.client.clone(), namespace, &table.resource);
         match there.call(table.about("get", name), api.get(name)).await {
             Ok(object) => take(object),
@@ -142,35 +177,56 @@ async fn named(
     Ok(problems)
 }
 
-async fn nothing_found(session: &Session, table: &KindTable, args: &GetArgs, terminal: &mut Terminal) {
+async fn nothing_found(
+    session: &Session,
+    table: &KindTable,
+    args: &GetArgs,
+    terminal: &mut Terminal,
+) {
     let plural = &table.resource.plural;
     if args.list.all_namespaces {
         terminal.say(&format!("No {plural} found."));
         return;
     }
-    terminal.say(&format!("No {plural} found in namespace {}.", session.namespace));
+    terminal.say(&format!(
+        "No {plural} found in namespace {}.",
+        session.namespace
+    ));
     if !table.is_ours {
         return;
     }
     if let Some(other) = only_other_installation(session).await {
-        terminal.say(&format!("The installation in this cluster is in namespace {other}: use -n {other}."));
+        terminal.say(&format!(
+            "The installation in this cluster is in namespace {other}: use -n {other}."
+        ));
     }
 }
 
-/// The only namespace with storage locations, unless it is ours. Only a hint: the list may be forbidden or slow.
+/// The only namespace with storage locations, unless it is ours. Only a hint: the list may be
+/// forbidden or slow.
 async fn only_other_installation(session: &Session) -> Option<String> {
     let kind = ApiResource::erase::<BackupStorageLocation>(&());
     let api: Api<DynamicObject> = Api::all_with(session.client.clone(), &kind);
-    let params = ListParams::default().limit(PAGE);
-    let list = tokio::time::timeout(HINT, api.list_metadata(&params)).await.ok()?.ok()?;
-    let mut namespaces = list.items.into_iter().filter_map(|item| item.metadata.namespace);
-    let other = namespaces.next().filter(|first| *first != session.namespace)?;
+    let params = ListParams::default().limit(PAGE_SIZE);
+    let list = tokio::time::timeout(HINT, api.list_metadata(&params))
+        .await
+        .ok()?
+        .ok()?;
+    let mut namespaces = list
+        .items
+        .into_iter()
+        .filter_map(|item| item.metadata.namespace);
+    let other = namespaces
+        .next()
+        .filter(|first| *first != session.namespace)?;
     namespaces.all(|one| one == other).then_some(other)
 }
 
 /// Prints all but the last, which is the command's result.
 fn report(mut problems: Vec<Problem>, terminal: &mut Terminal) -> CommandResult {
-    let Some(last) = problems.pop() else { return Ok(Exit::Done) };
+    let Some(last) = problems.pop() else {
+        return Ok(Exit::Done);
+    };
     for problem in problems {
         terminal.say(&format!("error: {problem}"));
     }

@@ -1,4 +1,5 @@
-//! `get --kind` and `describe --kind`: objects of other operators, for whose kinds there are profiles.
+//! `get --kind` and `describe --kind`: objects of other operators, for whose kinds there are
+//! profiles.
 
 pub(crate) mod kinds;
 
@@ -25,7 +26,11 @@ use crate::{
     },
 };
 
-pub(crate) async fn get(kind: &str, args: &GetBackupsArgs, terminal: &mut Terminal) -> CommandResult {
+pub(crate) async fn get(
+    kind: &str,
+    args: &GetBackupsArgs,
+    terminal: &mut Terminal,
+) -> CommandResult {
     check(&args.get)?;
     let session = Session::connect(terminal).await?;
     let known = known_profiles(&session).await;
@@ -50,12 +55,15 @@ pub(crate) async fn get(kind: &str, args: &GetBackupsArgs, terminal: &mut Termin
     } else {
         Some(ledgers(&session, &known).await)
     };
-    if let Some(Fetched::Missing { unavailable }) = &mut found {
+    if let Some(FetchResult::Missing { unavailable }) = &mut found {
         // The reason is printed once, not in each row.
         let why = std::mem::replace(unavailable, "not known".to_owned());
         terminal.say(&format!("note: the claims are not known: {why}"));
     }
-    let there = Session { namespace: place.unwrap_or_else(|| session.namespace.clone()), ..session };
+    let there = Session {
+        namespace: place.unwrap_or_else(|| session.namespace.clone()),
+        ..session
+    };
     list(&there, &table(served, found), &get, terminal).await
 }
 
@@ -65,31 +73,46 @@ pub(crate) async fn describe(
     terminal: &mut Terminal,
 ) -> CommandResult {
     if args.describe.watch || args.describe.details {
-        return Err(Problem::usage("-w and --details are not for the objects of other operators")
-            .with_remedy(format!("Follow them with: kubectl backup get --kind={kind} -w")));
+        return Err(
+            Problem::usage("-w and --details are not for the objects of other operators")
+                .with_remedy(format!(
+                    "Follow them with: kubectl backup get --kind={kind} -w"
+                )),
+        );
     }
     let Some(name) = &args.describe.name else {
-        return Err(Problem::usage("an object of another operator is described by its name")
-            .with_remedy(format!("List them: kubectl backup get --kind={kind}")));
+        return Err(
+            Problem::usage("an object of another operator is described by its name")
+                .with_remedy(format!("List them: kubectl backup get --kind={kind}")),
+        );
     };
     let session = Session::connect(terminal).await?;
     let (namespace, name) = placed(name, args.guarded.in_namespace.as_deref())?;
     let known = known_profiles(&session).await;
     let served = kinds::find(&session, &known, kind).await?;
     let found = ledgers(&session, &known).await;
-    let there = Session { namespace: namespace.to_owned(), ..session };
+    let there = Session {
+        namespace: namespace.to_owned(),
+        ..session
+    };
     let table = table(served.clone(), None);
     let api: Api<DynamicObject> =
         Api::namespaced_with(there.client.clone(), &there.namespace, &table.resource);
     let object = there.call(table.about("get", name), api.get(name)).await?;
     let view = description(&served, &object, &found);
     let screen = |now, style| Ok(text(&view, now, style));
-    json::show("GuardedDescription", &view, args.describe.document, terminal, screen)?;
+    json::show(
+        "GuardedDescription",
+        &view,
+        args.describe.document,
+        terminal,
+        screen,
+    )?;
     Ok(Exit::Done)
 }
 
 /// All ledgers of the installation, or why they cannot be read.
-async fn ledgers(session: &Session, known: &KnownProfiles) -> Fetched<Vec<FoundLedger>> {
+async fn ledgers(session: &Session, known: &KnownProfiles) -> FetchResult<Vec<FoundLedger>> {
     let read = fetched(session, Ledgers::read(session, known, Within::Installation)).await;
     read.map(|ledgers| ledgers.all)
 }
@@ -97,25 +120,42 @@ async fn ledgers(session: &Session, known: &KnownProfiles) -> Fetched<Vec<FoundL
 /// Namespace and name, from `NAMESPACE/NAME` or from a name and a given namespace.
 fn placed<'a>(name: &'a str, namespace: Option<&'a str>) -> Result<(&'a str, &'a str), Problem> {
     match (name.split_once('/'), namespace) {
-        (Some((namespace, name)), None) if !namespace.is_empty() && !name.is_empty() => Ok((namespace, name)),
+        (Some((namespace, name)), None) if !namespace.is_empty() && !name.is_empty() => {
+            Ok((namespace, name))
+        }
         (None, Some(namespace)) => Ok((namespace, name)),
-        _ => Err(Problem::usage(format!("{name:?} does not say which object of which namespace"))
-            .with_remedy("Name it as NAMESPACE/NAME, or as NAME with --in=NAMESPACE.")),
+        _ => Err(Problem::usage(format!(
+            "{name:?} does not say which object of which namespace"
+        ))
+        .with_remedy("Name it as NAMESPACE/NAME, or as NAME with --in=NAMESPACE.")),
     }
 }
 
 /// The table for a kind; with a column for claims if the ledgers are given.
 fn table(
-    Served { profile, kind, resource, .. }: Served,
-    found: Option<Fetched<Vec<FoundLedger>>>,
+    Served {
+        profile,
+        kind,
+        resource,
+        ..
+    }: Served,
+    found: Option<FetchResult<Vec<FoundLedger>>>,
 ) -> KindTable {
-    let columns = if found.is_some() { HEADERS.len() } else { WITHOUT_CLAIMS };
-    let found = found.unwrap_or_else(|| Fetched::Known(Vec::new()));
+    let columns = if found.is_some() {
+        HEADERS.len()
+    } else {
+        WITHOUT_CLAIMS
+    };
+    let found = found.unwrap_or_else(|| FetchResult::Known(Vec::new()));
     KindTable {
         resource,
         word: GUARDED,
         is_ours: false,
-        columns: Columns { headers: &HEADERS[..columns], narrow: columns.min(NARROW), status: 1 },
+        columns: Columns {
+            headers: &HEADERS[..columns],
+            narrow: columns.min(NARROW),
+            status: 1,
+        },
         row: Box::new(move |object, now, style| {
             let observed = Observed::of(&profile, kind, &DynamicObject::deserialize(object)?);
             let mut row = row(&observed, &claim(&found, &observed), now, style);
@@ -126,7 +166,9 @@ fn table(
     }
 }
 
-const HEADERS: [&str; 9] = ["NAME", "STATE", "ENDED", "SCOPE", "AGE", "CLAIM", "SINCE", "NOTE", "UID"];
+const HEADERS: [&str; 9] = [
+    "NAME", "STATE", "ENDED", "SCOPE", "AGE", "CLAIM", "SINCE", "NOTE", "UID",
+];
 const NARROW: usize = 8;
 /// Number of columns that need only the object.
 const WITHOUT_CLAIMS: usize = 5;
@@ -155,13 +197,18 @@ struct GuardedDescription {
     /// Other fields of the status that are single words or numbers.
     status: BTreeMap<String, String>,
     /// The object's claim; null if there is none.
-    claim: Fetched<Option<EntryView>>,
+    claim: FetchResult<Option<EntryView>>,
 }
 
 fn description(
-    Served { profile, kind, resource, .. }: &Served,
+    Served {
+        profile,
+        kind,
+        resource,
+        ..
+    }: &Served,
     object: &DynamicObject,
-    found: &Fetched<Vec<FoundLedger>>,
+    found: &FetchResult<Vec<FoundLedger>>,
 ) -> GuardedDescription {
     let observed = Observed::of(profile, *kind, object);
     GuardedDescription {
@@ -190,37 +237,71 @@ fn words(status: Option<&Value>) -> BTreeMap<String, String> {
         _ => None,
     };
     let fields = status.and_then(Value::as_object).into_iter().flatten();
-    fields.filter_map(|(name, value)| Some((plain(name), word(value)?))).collect()
+    fields
+        .filter_map(|(name, value)| Some((plain(name), word(value)?)))
+        .collect()
 }
 
 /// The claim of an object in the ledger of its scope.
-fn claim(found: &Fetched<Vec<FoundLedger>>, object: &Observed) -> Fetched<Option<EntryView>> {
+fn claim(
+    found: &FetchResult<Vec<FoundLedger>>,
+    object: &Observed,
+) -> FetchResult<Option<EntryView>> {
     let all = match found {
-        Fetched::Known(all) => all,
-        Fetched::Missing { unavailable } => return Fetched::missing(unavailable.clone()),
+        FetchResult::Known(all) => all,
+        FetchResult::Missing { unavailable } => return FetchResult::missing(unavailable.clone()),
     };
-    let Some(scope) = &object.scope else { return Fetched::Known(None) };
-    match all.iter().find(|found| found.scope == *scope).map(|found| &found.ledger) {
-        None => Fetched::Known(None),
-        Some(Err(damage)) => Fetched::missing(plain(&damage.problem)),
-        Some(Ok(ledger)) => Fetched::Known(
-            ledger.entry(&object.key, &object.uid).map(|entry| entry_view(&object.key, entry, ledger, scope)),
+    let Some(scope) = &object.scope else {
+        return FetchResult::Known(None);
+    };
+    match all
+        .iter()
+        .find(|found| found.scope == *scope)
+        .map(|found| &found.ledger)
+    {
+        None => FetchResult::Known(None),
+        Some(Err(damage)) => FetchResult::missing(plain(&damage.problem)),
+        Some(Ok(ledger)) => FetchResult::Known(
+            ledger
+                .entry(&object.key, &object.uid)
+                .map(|entry| entry_view(&object.key, entry, ledger, scope)),
         ),
     }
 }
 
-fn row(object: &Observed, claim: &Fetched<Option<EntryView>>, now: Timestamp, style: Style) -> Vec<String> {
-    let state = if object.deleting { "Deleting".to_owned() } else { plain(&object.phase) };
-    let tone = if object.known && !object.over { Tone::Busy } else { Tone::Unknown };
+fn row(
+    object: &Observed,
+    claim: &FetchResult<Option<EntryView>>,
+    now: Timestamp,
+    style: Style,
+) -> Vec<String> {
+    let state = if object.deleting {
+        "Deleting".to_owned()
+    } else {
+        plain(&object.phase)
+    };
+    let tone = if object.known && !object.over {
+        Tone::Busy
+    } else {
+        Tone::Unknown
+    };
     let (place, entered, mut note) = match claim {
-        Fetched::Missing { unavailable } => ("?".to_owned(), dash(), unavailable.clone()),
-        Fetched::Known(Some(entry)) => (entry.state.clone(), since(&entry.since, now), entry.remarks()),
-        Fetched::Known(None) if object.over => (dash(), dash(), String::new()),
-        Fetched::Known(None) => (style.tone(Tone::Warn, "no claim"), dash(), String::new()),
+        FetchResult::Missing { unavailable } => ("?".to_owned(), dash(), unavailable.clone()),
+        FetchResult::Known(Some(entry)) => (
+            entry.state.clone(),
+            since(&entry.since, now),
+            entry.remarks(),
+        ),
+        FetchResult::Known(None) if object.over => (dash(), dash(), String::new()),
+        FetchResult::Known(None) => (style.tone(Tone::Warn, "no claim"), dash(), String::new()),
     };
     if !object.known {
         let unknown = "a state that its profile does not know counts as running";
-        note = if note.is_empty() { unknown.to_owned() } else { format!("{unknown}; {note}") };
+        note = if note.is_empty() {
+            unknown.to_owned()
+        } else {
+            format!("{unknown}; {note}")
+        };
     }
     vec![
         object.key.name.clone(),
@@ -237,20 +318,45 @@ fn row(object: &Observed, claim: &Fetched<Option<EntryView>>, now: Timestamp, st
 
 fn text(view: &GuardedDescription, now: Timestamp, style: Style) -> String {
     let end = if view.has_ended { "ended" } else { "not ended" };
-    let going = if view.is_deleting { ", its deletion was asked for" } else { "" };
-    let GuardedDescription { profile, resource, object_kind, namespace, name, state, scope, .. } = view;
-    let mut screen = Screen { text: String::new(), style };
+    let going = if view.is_deleting {
+        ", its deletion was asked for"
+    } else {
+        ""
+    };
+    let GuardedDescription {
+        profile,
+        resource,
+        object_kind,
+        namespace,
+        name,
+        state,
+        scope,
+        ..
+    } = view;
+    let mut screen = Screen {
+        text: String::new(),
+        style,
+    };
     let (title, age) = (style.title(name), since(&view.created, now));
-    screen.line(&format!("{title}   {state}, {end}{going}   created {age} ago"));
+    screen.line(&format!(
+        "{title}   {state}, {end}{going}   created {age} ago"
+    ));
     if !view.is_known_state {
-        screen.line(&format!("  Profile {profile} does not know the state {state}: it counts as running."));
+        screen.line(&format!(
+            "  Profile {profile} does not know the state {state}: it counts as running."
+        ));
     }
     screen.line("");
-    let place = scope.as_deref().unwrap_or("none: it does not say what it is about");
+    let place = scope
+        .as_deref()
+        .unwrap_or("none: it does not say what it is about");
     screen.facts(
         12,
         [
-            ("Kind", format!("{object_kind} in namespace {namespace}, by profile {profile}")),
+            (
+                "Kind",
+                format!("{object_kind} in namespace {namespace}, by profile {profile}"),
+            ),
             ("Scope", place.to_owned()),
             ("Claim", claim_text(view, now)),
         ],
@@ -258,10 +364,20 @@ fn text(view: &GuardedDescription, now: Timestamp, style: Style) -> String {
     if !view.status.is_empty() {
         screen.section("STATUS");
     }
-    screen.lines(view.status.iter().map(|(name, word)| format!("{name}: {word}")));
+    screen.lines(
+        view.status
+            .iter()
+            .map(|(name, word)| format!("{name}: {word}")),
+    );
     screen.section("NEXT");
-    screen.lines(scope.iter().map(|scope| format!("kubectl backup locks {scope}")));
-    screen.lines([format!("kubectl -n {namespace} get {resource} {name} -o yaml")]);
+    screen.lines(
+        scope
+            .iter()
+            .map(|scope| format!("kubectl backup locks {scope}")),
+    );
+    screen.lines([format!(
+        "kubectl -n {namespace} get {resource} {name} -o yaml"
+    )]);
     screen.text
 }
 
@@ -278,6 +394,10 @@ fn claim_text(view: &GuardedDescription, now: Timestamp) -> String {
 
 fn place(entry: &EntryView, now: Timestamp) -> String {
     let remarks = entry.remarks();
-    let remarks = if remarks.is_empty() { remarks } else { format!(": {remarks}") };
+    let remarks = if remarks.is_empty() {
+        remarks
+    } else {
+        format!(": {remarks}")
+    };
     format!("{} for {}{remarks}", entry.state, since(&entry.since, now))
 }

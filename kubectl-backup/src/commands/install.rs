@@ -1,10 +1,12 @@
-//! `install` and `upgrade`: run checks, then apply definitions, rights, policies and programs, and the registrations once a
-//! webhook can answer. Each step is a server-side apply, so that it can be repeated.
+//! `install` and `upgrade`: run checks, then apply definitions, rights, policies and programs, and
+//! the registrations once a webhook can answer. Each step is a server-side apply, so that it can be
+//! repeated.
 //!
 //! 1. The checks ([`preflight`]) change nothing. A failed check ends the command.
-//! 2. Each stage is applied in the order of [`Stage::ALL`]. After a crash the applied objects remain; `upgrade` continues, or
-//!    `install` if no program exists yet.
-//! 3. Objects that the last version had and this one has not are removed, if this command applied them.
+//! 2. Each stage is applied in the order of [`Stage::ALL`]. After a crash the applied objects
+//!    remain; `upgrade` continues, or `install` if no program exists yet.
+//! 3. Objects that the last version had and this one has not are removed, if this command applied
+//!    them.
 //! 4. The command waits for the webhook and then registers it: until then creations pass as before.
 //! 5. The command waits for the controller, and sends the webhook a request that it has to refuse.
 
@@ -41,25 +43,46 @@ const SCHEDULES: &str = "schedules.velero.io";
 
 pub(super) async fn install(args: InstallArgs, terminal: &mut Terminal) -> CommandResult {
     let mut options = args.choice.over(Options::default());
-    let decision = if args.choice.decides_on_snapshots() { Decision::Flag } else { Decision::Open };
+    let decision = if args.choice.decides_on_snapshots() {
+        Decision::Flag
+    } else {
+        Decision::Open
+    };
     if args.rollout.dry_run.is_some() {
         let namespace = installation_namespace(terminal);
         if let Some(text) = snapshots::not_looked(&options).filter(|_| decision == Decision::Open) {
             terminal.say(text);
         }
-        return plan::show(&Plan::make(&namespace, options)?.objects, args.rollout.output, terminal);
+        return plan::show(
+            &Plan::make(&namespace, options)?.objects,
+            args.rollout.output,
+            terminal,
+        );
     }
     let session = Session::connect(terminal).await?;
     objects::check_home(&session).await?;
     if let Some(before) = installed(&session).await? {
         before.check_tool(&session.namespace)?;
         let version = before.version;
-        let message = format!("an installation, {version}, is in namespace {} already", session.namespace);
-        return Err(Problem::other(message).with_remedy("Change or repair it: kubectl backup upgrade"));
+        let message = format!(
+            "an installation, {version}, is in namespace {} already",
+            session.namespace
+        );
+        return Err(
+            Problem::other(message).with_remedy("Change or repair it: kubectl backup upgrade")
+        );
     }
     let volumes = snapshots::choose(&session, &mut options, decision, terminal.now()).await;
     let plan = Plan::make(&session.namespace, options)?;
-    let exit = roll_out(&session, &plan, volumes, args.replace_definitions, args.rollout, terminal).await?;
+    let exit = roll_out(
+        &session,
+        &plan,
+        volumes,
+        args.replace_definitions,
+        args.rollout,
+        terminal,
+    )
+    .await?;
     if exit == Exit::Done && plan.options.mode == Mode::Engine {
         terminal
             .say("Next, name a bucket: kubectl backup locations create. Check all: kubectl backup doctor");
@@ -77,23 +100,38 @@ pub(super) async fn upgrade(args: UpgradeArgs, terminal: &mut Terminal) -> Comma
         ));
     };
     before.check_tool(namespace)?;
-    let mut options = args.choice.over(options_of(&before, args.choice.mode, namespace)?);
-    let decision = if args.choice.decides_on_snapshots() { Decision::Flag } else { Decision::Kept };
+    let mut options = args
+        .choice
+        .over(options_of(&before, args.choice.mode, namespace)?);
+    let decision = if args.choice.decides_on_snapshots() {
+        Decision::Flag
+    } else {
+        Decision::Kept
+    };
     let volumes = snapshots::choose(&session, &mut options, decision, terminal.now()).await;
     let plan = Plan::make(namespace, options)?;
     if args.rollout.dry_run.is_some() {
         show(&volumes, terminal);
         return plan::show(&plan.objects, args.rollout.output, terminal);
     }
-    terminal.say(&format!("from {} to {} in namespace {namespace}", before.version, plan.version()));
+    terminal.say(&format!(
+        "from {} to {} in namespace {namespace}",
+        before.version,
+        plan.version()
+    ));
     roll_out(&session, &plan, volumes, false, args.rollout, terminal).await
 }
 
-/// The options of the installation. To take over an installation that another tool made, the user has to name its mode.
+/// The options of the installation. To take over an installation that another tool made, the user
+/// has to name its mode.
 fn options_of(before: &Installed, mode: Option<Mode>, namespace: &str) -> Result<Options, Problem> {
     if mode.is_some_and(|mode| mode != before.mode) {
         let (mode, other) = (before.mode.as_str(), before.mode == Mode::Engine);
-        let other = if other { Mode::Guard.as_str() } else { Mode::Engine.as_str() };
+        let other = if other {
+            Mode::Guard.as_str()
+        } else {
+            Mode::Engine.as_str()
+        };
         let message = format!(
             "the installation in namespace {namespace} is of mode {mode}: an upgrade does not change that"
         );
@@ -126,7 +164,11 @@ async fn roll_out(
 ) -> CommandResult {
     let observed = preflight::observe(session, plan).await?;
     let mut found = findings::judge(plan, &observed, replace_definitions, &session.namespace);
-    if plan.options.mode == Mode::Engine && observed.get("CustomResourceDefinition", SCHEDULES).is_some() {
+    if plan.options.mode == Mode::Engine
+        && observed
+            .get("CustomResourceDefinition", SCHEDULES)
+            .is_some()
+    {
         found.extend(all_read_otherwise(session, terminal.now()).await);
     }
     found.extend(volumes);
@@ -140,7 +182,11 @@ async fn roll_out(
         if stage == Stage::Once
             && let Err(exit) = established(session, plan, deadline, terminal).await?
         {
-            let text = in_vain(exit, "the API server does not serve the definitions", args.timeout);
+            let text = in_vain(
+                exit,
+                "the API server does not serve the definitions",
+                args.timeout,
+            );
             terminal.say(&format!("{text}; go on with kubectl backup upgrade"));
             return Ok(exit);
         }
@@ -148,8 +194,12 @@ async fn roll_out(
     for name in objects::prune(session, plan).await? {
         terminal.say(&format!("removed, as this version has it no more: {name}"));
     }
-    let done =
-        format!("{} {} in namespace {}", plan.version(), plan.options.mode.as_str(), session.namespace);
+    let done = format!(
+        "{} {} in namespace {}",
+        plan.version(),
+        plan.options.mode.as_str(),
+        session.namespace
+    );
     if !args.wait {
         apply(session, plan, Stage::Registrations, &observed, terminal).await?;
         terminal.data(&format!("installed: {done}\n"))?;
@@ -181,7 +231,11 @@ async fn roll_out(
 
 fn not_ready(exit: Exit, program: &str, is_webhook: bool, timeout: GoDuration) -> String {
     let what = in_vain(exit, &format!("{program} is not ready"), timeout);
-    let registered = if is_webhook { "; the webhook is not registered by this run" } else { "" };
+    let registered = if is_webhook {
+        "; the webhook is not registered by this run"
+    } else {
+        ""
+    };
     format!("{what}{registered}\n  Correct what is wrong, and go on: kubectl backup upgrade")
 }
 
@@ -208,8 +262,10 @@ async fn apply(
         *counts.entry(outcome).or_default() += 1;
     }
     if !counts.is_empty() {
-        let counts: Vec<String> =
-            counts.iter().map(|(outcome, count)| format!("{count} {}", outcome.as_str())).collect();
+        let counts: Vec<String> = counts
+            .iter()
+            .map(|(outcome, count)| format!("{count} {}", outcome.as_str()))
+            .collect();
         terminal.say(&format!("… {:<23}{}", stage.as_str(), counts.join(", ")));
     }
     Ok(())
@@ -235,8 +291,8 @@ async fn established(
     .await
 }
 
-/// Sends the webhook test requests until it refuses them: it adds its authority to the registration within seconds. Returns the
-/// last findings, and how the wait ended.
+/// Sends the webhook test requests until it refuses them: it adds its authority to the registration
+/// within seconds. Returns the last findings, and how the wait ended.
 async fn answers(
     session: &Session,
     deadline: Instant,
@@ -259,11 +315,20 @@ mod tests {
 
     #[test]
     fn an_upgrade_keeps_the_mode_and_guesses_nothing() {
-        let chosen = Options { mode: Mode::Guard, replicas: Some(3), ..Options::default() };
+        let chosen = Options {
+            mode: Mode::Guard,
+            replicas: Some(3),
+            ..Options::default()
+        };
         for (options, is, given, expected) in [
             (Some(&chosen), Mode::Guard, None, Ok(3)),
             (Some(&chosen), Mode::Guard, Some(Mode::Guard), Ok(3)),
-            (Some(&chosen), Mode::Guard, Some(Mode::Engine), Err("--mode=engine")),
+            (
+                Some(&chosen),
+                Mode::Guard,
+                Some(Mode::Engine),
+                Err("--mode=engine"),
+            ),
             (None, Mode::Engine, Some(Mode::Guard), Err("--mode=guard")),
             (None, Mode::Engine, Some(Mode::Engine), Ok(0)),
             (None, Mode::Engine, None, Err("--mode=engine")),

@@ -35,7 +35,11 @@ struct Wanted<'a> {
 
 impl<'a> Wanted<'a> {
     async fn new(session: &Session, name: ObjectName<'a>) -> Self {
-        Self { name, of_type: TypeQuery::new(session, name.of_type).await, met: Cell::default() }
+        Self {
+            name,
+            of_type: TypeQuery::new(session, name.of_type).await,
+            met: Cell::default(),
+        }
     }
 
     fn is(&self, item: &ItemName) -> bool {
@@ -97,7 +101,11 @@ pub(super) async fn ls(args: LsArgs, terminal: &mut Terminal) -> CommandResult {
         index = ArchiveIndex::open(&session, &backup, terminal) => index?,
         _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
     };
-    let typed = args.place.as_deref().and_then(|place| place.split_once('/')).map(|(_, of_type)| of_type);
+    let typed = args
+        .place
+        .as_deref()
+        .and_then(|place| place.split_once('/'))
+        .map(|(_, of_type)| of_type);
     let of_type = match typed {
         Some(typed) if !typed.is_empty() => Some(TypeQuery::new(&session, typed).await),
         _ => None,
@@ -105,7 +113,12 @@ pub(super) async fn ls(args: LsArgs, terminal: &mut Terminal) -> CommandResult {
     let met = Cell::new(false);
     let items = index.items().map(|item| {
         let item = item?.0;
-        met.set(met.get() || of_type.as_ref().is_some_and(|of_type| of_type.is(&item.group_resource)));
+        met.set(
+            met.get()
+                || of_type
+                    .as_ref()
+                    .is_some_and(|of_type| of_type.is(&item.group_resource)),
+        );
         Ok(item)
     });
     let listing = listing(&args.name, args.place.as_deref(), of_type.as_ref(), items)?;
@@ -114,21 +127,36 @@ pub(super) async fn ls(args: LsArgs, terminal: &mut Terminal) -> CommandResult {
             && !of_type.is_known()
         {
             let namespace = place.split('/').next().unwrap_or_default();
-            return Err(no_type(typed, &format!("backup {}", args.name)).with_remedy(format!(
-                "`kubectl backup ls {} {namespace}` lists the types in {namespace}.",
-                args.name
-            )));
+            return Err(
+                no_type(typed, &format!("backup {}", args.name)).with_remedy(format!(
+                    "`kubectl backup ls {} {namespace}` lists the types in {namespace}.",
+                    args.name
+                )),
+            );
         }
         return Err(Problem::new(
             ProblemKind::NotFound,
             format!("backup {} has nothing in {place}", args.name),
         )
-        .with_remedy(format!("`kubectl backup ls {}` lists its namespaces.", args.name)));
+        .with_remedy(format!(
+            "`kubectl backup ls {}` lists its namespaces.",
+            args.name
+        )));
     }
-    let names = || listing.items.iter().fold(String::new(), |all, one| all + &one.name + "\n");
-    json::show_list("BackupListing", ("items", &listing), &args.output, terminal, names, |_, _| {
-        Ok(listing.rows(!args.output.no_headers)?)
-    })?;
+    let names = || {
+        listing
+            .items
+            .iter()
+            .fold(String::new(), |all, one| all + &one.name + "\n")
+    };
+    json::show_list(
+        "BackupListing",
+        ("items", &listing),
+        &args.output,
+        terminal,
+        names,
+        |_, _| Ok(listing.rows(!args.output.no_headers)?),
+    )?;
     Ok(Exit::Done)
 }
 
@@ -139,7 +167,8 @@ fn listing(
     wanted: Option<&TypeQuery>,
     mut items: impl Iterator<Item = Result<ItemName, Problem>>,
 ) -> Result<Listing, Problem> {
-    let (namespace, of_type) = match place.map(|place| place.split_once('/').unwrap_or((place, ""))) {
+    let (namespace, of_type) = match place.map(|place| place.split_once('/').unwrap_or((place, "")))
+    {
         None => (None, ""),
         Some((namespace, of_type)) => (Some(namespace), of_type),
     };
@@ -147,7 +176,11 @@ fn listing(
     let mut inside = BTreeMap::<String, (BTreeSet<String>, usize)>::new();
     let mut names = Vec::new();
     items.try_for_each(|item| {
-        let ItemName { group_resource, namespace: of_item, name } = item?;
+        let ItemName {
+            group_resource,
+            namespace: of_item,
+            name,
+        } = item?;
         let of_item = of_item.unwrap_or_else(|| ObjectName::CLUSTER.to_owned());
         if namespace.is_some_and(|namespace| of_item != namespace) {
             return Ok(());
@@ -173,15 +206,25 @@ fn listing(
         (Some(_), _) => &["NAME"],
     };
     let types = |types: &BTreeSet<String>| namespace.is_none().then_some(types.len());
-    let inside = inside.into_iter().map(|(name, (of, items))| counted(name, types(&of), Some(items)));
+    let inside = inside
+        .into_iter()
+        .map(|(name, (of, items))| counted(name, types(&of), Some(items)));
     let items = inside.chain(names).collect();
-    Ok(Listing { of: of.to_owned(), place: place.map(str::to_owned), headers, items })
+    Ok(Listing {
+        of: of.to_owned(),
+        place: place.map(str::to_owned),
+        headers,
+        items,
+    })
 }
 
 impl Listing {
     fn rows(&self, with_headers: bool) -> std::io::Result<String> {
         let row = |one: &ListedPlace| {
-            let counts = [one.types, one.items].into_iter().flatten().map(|count| count.to_string());
+            let counts = [one.types, one.items]
+                .into_iter()
+                .flatten()
+                .map(|count| count.to_string());
             std::iter::once(plain(&one.name)).chain(counts).collect()
         };
         table(self.headers, with_headers, self.items.iter().map(row))
@@ -200,12 +243,20 @@ pub(super) async fn cat(args: CatArgs, terminal: &mut Terminal) -> CommandResult
     let Some((item, mut object)) = found else {
         let place = name.namespace.unwrap_or(ObjectName::CLUSTER);
         if !wanted.is_type_known() {
-            return Err(no_type(name.of_type, &format!("backup {}", args.name))
-                .with_remedy(format!("`kubectl backup ls {} {place}` lists the types there.", args.name)));
+            return Err(
+                no_type(name.of_type, &format!("backup {}", args.name)).with_remedy(format!(
+                    "`kubectl backup ls {} {place}` lists the types there.",
+                    args.name
+                )),
+            );
         }
         let message = format!("backup {} has no {}", args.name, args.item);
-        return Err(Problem::new(ProblemKind::NotFound, message)
-            .with_remedy(format!("`kubectl backup ls {} {place}` lists what is there.", args.name)));
+        return Err(
+            Problem::new(ProblemKind::NotFound, message).with_remedy(format!(
+                "`kubectl backup ls {} {place}` lists what is there.",
+                args.name
+            )),
+        );
     };
     if item.group_resource == "secrets" && !args.show_secrets {
         hide_values(&mut object);

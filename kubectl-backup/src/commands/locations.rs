@@ -1,5 +1,5 @@
-//! `locations`: where backups and volume snapshots are stored; and `sync`, which shows the result of synchronising buckets with
-//! the cluster, and requests a synchronisation by annotation.
+//! `locations`: where backups and volume snapshots are stored; and `sync`, which shows the result
+//! of synchronising buckets with the cluster, and requests a synchronisation by annotation.
 
 pub(super) mod change;
 mod snapshots;
@@ -33,7 +33,11 @@ pub(crate) async fn run(command: LocationsCommand, terminal: &mut Terminal) -> C
         LocationsCommand::Create(args) => Box::pin(change::create(*args, terminal)).await,
         LocationsCommand::Set(args) => Box::pin(change::set(&args, terminal)).await,
         LocationsCommand::Delete(deletion) => {
-            let args = DeleteArgs { deletion, wait: false, timeout: GoDuration::default() };
+            let args = DeleteArgs {
+                deletion,
+                wait: false,
+                timeout: GoDuration::default(),
+            };
             delete::objects::<BackupStorageLocation>(args, backups_that_are_lost, terminal).await
         }
     }
@@ -61,7 +65,13 @@ async fn one(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let view = describe(&session.get::<BackupStorageLocation>(&args.name).await?);
     let screen = |now, style| Ok(view.text(now, style));
-    json::show("LocationDescription", &view, args.document, terminal, screen)?;
+    json::show(
+        "LocationDescription",
+        &view,
+        args.document,
+        terminal,
+        screen,
+    )?;
     Ok(Exit::Done)
 }
 
@@ -70,23 +80,32 @@ async fn sync(args: SyncArgs, terminal: &mut Terminal) -> CommandResult {
     if args.list.watch {
         return follow(&session, args, terminal).await;
     }
-    let Some(name) = &args.location else { return all(&session, &args, terminal).await };
+    let Some(name) = &args.location else {
+        return all(&session, &args, terminal).await;
+    };
     let location = session.get::<BackupStorageLocation>(name).await?;
     if !args.now && args.accept_removals.is_none() {
         return show(&session, vec![view::location(&location)], &args, terminal);
     }
-    let request =
-        Request { id: terminal.now().to_string(), remove: agreed(&location, args.accept_removals, name)? };
+    let request = Request {
+        id: terminal.now().to_string(),
+        remove: agreed(&location, args.accept_removals, name)?,
+    };
     ask(&session, &location, &request).await?;
-    let answered = poll(&session, terminal, args.timeout.as_std(), async |_: &mut Terminal| {
-        let location = session.get::<BackupStorageLocation>(name).await?;
-        let pass = view::location(&location).last_pass.unwrap_or_default();
-        Ok(if pass.request.as_ref() == Some(&request.id) {
-            Look::Found((location, pass))
-        } else {
-            Look::Same
-        })
-    })
+    let answered = poll(
+        &session,
+        terminal,
+        args.timeout.as_std(),
+        async |_: &mut Terminal| {
+            let location = session.get::<BackupStorageLocation>(name).await?;
+            let pass = view::location(&location).last_pass.unwrap_or_default();
+            Ok(if pass.request.as_ref() == Some(&request.id) {
+                Look::Found((location, pass))
+            } else {
+                Look::Same
+            })
+        },
+    )
     .await?;
     let (location, pass) = match answered {
         Ok(found) => found,
@@ -107,23 +126,40 @@ async fn sync(args: SyncArgs, terminal: &mut Terminal) -> CommandResult {
 }
 
 async fn all(session: &Session, args: &SyncArgs, terminal: &mut Terminal) -> CommandResult {
-    let (api, place): (Api<DeserializeGuard<BackupStorageLocation>>, _) = if args.list.all_namespaces {
-        (Api::all(session.client.clone()), String::new())
-    } else {
-        (session.api(), format!(" in namespace {}", session.namespace))
-    };
+    let (api, place): (Api<DeserializeGuard<BackupStorageLocation>>, _) =
+        if args.list.all_namespaces {
+            (Api::all(session.client.clone()), String::new())
+        } else {
+            (
+                session.api(),
+                format!(" in namespace {}", session.namespace),
+            )
+        };
     let about = About::of::<BackupStorageLocation>("list", "");
     // A location that cannot be decoded does not hide the others.
     let seen = |item: DeserializeGuard<BackupStorageLocation>| {
-        Some(item.0.map(|location| view::location(&location)).map_err(|error| {
-            let name = error.metadata.name.unwrap_or_default();
-            let namespace = error.metadata.namespace.unwrap_or_default();
-            let resource = ApiResource::erase::<BackupStorageLocation>(&());
-            unreadable_warning(BackupStorageLocation::KIND, &resource, &namespace, &name, &error.error)
-        }))
+        Some(
+            item.0
+                .map(|location| view::location(&location))
+                .map_err(|error| {
+                    let name = error.metadata.name.unwrap_or_default();
+                    let namespace = error.metadata.namespace.unwrap_or_default();
+                    let resource = ApiResource::erase::<BackupStorageLocation>(&());
+                    unreadable_warning(
+                        BackupStorageLocation::KIND,
+                        &resource,
+                        &namespace,
+                        &name,
+                        &error.error,
+                    )
+                }),
+        )
     };
     let mut locations = Vec::new();
-    for one in session.list(about, &api, ListParams::default(), seen).await? {
+    for one in session
+        .list(about, &api, ListParams::default(), seen)
+        .await?
+    {
         match one {
             Ok(location) => locations.push(location),
             Err(warning) => terminal.say(&warning),
@@ -141,10 +177,14 @@ async fn follow(session: &Session, args: SyncArgs, terminal: &mut Terminal) -> C
     let table = KindTable {
         columns: view::COLUMNS,
         row: Box::new(|object, now, _| {
-            Ok(view::row(&view::location(&serde_json::from_value(object.clone())?), now))
+            Ok(view::row(
+                &view::location(&serde_json::from_value(object.clone())?),
+                now,
+            ))
         }),
         document: Some(|object| {
-            let location: Option<BackupStorageLocation> = serde_json::from_value(object.clone()).ok();
+            let location: Option<BackupStorageLocation> =
+                serde_json::from_value(object.clone()).ok();
             serde_json::to_value(location.as_ref().map(view::location)).unwrap_or_default()
         }),
         ..KindTable::of::<BackupStorageLocation>()
@@ -170,16 +210,32 @@ fn show(
     }
     let name = |one: &SyncedLocation| full_name::<BackupStorageLocation>(&one.name) + "\n";
     let names = || list.locations.iter().map(name).collect();
-    json::show_list("SyncList", ("locations", &list), &args.output, terminal, names, |now, style| {
-        Ok(match list.locations.as_slice() {
-            [one] if args.location.is_some() => view::one(one, now, style)?,
-            _ => view::rows(&list, args.output.shown(&args.list), now)?,
-        })
-    })?;
-    for SyncedLocation { namespace, name, last_pass, .. } in &list.locations {
+    json::show_list(
+        "SyncList",
+        ("locations", &list),
+        &args.output,
+        terminal,
+        names,
+        |now, style| {
+            Ok(match list.locations.as_slice() {
+                [one] if args.location.is_some() => view::one(one, now, style)?,
+                _ => view::rows(&list, args.output.shown(&args.list), now)?,
+            })
+        },
+    )?;
+    for SyncedLocation {
+        namespace,
+        name,
+        last_pass,
+        ..
+    } in &list.locations
+    {
         if let Some(pass) = last_pass.as_ref().filter(|pass| pass.refused > 0) {
-            let place =
-                if *namespace == session.namespace { String::new() } else { format!(" -n {namespace}") };
+            let place = if *namespace == session.namespace {
+                String::new()
+            } else {
+                format!(" -n {namespace}")
+            };
             terminal.say(&format!(
                 "{} Backups of {name} are gone from the bucket and were not removed from the cluster, as they are too many at \
                  once.\nCheck bucket, prefix and credentials. If they are to go: kubectl backup locations sync {name} --accept-removals={}{place}",
@@ -196,26 +252,42 @@ fn agreed(
     accepted: Option<u64>,
     name: &str,
 ) -> Result<Option<u64>, Problem> {
-    let Some(accepted) = accepted else { return Ok(None) };
-    match view::location(location).last_pass.map_or(0, |pass| pass.refused) {
+    let Some(accepted) = accepted else {
+        return Ok(None);
+    };
+    match view::location(location)
+        .last_pass
+        .map_or(0, |pass| pass.refused)
+    {
         0 => {
-            let message =
-                format!("nothing was refused when location {name:?} was last compared with the cluster");
-            Err(Problem::other(message)
-                .with_remedy(format!("Compare it first: kubectl backup locations sync {name} --now")))
+            let message = format!(
+                "nothing was refused when location {name:?} was last compared with the cluster"
+            );
+            Err(Problem::other(message).with_remedy(format!(
+                "Compare it first: kubectl backup locations sync {name} --now"
+            )))
         }
         refused if refused > accepted => {
-            let message = format!("{refused} removals of location {name:?} were refused, not {accepted}");
-            Err(Problem::other(message)
-                .with_remedy(format!("See what is gone: kubectl backup locations sync {name}")))
+            let message =
+                format!("{refused} removals of location {name:?} were refused, not {accepted}");
+            Err(Problem::other(message).with_remedy(format!(
+                "See what is gone: kubectl backup locations sync {name}"
+            )))
         }
         _ => Ok(Some(accepted)),
     }
 }
 
-async fn ask(session: &Session, location: &BackupStorageLocation, request: &Request) -> Result<(), Problem> {
+async fn ask(
+    session: &Session,
+    location: &BackupStorageLocation,
+    request: &Request,
+) -> Result<(), Problem> {
     let text = serde_json::to_string(request).map_err(|error| Problem::other(error.to_string()))?;
     let patch = json!({ "metadata": { "annotations": { SYNC_REQUEST_ANNOTATION: text } } });
     let name = location.name_any();
-    session.patch::<BackupStorageLocation>(&name, location.metadata.uid.as_ref(), patch).await.map(drop)
+    session
+        .patch::<BackupStorageLocation>(&name, location.metadata.uid.as_ref(), patch)
+        .await
+        .map(drop)
 }

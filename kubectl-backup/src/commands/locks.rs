@@ -44,7 +44,11 @@ pub(crate) async fn unclaimed(
     within: Within,
 ) -> Result<Unclaimed, Problem> {
     let mut ledgers = Ledgers::read(session, known, within).await?;
-    let profiles: BTreeSet<String> = ledgers.all.iter().map(|ledger| ledger.profile.name.clone()).collect();
+    let profiles: BTreeSet<String> = ledgers
+        .all
+        .iter()
+        .map(|ledger| ledger.profile.name.clone())
+        .collect();
     let (mut objects, unchecked) = fetch::unended(session, known, &profiles, &ledgers).await;
     objects.retain(|object| !ledgers.claims(object));
     if !objects.is_empty() {
@@ -52,7 +56,11 @@ pub(crate) async fn unclaimed(
         ledgers = Ledgers::read(session, known, within).await?;
         objects.retain(|object| !ledgers.claims(object));
     }
-    Ok(Unclaimed { ledgers, objects, unchecked })
+    Ok(Unclaimed {
+        ledgers,
+        objects,
+        unchecked,
+    })
 }
 
 pub(crate) async fn list(args: ListArgs, terminal: &mut Terminal) -> CommandResult {
@@ -62,20 +70,30 @@ pub(crate) async fn list(args: ListArgs, terminal: &mut Terminal) -> CommandResu
     }
     let mut list = read(&session, &args).await?;
     if let Some(path) = &args.list.sort_by {
-        list.scopes.iter_mut().for_each(|scope| jsonpath::sort(&mut scope.entries, path));
+        list.scopes
+            .iter_mut()
+            .for_each(|scope| jsonpath::sort(&mut scope.entries, path));
     }
     show(&list, &args, terminal)?;
     Ok(Exit::Done)
 }
 
 const fn within(args: &ListArgs) -> Within {
-    if args.list.all_namespaces { Within::Cluster } else { Within::Installation }
+    if args.list.all_namespaces {
+        Within::Cluster
+    } else {
+        Within::Installation
+    }
 }
 
 /// The requested ledgers, and running objects without a claim.
 async fn read(session: &Session, args: &ListArgs) -> Result<LockList, Problem> {
     let known = known_profiles(session).await;
-    let Unclaimed { ledgers, objects, unchecked } = unclaimed(session, &known, within(args)).await?;
+    let Unclaimed {
+        ledgers,
+        objects,
+        unchecked,
+    } = unclaimed(session, &known, within(args)).await?;
     let mut seen = Vec::new();
     for object in objects {
         let scope = object.scope.as_deref().unwrap_or(VELERO_SCOPE);
@@ -85,16 +103,30 @@ async fn read(session: &Session, args: &ListArgs) -> Result<LockList, Problem> {
         let footprint = footprint.unwrap_or_else(|_| backup_lock::Footprint::everything());
         seen.push(UnendedObject { object, footprint });
     }
-    Ok(view::locks(&session.namespace, &ledgers.all, &seen, unchecked, args.scope.as_deref()))
+    Ok(view::locks(
+        &session.namespace,
+        &ledgers.all,
+        &seen,
+        unchecked,
+        args.scope.as_deref(),
+    ))
 }
 
 fn show(list: &LockList, args: &ListArgs, terminal: &mut Terminal) -> Result<(), Problem> {
     let output = &args.output;
     let names = || screen::names(list);
-    json::show_list("LockList", ("scopes", list), output, terminal, names, |now, style| {
-        Ok(screen::text(list, output.shown(&args.list), now, style)?)
-    })?;
-    if !matches!(output.form, Form::Plain(Output::Table | Output::Wide | Output::Name)) {
+    json::show_list(
+        "LockList",
+        ("scopes", list),
+        output,
+        terminal,
+        names,
+        |now, style| Ok(screen::text(list, output.shown(&args.list), now, style)?),
+    )?;
+    if !matches!(
+        output.form,
+        Form::Plain(Output::Table | Output::Wide | Output::Name)
+    ) {
         return Ok(()); // the document says it
     }
     if list.scopes.is_empty() {
@@ -104,7 +136,10 @@ fn show(list: &LockList, args: &ListArgs, terminal: &mut Terminal) -> Result<(),
         };
         terminal.say(&match &args.scope {
             Some(scope) => {
-                format!("Nothing holds or waits in scope {}: it has no ledger {place}.", plain(scope))
+                format!(
+                    "Nothing holds or waits in scope {}: it has no ledger {place}.",
+                    plain(scope)
+                )
             }
             None => format!("Nothing holds or waits: there is no ledger {place}."),
         });
@@ -120,26 +155,47 @@ async fn user_name(session: &Session) -> Result<String, Problem> {
     let about = About::called("ask", "selfsubjectreview", "selfsubjectreviews", "");
     let api: Api<SelfSubjectReview> = Api::all(session.client.clone());
     let post = PostParams::default();
-    let review = session.call(about, api.create(&post, &SelfSubjectReview::default())).await?;
-    let name = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
+    let review = session
+        .call(about, api.create(&post, &SelfSubjectReview::default()))
+        .await?;
+    let name = review
+        .status
+        .and_then(|status| status.user_info)
+        .and_then(|user| user.username);
     Ok(name.map_or_else(|| "an unknown user".to_owned(), |name| plain(&name)))
 }
 
-/// Reads the ledgers repeatedly. Objects without a claim are left out: finding them takes lists of all objects.
+/// Reads the ledgers repeatedly. Objects without a claim are left out: finding them takes lists of
+/// all objects.
 async fn watch(session: &Session, args: &ListArgs, terminal: &mut Terminal) -> CommandResult {
     let known = known_profiles(session).await;
     let mut shown: Option<Vec<LockChange>> = None;
-    let watched = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
-        let found = Ledgers::read(session, &known, within(args)).await?.all;
-        let now = lines(&view::locks(&session.namespace, &found, &[], Vec::new(), args.scope.as_deref()));
-        let new = changes(shown.as_deref().unwrap_or_default(), &now);
-        let is_first = shown.is_none();
-        if is_first || !new.is_empty() {
-            show_changes(&new, &now, is_first, args, terminal)?;
-        }
-        shown = Some(now);
-        Ok::<_, Problem>(if new.is_empty() { Look::Same } else { Look::<()>::Changed })
-    });
+    let watched = poll(
+        session,
+        terminal,
+        LONGEST,
+        async |terminal: &mut Terminal| {
+            let found = Ledgers::read(session, &known, within(args)).await?.all;
+            let now = lines(&view::locks(
+                &session.namespace,
+                &found,
+                &[],
+                Vec::new(),
+                args.scope.as_deref(),
+            ));
+            let new = changes(shown.as_deref().unwrap_or_default(), &now);
+            let is_first = shown.is_none();
+            if is_first || !new.is_empty() {
+                show_changes(&new, &now, is_first, args, terminal)?;
+            }
+            shown = Some(now);
+            Ok::<_, Problem>(if new.is_empty() {
+                Look::Same
+            } else {
+                Look::<()>::Changed
+            })
+        },
+    );
     Ok(watched.await?.err().unwrap_or(Exit::Done))
 }
 
@@ -155,21 +211,34 @@ fn show_changes(
     let header = is_first && !output.no_headers;
     let text = match &output.form {
         Form::Plain(Output::Table | Output::Wide) => {
-            let how = Shown { headers: header, ..output.shown(&args.list) };
+            let how = Shown {
+                headers: header,
+                ..output.shown(&args.list)
+            };
             screen::changes(new, now, how, terminal.now(), terminal.out_style())?
         }
-        Form::Plain(Output::Name) => {
-            new.iter().fold(String::new(), |text, line| text + &line.handle() + "\n")
-        }
+        Form::Plain(Output::Name) => new
+            .iter()
+            .fold(String::new(), |text, line| text + &line.handle() + "\n"),
         Form::Columns(_) => {
-            let new: Vec<_> = new.iter().map(|line| Document::of("LockChange", line)).collect();
+            let new: Vec<_> = new
+                .iter()
+                .map(|line| Document::of("LockChange", line))
+                .collect();
             json::in_form(&json!({ "items": new }), "items", &output.form, header)?
         }
-        Form::Plain(_) | Form::JsonPath(_) => new.iter().try_fold(String::new(), |text, line| {
-            let mark = if output.form == Form::Plain(Output::Yaml) { "---\n" } else { "" };
-            let document = json::in_form(&Document::of("LockChange", line), "", &output.form, true)?;
-            Ok::<_, Problem>(text + mark + &document)
-        })?,
+        Form::Plain(_) | Form::JsonPath(_) => {
+            new.iter().try_fold(String::new(), |text, line| {
+                let mark = if output.form == Form::Plain(Output::Yaml) {
+                    "---\n"
+                } else {
+                    ""
+                };
+                let document =
+                    json::in_form(&Document::of("LockChange", line), "", &output.form, true)?;
+                Ok::<_, Problem>(text + mark + &document)
+            })?
+        }
     };
     Ok(terminal.data(&text)?)
 }

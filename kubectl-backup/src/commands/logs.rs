@@ -1,4 +1,5 @@
-//! `logs` and `restore logs`: the log of a backup or restore, read through the API server; `-f` follows it to the end.
+//! `logs` and `restore logs`: the log of a backup or restore, read through the API server; `-f`
+//! follows it to the end.
 
 mod tail;
 
@@ -18,7 +19,8 @@ use crate::{
 };
 use tail::{Piece, Tail};
 
-/// Each reading of a growing log transfers all of it: the next pause is the duration of the reading times this factor.
+/// Each reading of a growing log transfers all of it: the next pause is the duration of the reading
+/// times this factor.
 const SPARING: u32 = 10;
 /// Pause after a reading that found no log.
 const NOTHING_YET: Duration = Duration::from_secs(10);
@@ -39,40 +41,57 @@ pub(super) async fn run<W: Workload>(args: LogsArgs, terminal: &mut Terminal) ->
 }
 
 /// Reads the log in each new phase, and repeatedly in phase InProgress, while the log grows.
-async fn follow<W: Workload>(session: &Session, args: &LogsArgs, terminal: &mut Terminal) -> CommandResult {
-    let (mut tail, mut uid, mut seen, mut again) = (Tail::default(), None, String::new(), Instant::now());
-    let followed = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
-        let work = session.get::<W>(&args.name).await?;
-        let (status, now) = (work.status(), work.meta().uid.clone());
-        if *uid.get_or_insert_with(|| now.clone()) != now {
-            let message = format!("{} {:?} was deleted while its log was followed", W::KIND, args.name);
-            return Err(Problem::other(message));
-        }
-        let (ended, is_news) = (status.ended(), status.phase != seen);
-        let grows = status.stage == Stage::InProgress && Instant::now() >= again;
-        if !is_news && !grows {
-            return Ok(Look::Same);
-        }
-        let file = StoredFile::of(W::FILES.log, work.meta());
-        let began = Instant::now();
-        let pause = match show(session, &file, args.errors, &mut tail, terminal).await {
-            Ok(()) => began.elapsed() * SPARING,
-            // There is no log yet, or the object failed before one was written.
-            Err(problem)
-                if matches!(problem.kind, ProblemKind::NoFile | ProblemKind::NotGiven)
-                    && ended != Some(true) =>
-            {
-                if is_news {
-                    terminal.say(&problem.message);
-                }
-                NOTHING_YET
+async fn follow<W: Workload>(
+    session: &Session,
+    args: &LogsArgs,
+    terminal: &mut Terminal,
+) -> CommandResult {
+    let (mut tail, mut uid, mut seen, mut again) =
+        (Tail::default(), None, String::new(), Instant::now());
+    let followed = poll(
+        session,
+        terminal,
+        LONGEST,
+        async |terminal: &mut Terminal| {
+            let work = session.get::<W>(&args.name).await?;
+            let (status, now) = (work.status(), work.meta().uid.clone());
+            if *uid.get_or_insert_with(|| now.clone()) != now {
+                let message = format!(
+                    "{} {:?} was deleted while its log was followed",
+                    W::KIND,
+                    args.name
+                );
+                return Err(Problem::other(message));
             }
-            Err(problem) => return Err(problem),
-        };
-        again = Instant::now() + pause;
-        seen = status.phase;
-        Ok(ended.map_or(if is_news { Look::Changed } else { Look::Same }, Look::Found))
-    });
+            let (ended, is_news) = (status.ended(), status.phase != seen);
+            let grows = status.stage == Stage::InProgress && Instant::now() >= again;
+            if !is_news && !grows {
+                return Ok(Look::Same);
+            }
+            let file = StoredFile::of(W::FILES.log, work.meta());
+            let began = Instant::now();
+            let pause = match show(session, &file, args.errors, &mut tail, terminal).await {
+                Ok(()) => began.elapsed() * SPARING,
+                // There is no log yet, or the object failed before one was written.
+                Err(problem)
+                    if matches!(problem.kind, ProblemKind::NoFile | ProblemKind::NotGiven)
+                        && ended != Some(true) =>
+                {
+                    if is_news {
+                        terminal.say(&problem.message);
+                    }
+                    NOTHING_YET
+                }
+                Err(problem) => return Err(problem),
+            };
+            again = Instant::now() + pause;
+            seen = status.phase;
+            Ok(ended.map_or(
+                if is_news { Look::Changed } else { Look::Same },
+                Look::Found,
+            ))
+        },
+    );
     Ok(match followed.await? {
         Ok(true) => Exit::Done,
         Ok(false) => {
@@ -90,7 +109,12 @@ async fn show(
     tail: &mut Tail,
     terminal: &mut Terminal,
 ) -> Result<(), Problem> {
-    let Terminal { out, err, out_is_terminal, .. } = &mut *terminal;
+    let Terminal {
+        out,
+        err,
+        out_is_terminal,
+        ..
+    } = &mut *terminal;
     let mut text = MultiGzDecoder::new(Vec::new());
     let unreadable = |error: std::io::Error| {
         Problem::bad_file(format!("the log of {} cannot be read: {error}", file.name))
@@ -103,7 +127,11 @@ async fn show(
             Piece::New => {}
         }
         // The last line may be incomplete.
-        let rest = if errors && !is_last { text.split_off(whole_lines(text)) } else { Vec::new() };
+        let rest = if errors && !is_last {
+            text.split_off(whole_lines(text))
+        } else {
+            Vec::new()
+        };
         reading.shown(text.len());
         if errors {
             *text = text
@@ -131,13 +159,18 @@ async fn show(
     print(text.get_mut(), true)?;
     terminal.data("")?;
     if is_another {
-        terminal.say(&format!("the work on {} has begun again, and its log with it", file.name));
+        terminal.say(&format!(
+            "the work on {} has begun again, and its log with it",
+            file.name
+        ));
     }
     Ok(())
 }
 
 fn whole_lines(text: &[u8]) -> usize {
-    text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)
+    text.iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |at| at + 1)
 }
 
 /// Whether a log line reports an error, by the level that Velero and we write into each line.

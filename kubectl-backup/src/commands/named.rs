@@ -5,7 +5,8 @@ use futures::join;
 use super::prelude::*;
 use crate::fetched::fetched;
 
-/// The object of this name. If it does not exist, the remedy names an object of another kind with this name.
+/// The object of this name. If it does not exist, the remedy names an object of another kind with
+/// this name.
 pub(super) async fn get_named<K: TableKind>(session: &Session, name: &str) -> Result<K, Problem> {
     match session.get::<K>(name).await {
         Err(problem) if problem.is_not_found() => {
@@ -36,10 +37,15 @@ async fn of_another_kind<K: TableKind>(
         (Restore::KIND, Restore::COMMAND, restore),
         (Backup::KIND, Backup::COMMAND, backup),
     ];
-    let other = kinds.into_iter().find(|(kind, _, exists)| *exists && *kind != K::KIND);
+    let other = kinds
+        .into_iter()
+        .find(|(kind, _, exists)| *exists && *kind != K::KIND);
     other.map(|(kind, command, _)| (kind, command))
 }
 
 async fn exists<K: TableKind>(session: &Session, name: &str) -> bool {
-    fetched(session, session.get_metadata::<K>(name)).await.known().is_some()
+    fetched(session, session.get_metadata::<K>(name))
+        .await
+        .known()
+        .is_some()
 }

@@ -14,7 +14,10 @@ use crate::{
 };
 
 /// Shows the operations, or with `-w` each change until the end.
-pub(super) async fn run<W: Workload>(args: OperationsArgs, terminal: &mut Terminal) -> CommandResult {
+pub(super) async fn run<W: Workload>(
+    args: OperationsArgs,
+    terminal: &mut Terminal,
+) -> CommandResult {
     let session = Session::connect(terminal).await?;
     if args.watch {
         return watch::<W>(&session, &args, terminal).await;
@@ -22,11 +25,25 @@ pub(super) async fn run<W: Workload>(args: OperationsArgs, terminal: &mut Termin
     let work = get_named::<W>(&session, &args.name).await?;
     let operations = read(&session, &work).await?;
     if operations.is_empty() && args.output.form.is_table() {
-        let so_far = if work.status().stage.is_terminal() { "" } else { " so far" };
-        terminal.say(&format!("{} {} has started no operations{so_far}.", W::KIND, args.name));
+        let so_far = if work.status().stage.is_terminal() {
+            ""
+        } else {
+            " so far"
+        };
+        terminal.say(&format!(
+            "{} {} has started no operations{so_far}.",
+            W::KIND,
+            args.name
+        ));
         return Ok(Exit::Done);
     }
-    show(operations, &args, !args.output.no_headers, |_| true, terminal)?;
+    show(
+        operations,
+        &args,
+        !args.output.no_headers,
+        |_| true,
+        terminal,
+    )?;
     Ok(Exit::Done)
 }
 
@@ -45,23 +62,33 @@ async fn watch<W: Workload>(
     terminal: &mut Terminal,
 ) -> CommandResult {
     let mut shown_last: HashMap<(String, String), OperationView> = HashMap::new();
-    let watched = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
-        let work = session.get::<W>(&args.name).await?;
-        let operations = read(session, &work).await?;
-        let is_new = |now: &OperationView| shown_last.get(&key(now)) != Some(now);
-        let changed = operations.iter().any(is_new);
-        let next = operations.iter().map(|operation| (key(operation), operation.clone())).collect();
-        if changed {
-            let header = shown_last.is_empty() && !args.output.no_headers;
-            show(operations, args, header, is_new, terminal)?;
-        }
-        shown_last = next;
-        Ok(match changed {
-            _ if work.status().stage.is_terminal() => Look::Found(work.status().ended() == Some(true)),
-            true => Look::Changed,
-            false => Look::Same,
-        })
-    });
+    let watched = poll(
+        session,
+        terminal,
+        LONGEST,
+        async |terminal: &mut Terminal| {
+            let work = session.get::<W>(&args.name).await?;
+            let operations = read(session, &work).await?;
+            let is_new = |now: &OperationView| shown_last.get(&key(now)) != Some(now);
+            let changed = operations.iter().any(is_new);
+            let next = operations
+                .iter()
+                .map(|operation| (key(operation), operation.clone()))
+                .collect();
+            if changed {
+                let header = shown_last.is_empty() && !args.output.no_headers;
+                show(operations, args, header, is_new, terminal)?;
+            }
+            shown_last = next;
+            Ok(match changed {
+                _ if work.status().stage.is_terminal() => {
+                    Look::Found(work.status().ended() == Some(true))
+                }
+                true => Look::Changed,
+                false => Look::Same,
+            })
+        },
+    );
     Ok(watched.await?.map_or_else(|exit| exit, Exit::of_end))
 }
 
@@ -83,12 +110,24 @@ fn show(
         let wanted = operations.iter().filter(|one| shown(one));
         wanted.fold(String::new(), |all, one| all + &one.id + "\n")
     } else if let Form::Plain(Output::Table | Output::Wide) = form {
-        let lines = lines(&operations, args.output.is_wide(), terminal.now(), terminal.out_style())?;
+        let lines = lines(
+            &operations,
+            args.output.is_wide(),
+            terminal.now(),
+            terminal.out_style(),
+        )?;
         let wanted = std::iter::once(header).chain(operations.iter().map(shown));
-        lines.into_iter().zip(wanted).filter_map(|(line, wanted)| wanted.then_some(line)).collect()
+        lines
+            .into_iter()
+            .zip(wanted)
+            .filter_map(|(line, wanted)| wanted.then_some(line))
+            .collect()
     } else {
         operations.retain(shown);
-        let list = OperationList { of: args.name.clone(), items: operations };
+        let list = OperationList {
+            of: args.name.clone(),
+            items: operations,
+        };
         json::in_form(&Document::of("OperationList", &list), "items", form, header)?
     };
     Ok(terminal.data(&text)?)

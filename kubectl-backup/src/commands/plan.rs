@@ -1,5 +1,5 @@
-//! `restore create --plan`: shows what the restore would do with each item. The controller finds out by requests that change
-//! nothing.
+//! `restore create --plan`: shows what the restore would do with each item. The controller finds
+//! out by requests that change nothing.
 
 use backup_core::{
     restore_plan::{PlanLine, RestorePlan},
@@ -8,12 +8,12 @@ use backup_core::{
 
 use super::prelude::*;
 use crate::{
-    fetched::Fetched,
+    fetched::FetchResult,
     print::{Screen, Tone, describe::sections},
     stored::{self, StoredFile},
     view::{
-        Stored,
-        stored::{Contents, FilesSeen, Messages},
+        FileContents,
+        stored::{Contents, FilesState, Messages},
         troubles,
     },
 };
@@ -22,9 +22,14 @@ use crate::{
 const LONGEST: usize = 64 << 20;
 
 /// Shows the plan of a restore. Exits with 3 if the restore would not be Completed.
-pub(crate) async fn run(session: &Session, restore: &Restore, terminal: &mut Terminal) -> CommandResult {
+pub(crate) async fn run(
+    session: &Session,
+    restore: &Restore,
+    terminal: &mut Terminal,
+) -> CommandResult {
     let name = restore.name_any();
-    let spec = serde_json::to_string(&restore.spec).map_err(|error| Problem::other(error.to_string()))?;
+    let spec =
+        serde_json::to_string(&restore.spec).map_err(|error| Problem::other(error.to_string()))?;
     let file = StoredFile::plan(&name, &spec);
     let plan = tokio::select! {
         plan = read(session, &file, terminal) => plan?,
@@ -43,7 +48,8 @@ async fn read(
 ) -> Result<RestorePlan, Problem> {
     let (mut line, mut end) = (Vec::new(), None);
     let shows_progress = terminal.err_is_terminal;
-    let nonsense = |why: &str| Problem::other(format!("the plan of {} cannot be read: {why}", file.name));
+    let nonsense =
+        |why: &str| Problem::other(format!("the plan of {} cannot be read: {why}", file.name));
     let sink = |bytes: &[u8]| {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             line.extend_from_slice(piece);
@@ -59,7 +65,11 @@ async fn read(
             }
             line.clear();
         }
-        if line.len() > LONGEST { Err(nonsense("it is too large")) } else { Ok(()) }
+        if line.len() > LONGEST {
+            Err(nonsense("it is too large"))
+        } else {
+            Ok(())
+        }
     };
     stored::read(session, file, sink, |_| ()).await?;
     match end {
@@ -73,7 +83,13 @@ async fn read(
 }
 
 fn screen(name: &str, plan: RestorePlan, terminal: &Terminal) -> String {
-    let RestorePlan { results, resource_list, missing_data, left_out, notes } = plan;
+    let RestorePlan {
+        results,
+        resource_list,
+        missing_data,
+        left_out,
+        notes,
+    } = plan;
     let (errors, warnings) = (results.errors(), results.warnings());
     let (tone, phase) = match (errors, warnings) {
         (0, 0) if missing_data.is_none() => (Tone::Good, "Completed"),
@@ -82,20 +98,32 @@ fn screen(name: &str, plan: RestorePlan, terminal: &Terminal) -> String {
     };
     let troubles = Some(troubles(errors, warnings)).filter(|troubles| !troubles.is_empty());
     let with = troubles.map_or_else(String::new, |troubles| format!(", with {troubles}"));
-    let gap = missing_data.map(|data| format!(", but {}", plain(&data.sentence("would not come back"))));
+    let gap =
+        missing_data.map(|data| format!(", but {}", plain(&data.sentence("would not come back"))));
     let verdict = format!("It would be {phase}{with}{}.", gap.unwrap_or_default());
     let contents = Contents::from(resource_list);
-    let mut screen = Screen::of(terminal.out_style(), tone, name, &["dry run: nothing was written"]);
+    let mut screen = Screen::of(
+        terminal.out_style(),
+        tone,
+        name,
+        &["dry run: nothing was written"],
+    );
     screen.lines([&verdict]);
     screen.line("");
     let items: usize = contents.kinds.iter().map(|kind| kind.count).sum();
-    screen.facts(12, [("Items", format!("{items}: {} ({})", contents.summary(4), contents.outcomes()))]);
-    let stored = Stored {
-        messages: Fetched::Known(Some(Messages::from(results))),
-        contents: Fetched::Known(Some(contents)),
-        item_operations: Fetched::Known(None),
-        volumes: Fetched::Known(None),
-        files: FilesSeen::Unread,
+    screen.facts(
+        12,
+        [(
+            "Items",
+            format!("{items}: {} ({})", contents.summary(4), contents.outcomes()),
+        )],
+    );
+    let stored = FileContents {
+        messages: FetchResult::Known(Some(Messages::from(results))),
+        contents: FetchResult::Known(Some(contents)),
+        item_operations: FetchResult::Known(None),
+        volumes: FetchResult::Known(None),
+        files: FilesState::Unread,
     };
     sections(&mut screen, &stored, terminal.now(), true);
     for (title, sentences) in [("LEFT OUT", left_out), ("NOT TRIED", notes)] {

@@ -1,12 +1,12 @@
 //! Polls until a result is there, and tolerates failures of the API server in the meantime.
 //!
-//! Small requests with growing pauses (at most 2 s) survive restarts, load balancers and idle time-outs, where a watch needs a
-//! fallback for each. An event of a watch only shortens a pause.
+//! Small requests with growing pauses (at most 2 s) survive restarts, load balancers and idle
+//! time-outs, where a watch needs a fallback for each. An event of a watch only shortens a pause.
 
 use tokio::time::Instant;
 
 use super::prelude::*;
-use crate::backoff::{self, SLOWEST};
+use crate::backoff::{self, MAX_POLL_INTERVAL};
 
 /// Grace period for start-up errors of the API server (403 until RBAC is loaded).
 pub(super) const STARTING: Duration = Duration::from_secs(30);
@@ -31,8 +31,8 @@ pub(super) enum Look<T> {
     Same,
 }
 
-/// Calls `look` until it finds something, the timeout passes or the user interrupts. A failed call is repeated while the API
-/// server is away.
+/// Calls `look` until it finds something, the timeout passes or the user interrupts. A failed call
+/// is repeated while the API server is away.
 pub(super) async fn poll<T, F>(
     session: &Session,
     terminal: &mut Terminal,
@@ -43,7 +43,10 @@ where
     F: AsyncFnMut(&mut Terminal) -> Result<Look<T>, Problem>,
 {
     let never = std::future::pending::<()>;
-    poll_on(session, terminal, timeout, never, async |terminal, _| look(terminal).await).await
+    poll_on(session, terminal, timeout, never, async |terminal, _| {
+        look(terminal).await
+    })
+    .await
 }
 
 /// Like [`poll`], but a `change` ends a pause early and is passed to the next `look`.
@@ -67,7 +70,8 @@ where
     loop {
         let looked = tokio::select! {
             biased;
-            // First: it listens from its first poll on, and an interrupt may come as soon as a request is sent.
+            // First: it listens from its first poll on, and an interrupt may come as soon as a
+            // request is sent.
             _ = &mut interrupted => return Ok(Err(Exit::Interrupted)),
             looked = tokio::time::timeout_at(deadline, look(terminal, changed.take())) => looked,
         };
@@ -85,7 +89,8 @@ where
             }
             Ok(Err(problem)) => {
                 let since = away.unwrap_or_else(Instant::now);
-                let may_pass = problem.is_transient() || problem.is_of_start() && since.elapsed() < STARTING;
+                let may_pass =
+                    problem.is_transient() || problem.is_of_start() && since.elapsed() < STARTING;
                 if !may_pass {
                     return Err(problem);
                 }
@@ -94,7 +99,7 @@ where
                 }
             }
         }
-        let next = Instant::now() + pauses.next().unwrap_or(SLOWEST);
+        let next = Instant::now() + pauses.next().unwrap_or(MAX_POLL_INTERVAL);
         tokio::select! {
             () = tokio::time::sleep_until(next.min(deadline)) => {}
             change = change() => {

@@ -1,4 +1,5 @@
-//! Imports for nearly every command: the user's terminal, the session with the cluster, and problems.
+//! Imports for nearly every command: the user's terminal, the session with the cluster, and
+//! problems.
 
 pub(crate) use std::time::Duration;
 
@@ -17,7 +18,7 @@ pub(crate) use crate::{
     Terminal,
     client::{FIELD_MANAGER, Session},
     error::{About, CommandResult, Exit, Problem, ProblemKind, optional},
-    fetched::{Fetched, fetched},
+    fetched::{FetchResult, fetched},
     print::{json, plain},
     view::{TableKind, Workload, full_name},
 };

@@ -1,4 +1,5 @@
-//! `profiles`: the rules for each operator, which of its kinds the cluster serves, and the webhook's policy for them.
+//! `profiles`: the rules for each operator, which of its kinds the cluster serves, and the
+//! webhook's policy for them.
 
 pub(crate) mod check;
 
@@ -18,7 +19,11 @@ pub(crate) async fn run(args: ShowProfilesArgs, terminal: &mut Terminal) -> Comm
     let known = known_profiles(&session).await;
     let mut all = Vec::new();
     for one in &known.all {
-        if args.profile.as_ref().is_some_and(|name| one.profile.name != *name) {
+        if args
+            .profile
+            .as_ref()
+            .is_some_and(|name| one.profile.name != *name)
+        {
             continue;
         }
         let served = fetched(&session, kinds::of_profile(&session, &one.profile)).await;
@@ -27,24 +32,54 @@ pub(crate) async fn run(args: ShowProfilesArgs, terminal: &mut Terminal) -> Comm
     }
     let doubt = known.doubt();
     if let (Some(name), true) = (&args.profile, all.is_empty()) {
-        let known = known.all.iter().map(|one| one.profile.name.as_str()).collect::<Vec<_>>().join(", ");
+        let known = known
+            .all
+            .iter()
+            .map(|one| one.profile.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ");
         let remedy = match doubt {
             Some(doubt) => format!("It knows {known}; {doubt}"),
             None => format!("It knows {known}."),
         };
-        return Err(Problem::other(format!("this program knows no profile {name:?}")).with_remedy(remedy));
+        return Err(
+            Problem::other(format!("this program knows no profile {name:?}")).with_remedy(remedy),
+        );
     }
     let note = |doubt| format!("{doubt}; these are the profiles that this program knows");
-    let list = ProfileList { profiles: all, notes: doubt.map(note).into_iter().collect() };
+    let list = ProfileList {
+        profiles: all,
+        notes: doubt.map(note).into_iter().collect(),
+    };
     let output = &args.output;
-    let names = || list.profiles.iter().map(|one| one.name.clone() + "\n").collect();
-    json::show_list("ProfileList", ("profiles", &list), output, terminal, names, |_, style| {
-        if let ([one], Some(_)) = (list.profiles.as_slice(), &args.profile) {
-            return one_text(one, style);
-        }
-        let headers = if output.is_wide() { &HEADERS[..] } else { &HEADERS[..NARROW] };
-        Ok(table(headers, !output.no_headers, list.profiles.iter().map(row))?)
-    })?;
+    let names = || {
+        list.profiles
+            .iter()
+            .map(|one| one.name.clone() + "\n")
+            .collect()
+    };
+    json::show_list(
+        "ProfileList",
+        ("profiles", &list),
+        output,
+        terminal,
+        names,
+        |_, style| {
+            if let ([one], Some(_)) = (list.profiles.as_slice(), &args.profile) {
+                return one_text(one, style);
+            }
+            let headers = if output.is_wide() {
+                &HEADERS[..]
+            } else {
+                &HEADERS[..NARROW]
+            };
+            Ok(table(
+                headers,
+                !output.no_headers,
+                list.profiles.iter().map(row),
+            )?)
+        },
+    )?;
     for note in &list.notes {
         terminal.say(&format!("note: {note}"));
     }
@@ -65,11 +100,11 @@ struct ProfileView {
     name: String,
     kinds: Vec<KindView>,
     /// Whether the webhook guards the kinds of this profile.
-    is_guarded: Fetched<bool>,
+    is_guarded: FetchResult<bool>,
     /// What happens on conflicts; the profile's policy if `policyFrom` names no flags.
     policy: PolicyView,
     /// Sources of the policy: `profile`, and flags of the webhook that override it.
-    policy_from: Fetched<Vec<String>>,
+    policy_from: FetchResult<Vec<String>>,
     definition: Profile,
 }
 
@@ -77,7 +112,7 @@ struct ProfileView {
 #[serde(rename_all = "camelCase")]
 struct KindView {
     resource: String,
-    is_served: Fetched<bool>,
+    is_served: FetchResult<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -93,21 +128,33 @@ struct PolicyView {
     intent_seconds: u64,
 }
 
-/// The view of a profile, with the plurals that the cluster serves. `unavailable` says why guarded kinds and flags are unknown.
-fn view(one: &PublishedProfile, served: &Fetched<Vec<String>>, unavailable: Option<&str>) -> ProfileView {
-    let PublishedProfile { profile: definition, guarded, over } = one;
+/// The view of a profile, with the plurals that the cluster serves. `unavailable` says why guarded
+/// kinds and flags are unknown.
+fn view(
+    one: &PublishedProfile,
+    served: &FetchResult<Vec<String>>,
+    unavailable: Option<&str>,
+) -> ProfileView {
+    let PublishedProfile {
+        profile: definition,
+        guarded,
+        over,
+    } = one;
     let kind = |rule: &KindRule| KindView {
         resource: format!("{}.{}", rule.plural, definition.group),
         is_served: served.clone().map(|all| all.contains(&rule.plural)),
     };
-    let told = unavailable.map_or(Fetched::Known(()), Fetched::missing);
+    let told = unavailable.map_or(FetchResult::Known(()), FetchResult::missing);
     ProfileView {
         name: definition.name.clone(),
         kinds: vec![kind(&definition.backup), kind(&definition.restore)],
         is_guarded: told.clone().map(|()| *guarded),
         policy: PolicyView::of(&definition.policy),
         policy_from: told.map(|()| {
-            std::iter::once("profile").chain(over.iter().map(String::as_str)).map(str::to_owned).collect()
+            std::iter::once("profile")
+                .chain(over.iter().map(String::as_str))
+                .map(str::to_owned)
+                .collect()
         }),
         definition: definition.clone(),
     }
@@ -127,8 +174,11 @@ impl PolicyView {
 }
 
 /// Whether all are true; `?` if one is unknown.
-fn yes_or_no<'a>(all: impl IntoIterator<Item = &'a Fetched<bool>>) -> &'static str {
-    match all.into_iter().try_fold(true, |all, one| Some(*one.known()? && all)) {
+fn yes_or_no<'a>(all: impl IntoIterator<Item = &'a FetchResult<bool>>) -> &'static str {
+    match all
+        .into_iter()
+        .try_fold(true, |all, one| Some(*one.known()? && all))
+    {
         None => "?",
         Some(true) => "yes",
         Some(false) => "no",
@@ -137,7 +187,11 @@ fn yes_or_no<'a>(all: impl IntoIterator<Item = &'a Fetched<bool>>) -> &'static s
 
 impl ProfileView {
     fn resources(&self) -> String {
-        self.kinds.iter().map(|kind| kind.resource.as_str()).collect::<Vec<_>>().join(", ")
+        self.kinds
+            .iter()
+            .map(|kind| kind.resource.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     fn installed(&self) -> &'static str {
@@ -150,8 +204,8 @@ impl ProfileView {
 
     fn from(&self) -> String {
         match &self.policy_from {
-            Fetched::Known(from) => plain(&from.join(", ")),
-            Fetched::Missing { .. } => "profile, perhaps flags".to_owned(),
+            FetchResult::Known(from) => plain(&from.join(", ")),
+            FetchResult::Missing { .. } => "profile, perhaps flags".to_owned(),
         }
     }
 
@@ -163,8 +217,18 @@ impl ProfileView {
     }
 }
 
-const HEADERS: [&str; 10] =
-    ["NAME", "INSTALLED", "GUARDED", "MODE", "RESTORES", "BACKUPS", "SETTLE", "INTENT", "FROM", "KINDS"];
+const HEADERS: [&str; 10] = [
+    "NAME",
+    "INSTALLED",
+    "GUARDED",
+    "MODE",
+    "RESTORES",
+    "BACKUPS",
+    "SETTLE",
+    "INTENT",
+    "FROM",
+    "KINDS",
+];
 const NARROW: usize = 9;
 
 fn row(profile: &ProfileView) -> Vec<String> {
@@ -184,7 +248,10 @@ fn row(profile: &ProfileView) -> Vec<String> {
 }
 
 fn one_text(profile: &ProfileView, style: Style) -> Result<String, Problem> {
-    let mut screen = Screen { text: format!("{}\n\n", style.title(&profile.name)), style };
+    let mut screen = Screen {
+        text: format!("{}\n\n", style.title(&profile.name)),
+        style,
+    };
     screen.facts(16, facts(profile));
     screen.section("DEFINITION");
     screen.lines(json::object(&profile.definition, Output::Yaml)?.lines());
@@ -192,9 +259,23 @@ fn one_text(profile: &ProfileView, style: Style) -> Result<String, Problem> {
 }
 
 fn facts(profile: &ProfileView) -> Vec<(&'static str, String)> {
-    let PolicyView { mode, on_conflict_restore, on_conflict_backup, .. } = &profile.policy;
-    let PolicyView { backups_exclude_each_other, settle_seconds, intent_seconds, .. } = profile.policy;
-    let beside = if backups_exclude_each_other { "not beside each other" } else { "beside each other" };
+    let PolicyView {
+        mode,
+        on_conflict_restore,
+        on_conflict_backup,
+        ..
+    } = &profile.policy;
+    let PolicyView {
+        backups_exclude_each_other,
+        settle_seconds,
+        intent_seconds,
+        ..
+    } = profile.policy;
+    let beside = if backups_exclude_each_other {
+        "not beside each other"
+    } else {
+        "beside each other"
+    };
     vec![
         ("Kinds", profile.resources()),
         ("Installed", profile.installed().to_owned()),
@@ -203,11 +284,18 @@ fn facts(profile: &ProfileView) -> Vec<(&'static str, String)> {
         ("Mode", word(mode)),
         (
             "Conflicts",
-            format!("restores: {}, backups: {}", word(on_conflict_restore), word(on_conflict_backup)),
+            format!(
+                "restores: {}, backups: {}",
+                word(on_conflict_restore),
+                word(on_conflict_backup)
+            ),
         ),
         ("Two backups", beside.to_owned()),
         ("Settles", format!("{settle_seconds}s after the end")),
-        ("Intent", format!("{intent_seconds}s for a restore that was refused")),
+        (
+            "Intent",
+            format!("{intent_seconds}s for a restore that was refused"),
+        ),
         ("Policy from", profile.from()),
     ]
 }

@@ -31,21 +31,40 @@ pub(crate) async fn run(
         args.creation.dry_run = Some(DryRun::Server);
     }
     let connection = Connection::new();
-    if let (Some(backup), false) = (&args.source.from_backup, args.creation.dry_run == Some(DryRun::Client)) {
-        check_backup(backup, connection.get_or_try_init(|| Session::connect(terminal)).await?).await?;
+    if let (Some(backup), false) = (
+        &args.source.from_backup,
+        args.creation.dry_run == Some(DryRun::Client),
+    ) {
+        check_backup(
+            backup,
+            connection
+                .get_or_try_init(|| Session::connect(terminal))
+                .await?,
+        )
+        .await?;
     }
-    let file = FileArgs { file: args.source.file.clone() };
+    let file = FileArgs {
+        file: args.source.file.clone(),
+    };
     let mut restore: Restore = spec::start(&file, terminal)?;
-    let source =
-        args.source.from_backup.as_deref().or(args.source.from_schedule.as_deref()).unwrap_or("restore");
-    let name = positional.or_else(|| args.name.clone()).or(restore.metadata.name.take());
+    let source = args
+        .source
+        .from_backup
+        .as_deref()
+        .or(args.source.from_schedule.as_deref())
+        .unwrap_or("restore");
+    let name = positional
+        .or_else(|| args.name.clone())
+        .or(restore.metadata.name.take());
     restore.metadata.name = Some(name.unwrap_or_else(|| names::unnamed(source, terminal.now())));
     spec::describe_object(&mut restore.metadata, &args.creation.object);
     fill(&mut restore.spec, &args);
     if let Some(schedule) = &args.source.from_schedule
         && (args.allow_partially_failed || args.creation.dry_run != Some(DryRun::Client))
     {
-        let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
+        let session = connection
+            .get_or_try_init(|| Session::connect(terminal))
+            .await?;
         let newest = latest(schedule, args.allow_partially_failed, session).await?;
         // For Completed backups the server itself selects the newest.
         if args.allow_partially_failed {
@@ -53,11 +72,16 @@ pub(crate) async fn run(
             restore.spec.schedule_name = None;
         }
     }
-    let checked = Checked::new(validate::restore(&restore.spec), validate::engine_restore(&restore.spec));
+    let checked = Checked::new(
+        validate::restore(&restore.spec),
+        validate::engine_restore(&restore.spec),
+    );
     if args.creation.dry_run == Some(DryRun::Server) && args.creation.output.is_none() {
         let made = make(restore, &checked, &args.creation, &connection, terminal).await?;
         let (Made::Dry(restore, _) | Made::Stored(restore)) = made;
-        let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
+        let session = connection
+            .get_or_try_init(|| Session::connect(terminal))
+            .await?;
         return plan::run(session, &restore, terminal).await;
     }
     if !restore.spec.included_objects.is_empty() && args.creation.dry_run.is_none() {
@@ -66,8 +90,8 @@ pub(crate) async fn run(
     finish(restore, &checked, &args.creation, &connection, terminal).await
 }
 
-/// Velero's definition has no `includedObjects`: an API server would drop the field, and the restore would cover far more
-/// objects.
+/// Velero's definition has no `includedObjects`: an API server would drop the field, and the
+/// restore would cover far more objects.
 async fn keeps_objects(
     restore: &Restore,
     checked: &Checked,
@@ -90,7 +114,8 @@ async fn keeps_objects(
         .with_remedy("Bring the definitions up to date: `kubectl backup upgrade`. That of a Velero server cannot do it."))
 }
 
-/// Reports at once what the server would report later. A backup in an unknown phase is left to the server.
+/// Reports at once what the server would report later. A backup in an unknown phase is left to the
+/// server.
 async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
     let backup = match get_named::<Backup>(session, name).await {
         Err(problem)
@@ -108,18 +133,28 @@ async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
         Stage::Completed | Stage::PartiallyFailed | Stage::Unknown => Ok(()),
         stage if stage.is_terminal() => {
             let why = verdict(&backup, jiff::Timestamp::UNIX_EPOCH).sentence;
-            Err(Problem::other(format!("backup {name:?} cannot be restored: {why}"))
-                .with_remedy("`kubectl backup get` lists the others."))
+            Err(
+                Problem::other(format!("backup {name:?} cannot be restored: {why}"))
+                    .with_remedy("`kubectl backup get` lists the others."),
+            )
         }
-        _ => Err(Problem::other(format!("backup {name:?} cannot be restored yet: it is {}", status.phase))
-            .with_remedy(format!("Wait for its end: kubectl backup describe {name}"))),
+        _ => Err(Problem::other(format!(
+            "backup {name:?} cannot be restored yet: it is {}",
+            status.phase
+        ))
+        .with_remedy(format!("Wait for its end: kubectl backup describe {name}"))),
     }
 }
 
-/// The newest Completed backup of a schedule (or PartiallyFailed, if allowed), selected as by velero's own command. The
-/// schedule's backups may exist without it.
-async fn latest(schedule: &str, allow_partially: bool, session: &Session) -> Result<String, Problem> {
-    let params = ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(schedule)));
+/// The newest Completed backup of a schedule (or PartiallyFailed, if allowed), selected as by
+/// velero's own command. The schedule's backups may exist without it.
+async fn latest(
+    schedule: &str,
+    allow_partially: bool,
+    session: &Session,
+) -> Result<String, Problem> {
+    let params =
+        ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(schedule)));
     let ended = session
         .list_readable(params, |backup: Backup| {
             let status = backup.status();
@@ -131,9 +166,15 @@ async fn latest(schedule: &str, allow_partially: bool, session: &Session) -> Res
         return Ok(name);
     }
     get_named::<Schedule>(session, schedule).await?;
-    let wanted = if allow_partially { "Completed or PartiallyFailed" } else { "Completed" };
-    Err(Problem::other(format!("schedule {schedule:?} has no backup that is {wanted}"))
-        .with_remedy(format!("kubectl backup schedules describe {schedule}")))
+    let wanted = if allow_partially {
+        "Completed or PartiallyFailed"
+    } else {
+        "Completed"
+    };
+    Err(Problem::other(format!(
+        "schedule {schedule:?} has no backup that is {wanted}"
+    ))
+    .with_remedy(format!("kubectl backup schedules describe {schedule}")))
 }
 
 fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
@@ -144,8 +185,15 @@ fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
     set(&mut spec.excluded_namespaces, &items.exclude_namespaces);
     set(&mut spec.included_resources, &items.include_resources);
     set(&mut spec.excluded_resources, &items.exclude_resources);
-    over(&mut spec.include_cluster_resources, items.include_cluster_resources.as_ref());
-    select(&mut spec.label_selector, &mut spec.or_label_selectors, items);
+    over(
+        &mut spec.include_cluster_resources,
+        items.include_cluster_resources.as_ref(),
+    );
+    select(
+        &mut spec.label_selector,
+        &mut spec.or_label_selectors,
+        items,
+    );
     if !args.objects.is_empty() {
         select_objects(spec, &args.objects);
     }
@@ -153,7 +201,10 @@ fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
         spec.namespace_mapping = args.namespace_mappings.iter().cloned().collect();
     }
     if !args.hooks.is_empty() {
-        spec.hooks.get_or_insert_default().resources.clone_from(&args.hooks);
+        spec.hooks
+            .get_or_insert_default()
+            .resources
+            .clone_from(&args.hooks);
     }
     over(&mut spec.restore_pvs, args.restore_volumes.as_ref());
     if !args.status_include_resources.is_empty() || !args.status_exclude_resources.is_empty() {
@@ -163,22 +214,56 @@ fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
             ..RestoreStatusSpec::default()
         });
     }
-    over(&mut spec.preserve_node_ports, args.preserve_nodeports.as_ref());
-    over(&mut spec.existing_resource_policy, args.existing_resource_policy.as_ref());
-    over(&mut spec.existing_volume_data_policy, args.existing_volume_data_policy.as_ref());
-    over(&mut spec.item_operation_timeout, args.item_operation_timeout.as_ref());
-    over(&mut spec.resource_modifier, args.resource_modifier_configmap.as_deref().map(config_map).as_ref());
-    over(&mut spec.resource_policy, args.resource_policies_configmap.as_deref().map(config_map).as_ref());
-    over(&mut spec.skip_default_resource_modifier, args.skip_default_resource_modifier.as_ref());
+    over(
+        &mut spec.preserve_node_ports,
+        args.preserve_nodeports.as_ref(),
+    );
+    over(
+        &mut spec.existing_resource_policy,
+        args.existing_resource_policy.as_ref(),
+    );
+    over(
+        &mut spec.existing_volume_data_policy,
+        args.existing_volume_data_policy.as_ref(),
+    );
+    over(
+        &mut spec.item_operation_timeout,
+        args.item_operation_timeout.as_ref(),
+    );
+    over(
+        &mut spec.resource_modifier,
+        args.resource_modifier_configmap
+            .as_deref()
+            .map(config_map)
+            .as_ref(),
+    );
+    over(
+        &mut spec.resource_policy,
+        args.resource_policies_configmap
+            .as_deref()
+            .map(config_map)
+            .as_ref(),
+    );
+    over(
+        &mut spec.skip_default_resource_modifier,
+        args.skip_default_resource_modifier.as_ref(),
+    );
     if args.write_sparse_files.is_some()
         || args.parallel_files_download.is_some()
         || args.delete_extra_files.is_some()
     {
         let config = spec.uploader_config.get_or_insert_default();
-        over(&mut config.write_sparse_files, args.write_sparse_files.as_ref());
-        over(&mut config.delete_extra_files, args.delete_extra_files.as_ref());
-        config.parallel_files_download =
-            args.parallel_files_download.unwrap_or(config.parallel_files_download);
+        over(
+            &mut config.write_sparse_files,
+            args.write_sparse_files.as_ref(),
+        );
+        over(
+            &mut config.delete_extra_files,
+            args.delete_extra_files.as_ref(),
+        );
+        config.parallel_files_download = args
+            .parallel_files_download
+            .unwrap_or(config.parallel_files_download);
     }
 }
 

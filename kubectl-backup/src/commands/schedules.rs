@@ -29,7 +29,9 @@ pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> C
         SchedulesCommand::Describe(args) => describe(&args, terminal).await,
         SchedulesCommand::Create(args) => Box::pin(make(*args, terminal)).await,
         SchedulesCommand::Set(args) => Box::pin(set(&args, terminal)).await,
-        SchedulesCommand::Pause(args) => change(&args, &json!({"paused": true}), "paused", terminal).await,
+        SchedulesCommand::Pause(args) => {
+            change(&args, &json!({"paused": true}), "paused", terminal).await
+        }
         SchedulesCommand::Unpause(args) => {
             let spec = if args.skip_immediately {
                 json!({"paused": false, "skipImmediately": true})
@@ -41,7 +43,11 @@ pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> C
         SchedulesCommand::Trigger(args) => Box::pin(trigger(args, terminal)).await,
         SchedulesCommand::Delete(deletion) => {
             let what = "; backups stay, unless useOwnerReferencesInBackup is set";
-            let args = DeleteArgs { deletion, wait: false, timeout: GoDuration::default() };
+            let args = DeleteArgs {
+                deletion,
+                wait: false,
+                timeout: GoDuration::default(),
+            };
             delete::objects::<Schedule>(args, async |_, _| what.to_owned(), terminal).await
         }
     }
@@ -54,12 +60,18 @@ async fn describe(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandRes
     let (backups, places) = futures::join!(backups(&session, name), get::places(&session));
     let view = view::describe(&schedule, backups, &places, terminal.now());
     let screen = |now, style| view::text(&view, now, style);
-    json::show("ScheduleDescription", &view, args.document, terminal, screen)?;
+    json::show(
+        "ScheduleDescription",
+        &view,
+        args.document,
+        terminal,
+        screen,
+    )?;
     Ok(Exit::Done)
 }
 
 /// The schedule's backups, found by label; backups that cannot be decoded are left out.
-pub(super) async fn backups(session: &Session, name: &str) -> Fetched<Vec<Backup>> {
+pub(super) async fn backups(session: &Session, name: &str) -> FetchResult<Vec<Backup>> {
     let params = ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(name)));
     // Reads all pages: the list is sorted by name, so the newest backups come last.
     fetched(session, session.list_readable(params, Some)).await
@@ -80,32 +92,51 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
         schedule.spec.schedule.clone_from(cron);
     }
     schedule.spec.paused |= args.paused;
-    spec::over(&mut schedule.spec.skip_immediately, args.skip_immediately.as_ref());
+    spec::over(
+        &mut schedule.spec.skip_immediately,
+        args.skip_immediately.as_ref(),
+    );
     let owner = args.use_owner_references_in_backup;
-    spec::over(&mut schedule.spec.use_owner_references_in_backup, owner.as_ref());
+    spec::over(
+        &mut schedule.spec.use_owner_references_in_backup,
+        owner.as_ref(),
+    );
     let checked = checked(&schedule);
-    let creation = CreationArgs { dry_run: args.dry_run, output: args.output, ..CreationArgs::default() };
+    let creation = CreationArgs {
+        dry_run: args.dry_run,
+        output: args.output,
+        ..CreationArgs::default()
+    };
     let connection = Connection::new();
     match create::make(schedule, &checked, &creation, &connection, terminal).await? {
         Made::Dry(schedule, how) => create::print(&schedule, args.output, how, terminal)?,
         Made::Stored(schedule) => {
             create::print(&schedule, args.output, "", terminal)?;
-            let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
+            let session = connection
+                .get_or_try_init(|| Session::connect(terminal))
+                .await?;
             let places = get::places(session).await;
             let obstacle = view::Obstacle::of(&schedule, Some(&places), terminal.now());
-            if let Some(obstacle) = obstacle.filter(|obstacle| *obstacle != view::Obstacle::Paused) {
-                terminal.say(&format!("warning: schedule {} {obstacle}", schedule.name_any()));
+            if let Some(obstacle) = obstacle.filter(|obstacle| *obstacle != view::Obstacle::Paused)
+            {
+                terminal.say(&format!(
+                    "warning: schedule {} {obstacle}",
+                    schedule.name_any()
+                ));
             }
             if args.output.is_none() {
                 let name = schedule.metadata.name.unwrap_or_default();
-                terminal.say(&format!("When it runs: kubectl backup schedules describe {name}"));
+                terminal.say(&format!(
+                    "When it runs: kubectl backup schedules describe {name}"
+                ));
             }
         }
     }
     Ok(Exit::Done)
 }
 
-/// Changes the fields that flags name. Other fields keep their value, even if another client changes it in the meantime.
+/// Changes the fields that flags name. Other fields keep their value, even if another client
+/// changes it in the meantime.
 async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     let mut flags = BackupSpec::default();
     spec::fill(&mut flags, &args.template);
@@ -113,9 +144,8 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
         && args.schedule.is_none()
         && args.use_owner_references_in_backup.is_none()
     {
-        return Err(
-            Problem::usage("nothing is to be changed").with_remedy("kubectl backup schedules set --help")
-        );
+        return Err(Problem::usage("nothing is to be changed")
+            .with_remedy("kubectl backup schedules set --help"));
     }
     let session = Session::connect(terminal).await?;
     let name = &args.name;
@@ -126,8 +156,14 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
         after.spec.schedule.clone_from(cron);
     }
     let owner = args.use_owner_references_in_backup;
-    spec::over(&mut after.spec.use_owner_references_in_backup, owner.as_ref());
-    create::check_invalid(&format!("schedule {name:?} would not be valid"), &checked(&after))?;
+    spec::over(
+        &mut after.spec.use_owner_references_in_backup,
+        owner.as_ref(),
+    );
+    create::check_invalid(
+        &format!("schedule {name:?} would not be valid"),
+        &checked(&after),
+    )?;
     let as_json = |schedule: &Schedule| {
         serde_json::to_value(&schedule.spec).map_err(|error| Problem::other(error.to_string()))
     };
@@ -148,7 +184,10 @@ fn changes(before: &Value, after: &Value) -> Map<String, Value> {
     let empty = Map::new();
     let fields = |value: &'_ Value| value.as_object().cloned().unwrap_or_default();
     let (before, after) = (before.as_object().unwrap_or(&empty), fields(after));
-    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let gone = before
+        .keys()
+        .filter(|key| !after.contains_key(*key))
+        .map(|key| (key.clone(), Value::Null));
     let mut changed: Map<String, Value> = gone.collect();
     for (key, value) in after {
         match before.get(&key) {
@@ -167,25 +206,43 @@ fn changes(before: &Value, after: &Value) -> Map<String, Value> {
 /// An expression that at least one of Velero's libraries accepts is left to the server.
 fn checked(schedule: &Schedule) -> Checked {
     let invalid = validate::schedule(&schedule.spec, &Dialect::ALL);
-    Checked::new(invalid, validate::engine_schedule(&schedule.spec, &Dialect::ALL))
+    Checked::new(
+        invalid,
+        validate::engine_schedule(&schedule.spec, &Dialect::ALL),
+    )
 }
 
-async fn change(args: &SelectionArgs, spec: &Value, done: &str, terminal: &mut Terminal) -> CommandResult {
+async fn change(
+    args: &SelectionArgs,
+    spec: &Value,
+    done: &str,
+    terminal: &mut Terminal,
+) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let all = selection::selected::<Schedule>(&session, args, terminal).await?;
-    selection::each(&all, terminal, async |name: &str, terminal: &mut Terminal| {
-        let found = session.get_metadata::<Schedule>(name).await?;
-        session.patch::<Schedule>(name, found.metadata.uid.as_ref(), json!({ "spec": spec })).await?;
-        terminal.data(&format!("{} {done}\n", full_name::<Schedule>(name)))?;
-        Ok(Exit::Done)
-    })
+    selection::each(
+        &all,
+        terminal,
+        async |name: &str, terminal: &mut Terminal| {
+            let found = session.get_metadata::<Schedule>(name).await?;
+            session
+                .patch::<Schedule>(name, found.metadata.uid.as_ref(), json!({ "spec": spec }))
+                .await?;
+            terminal.data(&format!("{} {done}\n", full_name::<Schedule>(name)))?;
+            Ok(Exit::Done)
+        },
+    )
     .await
 }
 
 async fn trigger(args: TriggerArgs, terminal: &mut Terminal) -> CommandResult {
     let create = CreateArgs {
         from_schedule: Some(args.name),
-        creation: CreationArgs { output: args.output, wait: args.wait, ..CreationArgs::default() },
+        creation: CreationArgs {
+            output: args.output,
+            wait: args.wait,
+            ..CreationArgs::default()
+        },
         ..CreateArgs::default()
     };
     Box::pin(create::run(create, terminal)).await

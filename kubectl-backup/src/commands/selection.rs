@@ -11,7 +11,8 @@ use crate::cli::{DeletionArgs, SelectionArgs};
 /// Maximum number of names in a question.
 const NAMED: usize = 20;
 
-/// The names of the selected objects, including objects that cannot be decoded. Prints a message if there are none.
+/// The names of the selected objects, including objects that cannot be decoded. Prints a message if
+/// there are none.
 pub(super) async fn selected<K: TableKind>(
     session: &Session,
     args: &SelectionArgs,
@@ -20,17 +21,28 @@ pub(super) async fn selected<K: TableKind>(
     if !args.names.is_empty() {
         return Ok(args.names.clone());
     }
-    let params = ListParams { label_selector: args.selector.clone(), ..ListParams::default() };
+    let params = ListParams {
+        label_selector: args.selector.clone(),
+        ..ListParams::default()
+    };
     let api: Api<DeserializeGuard<K>> = session.api();
-    let names = session.list(About::of::<K>("list", ""), &api, params, |item| Some(item.name_any())).await?;
+    let names = session
+        .list(About::of::<K>("list", ""), &api, params, |item| {
+            Some(item.name_any())
+        })
+        .await?;
     if names.is_empty() {
-        terminal.say(&format!("No {} found in namespace {}.", K::plural(&()), session.namespace));
+        terminal.say(&format!(
+            "No {} found in namespace {}.",
+            K::plural(&()),
+            session.namespace
+        ));
     }
     Ok(names)
 }
 
-/// The worst result for several objects. A problem is worse than any exit code; the last problem becomes the result of the
-/// command, the others are printed at once.
+/// The worst result for several objects. A problem is worse than any exit code; the last problem
+/// becomes the result of the command, the others are printed at once.
 pub(super) struct Worst(CommandResult);
 
 impl Default for Worst {
@@ -60,7 +72,8 @@ impl Worst {
 /// Time in which the work on a name may end by itself after an interrupt.
 const INTERRUPT_GRACE: Duration = Duration::from_millis(100);
 
-/// Calls `run` for each name, also after a failure, until the user interrupts. Returns the worst result.
+/// Calls `run` for each name, also after a failure, until the user interrupts. Returns the worst
+/// result.
 pub(super) async fn each<F>(names: &[String], terminal: &mut Terminal, mut run: F) -> CommandResult
 where
     F: AsyncFnMut(&str, &mut Terminal) -> CommandResult,
@@ -77,7 +90,8 @@ where
             tokio::select! {
                 biased;
                 result = &mut running => result,
-                // If `run` listens, too, it prints what it was waiting for. Listeners get a signal one after another.
+                // If `run` listens, too, it prints what it was waiting for. Listeners get a signal
+                // one after another.
                 _ = &mut interrupted => {
                     let result = tokio::time::timeout(INTERRUPT_GRACE, running).await;
                     result.unwrap_or(Ok(Exit::Interrupted))
@@ -95,12 +109,16 @@ where
 /// Prints the names that were not processed because of an interrupt.
 fn stopped(names: &[String], begun: usize, terminal: &mut Terminal) -> Exit {
     if begun < names.len() {
-        terminal.say(&format!("interrupted: nothing was done about {}", named(&names[begun..])));
+        terminal.say(&format!(
+            "interrupted: nothing was done about {}",
+            named(&names[begun..])
+        ));
     }
     Exit::Interrupted
 }
 
-/// Asks for confirmation unless `yes` is set, then deletes each selected object. `consequence` is the end of the question.
+/// Asks for confirmation unless `yes` is set, then deletes each selected object. `consequence` is
+/// the end of the question.
 pub(super) async fn delete_each<K: TableKind, F>(
     DeletionArgs { selection, yes }: &DeletionArgs,
     consequence: impl AsyncFnOnce(&Session, &[String]) -> String,
@@ -127,13 +145,19 @@ where
             None => return Err(no_terminal("delete", &names)),
         }
     }
-    each(&all, terminal, async |name: &str, terminal: &mut Terminal| delete(&session, name, terminal).await)
-        .await
+    each(
+        &all,
+        terminal,
+        async |name: &str, terminal: &mut Terminal| delete(&session, name, terminal).await,
+    )
+    .await
 }
 
 pub(super) fn no_terminal(verb: &str, what: &str) -> Problem {
-    Problem::usage(format!("refusing to {verb} {what} without --yes: there is no terminal to ask on"))
-        .with_remedy("Confirm it with --yes.")
+    Problem::usage(format!(
+        "refusing to {verb} {what} without --yes: there is no terminal to ask on"
+    ))
+    .with_remedy("Confirm it with --yes.")
 }
 
 /// The first names, and the number of the others.

@@ -46,7 +46,11 @@ pub(crate) fn select(
 }
 
 pub(crate) fn config_map(name: &str) -> LocalReference {
-    LocalReference { api_group: None, kind: "configmap".to_owned(), name: name.to_owned() }
+    LocalReference {
+        api_group: None,
+        kind: "configmap".to_owned(),
+        name: name.to_owned(),
+    }
 }
 
 /// Sets all fields of a backup that have flags.
@@ -56,43 +60,103 @@ pub(crate) fn fill(spec: &mut BackupSpec, args: &BackupSpecArgs) {
     set(&mut spec.excluded_namespaces, &items.exclude_namespaces);
     set(&mut spec.included_resources, &items.include_resources);
     set(&mut spec.excluded_resources, &items.exclude_resources);
-    set(&mut spec.included_cluster_scoped_resources, &args.include_cluster_scoped_resources);
-    set(&mut spec.excluded_cluster_scoped_resources, &args.exclude_cluster_scoped_resources);
-    set(&mut spec.included_namespace_scoped_resources, &args.include_namespace_scoped_resources);
-    set(&mut spec.excluded_namespace_scoped_resources, &args.exclude_namespace_scoped_resources);
-    over(&mut spec.include_cluster_resources, items.include_cluster_resources.as_ref());
-    select(&mut spec.label_selector, &mut spec.or_label_selectors, items);
+    set(
+        &mut spec.included_cluster_scoped_resources,
+        &args.include_cluster_scoped_resources,
+    );
+    set(
+        &mut spec.excluded_cluster_scoped_resources,
+        &args.exclude_cluster_scoped_resources,
+    );
+    set(
+        &mut spec.included_namespace_scoped_resources,
+        &args.include_namespace_scoped_resources,
+    );
+    set(
+        &mut spec.excluded_namespace_scoped_resources,
+        &args.exclude_namespace_scoped_resources,
+    );
+    over(
+        &mut spec.include_cluster_resources,
+        items.include_cluster_resources.as_ref(),
+    );
+    select(
+        &mut spec.label_selector,
+        &mut spec.or_label_selectors,
+        items,
+    );
     if let Some(ordered) = &args.ordered_resources {
         spec.ordered_resources.clone_from(&ordered.0);
     }
     if !args.hooks.is_empty() {
-        spec.hooks.get_or_insert_default().resources.clone_from(&args.hooks);
+        spec.hooks
+            .get_or_insert_default()
+            .resources
+            .clone_from(&args.hooks);
     }
-    over(&mut spec.resource_policy, args.resource_policies_configmap.as_deref().map(config_map).as_ref());
+    over(
+        &mut spec.resource_policy,
+        args.resource_policies_configmap
+            .as_deref()
+            .map(config_map)
+            .as_ref(),
+    );
     over(&mut spec.storage_location, args.storage_location.as_ref());
     over(&mut spec.ttl, args.ttl.as_ref());
     let volumes = &args.volumes;
-    over(&mut spec.snapshot_volumes, volumes.snapshot_volumes.as_ref());
-    set(&mut spec.volume_snapshot_locations, &volumes.volume_snapshot_locations);
-    over(&mut spec.snapshot_move_data, volumes.snapshot_move_data.as_ref());
+    over(
+        &mut spec.snapshot_volumes,
+        volumes.snapshot_volumes.as_ref(),
+    );
+    set(
+        &mut spec.volume_snapshot_locations,
+        &volumes.volume_snapshot_locations,
+    );
+    over(
+        &mut spec.snapshot_move_data,
+        volumes.snapshot_move_data.as_ref(),
+    );
     over(&mut spec.datamover, volumes.data_mover.as_ref());
-    over(&mut spec.default_volumes_to_fs_backup, volumes.default_volumes_to_fs_backup.as_ref());
+    over(
+        &mut spec.default_volumes_to_fs_backup,
+        volumes.default_volumes_to_fs_backup.as_ref(),
+    );
     if let Some(count) = volumes.parallel_files_upload {
         let config: &mut UploaderConfigForBackup = spec.uploader_config.get_or_insert_default();
         config.parallel_files_upload = count;
     }
-    over(&mut spec.volume_group_snapshot_label_key, volumes.volume_group_snapshot_label_key.as_ref());
-    over(&mut spec.csi_snapshot_timeout, volumes.csi_snapshot_timeout.as_ref());
-    over(&mut spec.item_operation_timeout, volumes.item_operation_timeout.as_ref());
-    over(&mut spec.backup_type, volumes.backup_type.as_deref().map(BackupType::from).as_ref());
+    over(
+        &mut spec.volume_group_snapshot_label_key,
+        volumes.volume_group_snapshot_label_key.as_ref(),
+    );
+    over(
+        &mut spec.csi_snapshot_timeout,
+        volumes.csi_snapshot_timeout.as_ref(),
+    );
+    over(
+        &mut spec.item_operation_timeout,
+        volumes.item_operation_timeout.as_ref(),
+    );
+    over(
+        &mut spec.backup_type,
+        volumes
+            .backup_type
+            .as_deref()
+            .map(BackupType::from)
+            .as_ref(),
+    );
 }
 
 pub(crate) fn describe_object(meta: &mut ObjectMeta, args: &ObjectArgs) {
     if !args.labels.is_empty() {
-        meta.labels.get_or_insert_default().extend(args.labels.iter().cloned());
+        meta.labels
+            .get_or_insert_default()
+            .extend(args.labels.iter().cloned());
     }
     if !args.annotations.is_empty() {
-        meta.annotations.get_or_insert_default().extend(args.annotations.iter().cloned());
+        meta.annotations
+            .get_or_insert_default()
+            .extend(args.annotations.iter().cloned());
     }
 }
 
@@ -113,20 +177,35 @@ pub(crate) fn start<K>(args: &FileArgs, terminal: &mut Terminal) -> Result<K, Pr
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Default,
 {
-    let Some(path) = &args.file else { return Ok(K::default()) };
-    let shown = if path.as_os_str() == "-" { "stdin".to_owned() } else { path.display().to_string() };
+    let Some(path) = &args.file else {
+        return Ok(K::default());
+    };
+    let shown = if path.as_os_str() == "-" {
+        "stdin".to_owned()
+    } else {
+        path.display().to_string()
+    };
     let wrong = |why: String, remedy: &str| {
         Problem::other(format!("cannot use the manifest {shown}: {why}")).with_remedy(remedy)
     };
-    let unreadable = |error: std::io::Error| wrong(error.to_string(), "Check the path after -f; - is stdin.");
+    let unreadable =
+        |error: std::io::Error| wrong(error.to_string(), "Check the path after -f; - is stdin.");
     let text = read(path, terminal).map_err(unreadable)?;
-    let expected = format!("It has to be one {} of {}.", K::kind(&()), K::api_version(&()));
+    let expected = format!(
+        "It has to be one {} of {}.",
+        K::kind(&()),
+        K::api_version(&())
+    );
     let parse = |error: &dyn std::fmt::Display| {
         // Only the first line: the following lines quote the text around the error.
-        wrong(plain(error.to_string().lines().next().unwrap_or_default()), &expected)
+        wrong(
+            plain(error.to_string().lines().next().unwrap_or_default()),
+            &expected,
+        )
     };
     let mut value: Value = serde_saphyr::from_str(&text).map_err(|error| parse(&error))?;
-    if value["kind"] != K::kind(&()).as_ref() || value["apiVersion"] != K::api_version(&()).as_ref() {
+    if value["kind"] != K::kind(&()).as_ref() || value["apiVersion"] != K::api_version(&()).as_ref()
+    {
         let kind = plain(value["kind"].as_str().unwrap_or("no kind"));
         return Err(wrong(format!("it is {kind}"), &expected));
     }

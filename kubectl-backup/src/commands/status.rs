@@ -23,7 +23,8 @@ use crate::{
     view::{
         locks::named,
         status::{
-            self as view, Asked, BackupFacts, ClusterStatus, Created, Held, HeldByBackup, Observed, WorkLine,
+            self as view, BackupFacts, ClusterData, ClusterObject, ClusterStatus, HeldByBackup,
+            HeldItems, Requirements, WorkLine,
         },
         stored::ResourceList,
     },
@@ -32,7 +33,8 @@ use crate::{
 /// Interval between two pages of `-w`: each page needs lists of all objects.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Time limit for reading the item lists of backups. Lists that are not read by then are not checked.
+/// Time limit for reading the item lists of backups. Lists that are not read by then are not
+/// checked.
 const LISTS_TIMEOUT: Duration = Duration::from_secs(20);
 const PARALLEL_READS: usize = 8;
 
@@ -50,17 +52,26 @@ pub(super) async fn run(args: StatusArgs, terminal: &mut Terminal) -> CommandRes
 
 async fn watch(session: &Session, args: &StatusArgs, terminal: &mut Terminal) -> CommandResult {
     let mut due = Instant::now();
-    let watched = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
-        if Instant::now() < due {
-            return Ok(Look::<()>::Same);
-        }
-        let status = Box::pin(read(session, args, terminal.now())).await?;
-        let text = text(&status, args, terminal)?;
-        let size = (terminal.size)().filter(|_| args.output.form.is_table());
-        terminal.data(&if terminal.out_is_terminal { page(&text, "", size) } else { text })?;
-        due = Instant::now() + PERIOD;
-        Ok(Look::Same)
-    });
+    let watched = poll(
+        session,
+        terminal,
+        LONGEST,
+        async |terminal: &mut Terminal| {
+            if Instant::now() < due {
+                return Ok(Look::<()>::Same);
+            }
+            let status = Box::pin(read(session, args, terminal.now())).await?;
+            let text = text(&status, args, terminal)?;
+            let size = (terminal.size)().filter(|_| args.output.form.is_table());
+            terminal.data(&if terminal.out_is_terminal {
+                page(&text, "", size)
+            } else {
+                text
+            })?;
+            due = Instant::now() + PERIOD;
+            Ok(Look::Same)
+        },
+    );
     Ok(watched.await?.err().unwrap_or(Exit::Done))
 }
 
@@ -69,35 +80,53 @@ fn text(status: &ClusterStatus, args: &StatusArgs, terminal: &Terminal) -> Resul
     // Names of the namespaces that are not protected, for use in scripts.
     let names = || {
         let bad = status.namespaces.iter().filter(|one| !one.protected);
-        bad.fold(String::new(), |all, one| all + "namespace/" + &one.name + "\n")
+        bad.fold(String::new(), |all, one| {
+            all + "namespace/" + &one.name + "\n"
+        })
     };
-    json::list_text("ClusterStatus", ("namespaces", status), output, terminal, names, |now, style| {
-        Ok(view::text(status, now, style, output.is_wide())?)
-    })
+    json::list_text(
+        "ClusterStatus",
+        ("namespaces", status),
+        output,
+        terminal,
+        names,
+        |now, style| Ok(view::text(status, now, style, output.is_wide())?),
+    )
 }
 
 /// Lists everything concurrently, and keeps only the needed fields.
-async fn read(session: &Session, args: &StatusArgs, now: Timestamp) -> Result<ClusterStatus, Problem> {
+async fn read(
+    session: &Session,
+    args: &StatusArgs,
+    now: Timestamp,
+) -> Result<ClusterStatus, Problem> {
     let all = ListParams::default;
     let backups = session.list_readable(all(), |one: Backup| Some(BackupFacts::of(&one, now)));
     let restores = session.list_readable(all(), |one: Restore| WorkLine::of(&one, now));
     let schedules = session.list_readable(all(), Some::<Schedule>);
     let locations = session.list_readable(all(), Some::<BackupStorageLocation>);
-    let namespaces =
-        async { Ok(fetched(session, created::<Namespace>(session, "namespace", "namespaces")).await) };
+    let namespaces = async {
+        Ok(fetched(
+            session,
+            created::<Namespace>(session, "namespace", "namespaces"),
+        )
+        .await)
+    };
     let claims = created::<PersistentVolumeClaim>(session, "claim", "persistentvolumeclaims");
     let claims = async { Ok(fetched(session, claims).await) };
-    let types = created::<CustomResourceDefinition>(session, "definition", "customresourcedefinitions");
+    let types =
+        created::<CustomResourceDefinition>(session, "definition", "customresourcedefinitions");
     let types = async { Ok(fetched(session, types).await) };
     let lock = async { Ok(fetched(session, Box::pin(lock(session))).await) };
-    let (backups, restores, schedules, locations, namespaces, claims, types, lock) =
-        try_join!(backups, restores, schedules, locations, namespaces, claims, types, lock)?;
+    let (backups, restores, schedules, locations, namespaces, claims, types, lock) = try_join!(
+        backups, restores, schedules, locations, namespaces, claims, types, lock
+    )?;
     let (lock, lock_problem) = match lock {
-        Fetched::Known((held, problem)) => (Fetched::Known(held), problem),
-        Fetched::Missing { unavailable } => (Fetched::Missing { unavailable }, None),
+        FetchResult::Known((held, problem)) => (FetchResult::Known(held), problem),
+        FetchResult::Missing { unavailable } => (FetchResult::Missing { unavailable }, None),
     };
-    let held = Fetched::Known(HeldByBackup::new());
-    let mut seen = Observed {
+    let held = FetchResult::Known(HeldByBackup::new());
+    let mut seen = ClusterData {
         namespaces,
         claims,
         types,
@@ -109,8 +138,10 @@ async fn read(session: &Session, args: &StatusArgs, now: Timestamp) -> Result<Cl
         lock,
         lock_problem,
     };
-    let asked =
-        Asked { rpo: args.rpo.and_then(|rpo| rpo.as_std().try_into().ok()), except: &args.except_namespaces };
+    let asked = Requirements {
+        rpo: args.rpo.and_then(|rpo| rpo.as_std().try_into().ok()),
+        except: &args.except_namespaces,
+    };
     let deadline = Instant::now() + LISTS_TIMEOUT;
     // If a backup contains nothing of a namespace, the previous backup is checked next.
     loop {
@@ -123,22 +154,26 @@ async fn read(session: &Session, args: &StatusArgs, now: Timestamp) -> Result<Cl
     Ok(view::status(&session.namespace, seen, &asked, now))
 }
 
-/// Reads the item lists of these backups, several concurrently, until the deadline, or until one shows that the user may not read
-/// them.
+/// Reads the item lists of these backups, several concurrently, until the deadline, or until one
+/// shows that the user may not read them.
 async fn read_lists(
     session: &Session,
-    lists: Vec<view::ListOf>,
+    lists: Vec<view::UnreadBackup>,
     deadline: Instant,
-    held: &mut Fetched<HeldByBackup>,
+    held: &mut FetchResult<HeldByBackup>,
 ) {
-    let read = |view::ListOf { name, uid }: view::ListOf| async move {
-        let meta = ObjectMeta { name: Some(name.clone()), uid: Some(uid), ..ObjectMeta::default() };
+    let read = |view::UnreadBackup { name, uid }: view::UnreadBackup| async move {
+        let meta = ObjectMeta {
+            name: Some(name.clone()),
+            uid: Some(uid),
+            ..ObjectMeta::default()
+        };
         let file = StoredFile::of(DownloadTargetKind::BackupResourceList, &meta);
         let mut is_forbidden = false;
         let read = async {
             match Box::pin(document::<ResourceList>(session, &file)).await {
-                Ok(list) => Ok(Held::from(list)),
-                Err(problem) if problem.kind == ProblemKind::NoFile => Ok(Held::default()),
+                Ok(list) => Ok(HeldItems::from(list)),
+                Err(problem) if problem.kind == ProblemKind::NoFile => Ok(HeldItems::default()),
                 Err(problem) => {
                     is_forbidden = problem.kind == ProblemKind::Forbidden;
                     Err(problem)
@@ -148,32 +183,45 @@ async fn read_lists(
         let list = fetched(session, read).await;
         (name, list, is_forbidden)
     };
-    let mut all = pin!(stream::iter(lists).map(read).buffer_unordered(PARALLEL_READS));
+    let mut all = pin!(
+        stream::iter(lists)
+            .map(read)
+            .buffer_unordered(PARALLEL_READS)
+    );
     while let Ok(Some((name, list, is_forbidden))) = timeout_at(deadline, all.next()).await {
         match (list, &mut *held) {
-            (Fetched::Missing { unavailable }, held) if is_forbidden => {
-                *held = Fetched::Missing { unavailable };
+            (FetchResult::Missing { unavailable }, held) if is_forbidden => {
+                *held = FetchResult::Missing { unavailable };
                 return;
             }
-            (list, Fetched::Known(held)) => _ = held.insert(name, list),
-            (_, Fetched::Missing { .. }) => return,
+            (list, FetchResult::Known(held)) => _ = held.insert(name, list),
+            (_, FetchResult::Missing { .. }) => return,
         }
     }
 }
 
 /// Reads the metadata of all objects of a kind.
-async fn created<K>(session: &Session, word: &str, plural: &str) -> Result<Vec<Created>, Problem>
+async fn created<K>(
+    session: &Session,
+    word: &str,
+    plural: &str,
+) -> Result<Vec<ClusterObject>, Problem>
 where
     K: kube::Resource<DynamicType = ()>,
 {
-    let api: Api<DynamicObject> = Api::all_with(session.client.clone(), &ApiResource::erase::<K>(&()));
+    let api: Api<DynamicObject> =
+        Api::all_with(session.client.clone(), &ApiResource::erase::<K>(&()));
     let about = About::called("list", word, plural, "");
     let keep = |one: DynamicObject| {
         let at = one.metadata.creation_timestamp.as_ref().map(|at| at.0);
-        let status =
-            one.managed_fields().iter().filter(|entry| entry.subresource.as_deref() == Some("status"));
-        let status_changed = status.filter_map(|entry| Some(entry.time.as_ref()?.0)).max();
-        Some(Created {
+        let status = one
+            .managed_fields()
+            .iter()
+            .filter(|entry| entry.subresource.as_deref() == Some("status"));
+        let status_changed = status
+            .filter_map(|entry| Some(entry.time.as_ref()?.0))
+            .max();
+        Some(ClusterObject {
             namespace: one.namespace().unwrap_or_default(),
             name: one.name_any(),
             at,
@@ -183,11 +231,15 @@ where
     session.list(about, &api, ListParams::default(), keep).await
 }
 
-/// Describes the holders of the lock, the waiting objects, and the refused restores that keep backups out; and why the lock
-/// grants nothing, if so.
+/// Describes the holders of the lock, the waiting objects, and the refused restores that keep
+/// backups out; and why the lock grants nothing, if so.
 async fn lock(session: &Session) -> Result<(Vec<String>, Option<String>), Problem> {
-    let Some(found) = found_ledger(session).await? else { return Ok((Vec::new(), None)) };
-    let problem = found.grants_nothing().map(|(problem, remedy)| format!("{problem}. {remedy}"));
+    let Some(found) = found_ledger(session).await? else {
+        return Ok((Vec::new(), None));
+    };
+    let problem = found
+        .grants_nothing()
+        .map(|(problem, remedy)| format!("{problem}. {remedy}"));
     let ledger = found.ledger.map(|ledger| ledger.without_lapsed());
     let held: Vec<String> = ledger
         .iter()

@@ -1,5 +1,6 @@
-//! `uninstall`: removes the registrations first, so that no creation waits for a webhook that is gone; then policies, programs,
-//! and last their rights. Backups and other data stay, unless the user requests their removal.
+//! `uninstall`: removes the registrations first, so that no creation waits for a webhook that is
+//! gone; then policies, programs, and last their rights. Backups and other data stay, unless the
+//! user requests their removal.
 
 use std::collections::BTreeSet;
 
@@ -76,7 +77,8 @@ pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> Command
     let deadline = Instant::now() + args.timeout.as_std();
     for stage in Stage::REMOVAL {
         remove(&session, &all, stage, terminal).await?;
-        // A controller that shuts down releases its lease and its work; for that it still needs its rights.
+        // A controller that shuts down releases its lease and its work; for that it still needs its
+        // rights.
         if stage == Stage::Programs
             && let Err(exit) = stopped(&session, deadline, terminal).await?
         {
@@ -94,9 +96,10 @@ pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> Command
         free::<Restore>(&session).await?;
         free::<Backup>(&session).await?;
     }
-    for (wanted, name) in
-        [(args.with_definitions, "CustomResourceDefinition"), (args.with_namespace, "Namespace")]
-    {
+    for (wanted, name) in [
+        (args.with_definitions, "CustomResourceDefinition"),
+        (args.with_namespace, "Namespace"),
+    ] {
         if let Some(kind) = kind(name).filter(|_| wanted) {
             let names = once(&session, kind)?;
             for name in &names {
@@ -104,7 +107,11 @@ pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> Command
             }
             // In sequence: deleting a definition or the namespace also deletes its objects.
             if let Err(exit) = gone(&session, kind, &names, deadline, terminal).await? {
-                let text = in_vain(exit, &format!("{} are still there", kind.plural), args.timeout);
+                let text = in_vain(
+                    exit,
+                    &format!("{} are still there", kind.plural),
+                    args.timeout,
+                );
                 terminal.say(&format!(
                     "{text}\n  See what they wait for (kubectl describe), and go on: kubectl backup uninstall"
                 ));
@@ -120,17 +127,19 @@ pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> Command
     Ok(Exit::Done)
 }
 
-/// Objects of the installation: those that this version can install, and those that this command installed in any version. The
-/// label alone does not suffice: other programs may use it, too.
+/// Objects of the installation: those that this version can install, and those that this command
+/// installed in any version. The label alone does not suffice: other programs may use it, too.
 async fn ours(session: &Session) -> Result<Vec<Found>, Problem> {
-    let known =
-        backup_deploy::everything(&session.namespace).map_err(|error| Problem::other(error.to_string()))?;
+    let known = backup_deploy::everything(&session.namespace)
+        .map_err(|error| Problem::other(error.to_string()))?;
     let known: BTreeSet<(&str, &str)> = known.iter().map(backup_deploy::id).collect();
     let mut all = objects::labelled(session).await?;
     // The ConfigMap that the webhook has published is removed, too.
     let is_published = |found: &Found| found.kind.kind == "ConfigMap" && found.name == CONFIG_MAP;
     all.retain(|found| {
-        found.is_applied || known.contains(&(found.kind.kind, found.name.as_str())) || is_published(found)
+        found.is_applied
+            || known.contains(&(found.kind.kind, found.name.as_str()))
+            || is_published(found)
     });
     Ok(all)
 }
@@ -141,7 +150,10 @@ fn show(all: &[Found], output: Option<Output>, terminal: &mut Terminal) -> Comma
         .into_iter()
         .flat_map(|stage| all.iter().filter(move |found| found.kind.stage == stage));
     let names = |how: &str| -> String {
-        in_order.clone().map(|found| full_name(found.kind, &found.name) + how + "\n").collect()
+        in_order
+            .clone()
+            .map(|found| full_name(found.kind, &found.name) + how + "\n")
+            .collect()
     };
     let text = match output {
         None => names(" (dry run)"),
@@ -175,14 +187,24 @@ fn confirmed(
     let version = before.map_or_else(String::new, |before| format!(" {}", before.version));
     let more = [
         (args.with_ledgers, "ledgers"),
-        (args.with_definitions, "DEFINITIONS WITH ALL BACKUPS, RESTORES AND SCHEDULES"),
+        (
+            args.with_definitions,
+            "DEFINITIONS WITH ALL BACKUPS, RESTORES AND SCHEDULES",
+        ),
         (args.with_namespace, "THE NAMESPACE WITH ALL THAT IS IN IT"),
     ];
-    let more: String =
-        more.iter().filter(|(wanted, _)| *wanted).map(|(_, what)| format!(", and {what}")).collect();
-    let what =
-        format!("the installation{version} in namespace {namespace} ({}){more}", counted(count, "object"));
-    terminal.confirm(&format!("Remove {what}?")).ok_or_else(|| no_terminal("remove", &what))
+    let more: String = more
+        .iter()
+        .filter(|(wanted, _)| *wanted)
+        .map(|(_, what)| format!(", and {what}"))
+        .collect();
+    let what = format!(
+        "the installation{version} in namespace {namespace} ({}){more}",
+        counted(count, "object")
+    );
+    terminal
+        .confirm(&format!("Remove {what}?"))
+        .ok_or_else(|| no_terminal("remove", &what))
 }
 
 async fn remove(
@@ -191,14 +213,21 @@ async fn remove(
     stage: Stage,
     terminal: &mut Terminal,
 ) -> Result<(), Problem> {
-    let mut of_stage: Vec<&Found> = all.iter().filter(|found| found.kind.stage == stage).collect();
+    let mut of_stage: Vec<&Found> = all
+        .iter()
+        .filter(|found| found.kind.stage == stage)
+        .collect();
     // A binding activates a policy, so the binding is deleted before the policy.
     of_stage.sort_by_key(|found| std::cmp::Reverse(found.kind.kind));
     for Found { kind, name, .. } in &of_stage {
         objects::delete(session, kind, name).await?;
     }
     if !of_stage.is_empty() {
-        terminal.say(&format!("… {:<23}{} removed", stage.as_str(), of_stage.len()));
+        terminal.say(&format!(
+            "… {:<23}{} removed",
+            stage.as_str(),
+            of_stage.len()
+        ));
     }
     Ok(())
 }
@@ -211,16 +240,25 @@ async fn stopped(
 ) -> Result<Polled<()>, Problem> {
     let left = deadline.saturating_duration_since(Instant::now());
     let resource = ApiResource::erase::<Pod>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &resource);
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(session.client.clone(), &session.namespace, &resource);
     let params = ListParams::default().labels(&format!("{PART_OF}={INSTALLATION}"));
     poll(session, terminal, left, async |_: &mut Terminal| {
         let about = About::of::<Pod>("list", "");
         let keep = |pod: DynamicObject| {
-            let name = pod.labels().get("app.kubernetes.io/name").map(String::as_str);
-            name.is_some_and(|name| PROGRAMS.contains(&name)).then_some(())
+            let name = pod
+                .labels()
+                .get("app.kubernetes.io/name")
+                .map(String::as_str);
+            name.is_some_and(|name| PROGRAMS.contains(&name))
+                .then_some(())
         };
         let pods = session.list(about, &api, params.clone(), keep).await?;
-        Ok(if pods.is_empty() { Look::Found(()) } else { Look::Same })
+        Ok(if pods.is_empty() {
+            Look::Found(())
+        } else {
+            Look::Same
+        })
     })
     .await
 }
@@ -249,26 +287,51 @@ async fn gone(
 async fn running(session: &Session) -> Vec<String> {
     let backups = with_finalizer::<Backup>(session, BACKUP_WORK_FINALIZER).await;
     let restores = with_finalizer::<Restore>(session, RESTORE_WORK_FINALIZER).await;
-    let words = [("backup", backups), ("restore", restores)].into_iter().filter(|(_, count)| *count > 0);
+    let words = [("backup", backups), ("restore", restores)]
+        .into_iter()
+        .filter(|(_, count)| *count > 0);
     let verb = |count| if count == 1 { "runs" } else { "run" };
-    words.map(|(what, count)| format!("{} {}", counted(count, what), verb(count))).collect()
+    words
+        .map(|(what, count)| format!("{} {}", counted(count, what), verb(count)))
+        .collect()
 }
 
 /// Number of objects with this finalizer; 0 if they cannot be listed (the definition is gone).
 async fn with_finalizer<K: NamespacedKind>(session: &Session, finalizer: &str) -> usize {
     let api: Api<DeserializeGuard<K>> = session.api();
-    let keep = |item: DeserializeGuard<K>| item.finalizers().iter().any(|one| one == finalizer).then_some(());
-    let found = session.list(About::of::<K>("list", ""), &api, ListParams::default(), keep).await;
+    let keep = |item: DeserializeGuard<K>| {
+        item.finalizers()
+            .iter()
+            .any(|one| one == finalizer)
+            .then_some(())
+    };
+    let found = session
+        .list(
+            About::of::<K>("list", ""),
+            &api,
+            ListParams::default(),
+            keep,
+        )
+        .await;
     found.map_or(0, |found| found.len())
 }
 
-/// Removes the finalizers of our controller, and the one by which the files of an ended Restore are deleted. Without a controller
-/// they would never be removed, and the definition and the namespace would remain.
+/// Removes the finalizers of our controller, and the one by which the files of an ended Restore are
+/// deleted. Without a controller they would never be removed, and the definition and the namespace
+/// would remain.
 async fn free<K: NamespacedKind>(session: &Session) -> Result<(), Problem> {
     let api: Api<DeserializeGuard<K>> = session.api();
-    let keep =
-        |item: DeserializeGuard<K>| (!item.finalizers().is_empty()).then(|| (item.name_any(), item.uid()));
-    let listed = session.list(About::of::<K>("list", ""), &api, ListParams::default(), keep).await;
+    let keep = |item: DeserializeGuard<K>| {
+        (!item.finalizers().is_empty()).then(|| (item.name_any(), item.uid()))
+    };
+    let listed = session
+        .list(
+            About::of::<K>("list", ""),
+            &api,
+            ListParams::default(),
+            keep,
+        )
+        .await;
     let held = match listed {
         // The definition is already gone.
         Err(problem) if problem.kind == ProblemKind::NotServed => return Ok(()),
@@ -296,8 +359,12 @@ async fn free<K: NamespacedKind>(session: &Session) -> Result<(), Problem> {
 async fn remove_ledgers(session: &Session, terminal: &mut Terminal) -> Result<(), Problem> {
     let leases = remove_labelled::<Lease>(session).await?;
     remove_labelled::<ConfigMap>(session).await?;
-    session.delete::<Lease>(LEADER, Preconditions::default()).await?;
-    session.delete::<Secret>(CERTIFICATE, Preconditions::default()).await?;
+    session
+        .delete::<Lease>(LEADER, Preconditions::default())
+        .await?;
+    session
+        .delete::<Secret>(CERTIFICATE, Preconditions::default())
+        .await?;
     terminal.say(&format!(
         "… removed: {} with the markers, and the webhook's certificate",
         counted(leases, "ledger")
@@ -308,7 +375,12 @@ async fn remove_ledgers(session: &Session, terminal: &mut Terminal) -> Result<()
 async fn remove_labelled<K: NamespacedKind>(session: &Session) -> Result<usize, Problem> {
     let params = ListParams::default().labels(PROFILE_LABEL);
     let names = session
-        .list(About::of::<K>("list", ""), &session.api::<K>(), params, |item| Some(item.name_any()))
+        .list(
+            About::of::<K>("list", ""),
+            &session.api::<K>(),
+            params,
+            |item| Some(item.name_any()),
+        )
         .await?;
     for name in &names {
         session.delete::<K>(name, Preconditions::default()).await?;
@@ -316,10 +388,15 @@ async fn remove_labelled<K: NamespacedKind>(session: &Session) -> Result<usize, 
     Ok(names.len())
 }
 
-/// Names of the objects of this kind that belong to [`Stage::Once`]: our definitions, or the namespace.
+/// Names of the objects of this kind that belong to [`Stage::Once`]: our definitions, or the
+/// namespace.
 fn once(session: &Session, kind: &Kind) -> Result<Vec<String>, Problem> {
-    let all = backup_deploy::once(&session.namespace).map_err(|error| Problem::other(error.to_string()))?;
-    let names = all.iter().map(backup_deploy::id).filter(|(found, _)| *found == kind.kind);
+    let all = backup_deploy::once(&session.namespace)
+        .map_err(|error| Problem::other(error.to_string()))?;
+    let names = all
+        .iter()
+        .map(backup_deploy::id)
+        .filter(|(found, _)| *found == kind.kind);
     Ok(names.map(|(_, name)| name.to_owned()).collect())
 }
 
@@ -343,7 +420,9 @@ async fn stayed(session: &Session, args: &UninstallArgs, mode: Option<Mode>) -> 
     }
     let text = format!("Stayed: {}, and all that is in buckets.", stays.join(", "));
     match mode {
-        Some(Mode::Guard) => format!("{text}\n  Definitions, objects and namespace are the Velero server's."),
+        Some(Mode::Guard) => {
+            format!("{text}\n  Definitions, objects and namespace are the Velero server's.")
+        }
         _ => format!(
             "{text}\n  Installed again, the programs go on with it. To remove it, too: --with-ledgers, --with-definitions, --with-namespace"
         ),
@@ -353,6 +432,13 @@ async fn stayed(session: &Session, args: &UninstallArgs, mode: Option<Mode>) -> 
 /// Number of objects in the namespace; `None` if they cannot be listed.
 async fn count<K: NamespacedKind>(session: &Session) -> Option<usize> {
     let api: Api<DeserializeGuard<K>> = session.api();
-    let found = session.list(About::of::<K>("list", ""), &api, ListParams::default(), |_| Some(())).await;
+    let found = session
+        .list(
+            About::of::<K>("list", ""),
+            &api,
+            ListParams::default(),
+            |_| Some(()),
+        )
+        .await;
     found.ok().map(|found| found.len())
 }

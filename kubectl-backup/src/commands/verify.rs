@@ -1,4 +1,5 @@
-//! `verify`: reads every stored file of a backup to its end, and compares the files with one another and with the status.
+//! `verify`: reads every stored file of a backup to its end, and compares the files with one
+//! another and with the status.
 
 mod counts;
 mod tarball;
@@ -26,8 +27,7 @@ use crate::{
 };
 
 /// Remedy if files and status differ.
-const DISAGREE: &str =
-    "Don't rely on this backup alone: make another one, and look for who has written into its folder.";
+const DISAGREE: &str = "Don't rely on this backup alone: make another one, and look for who has written into its folder.";
 
 pub(crate) async fn run(args: VerifyArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
@@ -44,56 +44,92 @@ pub(crate) async fn run(args: VerifyArgs, terminal: &mut Terminal) -> CommandRes
         done = reading.all() => done?,
         _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
     }
-    let FileReader { files, findings, .. } = reading;
+    let FileReader {
+        files, findings, ..
+    } = reading;
     if !findings.is_empty() {
         can_be_read(&session, &backup).await?;
     }
     keep(&session, &backup, findings.len(), terminal).await;
     let (of, phase) = (args.name, backup.status().phase);
-    let verification = Verification { of, phase, good: findings.is_empty(), files, findings };
+    let verification = Verification {
+        of,
+        phase,
+        good: findings.is_empty(),
+        files,
+        findings,
+    };
     let screen = |_, style| verification.text(style);
-    json::show("BackupVerification", &verification, args.document, terminal, screen)?;
-    Ok(if verification.good { Exit::Done } else { Exit::NotGood })
+    json::show(
+        "BackupVerification",
+        &verification,
+        args.document,
+        terminal,
+        screen,
+    )?;
+    Ok(if verification.good {
+        Exit::Done
+    } else {
+        Exit::NotGood
+    })
 }
 
-/// Records the time and the result of the verification in the Backup, for `describe`. Users without the permission to write can
-/// verify as well.
+/// Records the time and the result of the verification in the Backup, for `describe`. Users without
+/// the permission to write can verify as well.
 async fn keep(session: &Session, backup: &Backup, findings: usize, terminal: &mut Terminal) {
-    let verification = verification::Verification { at: whole_seconds(terminal.now()), findings };
+    let verification = verification::Verification {
+        at: whole_seconds(terminal.now()),
+        findings,
+    };
     let patch = json!({ "metadata": { "annotations": { VERIFIED_ANNOTATION: verification.annotation() } } });
     let name = backup.name_any();
-    let Err(problem) = session.patch::<Backup>(&name, backup.metadata.uid.as_ref(), patch).await else {
+    let Err(problem) = session
+        .patch::<Backup>(&name, backup.metadata.uid.as_ref(), patch)
+        .await
+    else {
         return;
     };
     if problem.kind != ProblemKind::Forbidden {
-        terminal
-            .say(&format!("the time of this verification could not be written to backup {name}: {problem}"));
+        terminal.say(&format!(
+            "the time of this verification could not be written to backup {name}: {problem}"
+        ));
     }
 }
 
-/// Fails if the backup's phase says that it has no files. With an unknown phase of a newer server, the files are tried.
+/// Fails if the backup's phase says that it has no files. With an unknown phase of a newer server,
+/// the files are tried.
 pub(super) fn has_files(backup: &Backup) -> Result<(), Problem> {
     let name = backup.name_any();
     let (phase, remedy) = match backup.phase() {
-        BackupPhase::Completed | BackupPhase::PartiallyFailed | BackupPhase::Unknown(_) => return Ok(()),
+        BackupPhase::Completed | BackupPhase::PartiallyFailed | BackupPhase::Unknown(_) => {
+            return Ok(());
+        }
         phase if phase.is_terminal() => (phase, format!("kubectl backup describe {name}")),
         phase => (phase, format!("kubectl backup wait {name}")),
     };
-    let message =
-        format!("backup {name} is {phase}: its files are promised once it is Completed or PartiallyFailed");
+    let message = format!(
+        "backup {name} is {phase}: its files are promised once it is Completed or PartiallyFailed"
+    );
     Err(Problem::other(message).with_remedy(remedy))
 }
 
-/// Fails if the location is unavailable: then a failure to read says nothing about the files. If the location cannot be read, it
-/// counts as available.
+/// Fails if the location is unavailable: then a failure to read says nothing about the files. If
+/// the location cannot be read, it counts as available.
 async fn can_be_read(session: &Session, backup: &Backup) -> Result<(), Problem> {
-    let Some(name) = &backup.spec.storage_location else { return Ok(()) };
-    let Ok(location) = session.get::<BackupStorageLocation>(name).await else { return Ok(()) };
+    let Some(name) = &backup.spec.storage_location else {
+        return Ok(());
+    };
+    let Ok(location) = session.get::<BackupStorageLocation>(name).await else {
+        return Ok(());
+    };
     let place = LocationSummary::of(&location, &backup.name_any());
     if !place.is_unavailable() {
         return Ok(());
     }
-    let why = format!("location {name} is Unavailable: {}", place.message.unwrap_or_default());
+    let why = format!(
+        "location {name} is Unavailable: {}",
+        place.message.unwrap_or_default()
+    );
     Err(not_verified(&backup.name_any(), &why))
 }
 
@@ -111,39 +147,59 @@ struct FileReader<'a> {
 }
 
 impl FileReader<'_> {
-    /// Reads every file. Older servers did not write all of them: a file may be missing if the status counts nothing in it.
+    /// Reads every file. Older servers did not write all of them: a file may be missing if the
+    /// status counts nothing in it.
     async fn all(&mut self) -> Result<(), Problem> {
         let backup = self.backup;
         let status = &backup.status;
         let of_list = |list: &ResourceList| {
-            (counted(list.values().map(Vec::len).sum::<usize>(), "name"), counts::list(backup, list))
+            (
+                counted(list.values().map(Vec::len).sum::<usize>(), "name"),
+                counts::list(backup, list),
+            )
         };
-        let list = self.document(Kind::BackupResourceList, true, of_list).await?;
+        let list = self
+            .document(Kind::BackupResourceList, true, of_list)
+            .await?;
         let of_results = |results: &Results| {
-            let found =
-                format!("{}, {}", counted(results.errors(), "error"), counted(results.warnings(), "warning"));
+            let found = format!(
+                "{}, {}",
+                counted(results.errors(), "error"),
+                counted(results.warnings(), "warning")
+            );
             (found, counts::results(status, results))
         };
         let has_messages = status.errors + status.warnings > 0;
-        let results = self.document(Kind::BackupResults, has_messages, of_results).await?;
+        let results = self
+            .document(Kind::BackupResults, has_messages, of_results)
+            .await?;
         let of_operations = |all: &Option<Vec<BackupOperation>>| {
             let all = all.as_deref().unwrap_or_default();
-            (counted(all.len(), "operation"), counts::operations(status, all))
+            (
+                counted(all.len(), "operation"),
+                counts::operations(status, all),
+            )
         };
         let operated = status.backup_item_operations_attempted > 0;
-        self.document(Kind::BackupItemOperations, operated, of_operations).await?;
+        self.document(Kind::BackupItemOperations, operated, of_operations)
+            .await?;
         let of_volumes = |all: &Option<Vec<VolumeView>>| {
             let all = all.as_deref().unwrap_or_default();
             (counted(all.len(), "volume"), counts::volumes(status, all))
         };
         let by_csi = status.csi_volume_snapshots_attempted > 0;
-        self.document(Kind::BackupVolumeInfos, by_csi, of_volumes).await?;
+        self.document(Kind::BackupVolumeInfos, by_csi, of_volumes)
+            .await?;
         let of_snapshots = |all: &Option<Vec<Value>>| {
             let count = all.as_ref().map_or(0, Vec::len);
-            (counted(count, "native snapshot"), counts::snapshots(status, count))
+            (
+                counted(count, "native snapshot"),
+                counts::snapshots(status, count),
+            )
         };
         let native = status.volume_snapshots_attempted > 0;
-        self.document(Kind::BackupVolumeSnapshots, native, of_snapshots).await?;
+        self.document(Kind::BackupVolumeSnapshots, native, of_snapshots)
+            .await?;
         self.log().await?;
         self.contents(list.as_ref(), results.as_ref()).await
     }
@@ -157,7 +213,9 @@ impl FileReader<'_> {
     ) -> Result<Option<T>, Problem> {
         let file = StoredFile::of(kind.clone(), &self.backup.metadata);
         let read = sized::<T>(self.session, &file).await;
-        let Some((document, size)) = self.usable(&kind, expected, read)? else { return Ok(None) };
+        let Some((document, size)) = self.usable(&kind, expected, read)? else {
+            return Ok(None);
+        };
         let (found, wrong) = judge(&document);
         self.seen(&kind, size, found);
         self.wrong(&kind, wrong, DISAGREE);
@@ -166,7 +224,8 @@ impl FileReader<'_> {
 
     async fn log(&mut self) -> Result<(), Problem> {
         let kind = Kind::BackupLog;
-        let damaged = |error: std::io::Error| Problem::bad_file(format!("it cannot be read: {error}"));
+        let damaged =
+            |error: std::io::Error| Problem::bad_file(format!("it cannot be read: {error}"));
         let (mut text, mut length) = (MultiGzDecoder::new(Vec::new()), 0_usize);
         let file = StoredFile::of(kind.clone(), &self.backup.metadata);
         let sink = |bytes: &[u8]| {
@@ -175,7 +234,8 @@ impl FileReader<'_> {
             Ok(())
         };
         let stored = read(self.session, &file, sink, |line| self.terminal.say(line)).await;
-        let read = stored.and_then(|stored| text.try_finish().map(|()| stored.length).map_err(damaged));
+        let read =
+            stored.and_then(|stored| text.try_finish().map(|()| stored.length).map_err(damaged));
         length += text.get_ref().len();
         if let Some(stored) = self.usable(&kind, true, read)? {
             self.seen(&kind, stored, format!("{} of text", size(length as u64)));
@@ -195,7 +255,9 @@ impl FileReader<'_> {
         let read = piped(self.session, &file, work, |line| self.terminal.say(line)).await;
         let read = read.and_then(|(tarball, read)| {
             let damaged = |error: backup_store::StoreError| Problem::bad_file(error.to_string());
-            tarball.map(|tarball| (tarball, read.length)).map_err(damaged)
+            tarball
+                .map(|tarball| (tarball, read.length))
+                .map_err(damaged)
         });
         if let Some((tarball, size)) = self.usable(&kind, true, read)? {
             self.seen(&kind, size, tarball.summary());
@@ -222,9 +284,16 @@ impl FileReader<'_> {
             ProblemKind::NotGiven => return Err(not_verified(&self.backup.name_any(), &message)),
             _ => return Err(problem),
         };
-        let found =
-            if wrong { "see below".to_owned() } else { format!("{message}; older servers write none") };
-        self.files.push(FileView { file: kind.to_string(), size: None, found });
+        let found = if wrong {
+            "see below".to_owned()
+        } else {
+            format!("{message}; older servers write none")
+        };
+        self.files.push(FileView {
+            file: kind.to_string(),
+            size: None,
+            found,
+        });
         if wrong {
             self.wrong(kind, vec![message], PUT_BACK);
         }
@@ -232,11 +301,19 @@ impl FileReader<'_> {
     }
 
     fn seen(&mut self, kind: &Kind, size: u64, found: String) {
-        self.files.push(FileView { file: kind.to_string(), size: Some(size), found });
+        self.files.push(FileView {
+            file: kind.to_string(),
+            size: Some(size),
+            found,
+        });
     }
 
     fn wrong(&mut self, kind: &Kind, messages: Vec<String>, remedy: &str) {
-        let finding = |message| FileFinding { file: kind.to_string(), message, remedy: remedy.to_owned() };
+        let finding = |message| FileFinding {
+            file: kind.to_string(),
+            message,
+            remedy: remedy.to_owned(),
+        };
         self.findings.extend(messages.into_iter().map(finding));
     }
 }
@@ -275,9 +352,18 @@ struct FileFinding {
 impl Verification {
     /// A verdict, a row for each file, and the findings.
     fn text(&self, style: Style) -> std::io::Result<String> {
-        let Verification { of, phase, files, findings, .. } = self;
+        let Verification {
+            of,
+            phase,
+            files,
+            findings,
+            ..
+        } = self;
         let (tone, verdict) = if self.good {
-            (Tone::Good, "its files are complete, agree with one another and can be read")
+            (
+                Tone::Good,
+                "its files are complete, agree with one another and can be read",
+            )
         } else {
             (Tone::Bad, "its files are not all that they should be")
         };
@@ -291,7 +377,12 @@ impl Verification {
         if !findings.is_empty() {
             screen.section("WRONG");
         }
-        for FileFinding { file, message, remedy } in findings {
+        for FileFinding {
+            file,
+            message,
+            remedy,
+        } in findings
+        {
             let sign = style.bad(Tone::Bad.sign());
             screen.lines([format!("{sign} {file}: {message}"), format!("  {remedy}")]);
         }

@@ -1,9 +1,12 @@
-//! `version`: the versions of this program, of the controller (asked by a ServerStatusRequest, as velero's own command does), and
-//! of the API server. Each has its own time limit, and a failure of one does not hide the others.
+//! `version`: the versions of this program, of the controller (asked by a ServerStatusRequest, as
+//! velero's own command does), and of the API server. Each has its own time limit, and a failure of
+//! one does not hide the others.
 
 use backup_core::api::{
     ServerStatusRequest,
-    server_status_request::{ServerStatusRequestPhase, ServerStatusRequestSpec, ServerStatusRequestStatus},
+    server_status_request::{
+        ServerStatusRequestPhase, ServerStatusRequestSpec, ServerStatusRequestStatus,
+    },
 };
 use futures::join;
 use serde::Serialize;
@@ -13,24 +16,38 @@ use super::prelude::*;
 use crate::{backoff::backoff, cli::VersionArgs, fetched::within};
 
 pub(crate) async fn run(args: VersionArgs, terminal: &mut Terminal) -> CommandResult {
-    let mut view = VersionView { client: env!("CARGO_PKG_VERSION"), controller: None, api_server: None };
+    let mut view = VersionView {
+        client: env!("CARGO_PKG_VERSION"),
+        controller: None,
+        api_server: None,
+    };
     if !args.client {
         let limit = args.timeout.as_std();
         match Session::connect(terminal).await {
             Ok(session) => {
-                let (controller, api_server) =
-                    join!(within(limit, controller(&session)), within(limit, api_server(&session)));
+                let (controller, api_server) = join!(
+                    within(limit, controller(&session)),
+                    within(limit, api_server(&session))
+                );
                 (view.controller, view.api_server) = (Some(controller), Some(api_server));
             }
             Err(problem) => {
                 let why = plain(&problem.to_string());
-                (view.controller, view.api_server) =
-                    (Some(Fetched::missing(why.clone())), Some(Fetched::missing(why)));
+                (view.controller, view.api_server) = (
+                    Some(FetchResult::missing(why.clone())),
+                    Some(FetchResult::missing(why)),
+                );
             }
         }
     }
-    json::show("Version", &view, args.document, terminal, |_, _| Ok(view.text()))?;
-    Ok(if view.is_complete() { Exit::Done } else { Exit::Failed })
+    json::show("Version", &view, args.document, terminal, |_, _| {
+        Ok(view.text())
+    })?;
+    Ok(if view.is_complete() {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
 }
 
 async fn controller(session: &Session) -> Result<ControllerView, Problem> {
@@ -41,13 +58,18 @@ async fn controller(session: &Session) -> Result<ControllerView, Problem> {
     })
 }
 
-/// Asks the controller for its version and plugins. Create-only, under a generated name; the controller deletes the expired
-/// request.
+/// Asks the controller for its version and plugins. Create-only, under a generated name; the
+/// controller deletes the expired request.
 pub(super) async fn server_status(session: &Session) -> Result<ServerStatusRequestStatus, Problem> {
     let mut request = ServerStatusRequest::new("", ServerStatusRequestSpec::default());
-    request.metadata =
-        ObjectMeta { generate_name: Some("kubectl-backup-".to_owned()), ..ObjectMeta::default() };
-    let name = session.create(&request, &PostParams::default()).await?.name_any();
+    request.metadata = ObjectMeta {
+        generate_name: Some("kubectl-backup-".to_owned()),
+        ..ObjectMeta::default()
+    };
+    let name = session
+        .create(&request, &PostParams::default())
+        .await?
+        .name_any();
     for pause in backoff(Duration::from_millis(50), Duration::from_millis(500)) {
         let status = session.get::<ServerStatusRequest>(&name).await?.status;
         if status.phase == Some(ServerStatusRequestPhase::Processed) {
@@ -60,7 +82,9 @@ pub(super) async fn server_status(session: &Session) -> Result<ServerStatusReque
 
 async fn api_server(session: &Session) -> Result<String, Problem> {
     let about = About::called("get", "version", "version", "");
-    let info = session.call(about, session.client.apiserver_version()).await?;
+    let info = session
+        .call(about, session.client.apiserver_version())
+        .await?;
     Ok(plain(&info.git_version))
 }
 
@@ -70,10 +94,10 @@ struct VersionView {
     client: &'static str,
     /// The controller's version; null if it was not asked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    controller: Option<Fetched<ControllerView>>,
+    controller: Option<FetchResult<ControllerView>>,
     /// The API server's version; null if it was not asked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    api_server: Option<Fetched<String>>,
+    api_server: Option<FetchResult<String>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -85,18 +109,34 @@ struct ControllerView {
 
 impl VersionView {
     fn is_complete(&self) -> bool {
-        self.controller.as_ref().is_none_or(|fetched| fetched.known().is_some())
-            && self.api_server.as_ref().is_none_or(|fetched| fetched.known().is_some())
+        self.controller
+            .as_ref()
+            .is_none_or(|fetched| fetched.known().is_some())
+            && self
+                .api_server
+                .as_ref()
+                .is_none_or(|fetched| fetched.known().is_some())
     }
 
     fn text(&self) -> String {
-        let plugins =
-            |known: &ControllerView| Some(format!("{}  (plugins: {})", known.version, known.plugins));
-        let controller = self.controller.as_ref().and_then(|fetched| fetched.shown(plugins));
-        let api_server = self.api_server.as_ref().and_then(|fetched| fetched.shown(|it| Some(it.clone())));
-        [("Client", Some(self.client.to_owned())), ("Controller", controller), ("API server", api_server)]
-            .into_iter()
-            .filter_map(|(title, text)| text.map(|text| format!("{title:<12}{text}\n")))
-            .collect()
+        let plugins = |known: &ControllerView| {
+            Some(format!("{}  (plugins: {})", known.version, known.plugins))
+        };
+        let controller = self
+            .controller
+            .as_ref()
+            .and_then(|fetched| fetched.shown(plugins));
+        let api_server = self
+            .api_server
+            .as_ref()
+            .and_then(|fetched| fetched.shown(|it| Some(it.clone())));
+        [
+            ("Client", Some(self.client.to_owned())),
+            ("Controller", controller),
+            ("API server", api_server),
+        ]
+        .into_iter()
+        .filter_map(|(title, text)| text.map(|text| format!("{title:<12}{text}\n")))
+        .collect()
     }
 }

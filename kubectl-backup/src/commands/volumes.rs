@@ -1,5 +1,6 @@
-//! Finds the volumes of the cluster that a backup would save: for `install`, which turns snapshots on if they can be taken, and
-//! `doctor`. Only a real backup shows whether a driver or a plugin succeeds.
+//! Finds the volumes of the cluster that a backup would save: for `install`, which turns snapshots
+//! on if they can be taken, and `doctor`. Only a real backup shows whether a driver or a plugin
+//! succeeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +27,11 @@ pub(crate) const ON: Topic = Topic("volumes");
 const GROUP: &str = "snapshot.storage.k8s.io";
 const VERSION: &str = "v1";
 /// Resources that snapshots of CSI volumes need.
-const NEEDED: [&str; 3] = ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"];
+const NEEDED: [&str; 3] = [
+    "volumesnapshotclasses",
+    "volumesnapshotcontents",
+    "volumesnapshots",
+];
 const SNAPSHOT_CONTROLLER_LEASE: &str = "snapshot-controller-leader";
 /// Maximum age of the last renewal of that Lease: it is renewed every few seconds.
 const MAX_RENEWAL_AGE: SignedDuration = SignedDuration::from_mins(2);
@@ -55,14 +60,16 @@ pub(crate) struct Volumes {
     snapshot_controller: SnapshotController,
 }
 
-/// Whether the snapshot controller runs: without it no VolumeSnapshot becomes ready. Its manifests turn leader election on
-/// (kubernetes-csi/external-snapshotter `deploy/kubernetes/snapshot-controller`).
+/// Whether the snapshot controller runs: without it no VolumeSnapshot becomes ready. Its manifests
+/// turn leader election on (kubernetes-csi/external-snapshotter
+/// `deploy/kubernetes/snapshot-controller`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum SnapshotController {
     Runs,
     /// The time since the last renewal of its Lease.
     Stopped(String),
-    /// It may run without leader election, or outside the cluster. `Unread` has the reason why the Lease could not be read.
+    /// It may run without leader election, or outside the cluster. `Unread` has the reason why the
+    /// Lease could not be read.
     #[default]
     Unknown,
     Unread(String),
@@ -112,7 +119,10 @@ impl Why {
         match self {
             Self::Off => "snapshots of CSI volumes are off".to_owned(),
             Self::NotServed => {
-                format!("the cluster does not serve {GROUP}/{VERSION} ({})", NEEDED.join(", "))
+                format!(
+                    "the cluster does not serve {GROUP}/{VERSION} ({})",
+                    NEEDED.join(", ")
+                )
             }
             Self::NoDriver => "no CSI driver is installed".to_owned(),
             Self::NoClass(none) => none.why.clone(),
@@ -153,14 +163,29 @@ pub(crate) async fn observe(session: &Session, now: Timestamp) -> Result<Volumes
         plugin_locations(session),
         async { Ok(snapshot_controller(session, now).await) }
     )?;
-    Ok(Volumes { drivers, classes, claims, plugin_locations, snapshot_controller })
+    Ok(Volumes {
+        drivers,
+        classes,
+        claims,
+        plugin_locations,
+        snapshot_controller,
+    })
 }
 
 async fn snapshot_controller(session: &Session, now: Timestamp) -> SnapshotController {
     let api: Api<Lease> = Api::all(session.client.clone());
-    let params = ListParams::default().fields(&format!("metadata.name={SNAPSHOT_CONTROLLER_LEASE}"));
+    let params =
+        ListParams::default().fields(&format!("metadata.name={SNAPSHOT_CONTROLLER_LEASE}"));
     let renewed = |lease: Lease| Some(lease.spec?.renew_time?.0);
-    match session.list(About::of::<Lease>("list", SNAPSHOT_CONTROLLER_LEASE), &api, params, renewed).await {
+    match session
+        .list(
+            About::of::<Lease>("list", SNAPSHOT_CONTROLLER_LEASE),
+            &api,
+            params,
+            renewed,
+        )
+        .await
+    {
         Ok(all) => match all.into_iter().max() {
             Some(at) if now.duration_since(at) <= MAX_RENEWAL_AGE => SnapshotController::Runs,
             Some(at) => SnapshotController::Stopped(human(now.duration_since(at).as_secs())),
@@ -173,10 +198,22 @@ async fn snapshot_controller(session: &Session, now: Timestamp) -> SnapshotContr
 /// Lists all objects of a kind in the cluster.
 async fn all<K, T>(session: &Session, keep: impl FnMut(K) -> Option<T>) -> Result<Vec<T>, Problem>
 where
-    K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
+    K: Resource<DynamicType = ()>
+        + Clone
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug
+        + Send
+        + 'static,
 {
     let api: Api<K> = Api::all(session.client.clone());
-    session.list(About::of::<K>("list", ""), &api, ListParams::default(), keep).await
+    session
+        .list(
+            About::of::<K>("list", ""),
+            &api,
+            ListParams::default(),
+            keep,
+        )
+        .await
 }
 
 async fn drivers(session: &Session) -> Result<BTreeSet<String>, Problem> {
@@ -187,21 +224,31 @@ async fn drivers(session: &Session) -> Result<BTreeSet<String>, Problem> {
 async fn classes(session: &Session) -> Result<Option<Vec<DynamicObject>>, Problem> {
     let version = format!("{GROUP}/{VERSION}");
     let about = About::called("list", GROUP, GROUP, "");
-    let served = session.call(about, session.client.list_api_group_resources(&version)).await;
+    let served = session
+        .call(about, session.client.list_api_group_resources(&version))
+        .await;
     let served = match served {
         Ok(list) => list.resources,
         Err(problem) if is_absent(&problem) => return Ok(None),
         Err(problem) => return Err(problem),
     };
-    if !NEEDED.iter().all(|plural| served.iter().any(|one| one.name == *plural)) {
+    if !NEEDED
+        .iter()
+        .all(|plural| served.iter().any(|one| one.name == *plural))
+    {
         return Ok(None);
     }
     let gvk = GroupVersionKind::gvk(GROUP, VERSION, "VolumeSnapshotClass");
     let [plural, ..] = NEEDED;
-    let api: Api<DynamicObject> =
-        Api::all_with(session.client.clone(), &ApiResource::from_gvk_with_plural(&gvk, plural));
+    let api: Api<DynamicObject> = Api::all_with(
+        session.client.clone(),
+        &ApiResource::from_gvk_with_plural(&gvk, plural),
+    );
     let about = About::called("list", "volumesnapshotclass", plural, "");
-    session.list(about, &api, ListParams::default(), Some).await.map(Some)
+    session
+        .list(about, &api, ListParams::default(), Some)
+        .await
+        .map(Some)
 }
 
 async fn claims(session: &Session) -> Result<Vec<Claim>, Problem> {
@@ -214,8 +261,17 @@ async fn claims(session: &Session) -> Result<Vec<Claim>, Problem> {
     };
     let bound = |claim: PersistentVolumeClaim| {
         let is_bound = claim.status.as_ref()?.phase.as_deref() == Some("Bound");
-        let volume = claim.spec.as_ref()?.volume_name.clone().filter(|_| is_bound)?;
-        let name = format!("{}/{}", claim.namespace().unwrap_or_default(), claim.name_any());
+        let volume = claim
+            .spec
+            .as_ref()?
+            .volume_name
+            .clone()
+            .filter(|_| is_bound)?;
+        let name = format!(
+            "{}/{}",
+            claim.namespace().unwrap_or_default(),
+            claim.name_any()
+        );
         Some((volume, name, claim.metadata.annotations.unwrap_or_default()))
     };
     let (volumes, claims) = futures::try_join!(all(session, driver), all(session, bound))?;
@@ -238,18 +294,28 @@ async fn plugin_locations(session: &Session) -> Result<Vec<String>, Problem> {
 
 /// Whether the cluster does not serve a kind, for example before the installation.
 fn is_absent(problem: &Problem) -> bool {
-    matches!(problem.kind, ProblemKind::NotFound | ProblemKind::NotServed | ProblemKind::NoNamespace)
+    matches!(
+        problem.kind,
+        ProblemKind::NotFound | ProblemKind::NotServed | ProblemKind::NoNamespace
+    )
 }
 
 impl Volumes {
     /// The drivers whose volumes can be snapshotted, or why there are none.
     pub(crate) fn snapshottable(&self) -> Result<Vec<&str>, Why> {
-        let Some(classes) = &self.classes else { return Err(Why::NotServed) };
+        let Some(classes) = &self.classes else {
+            return Err(Why::NotServed);
+        };
         let used = self.claims.iter().filter_map(|claim| match &claim.source {
             Source::Csi(driver) => Some(driver),
             Source::Other | Source::Gone => None,
         });
-        let drivers: BTreeSet<&str> = self.drivers.iter().chain(used).map(String::as_str).collect();
+        let drivers: BTreeSet<&str> = self
+            .drivers
+            .iter()
+            .chain(used)
+            .map(String::as_str)
+            .collect();
         let (mut usable, mut why) = (Vec::new(), Why::NoDriver);
         for driver in drivers {
             match choose_class(driver, &BTreeMap::new(), None, &BTreeMap::new(), classes) {
@@ -257,7 +323,11 @@ impl Volumes {
                 Err(none) => why = Why::NoClass(none),
             }
         }
-        if usable.is_empty() { Err(why) } else { Ok(usable) }
+        if usable.is_empty() {
+            Err(why)
+        } else {
+            Ok(usable)
+        }
     }
 
     fn fate(&self, claim: &Claim, snapshots: Snapshots) -> Fate {
@@ -269,8 +339,13 @@ impl Volumes {
             Source::Csi(_) if may_be_plugin && snapshots != Snapshots::On => return Fate::Plugin,
             Source::Csi(driver) => driver,
         };
-        let Some(classes) = &self.classes else { return Fate::Lost(Why::NotServed) };
-        match (choose_class(driver, &claim.annotations, None, &BTreeMap::new(), classes), snapshots) {
+        let Some(classes) = &self.classes else {
+            return Fate::Lost(Why::NotServed);
+        };
+        match (
+            choose_class(driver, &claim.annotations, None, &BTreeMap::new(), classes),
+            snapshots,
+        ) {
             (Err(none), _) => Fate::Lost(Why::NoClass(none)),
             (Ok(_), Snapshots::On) => Fate::Snapshot,
             (Ok(_), Snapshots::Off) => Fate::Lost(Why::Off),
@@ -282,7 +357,10 @@ impl Volumes {
     pub(crate) fn findings(&self, snapshots: Snapshots) -> Vec<Finding> {
         let mut by_fate = BTreeMap::<Fate, Vec<&str>>::new();
         for claim in &self.claims {
-            by_fate.entry(self.fate(claim, snapshots)).or_default().push(&claim.name);
+            by_fate
+                .entry(self.fate(claim, snapshots))
+                .or_default()
+                .push(&claim.name);
         }
         let of = counted(self.claims.len(), "volume");
         if by_fate.is_empty() {
@@ -300,10 +378,15 @@ impl Volumes {
                     let why = format!(
                         "whether a plugin takes snapshots of {count} of {of} (locations: {locations}): {named}"
                     );
-                    ON.unknown(&why, Some("`kubectl backup describe` of a backup says it.".to_owned()))
+                    ON.unknown(
+                        &why,
+                        Some("`kubectl backup describe` of a backup says it.".to_owned()),
+                    )
                 }
                 Fate::Unknown => {
-                    let why = format!("whether the controller takes snapshots of {count} of {of}: {named}");
+                    let why = format!(
+                        "whether the controller takes snapshots of {count} of {of}: {named}"
+                    );
                     ON.unknown(&why, Some("It does with --features=EnableCSI.".to_owned()))
                 }
                 Fate::Lost(why) => {
@@ -355,22 +438,36 @@ mod tests {
     }
 
     fn claim(name: &str, source: Source) -> Claim {
-        Claim { name: name.to_owned(), annotations: BTreeMap::new(), source }
+        Claim {
+            name: name.to_owned(),
+            annotations: BTreeMap::new(),
+            source,
+        }
     }
 
     fn with_controller() -> Volumes {
-        Volumes { snapshot_controller: SnapshotController::Runs, ..Volumes::default() }
+        Volumes {
+            snapshot_controller: SnapshotController::Runs,
+            ..Volumes::default()
+        }
     }
 
     #[test]
     fn without_a_snapshot_controller_snapshots_are_not_good() {
         let classes = Some(vec![class("fast", "disk")]);
-        let mut volumes = Volumes { classes, claims: vec![of_disk("shop/a")], ..Volumes::default() };
+        let mut volumes = Volumes {
+            classes,
+            claims: vec![of_disk("shop/a")],
+            ..Volumes::default()
+        };
         for (controller, tone) in [
             (SnapshotController::Runs, Tone::Good),
             (SnapshotController::Stopped("3d".to_owned()), Tone::Warn),
             (SnapshotController::Unknown, Tone::Unknown),
-            (SnapshotController::Unread("forbidden".to_owned()), Tone::Unknown),
+            (
+                SnapshotController::Unread("forbidden".to_owned()),
+                Tone::Unknown,
+            ),
         ] {
             volumes.snapshot_controller = controller;
             assert_eq!(seen(&volumes, Snapshots::On)[0].0, tone);
@@ -382,7 +479,11 @@ mod tests {
     }
 
     fn seen(volumes: &Volumes, snapshots: Snapshots) -> Vec<(Tone, String)> {
-        volumes.findings(snapshots).into_iter().map(|finding| (finding.tone, finding.text)).collect()
+        volumes
+            .findings(snapshots)
+            .into_iter()
+            .map(|finding| (finding.tone, finding.text))
+            .collect()
     }
 
     #[test]
@@ -393,54 +494,100 @@ mod tests {
             claim("db/files", Source::Other),
             claim("db/lost", Source::Gone),
         ];
-        let mut volumes = Volumes { classes: Some(vec![class("fast", "disk")]), claims, ..with_controller() };
+        let mut volumes = Volumes {
+            classes: Some(vec![class("fast", "disk")]),
+            claims,
+            ..with_controller()
+        };
         let lost = "a backup would not hold the data of 1 of 4 volumes";
         let not_csi = (
             Tone::Warn,
             format!("{lost}: db/files; a volume that is not of a CSI driver can't be snapshotted"),
         );
-        let gone = (Tone::Warn, format!("{lost}: db/lost; the PersistentVolume does not exist"));
+        let gone = (
+            Tone::Warn,
+            format!("{lost}: db/lost; the PersistentVolume does not exist"),
+        );
         let both = "2 of 4 volumes: shop/a, shop/b";
-        let good = (Tone::Good, "a backup takes snapshots of 2 of 4 volumes".to_owned());
+        let good = (
+            Tone::Good,
+            "a backup takes snapshots of 2 of 4 volumes".to_owned(),
+        );
         let off = (
             Tone::Warn,
             format!("a backup would not hold the data of {both}; snapshots of CSI volumes are off"),
         );
-        let unknown = (Tone::Unknown, format!("not known: whether the controller takes snapshots of {both}"));
-        assert_eq!(seen(&volumes, Snapshots::On), [good.clone(), not_csi.clone(), gone.clone()]);
-        assert_eq!(seen(&volumes, Snapshots::Off), [off, not_csi.clone(), gone.clone()]);
-        assert_eq!(seen(&volumes, Snapshots::Unknown), [unknown, not_csi, gone.clone()]);
+        let unknown = (
+            Tone::Unknown,
+            format!("not known: whether the controller takes snapshots of {both}"),
+        );
+        assert_eq!(
+            seen(&volumes, Snapshots::On),
+            [good.clone(), not_csi.clone(), gone.clone()]
+        );
+        assert_eq!(
+            seen(&volumes, Snapshots::Off),
+            [off, not_csi.clone(), gone.clone()]
+        );
+        assert_eq!(
+            seen(&volumes, Snapshots::Unknown),
+            [unknown, not_csi, gone.clone()]
+        );
         // A plugin may save volumes that CSI does not; whether it does is unknown here.
         volumes.plugin_locations = vec!["aws".to_owned()];
-        let plugin =
-            |what: &str| (Tone::Unknown, format!("not known: whether a plugin takes snapshots of {what}"));
+        let plugin = |what: &str| {
+            (
+                Tone::Unknown,
+                format!("not known: whether a plugin takes snapshots of {what}"),
+            )
+        };
         let files = plugin("1 of 4 volumes (locations: aws): db/files");
         assert_eq!(seen(&volumes, Snapshots::On), [good, files, gone.clone()]);
         assert_eq!(
             seen(&volumes, Snapshots::Off),
-            [plugin("3 of 4 volumes (locations: aws): db/files, shop/a, shop/b"), gone]
+            [
+                plugin("3 of 4 volumes (locations: aws): db/files, shop/a, shop/b"),
+                gone
+            ]
         );
     }
 
     #[test]
     fn a_claim_that_names_its_class_needs_no_mark_on_one() {
         let classes = Some(vec![class("fast", "disk"), class("slow", "disk")]);
-        let mut volumes = Volumes { classes, claims: vec![of_disk("shop/a")], ..with_controller() };
+        let mut volumes = Volumes {
+            classes,
+            claims: vec![of_disk("shop/a")],
+            ..with_controller()
+        };
         let lost = "a backup would not hold the data of 1 of 1 volume: shop/a; there are 2 VolumeSnapshotClasses of the driver disk, and none is marked";
-        assert_eq!(seen(&volumes, Snapshots::On), [(Tone::Warn, lost.to_owned())]);
+        assert_eq!(
+            seen(&volumes, Snapshots::On),
+            [(Tone::Warn, lost.to_owned())]
+        );
         assert!(matches!(volumes.snapshottable(), Err(Why::NoClass(_))));
         for claim in &mut volumes.claims {
-            claim.annotations =
-                BTreeMap::from([("velero.io/csi-volumesnapshot-class".to_owned(), "slow".to_owned())]);
+            claim.annotations = BTreeMap::from([(
+                "velero.io/csi-volumesnapshot-class".to_owned(),
+                "slow".to_owned(),
+            )]);
         }
         let good = "a backup takes snapshots of 1 of 1 volume";
-        assert_eq!(seen(&volumes, Snapshots::On), [(Tone::Good, good.to_owned())]);
+        assert_eq!(
+            seen(&volumes, Snapshots::On),
+            [(Tone::Good, good.to_owned())]
+        );
     }
 
     #[test]
     fn many_are_counted_and_none_is_good() {
-        let claims = (0..12).map(|at| of_disk(&format!("shop/{at:02}"))).collect();
-        let many = Volumes { claims, ..Volumes::default() };
+        let claims = (0..12)
+            .map(|at| of_disk(&format!("shop/{at:02}")))
+            .collect();
+        let many = Volumes {
+            claims,
+            ..Volumes::default()
+        };
         let [(_, text)] = seen(&many, Snapshots::On).try_into().unwrap();
         assert!(text.contains("12 of 12 volumes: shop/00, shop/01, shop/02, shop/03, shop/04 and 7 more; the cluster does not serve"), "{text}");
         let none = (Tone::Good, "no claim is bound to a volume".to_owned());
@@ -455,8 +602,15 @@ mod tests {
         assert_eq!(volumes.snapshottable(), Err(Why::NoDriver));
         volumes.drivers = BTreeSet::from(["disk".to_owned()]);
         let why = volumes.snapshottable().unwrap_err();
-        assert_eq!(why.reason(), "there is no VolumeSnapshotClass of the driver disk");
-        assert!(why.remedy().starts_with("Create one, or"), "{}", why.remedy());
+        assert_eq!(
+            why.reason(),
+            "there is no VolumeSnapshotClass of the driver disk"
+        );
+        assert!(
+            why.remedy().starts_with("Create one, or"),
+            "{}",
+            why.remedy()
+        );
         volumes.drivers.insert("other".to_owned());
         assert_eq!(volumes.snapshottable(), Ok(vec!["other"]));
         // A driver without a CSIDriver object counts, too.

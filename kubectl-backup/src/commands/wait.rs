@@ -1,5 +1,5 @@
-//! `wait`, and `--wait` of other commands: waits until an object has ended or is in a phase, or a scope is free. An unknown phase
-//! is shown, and does not count as an end.
+//! `wait`, and `--wait` of other commands: waits until an object has ended or is in a phase, or a
+//! scope is free. An unknown phase is shown, and does not count as an end.
 
 use backup_core::restorability::{Answer, Evidence, Place, Restorability};
 use backup_lock::{claim::Claim, ledger::Status};
@@ -30,14 +30,17 @@ use crate::{
     },
 };
 
-/// Without a terminal: minimum interval between lines about items. Lines about phases are always printed.
+/// Without a terminal: minimum interval between lines about items. Lines about phases are always
+/// printed.
 const QUIET: Duration = Duration::from_secs(10);
 
 pub(super) async fn backups(args: WaitForArgs, terminal: &mut Terminal) -> CommandResult {
     let is_free = args.until.until == Until::Free;
     if is_free && !args.until.names.is_empty() {
-        return Err(Problem::usage("--for=free is about a scope, not about a backup")
-            .with_remedy("kubectl backup wait --for=free"));
+        return Err(
+            Problem::usage("--for=free is about a scope, not about a backup")
+                .with_remedy("kubectl backup wait --for=free"),
+        );
     }
     if !is_free && !args.namespaces.is_empty() {
         return Err(Problem::usage("--namespaces belongs to --for=free")
@@ -51,10 +54,15 @@ pub(super) async fn backups(args: WaitForArgs, terminal: &mut Terminal) -> Comma
 }
 
 /// Waits for all objects concurrently, with a common deadline. Returns the worst result.
-pub(super) async fn objects<W: Workload>(args: &UntilArgs, terminal: &mut Terminal) -> CommandResult {
+pub(super) async fn objects<W: Workload>(
+    args: &UntilArgs,
+    terminal: &mut Terminal,
+) -> CommandResult {
     if args.names.is_empty() || args.until == Until::Free {
-        return Err(Problem::usage(format!("which {} is to be waited for?", W::KIND))
-            .with_remedy("Give a name; or --for=free to `kubectl backup wait`."));
+        return Err(
+            Problem::usage(format!("which {} is to be waited for?", W::KIND))
+                .with_remedy("Give a name; or --for=free to `kubectl backup wait`."),
+        );
     }
     let phase = match &args.until {
         Until::Phase(phase) => Some(phase.as_str()),
@@ -77,7 +85,11 @@ pub(super) async fn objects<W: Workload>(args: &UntilArgs, terminal: &mut Termin
 }
 
 /// Reads the object. Retries if the API server is away for a moment.
-async fn first_look<W: Workload>(session: &Session, name: &str, deadline: Instant) -> Result<W, Problem> {
+async fn first_look<W: Workload>(
+    session: &Session,
+    name: &str,
+    deadline: Instant,
+) -> Result<W, Problem> {
     let (start, mut pauses) = (Instant::now(), pauses());
     loop {
         let found = session.get::<W>(name).await;
@@ -114,8 +126,8 @@ struct Awaited<W> {
     reached: Option<Reached<W>>,
 }
 
-/// Waits for several objects to end, or to reach or pass the given phase. Any other end stops the waiting, too. `timeout` is the
-/// value that the user typed.
+/// Waits for several objects to end, or to reach or pass the given phase. Any other end stops the
+/// waiting, too. `timeout` is the value that the user typed.
 async fn until_reached<W: Workload>(
     session: &Session,
     terminal: &mut Terminal,
@@ -128,11 +140,20 @@ async fn until_reached<W: Workload>(
         return Ok(Vec::new());
     }
     let rewrite = works.len() == 1 && terminal.err_is_terminal;
-    let mut changes: Vec<_> = works.iter().map(|work| Changes::after(session.api::<W>(), work)).collect();
+    let mut changes: Vec<_> = works
+        .iter()
+        .map(|work| Changes::after(session.api::<W>(), work))
+        .collect();
     let awaited = |work: W| {
         let name = work.name_any();
         let progress = ProgressLine::new(W::KIND, &name, rewrite);
-        Awaited { name, uid: work.meta().uid.clone(), progress, version: None, reached: None }
+        Awaited {
+            name,
+            uid: work.meta().uid.clone(),
+            progress,
+            version: None,
+            reached: None,
+        }
     };
     let mut all: Vec<Awaited<W>> = works.into_iter().map(awaited).collect();
     let left = deadline.saturating_duration_since(Instant::now());
@@ -172,7 +193,10 @@ async fn until_reached<W: Workload>(
         one.progress.clear(terminal);
         one.reached.unwrap_or_else(|| {
             let (kind, name) = (W::KIND, &one.name);
-            let missed = phase.map_or_else(|| "has not ended".to_owned(), |phase| format!("is not {phase}"));
+            let missed = phase.map_or_else(
+                || "has not ended".to_owned(),
+                |phase| format!("is not {phase}"),
+            );
             let what = match exit {
                 Exit::TimedOut => format!("error: {kind} {name} {missed} after {timeout}; it"),
                 _ => format!("interrupted: {kind} {name}"),
@@ -203,12 +227,21 @@ impl<W: Workload> Awaited<W> {
         }
         let Some(work) = now.filter(|work| work.meta().uid == self.uid) else {
             self.progress.clear(terminal);
-            let message = format!("{} {:?} was deleted while it was waited for", W::KIND, self.name);
+            let message = format!(
+                "{} {:?} was deleted while it was waited for",
+                W::KIND,
+                self.name
+            );
             self.reached = Some(Err(Problem::other(message)));
             return true;
         };
-        // A watch may deliver a state older than the last one read. Versions of an object are ordered (KEP-5504).
-        let version = work.meta().resource_version.as_deref().and_then(|version| version.parse().ok());
+        // A watch may deliver a state older than the last one read. Versions of an object are
+        // ordered (KEP-5504).
+        let version = work
+            .meta()
+            .resource_version
+            .as_deref()
+            .and_then(|version| version.parse().ok());
         if version < self.version {
             return false;
         }
@@ -225,7 +258,8 @@ impl<W: Workload> Awaited<W> {
     }
 }
 
-/// What the work waits for: from its status, or from the ledger if the work has not begun. Not every user may read the ledger.
+/// What the work waits for: from its status, or from the ledger if the work has not begun. Not
+/// every user may read the ledger.
 async fn waits_for<W: Workload>(session: &Session, work: Option<&W>) -> Option<String> {
     let work = work?;
     if work.blocked().is_some() || !workload::has_not_begun(work.status().stage) {
@@ -234,8 +268,9 @@ async fn waits_for<W: Workload>(session: &Session, work: Option<&W>) -> Option<S
     workload::turn(work, Box::pin(read_ledger(session)).await.ok()?.as_ref())
 }
 
-/// Whether a stored backup can be restored, by its phase. If its location cannot be read, the location is ignored: not every user
-/// may read locations, and for a backup that ran here the phase suffices.
+/// Whether a stored backup can be restored, by its phase. If its location cannot be read, the
+/// location is ignored: not every user may read locations, and for a backup that ran here the phase
+/// suffices.
 async fn judge<W: Workload>(session: &Session, work: Option<&W>) -> Option<Restorability> {
     let backup = work.filter(|work| work.status().is_whole())?.as_backup()?;
     let evidence = Evidence::of(backup);
@@ -265,8 +300,11 @@ fn tell_end<W: Workload>(
             Answer::No => "But it cannot be restored",
             _ => "But whether it can be restored is not known",
         };
-        verdict = Verdict { tone: Tone::Bad, ..verdict }
-            .because([plain(&format!("{doubt}: {}.", judged.reasons.join("; ")))]);
+        verdict = Verdict {
+            tone: Tone::Bad,
+            ..verdict
+        }
+        .because([plain(&format!("{doubt}: {}.", judged.reasons.join("; ")))]);
     }
     let shown = terminal.err_style().tone(verdict.tone, &status.phase);
     terminal.say(&format!("{kind} {name}: {shown}. {}", verdict.sentence));
@@ -276,10 +314,15 @@ fn tell_end<W: Workload>(
     if !completed {
         terminal.say(&format!("More about it: {} describe {name}", W::COMMAND));
     }
-    if completed && is_end_wanted { Exit::Done } else { Exit::NotGood }
+    if completed && is_end_wanted {
+        Exit::Done
+    } else {
+        Exit::NotGood
+    }
 }
 
-/// Shows progress: a line for each change, or on a terminal one line with a bar that is overwritten.
+/// Shows progress: a line for each change, or on a terminal one line with a bar that is
+/// overwritten.
 struct ProgressLine {
     subject: String,
     rewrite: bool,
@@ -304,7 +347,12 @@ impl ProgressLine {
     }
 
     /// `blocked` is the reason for which the work waits, printed on a separate line.
-    fn show(&mut self, status: &WorkStatus<'_>, blocked: Option<String>, terminal: &mut Terminal) -> bool {
+    fn show(
+        &mut self,
+        status: &WorkStatus<'_>,
+        blocked: Option<String>,
+        terminal: &mut Terminal,
+    ) -> bool {
         let is_new = self.show_progress(status, terminal);
         if blocked == self.blocked {
             return is_new;
@@ -319,7 +367,11 @@ impl ProgressLine {
 
     fn show_progress(&mut self, status: &WorkStatus<'_>, terminal: &mut Terminal) -> bool {
         let phase = &status.phase;
-        let share = if self.rewrite { progress::share(status) } else { progress::items(status) };
+        let share = if self.rewrite {
+            progress::share(status)
+        } else {
+            progress::items(status)
+        };
         let new_phase = *phase != self.phase;
         if !new_phase && share == self.share {
             return false;
@@ -356,33 +408,52 @@ impl ProgressLine {
 /// Waits until no claim in the scope touches the given footprint.
 async fn free(session: &Session, args: &WaitForArgs, terminal: &mut Terminal) -> CommandResult {
     let (store, footprint) = scope_part(session, &args.scope, &args.namespaces).await?;
-    let subject = format!("scope {}, {}", plain(&args.scope), touches(&footprint, &args.scope));
+    let subject = format!(
+        "scope {}, {}",
+        plain(&args.scope),
+        touches(&footprint, &args.scope)
+    );
     let timeout = args.until.timeout;
     let mut waited_for = Vec::new();
-    let waited = poll(session, terminal, timeout.as_std(), async |terminal: &mut Terminal| {
-        let stored = store.read(&args.scope).await;
-        let stored = stored.map_err(|error| problem::of_ledger(error, session, LockRole::View))?;
-        let Some(stored) = stored else { return Ok(Look::Found(())) };
-        let ledger = stored.ledger.without_lapsed();
-        let in_the_way = |claim: &&Claim| {
-            args.namespaces.is_empty()
-                || claim.entries.iter().any(|entry| entry.footprint.overlaps(&footprint))
-        };
-        let mut holders: Vec<String> =
-            ledger.claims.iter().filter(in_the_way).map(|claim| named(&claim.key)).collect();
-        if ledger.status == Status::Rebuilding {
-            holders.push("the ledger to be rebuilt".to_owned());
-        }
-        if holders.is_empty() {
-            return Ok(Look::Found(()));
-        }
-        if holders == waited_for {
-            return Ok(Look::Same);
-        }
-        terminal.say(&format!("{subject}: waiting for {}", few(&holders)));
-        waited_for = holders;
-        Ok(Look::Changed)
-    })
+    let waited = poll(
+        session,
+        terminal,
+        timeout.as_std(),
+        async |terminal: &mut Terminal| {
+            let stored = store.read(&args.scope).await;
+            let stored =
+                stored.map_err(|error| problem::of_ledger(error, session, LockRole::View))?;
+            let Some(stored) = stored else {
+                return Ok(Look::Found(()));
+            };
+            let ledger = stored.ledger.without_lapsed();
+            let in_the_way = |claim: &&Claim| {
+                args.namespaces.is_empty()
+                    || claim
+                        .entries
+                        .iter()
+                        .any(|entry| entry.footprint.overlaps(&footprint))
+            };
+            let mut holders: Vec<String> = ledger
+                .claims
+                .iter()
+                .filter(in_the_way)
+                .map(|claim| named(&claim.key))
+                .collect();
+            if ledger.status == Status::Rebuilding {
+                holders.push("the ledger to be rebuilt".to_owned());
+            }
+            if holders.is_empty() {
+                return Ok(Look::Found(()));
+            }
+            if holders == waited_for {
+                return Ok(Look::Same);
+            }
+            terminal.say(&format!("{subject}: waiting for {}", few(&holders)));
+            waited_for = holders;
+            Ok(Look::Changed)
+        },
+    )
     .await?;
     match waited {
         Ok(()) => terminal.say(&format!("{subject}: free")),

@@ -39,9 +39,12 @@ pub(crate) struct Question {
 }
 
 pub(crate) fn ask(root: &Command, words: &[String]) -> Question {
-    let (last, before) = words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
+    let (last, before) = words
+        .split_last()
+        .map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
     let mut command = root;
-    let (mut positionals, mut taken) = (0, Vec::new());
+    let mut positionals = 0;
+    let mut taken = Vec::new();
     let mut path = Vec::new();
     // An option whose value is expected.
     let mut open: Option<&Arg> = None;
@@ -54,8 +57,13 @@ pub(crate) fn ask(root: &Command, words: &[String]) -> Question {
             only_names = true;
         } else if !only_names && word.starts_with('-') && word.len() > 1 {
             open = option(command, word).filter(|arg| takes_value(arg) && !word.contains('='));
-        } else if let Some(next) = command.find_subcommand(word).filter(|_| !only_names && positionals == 0) {
-            (command, positionals, taken) = (next, 0, Vec::new());
+        } else if let Some(next) = command
+            .find_subcommand(word)
+            .filter(|_| !only_names && positionals == 0)
+        {
+            command = next;
+            positionals = 0;
+            taken = Vec::new();
             path.push(next.get_name());
         } else {
             positionals += 1;
@@ -67,18 +75,28 @@ pub(crate) fn ask(root: &Command, words: &[String]) -> Question {
     }
     if !only_names && last.starts_with('-') {
         return match last.split_once('=') {
-            Some((name, typed)) => option(command, name)
-                .map_or_else(Question::default, |arg| value(arg, &path, typed, format!("{name}="))),
-            None => Question { fixed: options(command), typed: last.to_owned(), ..Question::default() },
+            Some((name, typed)) => option(command, name).map_or_else(Question::default, |arg| {
+                value(arg, &path, typed, format!("{name}="))
+            }),
+            None => Question {
+                fixed: options(command),
+                typed: last.to_owned(),
+                ..Question::default()
+            },
         };
     }
     let mut question = match positional(command, positionals) {
         Some(arg) => value(arg, &path, last, String::new()),
-        None => Question { typed: last.to_owned(), ..Question::default() },
+        None => Question {
+            typed: last.to_owned(),
+            ..Question::default()
+        },
     };
     if positionals == 0 && !only_names {
         let commands = command.get_subcommands().filter(|sub| !sub.is_hide_set());
-        question.fixed.extend(commands.map(|sub| (sub.get_name().to_owned(), about(sub.get_about()))));
+        question
+            .fixed
+            .extend(commands.map(|sub| (sub.get_name().to_owned(), about(sub.get_about()))));
     }
     question.taken = taken;
     question
@@ -86,18 +104,23 @@ pub(crate) fn ask(root: &Command, words: &[String]) -> Question {
 
 fn positional(command: &Command, at: usize) -> Option<&Arg> {
     let all: Vec<&Arg> = command.get_positionals().collect();
-    let repeats = |arg: &&&Arg| matches!(arg.get_action(), ArgAction::Append);
-    all.get(at).or_else(|| all.last().filter(repeats)).copied()
+    let repeated = all
+        .last()
+        .filter(|arg| matches!(arg.get_action(), ArgAction::Append));
+    all.get(at).or(repeated).copied()
 }
 
 fn option<'command>(command: &'command Command, word: &str) -> Option<&'command Arg> {
     let name = word.split('=').next().unwrap_or(word);
-    command.get_arguments().find(|arg| match name.strip_prefix("--") {
-        Some(long) => {
-            arg.get_long() == Some(long) || arg.get_all_aliases().is_some_and(|all| all.contains(&long))
-        }
-        None => name.len() == 2 && arg.get_short() == name.chars().nth(1),
-    })
+    command
+        .get_arguments()
+        .find(|arg| match name.strip_prefix("--") {
+            Some(long) => {
+                arg.get_long() == Some(long)
+                    || arg.get_all_aliases().is_some_and(|all| all.contains(&long))
+            }
+            None => name.len() == 2 && arg.get_short() == name.chars().nth(1),
+        })
 }
 
 fn takes_value(arg: &Arg) -> bool {
@@ -108,18 +131,30 @@ fn takes_value(arg: &Arg) -> bool {
 fn options(command: &Command) -> Vec<(String, String)> {
     let long = command.get_arguments().filter_map(|arg| {
         let sign = if takes_value(arg) { "=" } else { "" };
-        Some((format!("--{}{sign}", arg.get_long()?), about(arg.get_help())))
+        Some((
+            format!("--{}{sign}", arg.get_long()?),
+            about(arg.get_help()),
+        ))
     });
     long.collect()
 }
 
 fn about(text: Option<&clap::builder::StyledStr>) -> String {
-    text.map(ToString::to_string).unwrap_or_default().lines().next().unwrap_or_default().to_owned()
+    text.map(ToString::to_string)
+        .unwrap_or_default()
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// A value of this argument. If the argument takes a list with commas, the last value.
 fn value(arg: &Arg, path: &[&str], word: &str, before: String) -> Question {
-    let mut question = Question { typed: word.to_owned(), prefix: before, ..Question::default() };
+    let mut question = Question {
+        typed: word.to_owned(),
+        prefix: before,
+        ..Question::default()
+    };
     if arg.get_value_delimiter() == Some(',')
         && let Some((earlier, typed)) = word.rsplit_once(',')
     {
@@ -135,7 +170,14 @@ fn value(arg: &Arg, path: &[&str], word: &str, before: String) -> Question {
         .collect();
     let id = arg.get_id().as_str();
     if id == "form" {
-        let forms = ["wide", "json", "yaml", "name", "jsonpath=", "custom-columns="];
+        let forms = [
+            "wide",
+            "json",
+            "yaml",
+            "name",
+            "jsonpath=",
+            "custom-columns=",
+        ];
         question.fixed = forms.map(|form| (form.to_owned(), String::new())).into();
     }
     question.noun = noun(id, path);
@@ -148,7 +190,10 @@ fn value(arg: &Arg, path: &[&str], word: &str, before: String) -> Question {
         // The item's name follows.
         question.ending = if id == "place" { "" } else { "/" };
     }
-    question.files = matches!(arg.get_value_hint(), clap::ValueHint::FilePath | clap::ValueHint::AnyPath);
+    question.files = matches!(
+        arg.get_value_hint(),
+        clap::ValueHint::FilePath | clap::ValueHint::AnyPath
+    );
     question
 }
 
@@ -178,8 +223,12 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
         | "exclude_resources"
         | "status_include_resources"
         | "status_exclude_resources" => Noun::Type,
-        "include_cluster_scoped_resources" | "exclude_cluster_scoped_resources" => Noun::ClusterType,
-        "include_namespace_scoped_resources" | "exclude_namespace_scoped_resources" => Noun::NamespacedType,
+        "include_cluster_scoped_resources" | "exclude_cluster_scoped_resources" => {
+            Noun::ClusterType
+        }
+        "include_namespace_scoped_resources" | "exclude_namespace_scoped_resources" => {
+            Noun::NamespacedType
+        }
         "context" => Noun::Context,
         "cluster" => Noun::Cluster,
         "user" => Noun::User,
@@ -215,16 +264,41 @@ mod tests {
             ("restore describe ", Some(Noun::Restore), "", ""),
             ("restores describe ", Some(Noun::Restore), "", ""),
             ("schedule pause ", Some(Noun::Schedule), "", ""),
-            ("restore --from-backup=ni", Some(Noun::Backup), "ni", "--from-backup="),
+            (
+                "restore --from-backup=ni",
+                Some(Noun::Backup),
+                "ni",
+                "--from-backup=",
+            ),
             ("restore --from-backup ni", Some(Noun::Backup), "ni", ""),
-            ("-n x create --from-schedule=", Some(Noun::Schedule), "", "--from-schedule="),
+            (
+                "-n x create --from-schedule=",
+                Some(Noun::Schedule),
+                "",
+                "--from-schedule=",
+            ),
             ("create ", None, "", ""),
-            ("create --include-namespaces=a,b", Some(Noun::Namespace), "b", "--include-namespaces=a,"),
+            (
+                "create --include-namespaces=a,b",
+                Some(Noun::Namespace),
+                "b",
+                "--include-namespaces=a,",
+            ),
             ("locations sync ", Some(Noun::Location), "", ""),
             ("locations snapshots ", Some(Noun::SnapshotLocation), "", ""),
-            ("locations snapshots delete ", Some(Noun::SnapshotLocation), "", ""),
+            (
+                "locations snapshots delete ",
+                Some(Noun::SnapshotLocation),
+                "",
+                "",
+            ),
             ("locations snapshots create ", None, "", ""),
-            ("get --containing=", Some(Noun::Namespace), "", "--containing="),
+            (
+                "get --containing=",
+                Some(Noun::Namespace),
+                "",
+                "--containing=",
+            ),
             (
                 "create --volume-snapshot-locations=a,",
                 Some(Noun::SnapshotLocation),
@@ -236,8 +310,18 @@ mod tests {
             ("get --context ", Some(Noun::Context), "", ""),
             ("get -n ", Some(Noun::Namespace), "", ""),
             ("describe -- -a", Some(Noun::Backup), "-a", ""),
-            ("create --include-resources=pods,dep", Some(Noun::Type), "dep", "--include-resources=pods,"),
-            ("restore --status-include-resources ", Some(Noun::Type), "", ""),
+            (
+                "create --include-resources=pods,dep",
+                Some(Noun::Type),
+                "dep",
+                "--include-resources=pods,",
+            ),
+            (
+                "restore --status-include-resources ",
+                Some(Noun::Type),
+                "",
+                "",
+            ),
             (
                 "create --include-cluster-scoped-resources=",
                 Some(Noun::ClusterType),
@@ -251,16 +335,35 @@ mod tests {
                 "--exclude-namespace-scoped-resources=",
             ),
             ("ls nightly sh", Some(Noun::Namespace), "sh", ""),
-            ("ls nightly shop/dep", Some(Noun::NamespacedType), "dep", "shop/"),
+            (
+                "ls nightly shop/dep",
+                Some(Noun::NamespacedType),
+                "dep",
+                "shop/",
+            ),
             ("search sh", Some(Noun::PathStart), "sh", ""),
-            ("search shop/dep", Some(Noun::NamespacedType), "dep", "shop/"),
+            (
+                "search shop/dep",
+                Some(Noun::NamespacedType),
+                "dep",
+                "shop/",
+            ),
             ("search shop/deployments/w", None, "shop/deployments/w", ""),
             ("cat nightly shop/", Some(Noun::NamespacedType), "", "shop/"),
-            ("restore --object=shop/dep", Some(Noun::NamespacedType), "dep", "--object=shop/"),
+            (
+                "restore --object=shop/dep",
+                Some(Noun::NamespacedType),
+                "dep",
+                "--object=shop/",
+            ),
         ] {
             let question = asked(line);
             assert_eq!(
-                (question.noun, question.typed.as_str(), question.prefix.as_str()),
+                (
+                    question.noun,
+                    question.typed.as_str(),
+                    question.prefix.as_str()
+                ),
                 (noun, typed, prefix),
                 "{line}"
             );
@@ -269,11 +372,21 @@ mod tests {
 
     #[test]
     fn commands_flags_and_fixed_values_need_no_cluster() {
-        let names = |line: &str| asked(line).fixed.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        let names = |line: &str| {
+            asked(line)
+                .fixed
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect::<Vec<_>>()
+        };
         let has = |line: &str, name: &str| names(line).iter().any(|one| one == name);
         assert!(has("", "describe") && has("", "restore") && !has("", super::super::WORD));
         assert!(has("restore ", "get") && !has("restore get ", "get"));
-        assert!(has("create --", "--wait") && has("create --", "--ttl=") && has("create --", "--context="));
+        assert!(
+            has("create --", "--wait")
+                && has("create --", "--ttl=")
+                && has("create --", "--context=")
+        );
         assert_eq!(names("create --dry-run="), ["client", "server"]);
         assert!(has("get -o ", "json") && has("get -o ", "custom-columns="));
         assert!(has("completion ", "fish"));

@@ -13,7 +13,8 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// The role with the fewest rights that allows the request; `resource` includes the subresource (`services/proxy`).
+    /// The role with the fewest rights that allows the request; `resource` includes the subresource
+    /// (`services/proxy`).
     pub(crate) fn for_request(verb: &str, group: &str, resource: &str) -> Option<Self> {
         let reads = ["get", "list", "watch"].contains(&verb);
         let writes = ["create", "update", "patch", "delete"].contains(&verb);
@@ -41,9 +42,13 @@ impl Role {
             {
                 Self::Viewer
             }
-            ("velero.io", "serverstatusrequests") if ["create", "get"].contains(&verb) => Self::Viewer,
+            ("velero.io", "serverstatusrequests") if ["create", "get"].contains(&verb) => {
+                Self::Viewer
+            }
             ("velero.io", "backups" | "schedules") if writes => Self::Operator,
-            ("velero.io", "deletebackuprequests") if ["create", "delete"].contains(&verb) => Self::Operator,
+            ("velero.io", "deletebackuprequests") if ["create", "delete"].contains(&verb) => {
+                Self::Operator
+            }
             ("coordination.k8s.io", "leases") if verb == "update" => Self::Operator,
             ("velero.io", "restores") if writes => Self::Restorer,
             ("velero.io", "downloadrequests") if ["create", "get"].contains(&verb) => Self::Reader,
@@ -85,7 +90,8 @@ impl Role {
 
     /// How to get the role bound.
     pub(crate) fn remedy(self, namespace: &str) -> String {
-        let (role, warning) = (self.name(), self.warning());
+        let role = self.name();
+        let warning = self.warning();
         if self == Self::ClusterViewer {
             return format!(
                 "It takes the ClusterRole {role} in the whole cluster. An administrator gives it: \
@@ -108,13 +114,24 @@ mod tests {
     const SHIPPED: &str = include_str!("../../../deploy/base/people-rbac.yaml");
 
     fn allows(role: Role, verb: &str, group: &str, resource: &str) -> bool {
-        let documents = SHIPPED.split("\n---\n").map(|text| serde_saphyr::from_str::<Value>(text).unwrap());
-        let found = documents.into_iter().find(|one| one["metadata"]["name"] == role.name()).unwrap();
+        let documents = SHIPPED
+            .split("\n---\n")
+            .map(|text| serde_saphyr::from_str::<Value>(text).unwrap());
+        let found = documents
+            .into_iter()
+            .find(|one| one["metadata"]["name"] == role.name())
+            .unwrap();
         let has = |rule: &Value, field: &str, wanted: &str| {
-            rule[field].as_array().unwrap().iter().any(|one| one == wanted)
+            rule[field]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|one| one == wanted)
         };
         found["rules"].as_array().unwrap().iter().any(|rule| {
-            has(rule, "apiGroups", group) && has(rule, "resources", resource) && has(rule, "verbs", verb)
+            has(rule, "apiGroups", group)
+                && has(rule, "resources", resource)
+                && has(rule, "verbs", verb)
         })
     }
 
@@ -128,7 +145,10 @@ mod tests {
             ("", "services/proxy"),
             ("", "secrets"),
             ("apiextensions.k8s.io", "customresourcedefinitions"),
-            ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+            (
+                "admissionregistration.k8s.io",
+                "validatingwebhookconfigurations",
+            ),
             ("coordination.k8s.io", "leases"),
             ("events.k8s.io", "events"),
             ("velero.io", "backups"),
@@ -142,8 +162,12 @@ mod tests {
         ];
         let mut named = 0;
         for (group, resource) in resources {
-            for verb in ["get", "list", "watch", "create", "update", "patch", "delete"] {
-                let Some(role) = Role::for_request(verb, group, resource) else { continue };
+            for verb in [
+                "get", "list", "watch", "create", "update", "patch", "delete",
+            ] {
+                let Some(role) = Role::for_request(verb, group, resource) else {
+                    continue;
+                };
                 let what = format!("{role:?}: {verb} {group}/{resource}");
                 assert!(allows(role, verb, group, resource), "{what}");
                 named += 1;
@@ -167,7 +191,11 @@ mod tests {
             ("create", "backupstoragelocations", "velero.io", None),
             ("list", "secrets", "", None),
         ] {
-            assert_eq!(Role::for_refusal(&refusal(verb, resource, group)), role, "{verb} {resource}");
+            assert_eq!(
+                Role::for_refusal(&refusal(verb, resource, group)),
+                role,
+                "{verb} {resource}"
+            );
         }
         assert_eq!(Role::for_refusal("services \"x\" is forbidden"), None);
     }

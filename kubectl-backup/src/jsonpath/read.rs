@@ -1,6 +1,6 @@
 //! Parses paths and templates.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, num::ParseIntError};
 
 use serde_json::Value;
 
@@ -35,7 +35,11 @@ fn pieces(rest: &mut &str, is_range: bool) -> Result<Vec<Piece>, String> {
         let inner = rest[1..=length].trim();
         *rest = &rest[length + 2..];
         all.push(if inner == "end" {
-            return if is_range { Ok(all) } else { Err("there is {end} without {range}".to_owned()) };
+            return if is_range {
+                Ok(all)
+            } else {
+                Err("there is {end} without {range}".to_owned())
+            };
         } else if let Some(over) = inner.strip_prefix("range ") {
             Piece::Range(path(over.trim())?, pieces(rest, true)?)
         } else if inner.starts_with(['"', '\'']) {
@@ -44,15 +48,24 @@ fn pieces(rest: &mut &str, is_range: bool) -> Result<Vec<Piece>, String> {
             Piece::Values(path(inner)?)
         });
     }
-    if is_range { Err("there is no {end} for a {range}".to_owned()) } else { Ok(all) }
+    if is_range {
+        Err("there is no {end} for a {range}".to_owned())
+    } else {
+        Ok(all)
+    }
 }
 
 /// The position of the closing character, outside quotes and inner brackets.
 fn closing(text: &str, sign: char) -> Option<usize> {
-    let (mut quote, mut depth, mut escaped) = (None, 0_usize, false);
+    let mut quote: Option<char> = None;
+    let mut depth = 0_usize;
+    let mut escaped = false;
     for (at, c) in text.char_indices() {
+        if escaped {
+            escaped = false;
+            continue;
+        }
         match (quote, c) {
-            _ if escaped => escaped = false,
             (_, '\\') => escaped = true,
             (Some(open), _) if c == open => quote = None,
             (None, '"' | '\'') => quote = Some(c),
@@ -75,7 +88,8 @@ pub(super) fn path(text: &str) -> Result<Path, String> {
             return Err(format!("{text:?}: `..` is not supported; name every step"));
         }
         if let Some(after) = rest.strip_prefix('[') {
-            let end = closing(after, ']').ok_or_else(|| format!("{text:?}: there is no ] for a ["))?;
+            let end =
+                closing(after, ']').ok_or_else(|| format!("{text:?}: there is no ] for a ["))?;
             steps.push(bracket(after[..end].trim()).ok_or_else(|| {
                 format!("[{}] is not supported: expected [0], [-1], [1:3], [*], ['name'] or [?(@.name==\"value\")]", &after[..end])
             })?);
@@ -98,15 +112,18 @@ pub(super) fn path(text: &str) -> Result<Path, String> {
     Ok(Path { from_root, steps })
 }
 
-/// A name up to the next dot or bracket (`\.` is a dot in the name), and its length in the text (bytes).
+/// A name up to the next dot or bracket (`\.` is a dot in the name), and its length in the text
+/// (bytes).
 fn field(text: &str) -> (String, usize) {
-    let (mut name, mut escaped) = (String::new(), false);
+    let mut name = String::new();
+    let mut escaped = false;
     for (at, c) in text.char_indices() {
+        if escaped {
+            escaped = false;
+            name.push(c);
+            continue;
+        }
         match c {
-            _ if escaped => {
-                escaped = false;
-                name.push(c);
-            }
             '\\' => escaped = true,
             '.' | '[' => return (name, at),
             _ => name.push(c),
@@ -122,28 +139,43 @@ fn bracket(inner: &str) -> Option<Step> {
     if inner.starts_with(['"', '\'']) {
         return quoted(inner).ok().map(Step::Field);
     }
-    if let Some(filter) = inner.strip_prefix("?(").and_then(|rest| rest.strip_suffix(')')) {
+    if let Some(filter) = inner
+        .strip_prefix("?(")
+        .and_then(|rest| rest.strip_suffix(')'))
+    {
         return filter_of(filter.trim()).map(|filter| Step::Where(Box::new(filter)));
     }
-    let number = |text: &str| text.trim().parse::<i64>().ok();
     match inner.split_once(':') {
-        None => number(inner).map(Step::Index),
-        Some((from, to)) => {
-            let edge = |text: &str| if text.trim().is_empty() { Some(None) } else { number(text).map(Some) };
-            Some(Step::Slice(edge(from)?, edge(to)?))
-        }
+        None => inner.trim().parse::<i64>().ok().map(Step::Index),
+        Some((from, to)) => Some(Step::Slice(slice_edge(from).ok()?, slice_edge(to).ok()?)),
+    }
+}
+
+/// An edge of a slice; `None` if it is left out.
+fn slice_edge(text: &str) -> Result<Option<i64>, ParseIntError> {
+    let text = text.trim();
+    if text.is_empty() {
+        Ok(None)
+    } else {
+        text.parse::<i64>().map(Some)
     }
 }
 
 fn filter_of(text: &str) -> Option<Filter> {
-    let found =
-        COMPARISONS.iter().filter_map(|(sign, comparison)| Some((text.find(sign)?, *sign, *comparison)));
+    let found = COMPARISONS
+        .iter()
+        .filter_map(|(sign, comparison)| Some((text.find(sign)?, *sign, *comparison)));
     // The first operator in the text; of two at the same position the longer one.
-    let Some((at, sign, comparison)) = found.min_by_key(|(at, sign, _)| (*at, 2 - sign.len())) else {
+    let Some((at, sign, comparison)) = found.min_by_key(|(at, sign, _)| (*at, 2 - sign.len()))
+    else {
         let plain = text.starts_with('@') && !text.contains(['=', '&', '|', ' ']);
-        return plain.then(|| path(text).ok()).flatten().map(|path| Filter { path, wanted: None });
+        return plain
+            .then(|| path(text).ok())
+            .flatten()
+            .map(|path| Filter { path, wanted: None });
     };
-    let (left, right) = (text[..at].trim(), text[at + sign.len()..].trim());
+    let left = text[..at].trim();
+    let right = text[at + sign.len()..].trim();
     if !left.starts_with('@') || left.contains(['=', '&', '|', ' ']) {
         return None;
     }
@@ -152,26 +184,37 @@ fn filter_of(text: &str) -> Option<Filter> {
     } else {
         serde_json::from_str(right).ok()?
     };
-    Some(Filter { path: path(left).ok()?, wanted: Some((comparison, wanted)) })
+    Some(Filter {
+        path: path(left).ok()?,
+        wanted: Some((comparison, wanted)),
+    })
 }
 
 /// A complete string in single or double quotes, with escapes such as `\n` and `\t`.
 fn quoted(text: &str) -> Result<String, String> {
-    let wrong = || format!("{text} is no text in quotes");
     let mut signs = text.chars();
-    let quote = signs.next().ok_or_else(wrong)?;
+    let quote = signs.next().ok_or_else(|| not_quoted(text))?;
     let mut read = String::new();
     while let Some(c) = signs.next() {
-        match c {
-            '\\' => read.push(match signs.next().ok_or_else(wrong)? {
+        if c == '\\' {
+            let escaped = signs.next().ok_or_else(|| not_quoted(text))?;
+            read.push(match escaped {
                 'n' => '\n',
                 't' => '\t',
                 'r' => '\r',
                 other => other,
-            }),
-            _ if c == quote => return if signs.next().is_none() { Ok(read) } else { Err(wrong()) },
-            _ => read.push(c),
+            });
+        } else if c != quote {
+            read.push(c);
+        } else if signs.next().is_none() {
+            return Ok(read);
+        } else {
+            return Err(not_quoted(text));
         }
     }
-    Err(wrong())
+    Err(not_quoted(text))
+}
+
+fn not_quoted(text: &str) -> String {
+    format!("{text} is no text in quotes")
 }

@@ -1,4 +1,5 @@
-//! Times for users: "3d4h", "14m", "in 29d"; and if the exact time matters, in UTC: "2026-12-03 03:00Z".
+//! Times for users: "3d4h", "14m", "in 29d"; and if the exact time matters, in UTC: "2026-12-03
+//! 03:00Z".
 
 use jiff::Timestamp;
 
@@ -7,27 +8,43 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// A duration in at most two units, as kubectl prints ages (k8s.io/apimachinery `pkg/util/duration.HumanDuration`).
+/// A duration in at most two units, as kubectl prints ages (k8s.io/apimachinery
+/// `pkg/util/duration.HumanDuration`).
 ///
-/// Minus one second is attributed to clock differences and shown as `0s`; lower values are `<invalid>`.
+/// Minus one second is attributed to clock differences and shown as `0s`; lower values are
+/// `<invalid>`.
 pub(crate) fn human(seconds: i64) -> String {
-    match seconds {
-        i64::MIN..=-2 => "<invalid>".to_owned(),
-        -1 => "0s".to_owned(),
-        0..120 => format!("{seconds}s"),
-        120..600 => pair(seconds / MINUTE, "m", seconds % MINUTE, "s"),
-        600..10_800 => format!("{}m", seconds / MINUTE),
-        _ if seconds < 8 * HOUR => pair(seconds / HOUR, "h", seconds % HOUR / MINUTE, "m"),
-        _ if seconds < 2 * DAY => format!("{}h", seconds / HOUR),
-        _ if seconds < 8 * DAY => pair(seconds / DAY, "d", seconds % DAY / HOUR, "h"),
-        _ if seconds < 2 * YEAR => format!("{}d", seconds / DAY),
-        _ if seconds < 8 * YEAR => pair(seconds / YEAR, "y", seconds % YEAR / DAY, "d"),
-        _ => format!("{}y", seconds / YEAR),
+    if seconds < -1 {
+        "<invalid>".to_owned()
+    } else if seconds < 0 {
+        "0s".to_owned()
+    } else if seconds < 2 * MINUTE {
+        format!("{seconds}s")
+    } else if seconds < 10 * MINUTE {
+        pair(seconds / MINUTE, "m", seconds % MINUTE, "s")
+    } else if seconds < 3 * HOUR {
+        format!("{}m", seconds / MINUTE)
+    } else if seconds < 8 * HOUR {
+        pair(seconds / HOUR, "h", seconds % HOUR / MINUTE, "m")
+    } else if seconds < 2 * DAY {
+        format!("{}h", seconds / HOUR)
+    } else if seconds < 8 * DAY {
+        pair(seconds / DAY, "d", seconds % DAY / HOUR, "h")
+    } else if seconds < 2 * YEAR {
+        format!("{}d", seconds / DAY)
+    } else if seconds < 8 * YEAR {
+        pair(seconds / YEAR, "y", seconds % YEAR / DAY, "d")
+    } else {
+        format!("{}y", seconds / YEAR)
     }
 }
 
 fn pair(major: i64, unit: &str, minor: i64, small: &str) -> String {
-    if minor == 0 { format!("{major}{unit}") } else { format!("{major}{unit}{minor}{small}") }
+    if minor == 0 {
+        format!("{major}{unit}")
+    } else {
+        format!("{major}{unit}{minor}{small}")
+    }
 }
 
 /// Whole seconds from one time to another; negative if `to` is earlier.
@@ -38,13 +55,26 @@ pub(crate) fn seconds(from: Timestamp, to: Timestamp) -> i64 {
 /// "2h ago". A time in the future (by clock differences) is "just now".
 pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
     let passed = seconds(then, now);
-    if passed < 1 { "just now".to_owned() } else { format!("{} ago", human(passed)) }
+    if passed < 1 {
+        "just now".to_owned()
+    } else {
+        format!("{} ago", human(passed))
+    }
+}
+
+/// "2h ago", or "never".
+pub(crate) fn ago_or_never(then: Option<Timestamp>, now: Timestamp) -> String {
+    then.map_or_else(|| "never".to_owned(), |then| ago(then, now))
 }
 
 /// "in 29d", or "5m ago" if it has passed.
 pub(crate) fn until(then: Timestamp, now: Timestamp) -> String {
     let left = seconds(now, then);
-    if left > 0 { format!("in {}", human(left)) } else { ago(then, now) }
+    if left > 0 {
+        format!("in {}", human(left))
+    } else {
+        ago(then, now)
+    }
 }
 
 /// "2026-12-03".
@@ -65,7 +95,9 @@ pub(crate) fn moment(at: Timestamp) -> String {
 /// A duration, exact below a day: "14m12s", "3h0m7s".
 pub(crate) fn took(seconds: i64) -> String {
     let seconds = seconds.max(0);
-    let (hours, minutes, rest) = (seconds / HOUR, seconds % HOUR / MINUTE, seconds % MINUTE);
+    let hours = seconds / HOUR;
+    let minutes = seconds % HOUR / MINUTE;
+    let rest = seconds % MINUTE;
     match (hours, minutes) {
         (0, 0) => format!("{rest}s"),
         (0, _) => format!("{minutes}m{rest}s"),
@@ -76,7 +108,8 @@ pub(crate) fn took(seconds: i64) -> String {
 
 /// The age of something first seen at this time; a text that is no time is returned unchanged.
 pub(crate) fn since(text: &str, now: Timestamp) -> String {
-    text.parse::<Timestamp>().map_or_else(|_| text.to_owned(), |at| human(seconds(at, now).max(0)))
+    text.parse::<Timestamp>()
+        .map_or_else(|_| text.to_owned(), |at| human(seconds(at, now).max(0)))
 }
 
 #[cfg(test)]
@@ -85,7 +118,8 @@ mod tests {
 
     #[test]
     fn ages_are_those_of_kubectl() {
-        // The test cases of k8s.io/apimachinery pkg/util/duration/duration_test.go, and the limits of every range.
+        // The test cases of k8s.io/apimachinery pkg/util/duration/duration_test.go, and the limits
+        // of every range.
         for (seconds, text) in [
             (-2, "<invalid>"),
             (-1, "0s"),
@@ -144,8 +178,14 @@ mod tests {
         ] {
             assert_eq!(until(then.parse().unwrap(), now), text);
         }
-        assert_eq!(ago("2026-11-03T05:15:12Z".parse().unwrap(), now), "just now");
+        assert_eq!(
+            ago("2026-11-03T05:15:12Z".parse().unwrap(), now),
+            "just now"
+        );
         let shown = [day(now), minute(now), moment(now)];
-        assert_eq!(shown, ["2026-11-03", "2026-11-03 05:14Z", "2026-11-03 05:14:12Z"]);
+        assert_eq!(
+            shown,
+            ["2026-11-03", "2026-11-03 05:14Z", "2026-11-03 05:14:12Z"]
+        );
     }
 }

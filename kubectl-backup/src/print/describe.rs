@@ -7,10 +7,10 @@ use jiff::Timestamp;
 
 use super::{Screen, Style, Tone, ago, day, human, moment, seconds, took, until};
 use crate::{
-    fetched::Fetched,
+    fetched::FetchResult,
     view::{
-        Attempts, DeletionView, Description, EventView, LocationSummary, LockView, Message, Moment,
-        Restorable, RunView, Stored,
+        Attempts, DeletionView, Description, EventView, FileContents, LocationSummary, LockView,
+        Message, Moment, Restorable, RunView,
         stored::{
             ItemType,
             operations::OperationView,
@@ -20,35 +20,51 @@ use crate::{
 };
 
 /// Maximum number of events on the screen; the document has all.
-const EVENTS: usize = 5;
+const MAX_EVENTS: usize = 5;
 /// Maximum number of causes on the screen; the document has all.
-const CAUSES: usize = 8;
+const MAX_CAUSES: usize = 8;
 /// Maximum number of item types in the summary line.
-const KINDS: usize = 4;
+const MAX_ITEM_TYPES: usize = 4;
 
 /// The screen; with `details` all sections are complete.
-pub(crate) fn text(description: &Description, now: Timestamp, style: Style, details: bool) -> String {
-    let Description { name, phase, tone, causes, .. } = description;
+pub(crate) fn text(
+    description: &Description,
+    now: Timestamp,
+    style: Style,
+    details: bool,
+) -> String {
+    let Description {
+        name,
+        phase,
+        tone,
+        causes,
+        ..
+    } = description;
     let times = times(description, now);
     let mut screen = Screen::of(style, *tone, name, &[&style.tone(*tone, phase), &times]);
     screen.lines([&description.verdict]);
-    screen.lines(causes.iter().take(CAUSES).map(|cause| style.tone(*tone, cause)));
-    if causes.len() > CAUSES {
-        screen.line(&format!("  and {} more: -o json has them all", causes.len() - CAUSES));
+    screen.lines(
+        causes
+            .iter()
+            .take(MAX_CAUSES)
+            .map(|cause| style.tone(*tone, cause)),
+    );
+    if causes.len() > MAX_CAUSES {
+        screen.line(&format!(
+            "  and {} more: -o json has them all",
+            causes.len() - MAX_CAUSES
+        ));
     }
     screen.line("");
     screen.facts(12, evidence(description, now));
     sections(&mut screen, &description.stored, now, details);
-    let shown = if details { usize::MAX } else { EVENTS };
     match &description.events {
-        Fetched::Known(events) if events.is_empty() => {}
-        Fetched::Known(events) => {
-            screen.section("EVENTS");
-            let last = &events[events.len().saturating_sub(shown)..];
-            screen.lines(last.iter().map(|event| show_event(event, now, style)));
-        }
-        Fetched::Missing { unavailable } => {
-            screen.line(&format!("\n{}  unavailable: {unavailable}", style.title("EVENTS")));
+        FetchResult::Known(events) => show_events(&mut screen, events, now, details),
+        FetchResult::Missing { unavailable } => {
+            screen.line(&format!(
+                "\n{}  unavailable: {unavailable}",
+                style.title("EVENTS")
+            ));
         }
     }
     if !description.next.is_empty() {
@@ -60,11 +76,22 @@ pub(crate) fn text(description: &Description, now: Timestamp, style: Style, deta
 
 /// The start, the duration and the expiry.
 fn times(description: &Description, now: Timestamp) -> String {
-    let Description { tone, started, created, completed, expires, .. } = description;
+    let Description {
+        tone,
+        started,
+        created,
+        completed,
+        expires,
+        ..
+    } = description;
     let mut times = Vec::new();
     match (started, completed) {
         (Some(start), Some(end)) => {
-            times.push(format!("{}, took {}", ago(*end, now), took(seconds(*start, *end))));
+            times.push(format!(
+                "{}, took {}",
+                ago(*end, now),
+                took(seconds(*start, *end))
+            ));
         }
         (Some(start), None) if *tone == Tone::Busy => {
             times.push(format!("running for {}", took(seconds(*start, now))));
@@ -81,22 +108,46 @@ fn times(description: &Description, now: Timestamp) -> String {
 
 /// Titles and texts of all lines between the verdict and the events.
 fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
-    let Description { location, previous, stored, lock, deletions, .. } = description;
+    let Description {
+        location,
+        previous,
+        stored,
+        lock,
+        deletions,
+        ..
+    } = description;
     let mut lines = Vec::new();
     let mut add = |title, text: Option<String>| lines.extend(text.map(|text| (title, text)));
-    add("Restorable", description.restorable.as_ref().map(|restorable| show_restorable(restorable, now)));
-    let place = if description.kind == "BackupDescription" { "Stored in" } else { "Read from" };
+    add(
+        "Restorable",
+        description
+            .restorable
+            .as_ref()
+            .map(|restorable| show_restorable(restorable, now)),
+    );
+    let place = if description.kind == "BackupDescription" {
+        "Stored in"
+    } else {
+        "Read from"
+    };
     add(
         place,
         match location {
-            Fetched::Known(location) => location.as_ref().map(|location| show_location(location, now)),
-            Fetched::Missing { unavailable } => Some(format!("location unavailable: {unavailable}")),
+            FetchResult::Known(location) => location
+                .as_ref()
+                .map(|location| show_location(location, now)),
+            FetchResult::Missing { unavailable } => {
+                Some(format!("location unavailable: {unavailable}"))
+            }
         },
     );
     for fact in &description.facts {
         add(fact.title, Some(fact.text.clone()));
     }
-    add("Previous", previous.shown(|run| Some(show_run(run.as_ref()?, now))));
+    add(
+        "Previous",
+        previous.shown(|run| Some(show_run(run.as_ref()?, now))),
+    );
     add("Timeline", show_timeline(&description.timeline));
     add("Items", show_items(description));
     let volumes = stored.volumes.shown(|all| Some(summary(all.as_ref()?)));
@@ -110,66 +161,103 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
     add(
         "Deletion",
         match deletions {
-            Fetched::Known(all) => all.last().map(|last| show_deletion(last, now)),
-            Fetched::Missing { unavailable } => Some(format!("requests unavailable: {unavailable}")),
+            FetchResult::Known(all) => all.last().map(|last| show_deletion(last, now)),
+            FetchResult::Missing { unavailable } => {
+                Some(format!("requests unavailable: {unavailable}"))
+            }
         },
     );
     lines
 }
 
 fn show_restorable(restorable: &Restorable, now: Timestamp) -> String {
-    let Restorable { answer, why, verified } = restorable;
+    let Restorable {
+        answer,
+        why,
+        verified,
+    } = restorable;
     let mut parts = vec![answer.as_str().to_owned()];
     parts.extend((!why.is_empty()).then(|| why.clone()));
-    match verified {
-        Some(last) => parts.push(format!("verified {}", ago(last.at, now))),
-        None if matches!(answer, Answer::Yes | Answer::Partly) => parts.push("never verified".to_owned()),
-        None => {}
+    if let Some(last) = verified {
+        parts.push(format!("verified {}", ago(last.at, now)));
+    } else if matches!(answer, Answer::Yes | Answer::Partly) {
+        parts.push("never verified".to_owned());
     }
     parts.join(", ")
 }
 
-/// "created 2026-11-03 03:00:00Z, started +2s, ended +14m12s": the first time, then the differences from it.
+/// "created 2026-11-03 03:00:00Z, started +2s, ended +14m12s": the first time, then the differences
+/// from it.
 fn show_timeline(moments: &[Moment]) -> Option<String> {
     let (first, rest) = moments.split_first().filter(|(_, rest)| !rest.is_empty())?;
     let mut text = format!("{} {}", first.what, moment(first.at));
     for moment in rest {
-        let _ = write!(text, ", {} +{}", moment.what, took(seconds(first.at, moment.at)));
+        let _ = write!(
+            text,
+            ", {} +{}",
+            moment.what,
+            took(seconds(first.at, moment.at))
+        );
     }
     Some(text)
 }
 
 fn show_items(description: &Description) -> Option<String> {
-    let mut text = description.items.map(|items| format!("{} of {}", items.done, items.total));
+    let mut text = description
+        .items
+        .map(|items| format!("{} of {}", items.done, items.total));
     match &description.stored.contents {
-        Fetched::Known(None) => {}
-        Fetched::Known(Some(contents)) => {
-            let of = contents.summary(KINDS);
-            let mut summary = if of.is_empty() { String::new() } else { format!(": {of}") };
+        FetchResult::Known(None) => {}
+        FetchResult::Known(Some(contents)) => {
+            let of = contents.summary(MAX_ITEM_TYPES);
+            let mut summary = if of.is_empty() {
+                String::new()
+            } else {
+                format!(": {of}")
+            };
             let outcomes = contents.outcomes();
             if !outcomes.is_empty() {
                 let _ = write!(summary, " ({outcomes})");
             }
             text = Some(text.unwrap_or_default() + &summary);
         }
-        Fetched::Missing { unavailable } => {
-            text = Some(format!("{} (their list is unavailable: {unavailable})", text.unwrap_or_default()));
+        FetchResult::Missing { unavailable } => {
+            text = Some(format!(
+                "{} (their list is unavailable: {unavailable})",
+                text.unwrap_or_default()
+            ));
         }
     }
     text
 }
 
 fn show_run(run: &RunView, now: Timestamp) -> String {
-    let RunView { name, phase, started, completed } = run;
-    let when = completed.or(*started).map_or_else(String::new, |at| format!(" {}", ago(at, now)));
+    let RunView {
+        name,
+        phase,
+        started,
+        completed,
+    } = run;
+    let when = completed
+        .or(*started)
+        .map_or_else(String::new, |at| format!(" {}", ago(at, now)));
     let long = started
         .zip(*completed)
-        .map_or_else(String::new, |(start, end)| format!(", took {}", took(seconds(start, end))));
+        .map_or_else(String::new, |(start, end)| {
+            format!(", took {}", took(seconds(start, end)))
+        });
     format!("{name} {phase}{when}{long}")
 }
 
 fn show_location(location: &LocationSummary, now: Timestamp) -> String {
-    let LocationSummary { name, url, phase, message, checked, synced } = location;
+    let LocationSummary {
+        name,
+        url,
+        phase,
+        message,
+        checked,
+        synced,
+    } = location;
     let phase = phase.as_deref().unwrap_or("not checked yet");
     let checked = checked.map_or_else(String::new, |at| format!(" {}", ago(at, now)));
     let message = message
@@ -195,7 +283,9 @@ fn show_attempts(counts: Attempts) -> String {
 fn show_lock(lock: &LockView, now: Timestamp) -> Option<String> {
     let claim = lock.claim.as_ref()?;
     let since = lock.since.as_deref().unwrap_or_default();
-    let since = since.parse::<Timestamp>().map_or_else(|_| since.to_owned(), |at| ago(at, now));
+    let since = since
+        .parse::<Timestamp>()
+        .map_or_else(|_| since.to_owned(), |at| ago(at, now));
     Some(match claim.as_str() {
         "Active" => format!("held by it, since {since}"),
         "Reserved" => format!("reserved for it, since {since}"),
@@ -205,98 +295,187 @@ fn show_lock(lock: &LockView, now: Timestamp) -> Option<String> {
 }
 
 fn show_deletion(request: &DeletionView, now: Timestamp) -> String {
-    let when = request.created.map_or_else(String::new, |at| format!(", asked for {}", ago(at, now)));
-    let errors =
-        if request.errors.is_empty() { String::new() } else { format!(": {}", request.errors.join("; ")) };
+    let when = request
+        .created
+        .map_or_else(String::new, |at| format!(", asked for {}", ago(at, now)));
+    let errors = if request.errors.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", request.errors.join("; "))
+    };
     format!("{} {}{when}{errors}", request.name, request.phase)
 }
 
+/// Adds the section of the last events, or of all with `details`; none if there are no events.
+fn show_events(screen: &mut Screen, events: &[EventView], now: Timestamp, details: bool) {
+    if events.is_empty() {
+        return;
+    }
+    let style = screen.style;
+    let shown = if details { usize::MAX } else { MAX_EVENTS };
+    let last = &events[events.len().saturating_sub(shown)..];
+    screen.section("EVENTS");
+    screen.lines(last.iter().map(|event| show_event(event, now, style)));
+}
+
 fn show_event(event: &EventView, now: Timestamp, style: Style) -> String {
-    let age = event.last.map_or_else(|| "-".to_owned(), |at| human(seconds(at, now).max(0)));
-    let tone = if event.level == "Warning" { Tone::Warn } else { Tone::Good };
-    let times = if event.count > 1 { format!("  (x{})", event.count) } else { String::new() };
-    let reason =
-        if event.level == "Warning" { style.tone(tone, &event.reason) } else { event.reason.clone() };
+    let age = event
+        .last
+        .map_or_else(|| "-".to_owned(), |at| human(seconds(at, now).max(0)));
+    let tone = if event.level == "Warning" {
+        Tone::Warn
+    } else {
+        Tone::Good
+    };
+    let times = if event.count > 1 {
+        format!("  (x{})", event.count)
+    } else {
+        String::new()
+    };
+    let reason = if event.level == "Warning" {
+        style.tone(tone, &event.reason)
+    } else {
+        event.reason.clone()
+    };
     format!("{age:<6}{reason}  {}{times}", event.message)
 }
 
 /// Maximum number of lines of a section without `details`.
-const SHORT: usize = 5;
+const MAX_SECTION_LINES: usize = 5;
 
 /// Adds all sections that are not empty.
-pub(crate) fn sections(screen: &mut Screen, stored: &Stored, now: Timestamp, details: bool) {
+pub(crate) fn sections(screen: &mut Screen, stored: &FileContents, now: Timestamp, details: bool) {
     let style = screen.style;
-    let mut section = |title: &str, mut entries: Vec<String>| {
-        let rest = if details { 0 } else { entries.len().saturating_sub(SHORT) };
-        entries.truncate(entries.len() - rest);
-        if !entries.is_empty() {
-            screen.section(title);
-            screen.lines(entries);
-        }
-        if rest > 0 {
-            screen.line(&format!("  and {rest} more: --details shows them"));
-        }
-    };
     if let Some(messages) = stored.messages.value() {
-        for (title, all, tone) in
-            [("ERRORS", &messages.errors, Tone::Bad), ("WARNINGS", &messages.warnings, Tone::Warn)]
-        {
-            section(title, all.iter().map(|one| message(one, tone, style)).collect());
+        for (title, all, tone) in [
+            ("ERRORS", &messages.errors, Tone::Bad),
+            ("WARNINGS", &messages.warnings, Tone::Warn),
+        ] {
+            let lines = all.iter().map(|one| message(one, tone, style)).collect();
+            section(screen, title, lines, details);
         }
     }
     if let Some(operations) = stored.item_operations.value() {
         // Successful operations are counted above.
-        let shown = operations.iter().filter(|one| details || one.tone != Tone::Good);
-        section("OPERATIONS", shown.map(|one| operation(one, now, style)).collect());
+        let shown = operations
+            .iter()
+            .filter(|one| details || one.tone != Tone::Good);
+        let lines = shown.map(|one| operation(one, now, style)).collect();
+        section(screen, "OPERATIONS", lines, details);
     }
     if let Some(volumes) = stored.volumes.value() {
-        let shown = volumes.iter().filter(|one| details || one.succeeded == Some(false));
-        section("VOLUMES", shown.map(|one| volume(one, style)).collect());
+        let shown = volumes
+            .iter()
+            .filter(|one| details || one.succeeded == Some(false));
+        let lines = shown.map(|one| volume(one, style)).collect();
+        section(screen, "VOLUMES", lines, details);
     }
     if let Some(contents) = stored.contents.value().filter(|_| details) {
-        section("ITEMS", contents.kinds.iter().flat_map(items).collect());
+        let lines = contents.kinds.iter().flat_map(items).collect();
+        section(screen, "ITEMS", lines, details);
+    }
+}
+
+/// Adds a section unless it is empty; without `details` only its first lines.
+fn section(screen: &mut Screen, title: &str, mut lines: Vec<String>, details: bool) {
+    let rest = if details {
+        0
+    } else {
+        lines.len().saturating_sub(MAX_SECTION_LINES)
+    };
+    lines.truncate(lines.len() - rest);
+    if !lines.is_empty() {
+        screen.section(title);
+        screen.lines(lines);
+    }
+    if rest > 0 {
+        screen.line(&format!("  and {rest} more: --details shows them"));
     }
 }
 
 fn message(message: &Message, tone: Tone, style: Style) -> String {
-    let Message { text, count, namespaces } = message;
+    let Message {
+        text,
+        count,
+        namespaces,
+    } = message;
     let place = match namespaces.as_slice() {
         [] => String::new(),
         [one] => format!("{one}: "),
         [one, two] => format!("{one}, {two}: "),
         [one, rest @ ..] => format!("{one} and {} other namespaces: ", rest.len()),
     };
-    let times = if *count > 1 { format!("  (x{count})") } else { String::new() };
+    let times = if *count > 1 {
+        format!("  (x{count})")
+    } else {
+        String::new()
+    };
     format!("{} {place}{text}{times}", style.tone(tone, tone.sign()))
 }
 
 fn operation(operation: &OperationView, now: Timestamp, style: Style) -> String {
-    let OperationView { item, action, phase, tone, .. } = operation;
+    let OperationView {
+        item,
+        action,
+        phase,
+        tone,
+        ..
+    } = operation;
     let mut parts = vec![phase.clone()];
     parts.extend(Some(operation.progress()).filter(|text| !text.is_empty()));
     parts.extend(operation.updated.map(|at| ago(at, now)));
     let remark = operation.remark();
-    let remark = if remark.is_empty() { String::new() } else { format!(": {remark}") };
-    format!("{} {item}  {action}  {}{remark}", style.tone(*tone, tone.sign()), parts.join(", "))
+    let remark = if remark.is_empty() {
+        String::new()
+    } else {
+        format!(": {remark}")
+    };
+    format!(
+        "{} {item}  {action}  {}{remark}",
+        style.tone(*tone, tone.sign()),
+        parts.join(", ")
+    )
 }
 
 fn volume(volume: &VolumeView, style: Style) -> String {
-    let VolumeView { claim, method, succeeded, size, handle, skipped } = volume;
+    let VolumeView {
+        claim,
+        method,
+        succeeded,
+        size,
+        handle,
+        skipped,
+    } = volume;
     let tone = match (skipped, succeeded) {
         (None, Some(false)) => Tone::Bad,
         (Some(_), _) => Tone::Warn,
         _ => Tone::Good,
     };
     let failed = if tone == Tone::Bad { " failed" } else { "" };
-    let mut parts = vec![match skipped {
-        Some(why) if why.is_empty() => "without its data".to_owned(),
-        Some(why) => format!("without its data: {why}"),
-        None if method.is_empty() => format!("by other means{failed}"),
-        None => format!("{method}{failed}"),
-    }];
-    parts.extend(u64::try_from(*size).ok().filter(|size| *size > 0).map(super::size));
+    let outcome = if let Some(why) = skipped {
+        if why.is_empty() {
+            "without its data".to_owned()
+        } else {
+            format!("without its data: {why}")
+        }
+    } else if method.is_empty() {
+        format!("by other means{failed}")
+    } else {
+        format!("{method}{failed}")
+    };
+    let mut parts = vec![outcome];
+    parts.extend(
+        u64::try_from(*size)
+            .ok()
+            .filter(|size| *size > 0)
+            .map(super::size),
+    );
     parts.extend((!handle.is_empty()).then(|| handle.clone()));
-    format!("{} {claim}  {}", style.tone(tone, tone.sign()), parts.join(", "))
+    format!(
+        "{} {claim}  {}",
+        style.tone(tone, tone.sign()),
+        parts.join(", ")
+    )
 }
 
 fn items(of: &ItemType) -> impl Iterator<Item = String> {

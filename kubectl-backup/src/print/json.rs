@@ -16,15 +16,19 @@ fn cannot_print(error: impl std::fmt::Display) -> Problem {
     Problem::other(format!("cannot print: {error}"))
 }
 
-/// An object in the requested form. `Table`, `Wide` and `Name` do not apply to objects, and give JSON.
+/// An object in the requested form. `Table`, `Wide` and `Name` do not apply to objects, and give
+/// JSON.
 pub(crate) fn object<T: Serialize>(value: &T, output: Output) -> Result<String, Problem> {
     match output {
         Output::Yaml => serde_saphyr::to_string(value).map_err(cannot_print),
-        _ => serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(cannot_print),
+        _ => serde_json::to_string_pretty(value)
+            .map(|text| text + "\n")
+            .map_err(cannot_print),
     }
 }
 
-/// Version of our documents. Adding a field does not change the version; removing or changing one does.
+/// Version of our documents. Adding a field does not change the version; removing or changing one
+/// does.
 const API_VERSION: &str = "kubectl-backup/v1";
 
 /// A document for programs.
@@ -40,12 +44,20 @@ pub(crate) struct Document<'a, T: Serialize> {
 impl<'a, T: Serialize> Document<'a, T> {
     /// A document of ours.
     pub(crate) fn of(kind: &'static str, content: &'a T) -> Self {
-        Self { api_version: API_VERSION, kind, content }
+        Self {
+            api_version: API_VERSION,
+            kind,
+            content,
+        }
     }
 
     /// kubectl's own kind of list; the objects are in `items`.
     pub(crate) fn list(content: &'a T) -> Self {
-        Self { api_version: "v1", kind: "List", content }
+        Self {
+            api_version: "v1",
+            kind: "List",
+            content,
+        }
     }
 }
 
@@ -64,8 +76,8 @@ pub(crate) fn show(
     Ok(terminal.data(&text)?)
 }
 
-/// Shows a list in the requested form; `names` and `rows` build its text forms. Columns are built from the document's array that
-/// `items` names.
+/// Shows a list in the requested form; `names` and `rows` build its text forms. Columns are built
+/// from the document's array that `items` names.
 pub(crate) fn show_list(
     kind: &'static str,
     list: (&str, &impl Serialize),
@@ -106,29 +118,48 @@ pub(crate) fn in_form<T: Serialize>(
     form: &Form,
     with_headers: bool,
 ) -> Result<String, Problem> {
-    let value = || serde_json::to_value(document).map_err(cannot_print);
     match form {
         Form::Plain(output) => object(document, *output),
-        Form::JsonPath(template) => Ok(template.fill(&value()?)),
+        Form::JsonPath(template) => Ok(template.fill(&to_value(document)?)),
         Form::Columns(columns) => {
-            let value = value()?;
-            let rows = value[items].as_array().into_iter().flatten().map(|one| cells(columns, one));
+            let value = to_value(document)?;
+            let rows = value[items]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|one| cells(columns, one));
             Ok(table(&headers(columns), with_headers, rows)?)
         }
     }
 }
 
+fn to_value(document: &impl Serialize) -> Result<Value, Problem> {
+    serde_json::to_value(document).map_err(cannot_print)
+}
+
 pub(crate) fn headers(columns: &[Column]) -> Vec<&str> {
-    columns.iter().map(|column| column.header.as_str()).collect()
+    columns
+        .iter()
+        .map(|column| column.header.as_str())
+        .collect()
 }
 
 pub(crate) fn cells(columns: &[Column], value: &Value) -> Vec<String> {
-    let cell = |column: &Column| {
-        let found: Vec<String> =
-            column.path.find(value).into_iter().map(|one| plain(&jsonpath::show(one))).collect();
-        if found.iter().all(String::is_empty) { NOTHING.to_owned() } else { found.join(",") }
-    };
-    columns.iter().map(cell).collect()
+    columns.iter().map(|column| cell(column, value)).collect()
+}
+
+fn cell(column: &Column, value: &Value) -> String {
+    let found: Vec<String> = column
+        .path
+        .find(value)
+        .into_iter()
+        .map(|one| plain(&jsonpath::show(one)))
+        .collect();
+    if found.iter().all(String::is_empty) {
+        NOTHING.to_owned()
+    } else {
+        found.join(",")
+    }
 }
 
 #[cfg(test)]
@@ -141,6 +172,9 @@ mod tests {
         let text = object(&value, Output::Yaml).unwrap();
         let back: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(back, value, "{text}");
-        assert!(text.contains("a: \"yes\"") && text.contains("f: \"2026"), "{text}");
+        assert!(
+            text.contains("a: \"yes\"") && text.contains("f: \"2026"),
+            "{text}"
+        );
     }
 }

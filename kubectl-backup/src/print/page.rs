@@ -1,5 +1,5 @@
-//! Pages and lines that the next one overwrites. They must fit into the terminal: text that has wrapped or scrolled out of sight
-//! cannot be overwritten.
+//! Pages and lines that the next one overwrites. They must fit into the terminal: text that has
+//! wrapped or scrolled out of sight cannot be overwritten.
 
 use anstream::adapter::strip_str;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr};
@@ -11,36 +11,56 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// The lines of the text for which there is room above the foot; all lines if the size is unknown.
 pub(crate) fn page(text: &str, foot: &str, size: Option<Size>) -> String {
-    let whole = || [CLEAR, text, foot].concat();
-    let Some(Size { columns, rows }) = size else { return whole() };
-    let rows_of = |line: &str| width(line).div_ceil(columns.max(1)).max(1);
-    let all_rows = |text: &str| text.lines().map(rows_of).sum::<usize>();
+    let Some(Size { columns, rows }) = size else {
+        return [CLEAR, text, foot].concat();
+    };
     // The cursor is in the row below the page.
-    let room = rows.saturating_sub(all_rows(foot) + 1);
-    if all_rows(text) <= room {
-        return whole();
+    let room = rows.saturating_sub(text_rows(foot, columns) + 1);
+    if text_rows(text, columns) <= room {
+        return [CLEAR, text, foot].concat();
     }
     // One row says how many lines are missing.
     let mut left = room.saturating_sub(1);
-    let fits = |line: &&str| left.checked_sub(rows_of(line)).inspect(|rest| left = *rest).is_some();
-    let shown: Vec<&str> = text.lines().take_while(fits).collect();
+    let mut shown = Vec::new();
+    for line in text.lines() {
+        let Some(rest) = left.checked_sub(line_rows(line, columns)) else {
+            break;
+        };
+        left = rest;
+        shown.push(line);
+    }
     let missing = text.lines().count() - shown.len();
     let shown: String = shown.iter().map(|line| format!("{line}\n")).collect();
     format!("{CLEAR}{shown}  and {missing} more lines, for which the window is too small\n{foot}")
 }
 
-/// The part of an uncoloured line that fits into one row. The last column stays free: terminals differ in where the cursor is
-/// after it.
+/// The number of rows that a text takes.
+fn text_rows(text: &str, columns: usize) -> usize {
+    text.lines().map(|line| line_rows(line, columns)).sum()
+}
+
+/// The number of rows that a line takes: at least one.
+fn line_rows(line: &str, columns: usize) -> usize {
+    width(line).div_ceil(columns.max(1)).max(1)
+}
+
+/// The part of an uncoloured line that fits into one row. The last column stays free: terminals
+/// differ in where the cursor is after it.
 pub(crate) fn row(line: &str, size: Option<Size>) -> String {
     let Some(Size { columns, .. }) = size.filter(|size| line.width() >= size.columns) else {
         return line.to_owned();
     };
     let mut left = columns.saturating_sub(2);
-    let fits = |c: &char| {
-        let rest = left.checked_sub(c.width().unwrap_or_default());
-        rest.inspect(|rest| left = *rest).is_some()
-    };
-    line.chars().take_while(fits).chain(['…']).collect()
+    let mut shown = String::new();
+    for c in line.chars() {
+        let Some(rest) = left.checked_sub(c.width().unwrap_or_default()) else {
+            break;
+        };
+        left = rest;
+        shown.push(c);
+    }
+    shown.push('…');
+    shown
 }
 
 /// Width of a line (columns), without its colours.
@@ -66,7 +86,10 @@ mod tests {
         ] {
             let shown = row(line, Some(Size { columns, rows: 24 }));
             assert_eq!(shown, expected, "{line} in {columns}");
-            assert!(columns < 2 || shown.width() < columns, "{shown} in {columns}");
+            assert!(
+                columns < 2 || shown.width() < columns,
+                "{shown} in {columns}"
+            );
         }
         assert_eq!(row("backup", None), "backup");
     }
@@ -74,7 +97,9 @@ mod tests {
     #[test]
     fn a_page_takes_no_more_rows_than_there_are() {
         let too_small = |shown: &str, missing: usize| {
-            format!("{CLEAR}{shown}  and {missing} more lines, for which the window is too small\n\nbar\n")
+            format!(
+                "{CLEAR}{shown}  and {missing} more lines, for which the window is too small\n\nbar\n"
+            )
         };
         let whole = format!("{CLEAR}a\nb\nc\n\nbar\n");
         for (text, columns, rows, expected) in [
@@ -82,9 +107,19 @@ mod tests {
             ("a\nb\nc\n", 80, 5, too_small("a\n", 2)),
             ("a\nb\nc\n", 80, 2, too_small("", 3)),
             // Escape sequences take no column; a long line takes two rows.
-            ("\x1b[31maaaa\x1b[0m\nb\nc\n", 4, 6, format!("{CLEAR}\x1b[31maaaa\x1b[0m\nb\nc\n\nbar\n")),
+            (
+                "\x1b[31maaaa\x1b[0m\nb\nc\n",
+                4,
+                6,
+                format!("{CLEAR}\x1b[31maaaa\x1b[0m\nb\nc\n\nbar\n"),
+            ),
             ("aaaaa\nb\nc\n", 4, 6, too_small("aaaaa\n", 2)),
-            ("aaaaa\nb\nc\n", 4, 7, format!("{CLEAR}aaaaa\nb\nc\n\nbar\n")),
+            (
+                "aaaaa\nb\nc\n",
+                4,
+                7,
+                format!("{CLEAR}aaaaa\nb\nc\n\nbar\n"),
+            ),
         ] {
             let shown = page(text, "\nbar\n", Some(Size { columns, rows }));
             assert_eq!(shown, expected, "{text:?} in {columns}x{rows}");

@@ -1,7 +1,9 @@
-//! An index of the items in a backup's tarball with their positions: built once, and kept for later commands.
+//! An index of the items in a backup's tarball with their positions: built once, and kept for later
+//! commands.
 //!
-//! An index holds names and positions, not the contents of items. It is in kubectl's cache folder, readable only by its owner.
-//! With it, an item is read from a few MiB around it. If the tarball has changed, it is indexed again.
+//! An index holds names and positions, not the contents of items. It is in kubectl's cache folder,
+//! readable only by its owner. With it, an item is read from a few MiB around it. If the tarball
+//! has changed, it is indexed again.
 
 use std::{
     fs::{self, File},
@@ -31,7 +33,7 @@ const FOLDER: &str = "kubectl-backup";
 /// To be changed with the format.
 const ENDING: &str = ".index-1";
 /// Maximum number of kept indexes; the oldest are deleted.
-const KEPT: usize = 32;
+const MAX_INDEXES: usize = 32;
 
 /// Identifies an item.
 #[derive(Clone, Debug)]
@@ -77,17 +79,30 @@ impl ArchiveIndex {
     }
 
     /// Reads and indexes a tarball.
-    async fn read(session: &Session, backup: &Backup, terminal: &mut Terminal) -> Result<Self, Problem> {
+    async fn read(
+        session: &Session,
+        backup: &Backup,
+        terminal: &mut Terminal,
+    ) -> Result<Self, Problem> {
         let file = StoredFile::of(DownloadTargetKind::BackupContents, &backup.metadata);
         let title = format!("the tarball of {}", backup.name_any());
-        let work = move |source| list(&title, source);
-        let (listed, read) = piped(session, &file, work, |line| terminal.say(line)).await?;
+        let (listed, read) = piped(
+            session,
+            &file,
+            move |source| list(&title, source),
+            |line| terminal.say(line),
+        )
+        .await?;
         let (mut items, members) = listed?;
-        let head = Head { members, version: read.version };
+        let head = Head {
+            members,
+            version: read.version,
+        };
         let kept = match kept_file(backup, terminal).map(|path| keep(&path, &head, &mut items)) {
             Some(Err(error)) => {
-                terminal
-                    .say(&format!("warning: what the tarball has is not kept for the next look: {error}"));
+                terminal.say(&format!(
+                    "warning: what the tarball has is not kept for the next look: {error}"
+                ));
                 None
             }
             kept => kept.transpose().unwrap_or_default(),
@@ -101,7 +116,11 @@ impl ArchiveIndex {
         let mut lines = BufReader::new(file);
         let mut head = String::new();
         lines.read_line(&mut head).ok()?;
-        Some(Self { head: serde_json::from_str(&head).ok()?, lines, is_kept })
+        Some(Self {
+            head: serde_json::from_str(&head).ok()?,
+            lines,
+            is_kept,
+        })
     }
 
     /// All items with their positions, each once, in the order of the tarball.
@@ -110,7 +129,14 @@ impl ArchiveIndex {
             let line: Line = serde_json::from_str(&line.map_err(|error| unread(&error))?)
                 .map_err(|error| unread(&error))?;
             let (group_resource, namespace, name, offset, size) = line;
-            Ok((ItemName { group_resource, namespace, name }, Place { offset, size }))
+            Ok((
+                ItemName {
+                    group_resource,
+                    namespace,
+                    name,
+                },
+                Place { offset, size },
+            ))
         })
     }
 }
@@ -124,43 +150,74 @@ pub(crate) async fn object(
 ) -> Result<Option<(ItemName, Object)>, Problem> {
     let mut index = ArchiveIndex::open(session, backup, terminal).await?;
     loop {
-        let wanted = index.items().find(|item| item.as_ref().map_or(true, |(name, _)| is(name)));
-        let Some((item, place)) = wanted.transpose()? else { return Ok(None) };
+        let wanted = index
+            .items()
+            .find(|item| item.as_ref().map_or(true, |(name, _)| is(name)));
+        let Some((item, place)) = wanted.transpose()? else {
+            return Ok(None);
+        };
         match read(session, backup, &index.head, place).await {
             Err(problem) if problem.kind == ProblemKind::Changed && index.is_kept => {
                 index = ArchiveIndex::read(session, backup, terminal).await?;
             }
             Err(problem) => return Err(problem),
             Ok(json) => {
-                let unreadable = |why| Problem::bad_file(format!("{:?} in the tarball: {why}", item.name));
-                let object = decoded(&json, &item.name).map_err(unreadable)?;
+                let object = decoded(&json, &item.name).map_err(|why| {
+                    Problem::bad_file(format!("{:?} in the tarball: {why}", item.name))
+                })?;
                 return Ok(Some((item, object)));
             }
         }
     }
 }
 
-async fn read(session: &Session, backup: &Backup, head: &Head, place: Place) -> Result<Vec<u8>, Problem> {
+async fn read(
+    session: &Session,
+    backup: &Backup,
+    head: &Head,
+    place: Place,
+) -> Result<Vec<u8>, Problem> {
     let mut file = StoredFile::of(DownloadTargetKind::BackupContents, &backup.metadata);
     let mut first = Member::default();
     if let Some(version) = &head.version {
         let (member, end) = place.members(&head.members);
         first = member;
         let range = first.stored..end.unwrap_or(version.size);
-        file = file.part(Part { range, of: version.clone() });
+        file = file.part(Part {
+            range,
+            of: version.clone(),
+        });
     }
-    let (json, _) = piped(session, &file, move |source| place.read(source, first), |_| ()).await?;
+    let (json, _) = piped(
+        session,
+        &file,
+        move |source| place.read(source, first),
+        |_| (),
+    )
+    .await?;
     json.map_err(|error| {
-        Problem::bad_file(format!("the tarball of {} cannot be read: {error}", backup.name_any()))
+        Problem::bad_file(format!(
+            "the tarball of {} cannot be read: {error}",
+            backup.name_any()
+        ))
     })
 }
 
-/// Reads a tarball. Returns a file with a line for each item, and the positions of the compressed members.
+/// Reads a tarball. Returns a file with a line for each item, and the positions of the compressed
+/// members.
 fn list(title: &str, source: impl io::Read) -> Result<(File, Vec<Member>), Problem> {
     let mut items = BufWriter::new(tempfile::tempfile().map_err(|error| unwritten(&error))?);
     let mut written = Ok(());
     let members = places(title, source, |entry, Place { offset, size }| {
-        if let (Entry::Item { group_resource, namespace, name }, Ok(())) = (entry, &written) {
+        if let (
+            Entry::Item {
+                group_resource,
+                namespace,
+                name,
+            },
+            Ok(()),
+        ) = (entry, &written)
+        {
             let line = (group_resource, namespace, name, offset, size);
             let line = serde_json::to_writer(&mut items, &line).map_err(io::Error::from);
             written = line.and_then(|()| items.write_all(b"\n"));
@@ -184,8 +241,12 @@ fn written(mut file: File, head: &Head, items: &mut File) -> io::Result<File> {
 
 /// The path of a backup's index; `None` if there is no home folder.
 fn kept_file(backup: &Backup, terminal: &Terminal) -> Option<PathBuf> {
-    let cache = terminal.var("KUBECACHEDIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    let cache = cache.or_else(|| home::home(terminal).map(|home| home.join(".kube").join("cache")))?;
+    let cache = terminal
+        .var("KUBECACHEDIR")
+        .filter(|folder| !folder.is_empty())
+        .map(PathBuf::from);
+    let cache =
+        cache.or_else(|| home::home(terminal).map(|home| home.join(".kube").join("cache")))?;
     // The uid is hashed: a cluster could send one that is dangerous as a file name.
     let uid = short_sha256(backup.uid()?.as_bytes(), 32);
     Some(cache.join(FOLDER).join(uid + ENDING))
@@ -207,16 +268,21 @@ fn keep(path: &Path, head: &Head, items: &mut File) -> io::Result<File> {
         .filter_map(|one| Some((one.metadata().ok()?.modified().ok()?, one.path())))
         .collect();
     all.sort();
-    let too_many = all.len().saturating_sub(KEPT);
+    let too_many = all.len().saturating_sub(MAX_INDEXES);
     // Another command may have deleted it.
-    all.iter().take(too_many).for_each(|(_, path)| drop(fs::remove_file(path)));
+    all.iter()
+        .take(too_many)
+        .for_each(|(_, path)| drop(fs::remove_file(path)));
     Ok(file)
 }
 
 fn unread(error: &dyn std::fmt::Display) -> Problem {
-    Problem::other(format!("the index that was kept of the tarball cannot be read: {error}")).with_remedy(
-        format!("Remove the folder {FOLDER} in ~/.kube/cache (or $KUBECACHEDIR), and try again."),
-    )
+    Problem::other(format!(
+        "the index that was kept of the tarball cannot be read: {error}"
+    ))
+    .with_remedy(format!(
+        "Remove the folder {FOLDER} in ~/.kube/cache (or $KUBECACHEDIR), and try again."
+    ))
 }
 
 fn unwritten(error: &io::Error) -> Problem {

@@ -1,4 +1,5 @@
-//! Permission to read a file: requested by a DownloadRequest, and granted as a path of the API server or a URL of the store.
+//! Permission to read a file: requested by a DownloadRequest, and granted as a path of the API
+//! server or a URL of the store.
 
 use std::time::Duration;
 
@@ -25,42 +26,59 @@ use crate::{
     client::Session,
     error::{Problem, ProblemKind},
     print::plain,
-    stored::{Bytes, ReadError, StoredFile, Wanted},
+    stored::{Bytes, ReadError, ReadTarget, StoredFile},
 };
 
 /// Timeout for the controller's answer to a request.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) enum Grant {
     /// From our controller: a path at the API server, and the key for it.
     Path { path: String, key: Key },
-    /// From a Velero server: a URL of the bucket that gives the file to anyone. The key is not sent there.
+    /// From a Velero server: a URL of the bucket that gives the file to anyone. The key is not sent
+    /// there.
     Url(String),
 }
 
-/// Creates the request, and waits for the answer. The controller deletes the request once it is used or expired.
+/// Creates the request, and waits for the answer. The controller deletes the request once it is
+/// used or expired.
 pub(super) async fn ask(session: &Session, file: &StoredFile<'_>) -> Result<Grant, ReadError> {
     let mut random = [0; KEY_LENGTH];
     let random_source = rustls::crypto::ring::default_provider().secure_random;
-    random_source.fill(&mut random).map_err(|_| Problem::other("this machine gives no random numbers"))?;
+    random_source
+        .fill(&mut random)
+        .map_err(|_| Problem::other("this machine gives no random numbers"))?;
     let key = Key::new(random);
-    let (annotation, value) = match file.wanted {
-        Wanted::Stored { uid } => (READ_UID_ANNOTATION, uid),
-        Wanted::Plan { spec } => (PLAN_ANNOTATION, spec),
+    let (annotation, value) = match file.target {
+        ReadTarget::Stored { uid } => (READ_UID_ANNOTATION, uid),
+        ReadTarget::Plan { spec } => (PLAN_ANNOTATION, spec),
     };
-    let annotations =
-        [(READ_KEY_ANNOTATION.to_owned(), key.hash()), (annotation.to_owned(), value.to_owned())];
-    let target =
-        DownloadTarget { kind: file.kind.clone(), name: file.name.to_owned(), ..DownloadTarget::default() };
-    let mut request =
-        DownloadRequest::new("", DownloadRequestSpec { target, ..DownloadRequestSpec::default() });
+    let annotations = [
+        (READ_KEY_ANNOTATION.to_owned(), key.hash()),
+        (annotation.to_owned(), value.to_owned()),
+    ];
+    let target = DownloadTarget {
+        kind: file.kind.clone(),
+        name: file.name.to_owned(),
+        ..DownloadTarget::default()
+    };
+    let mut request = DownloadRequest::new(
+        "",
+        DownloadRequestSpec {
+            target,
+            ..DownloadRequestSpec::default()
+        },
+    );
     request.metadata = ObjectMeta {
         generate_name: Some("read-".to_owned()),
         annotations: Some(annotations.into()),
         ..ObjectMeta::default()
     };
-    let name = session.create(&request, &PostParams::default()).await?.name_any();
-    let end = Instant::now() + ANSWER.min(session.request_timeout);
+    let name = session
+        .create(&request, &PostParams::default())
+        .await?
+        .name_any();
+    let end = Instant::now() + ANSWER_TIMEOUT.min(session.request_timeout);
     for pause in backoff(Duration::from_millis(30), Duration::from_millis(500)) {
         let status = session.get::<DownloadRequest>(&name).await?.status;
         match status.phase {
@@ -75,16 +93,23 @@ pub(super) async fn ask(session: &Session, file: &StoredFile<'_>) -> Result<Gran
                         .with_remedy("`kubectl backup diff` compares a backup with the cluster.");
                     return Err(ReadError::Final(problem));
                 }
-                if ["https://", "http://"].iter().any(|scheme| url.starts_with(scheme)) {
+                if ["https://", "http://"]
+                    .iter()
+                    .any(|scheme| url.starts_with(scheme))
+                {
                     return Ok(Grant::Url(url));
                 }
-                let (title, url) = (file.title(), plain(&url));
+                let title = file.title();
+                let url = plain(&url);
                 let message = format!("the server gives {title} by {url:?}, which is no URL");
                 return Err(ReadError::Final(Problem::other(message)));
             }
             Some(DownloadRequestPhase::Failed) => {
                 let message = plain(&status.message.unwrap_or_default());
-                return Err(ReadError::Final(Problem::new(ProblemKind::NotGiven, message)));
+                return Err(ReadError::Final(Problem::new(
+                    ProblemKind::NotGiven,
+                    message,
+                )));
             }
             _ => {}
         }
@@ -93,33 +118,58 @@ pub(super) async fn ask(session: &Session, file: &StoredFile<'_>) -> Result<Gran
         }
         sleep(pause).await;
     }
-    let message = format!("the controller has not answered downloadrequest {name:?} within {ANSWER:?}");
+    let message = format!(
+        "the controller has not answered downloadrequest {name:?} within {ANSWER_TIMEOUT:?}"
+    );
     let remedy = format!(
         "Check that it runs: kubectl -n {} get pods -l app.kubernetes.io/name=backup-controller",
         session.namespace
     );
-    Err(ReadError::Final(Problem::new(ProblemKind::Unanswered, message).with_remedy(remedy)))
+    Err(ReadError::Final(
+        Problem::new(ProblemKind::Unanswered, message).with_remedy(remedy),
+    ))
 }
 
-/// Sends a request to a bucket's URL that a Velero server has given, without any credentials for the API server. The error is a
-/// sentence without the URL, because the URL gives access to the file.
+/// Sends a request to a bucket's URL that a Velero server has given, without any credentials for
+/// the API server. The error is a sentence without the URL, because the URL gives access to the
+/// file.
 pub(super) async fn send_to_store(request: Request<Body>) -> Result<Response<Bytes>, String> {
-    let explain =
-        |error: reqwest::Error| format!("the store cannot be reached: {}", causes(&error.without_url()));
     let (parts, _) = request.into_parts();
-    let client = reqwest::Client::builder().build().map_err(explain)?;
-    let sent = client.get(parts.uri.to_string()).headers(parts.headers).send().await.map_err(explain)?;
-    Ok(Response::<reqwest::Body>::from(sent)
-        .map(|body| body.map_err(|error| error.without_url().into()).boxed_unsync()))
+    let client = reqwest::Client::builder()
+        .build()
+        .map_err(unreachable_store)?;
+    let sent = client
+        .get(parts.uri.to_string())
+        .headers(parts.headers)
+        .send()
+        .await
+        .map_err(unreachable_store)?;
+    Ok(Response::<reqwest::Body>::from(sent).map(|body| {
+        body.map_err(|error| error.without_url().into())
+            .boxed_unsync()
+    }))
 }
 
-/// Whether this is a path to the file of this request, by a Service of the installation. The key is sent to no other path.
+fn unreachable_store(error: reqwest::Error) -> String {
+    format!(
+        "the store cannot be reached: {}",
+        causes(&error.without_url())
+    )
+}
+
+/// Whether this is a path to the file of this request, by a Service of the installation. The key is
+/// sent to no other path.
 fn is_path(path: &str, namespace: &str, request: &str) -> bool {
     let start = format!("/api/v1/namespaces/{namespace}/services/https:");
     let end = format!(":{PORT}/proxy{FOLDER}/{request}");
-    let service = path.strip_prefix(&start).and_then(|rest| rest.strip_suffix(&end));
+    let service = path
+        .strip_prefix(&start)
+        .and_then(|rest| rest.strip_suffix(&end));
     service.is_some_and(|name| {
-        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        !name.is_empty()
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     })
 }
 
@@ -136,7 +186,11 @@ mod tests {
             (&good, "velero", "read-2"),
             (&format!("https://evil{good}"), "velero", "read-1"),
             (&good.replace("https:", "http:"), "velero", "read-1"),
-            (&good.replace("backup-controller", "a:1/proxy/x?y="), "velero", "read-1"),
+            (
+                &good.replace("backup-controller", "a:1/proxy/x?y="),
+                "velero",
+                "read-1",
+            ),
             (&good.replace("backup-controller", ""), "velero", "read-1"),
             ("", "velero", "read-1"),
         ] {

@@ -1,4 +1,5 @@
-//! Readers of stored files: for JSON documents, and in a separate thread for synchronous code such as that for tarballs.
+//! Readers of stored files: for JSON documents, and in a separate thread for synchronous code such
+//! as that for tarballs.
 
 use std::{
     io::{self, Read, Write as _},
@@ -11,8 +12,9 @@ use serde::de::DeserializeOwned;
 use super::{FileRead, StoredFile, read};
 use crate::{client::Session, error::Problem};
 
-/// Maximum size of a document (bytes, unpacked): some 100,000 operations. A document is held in memory.
-const LARGEST: usize = 64 << 20;
+/// Maximum size of a document (bytes, unpacked): some 100,000 operations. A document is held in
+/// memory.
+const MAX_DOCUMENT_SIZE: usize = 64 << 20;
 
 /// Reads a document. Unknown fields are ignored.
 pub(crate) async fn document<T: DeserializeOwned>(
@@ -28,18 +30,35 @@ pub(crate) async fn sized<T: DeserializeOwned>(
     file: &StoredFile<'_>,
 ) -> Result<(T, u64), Problem> {
     let mut text = MultiGzDecoder::new(Vec::new());
-    let sink = |bytes: &[u8]| {
-        text.write_all(bytes).map_err(|error| damaged(file, &error))?;
-        if text.get_ref().len() > LARGEST {
-            let message = format!("{} is larger than {} MiB", file.title(), LARGEST >> 20);
-            return Err(Problem::other(message));
-        }
-        Ok(())
-    };
-    let size = read(session, file, sink, |_| ()).await?.length;
+    let done = read(
+        session,
+        file,
+        |bytes| unpack(bytes, &mut text, file),
+        |_| (),
+    )
+    .await?;
     let text = text.finish().map_err(|error| damaged(file, &error))?;
     let document = serde_json::from_slice(&text).map_err(|error| damaged(file, &error))?;
-    Ok((document, size))
+    Ok((document, done.length))
+}
+
+/// Unpacks a piece of a document, up to the maximum size.
+fn unpack(
+    bytes: &[u8],
+    text: &mut MultiGzDecoder<Vec<u8>>,
+    file: &StoredFile<'_>,
+) -> Result<(), Problem> {
+    text.write_all(bytes)
+        .map_err(|error| damaged(file, &error))?;
+    if text.get_ref().len() > MAX_DOCUMENT_SIZE {
+        let message = format!(
+            "{} is larger than {} MiB",
+            file.title(),
+            MAX_DOCUMENT_SIZE >> 20
+        );
+        return Err(Problem::other(message));
+    }
+    Ok(())
 }
 
 /// Reads a file and writes its unpacked content.
@@ -49,8 +68,13 @@ pub(crate) async fn unpacked(
     into: impl io::Write,
 ) -> Result<(), Problem> {
     let mut text = MultiGzDecoder::new(into);
-    let sink = |bytes: &[u8]| text.write_all(bytes).map_err(|error| damaged(file, &error));
-    read(session, file, sink, |_| ()).await?;
+    read(
+        session,
+        file,
+        |bytes| text.write_all(bytes).map_err(|error| damaged(file, &error)),
+        |_| (),
+    )
+    .await?;
     text.try_finish().map_err(|error| damaged(file, &error))
 }
 
@@ -59,31 +83,53 @@ fn damaged(file: &StoredFile<'_>, error: &dyn std::fmt::Display) -> Problem {
 }
 
 /// Maximum number of pieces queued for the reader; each has some 16 KiB.
-const PIECES: usize = 16;
+const MAX_QUEUED_PIECES: usize = 16;
 
-/// Reads a file through `work`. Returns the result of `work` and of the read. If `work` ends early, so does the reading.
+/// Reads a file through `work`. Returns the result of `work` and of the read. If `work` ends early,
+/// so does the reading.
 pub(crate) async fn piped<T: Send + 'static>(
     session: &Session,
     file: &StoredFile<'_>,
     work: impl FnOnce(Pipe) -> T + Send + 'static,
     talk: impl FnMut(&str),
 ) -> Result<(T, FileRead), Problem> {
-    let (pieces, incoming) = sync_channel::<Vec<u8>>(PIECES);
-    let worker = tokio::task::spawn_blocking(|| work(Pipe { incoming, piece: io::Cursor::default() }));
-    let (mut length, mut stopped) = (0, false);
-    let sink = |bytes: &[u8]| {
-        length += bytes.len() as u64;
-        // Blocks while the reader is slower. The reader is another thread, so it continues in the meantime.
-        pieces.send(bytes.to_vec()).map_err(|_| {
-            stopped = true;
-            Problem::other("the rest of the file is not read")
+    let (pieces, incoming) = sync_channel::<Vec<u8>>(MAX_QUEUED_PIECES);
+    let worker = tokio::task::spawn_blocking(|| {
+        work(Pipe {
+            incoming,
+            piece: io::Cursor::default(),
         })
-    };
-    let outcome = read(session, file, sink, talk).await;
+    });
+    let mut length = 0;
+    let mut stopped = false;
+    let outcome = read(
+        session,
+        file,
+        |bytes| {
+            length += bytes.len() as u64;
+            // Blocks while the reader is slower. The reader is another thread, so it continues in
+            // the meantime.
+            pieces.send(bytes.to_vec()).map_err(|_| {
+                stopped = true;
+                Problem::other("the rest of the file is not read")
+            })
+        },
+        talk,
+    )
+    .await;
     drop(pieces);
-    let done = worker.await.map_err(|error| Problem::other(format!("cannot read on: {error}")))?;
-    let stopped_early = || FileRead { length, version: None };
-    Ok((done, if stopped { stopped_early() } else { outcome? }))
+    let done = worker
+        .await
+        .map_err(|error| Problem::other(format!("cannot read on: {error}")))?;
+    let read = if stopped {
+        FileRead {
+            length,
+            version: None,
+        }
+    } else {
+        outcome?
+    };
+    Ok((done, read))
 }
 
 /// The bytes of the file, in the order of their arrival.
@@ -100,7 +146,9 @@ impl Read for Pipe {
                 return Ok(read);
             }
             // The sender is gone: end of file.
-            let Ok(next) = self.incoming.recv() else { return Ok(0) };
+            let Ok(next) = self.incoming.recv() else {
+                return Ok(0);
+            };
             self.piece = io::Cursor::new(next);
         }
     }

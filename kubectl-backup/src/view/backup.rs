@@ -15,15 +15,15 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::{
-    Attempts, Columns, Count, Description, Fact, LocationSummary, Restorable, TableKind, Verdict, WorkStatus,
-    Workload,
+    Attempts, Columns, Count, Description, Fact, LocationSummary, Restorable, TableKind, Verdict,
+    WorkStatus, Workload,
     selection::{edited, filters, is_everything, list, namespaces, selectors},
-    stored::FilesSeen,
+    stored::FilesState,
     table_kind::dash,
     workload::{Files, Words, cells, controller_log, work_status},
 };
 use crate::{
-    fetched::Fetched,
+    fetched::FetchResult,
     print::{Style, Tone, human, minute, plain, until},
 };
 
@@ -45,10 +45,13 @@ impl TableKind for Backup {
     }
 
     fn row_among(&self, places: Option<&Places>, now: Timestamp, style: Style) -> Vec<String> {
-        let (spec, stored) = (&self.spec, stored_scope::scope(self));
+        let spec = &self.spec;
+        let stored = stored_scope::scope(self);
         let remark = match self.phase().stage() {
             Stage::Deleting => locked(self),
-            Stage::Completed | Stage::PartiallyFailed if self.metadata.deletion_timestamp.is_none() => {
+            Stage::Completed | Stage::PartiallyFailed
+                if self.metadata.deletion_timestamp.is_none() =>
+            {
                 remark(self, places)
             }
             _ => None,
@@ -56,14 +59,23 @@ impl TableKind for Backup {
         let remark = remark.map_or_else(String::new, |remark| format!(" ({remark})"));
         let (progress, items) = cells(self, &remark, now, style);
         let rest = [
-            self.status.expiration.as_ref().map_or_else(dash, |at| until(at.0, now)),
+            self.status
+                .expiration
+                .as_ref()
+                .map_or_else(dash, |at| until(at.0, now)),
             spec.storage_location.as_deref().map_or_else(dash, plain),
             items,
             self.schedule().map_or_else(dash, plain),
-            selectors(stored.label_selector.as_ref(), stored.or_label_selectors.as_deref())
-                .unwrap_or_else(dash),
+            selectors(
+                stored.label_selector.as_ref(),
+                stored.or_label_selectors.as_deref(),
+            )
+            .unwrap_or_else(dash),
         ];
-        std::iter::once(self.name_any()).chain(progress).chain(rest).collect()
+        std::iter::once(self.name_any())
+            .chain(progress)
+            .chain(rest)
+            .collect()
     }
 }
 
@@ -96,26 +108,19 @@ impl Workload for Backup {
             backup_item_operations_completed,
             backup_item_operations_failed
         );
-        WorkStatus { queue_position: self.status.queue_position, ..status }
+        WorkStatus {
+            queue_position: self.status.queue_position,
+            ..status
+        }
     }
 
     fn own_verdict(&self, status: &WorkStatus<'_>) -> Option<Verdict> {
+        if status.stage.is_terminal() && self.metadata.deletion_timestamp.is_some() {
+            return Some(Verdict::new(Tone::Busy, "It is being deleted."));
+        }
         match status.stage {
-            stage if stage.is_terminal() && self.metadata.deletion_timestamp.is_some() => {
-                Some(Verdict::new(Tone::Busy, "It is being deleted."))
-            }
             Stage::Deleting => Some(deletion(self)),
-            Stage::Finalizing { .. } => {
-                let blocked = self.blocked();
-                let (tone, sentence) = match blocked {
-                    Some(_) => (Tone::Warn, "All items are collected, but storing them does not get on"),
-                    None if status.is_cancelled => {
-                        (Tone::Busy, "It was cancelled; what was collected is being stored")
-                    }
-                    None => return None,
-                };
-                Some(Verdict::new(tone, status.with_troubles(sentence)).because(blocked))
-            }
+            Stage::Finalizing { .. } => storing(self, status),
             _ => None,
         }
     }
@@ -133,52 +138,84 @@ impl Workload for Backup {
     }
 
     fn data_elsewhere(&self) -> Option<MissingData> {
-        MissingData::read(self.annotations().get(DATA_ELSEWHERE_ANNOTATION).map(String::as_str))
+        MissingData::read(
+            self.annotations()
+                .get(DATA_ELSEWHERE_ANNOTATION)
+                .map(String::as_str),
+        )
     }
 
     fn source(&self) -> Option<String> {
         None
     }
 
-    fn facts(&self, _: &Fetched<Option<Backup>>) -> Vec<Fact> {
+    fn facts(&self, _: &FetchResult<Option<Backup>>) -> Vec<Fact> {
         let mut facts = Vec::new();
-        facts.extend(
-            self.schedule().map(|name| Fact { title: "From", text: format!("schedule {}", plain(name)) }),
-        );
-        facts.push(Fact { title: "Scope", text: scope(&stored_scope::scope(self)) });
-        facts.extend(edited(self, "it was stored, which changed nothing in it", scope));
+        facts.extend(self.schedule().map(|name| Fact {
+            title: "From",
+            text: format!("schedule {}", plain(name)),
+        }));
+        facts.push(Fact {
+            title: "Scope",
+            text: scope(&stored_scope::scope(self)),
+        });
+        facts.extend(edited(
+            self,
+            "it was stored, which changed nothing in it",
+            scope,
+        ));
         if let Some(name) = self.annotations().get(labels::GLOBAL_VOLUME_POLICY) {
-            let text =
-                format!("those of ConfigMap {}, which are for all backups, after its own", plain(name));
-            facts.push(Fact { title: "Policies", text });
+            let text = format!(
+                "those of ConfigMap {}, which are for all backups, after its own",
+                plain(name)
+            );
+            facts.push(Fact {
+                title: "Policies",
+                text,
+            });
         }
-        if let Some(ttl) = self.spec.ttl.filter(|ttl| !ttl.is_zero() && self.status.expiration.is_none()) {
-            facts.push(Fact { title: "Kept", text: format!("{} from its start", human(ttl.as_secs())) });
+        if let Some(ttl) = self
+            .spec
+            .ttl
+            .filter(|ttl| !ttl.is_zero() && self.status.expiration.is_none())
+        {
+            facts.push(Fact {
+                title: "Kept",
+                text: format!("{} from its start", human(ttl.as_secs())),
+            });
         }
         facts
     }
 
-    fn complete(&self, description: &mut Description, _: &Fetched<Option<Backup>>) {
-        let (status, stage) = (&self.status, self.phase().stage());
+    fn complete(&self, description: &mut Description, _: &FetchResult<Option<Backup>>) {
+        let status = &self.status;
+        let stage = self.phase().stage();
         let deletion = description.deletions.known().and_then(|all| all.last());
-        if let (Stage::Deleting, Some(failed)) = (stage, deletion.filter(|last| !last.errors.is_empty())) {
+        if stage == Stage::Deleting
+            && let Some(failed) = deletion.filter(|last| !last.errors.is_empty())
+        {
             "Its deletion has failed.".clone_into(&mut description.verdict);
-            (description.tone, description.causes) = (Tone::Bad, failed.errors.clone());
+            description.tone = Tone::Bad;
+            description.causes.clone_from(&failed.errors);
         }
         let mut evidence = Evidence::of(self);
         evidence.missing.clone_from(&description.missing_data);
         match description.stored.files {
-            FilesSeen::Unread => {}
-            FilesSeen::Found => evidence.finds_files(),
-            FilesSeen::Missing => evidence.finds_no_files(),
-            FilesSeen::Bad => {
-                let why = description.stored.contents.shown(|_| None).unwrap_or_default();
+            FilesState::Unread => {}
+            FilesState::Found => evidence.finds_files(),
+            FilesState::Missing => evidence.finds_no_files(),
+            FilesState::Bad => {
+                let why = description
+                    .stored
+                    .contents
+                    .shown(|_| None)
+                    .unwrap_or_default();
                 evidence.finds_bad_files(format!("its list of items is {why}"));
             }
         }
         // If a file was just read, the location object is not needed to judge.
-        let is_known =
-            description.stored.files != FilesSeen::Found || !matches!(description.place, Place::Unread(_));
+        let is_known = description.stored.files != FilesState::Found
+            || !matches!(description.place, Place::Unread(_));
         let judged = evidence.judge(is_known.then_some(&description.place));
         // For an empty backup the verdict already says so.
         if matches!(stage, Stage::Completed | Stage::PartiallyFailed) && !evidence.is_empty {
@@ -192,16 +229,26 @@ impl Workload for Backup {
         description.expires = status.expiration.as_ref().map(|at| at.0);
         let attempted = status.volume_snapshots_attempted + status.csi_volume_snapshots_attempted;
         let completed = status.volume_snapshots_completed + status.csi_volume_snapshots_completed;
-        description.snapshots =
-            (attempted > 0).then_some(Attempts { attempted, completed: Some(completed), failed: None });
+        description.snapshots = (attempted > 0).then_some(Attempts {
+            attempted,
+            completed: Some(completed),
+            failed: None,
+        });
     }
 
     fn own_next(&self, description: &Description) -> Vec<String> {
-        let Description { name, namespace, tone, location, .. } = description;
+        let Description {
+            name,
+            namespace,
+            tone,
+            location,
+            ..
+        } = description;
         if self.status().is_empty() {
             return vec![format!("kubectl backup logs {name}")];
         }
-        let (stage, location) = (self.phase().stage(), location.value());
+        let stage = self.phase().stage();
+        let location = location.value();
         // Also if the location is gone, or the state of its files is unknown.
         let unavailable = location.is_some_and(LocationSummary::is_unavailable)
             || description.restorable.as_ref().is_some_and(|judged| {
@@ -213,13 +260,19 @@ impl Workload for Backup {
         let restore = format!("kubectl backup restore {name} --plan");
         let mut next = Vec::new();
         if unavailable || matches!(stage, Stage::Finalizing { .. }) && *tone == Tone::Warn {
-            let one = location.map(|location| format!("kubectl backup locations describe {}", location.name));
+            let one = location
+                .map(|location| format!("kubectl backup locations describe {}", location.name));
             next.push(one.unwrap_or_else(|| "kubectl backup locations".to_owned()));
         }
         match stage {
             Stage::Completed if !unavailable => next.push(restore),
-            Stage::PartiallyFailed if unavailable => next.push(controller_log(namespace, name)),
-            Stage::PartiallyFailed => next.extend([format!("kubectl backup logs {name}"), restore]),
+            Stage::PartiallyFailed => {
+                if unavailable {
+                    next.push(controller_log(namespace, name));
+                } else {
+                    next.extend([format!("kubectl backup logs {name}"), restore]);
+                }
+            }
             Stage::FailedValidation => next.push(format!("kubectl backup delete {name}")),
             Stage::Deleting if *tone == Tone::Bad => {
                 next.push(format!("kubectl backup delete {name} --wait"));
@@ -230,13 +283,18 @@ impl Workload for Backup {
     }
 }
 
-/// The remark next to the phase of a stored backup in a list: why it cannot be restored completely, or at all.
+/// The remark next to the phase of a stored backup in a list: why it cannot be restored completely,
+/// or at all.
 fn remark(backup: &Backup, places: Option<&Places>) -> Option<String> {
     let evidence = Evidence::of(backup);
     let place = places.map(|places| places.find(&evidence.location));
     // If the user may not read locations, they are ignored.
-    let place = place.as_ref().filter(|place| !matches!(place, Place::Unread(_)));
-    let Restorability { answer, reasons, .. } = evidence.judge(place);
+    let place = place
+        .as_ref()
+        .filter(|place| !matches!(place, Place::Unread(_)));
+    let Restorability {
+        answer, reasons, ..
+    } = evidence.judge(place);
     match answer {
         Answer::Yes | Answer::Later => None,
         Answer::Partly => backup.without_data(),
@@ -246,13 +304,23 @@ fn remark(backup: &Backup, places: Option<&Places>) -> Option<String> {
 
 /// The locked objects in the store for which the deletion of a backup waits.
 fn waits(backup: &Backup) -> Option<Waits> {
-    Waits::read(backup.annotations().get(labels::DELETION_WAITS_ANNOTATION).map(String::as_str))
+    Waits::read(
+        backup
+            .annotations()
+            .get(labels::DELETION_WAITS_ANNOTATION)
+            .map(String::as_str),
+    )
 }
 
 /// The verdict on a deletion: it runs, or waits for locked objects.
 fn deletion(backup: &Backup) -> Verdict {
-    let verdict = Verdict::new(Tone::Busy, "It is being deleted, with all that is stored of it.");
-    let Some(waits) = waits(backup) else { return verdict };
+    let verdict = Verdict::new(
+        Tone::Busy,
+        "It is being deleted, with all that is stored of it.",
+    );
+    let Some(waits) = waits(backup) else {
+        return verdict;
+    };
     let again = minute(waits.again);
     verdict.because([
         plain(&format!("{waits}.")),
@@ -260,65 +328,117 @@ fn deletion(backup: &Backup) -> Verdict {
     ])
 }
 
-/// The end of the lock in the store, for a list.
-fn locked(backup: &Backup) -> Option<String> {
-    let until = |at: Timestamp| format!("locked until {}", minute(at));
-    Some(waits(backup)?.until.map_or_else(|| "legal hold".to_owned(), until))
+/// The verdict on a backup that is being stored, if storing it is blocked or it was cancelled.
+fn storing(backup: &Backup, status: &WorkStatus<'_>) -> Option<Verdict> {
+    let blocked = backup.blocked();
+    let (tone, sentence) = if blocked.is_some() {
+        (
+            Tone::Warn,
+            "All items are collected, but storing them does not get on",
+        )
+    } else if status.is_cancelled {
+        (
+            Tone::Busy,
+            "It was cancelled; what was collected is being stored",
+        )
+    } else {
+        return None;
+    };
+    Some(Verdict::new(tone, status.with_troubles(sentence)).because(blocked))
 }
 
-/// Adds the doubts about a backup that is stored, by its phase, but cannot be restored as far as is known.
+/// The end of the lock in the store, for a list.
+fn locked(backup: &Backup) -> Option<String> {
+    let end = waits(backup)?.until;
+    Some(end.map_or_else(
+        || "legal hold".to_owned(),
+        |at| format!("locked until {}", minute(at)),
+    ))
+}
+
+/// Adds the doubts about a backup that is stored, by its phase, but cannot be restored as far as is
+/// known.
 fn doubt(description: &mut Description, judged: &Restorability, evidence: &Evidence) {
     let why = judged.reasons.join("; ");
-    let no_worse_than = |tone, other| if tone == Tone::Good { other } else { tone };
-    let is_unavailable = description.location.value().is_some_and(LocationSummary::is_unavailable);
+    let is_unavailable = description
+        .location
+        .value()
+        .is_some_and(LocationSummary::is_unavailable);
     let cause = match judged.answer {
-        Answer::No if is_unavailable => format!("It cannot be restored now: {why}."),
         Answer::No => {
-            "Nothing can be restored from it.".clone_into(&mut description.verdict);
-            description.tone = Tone::Bad;
-            description.causes.push(format!("It is marked as {}, but {why}.", description.phase));
-            return;
+            if !is_unavailable {
+                "Nothing can be restored from it.".clone_into(&mut description.verdict);
+                description.tone = Tone::Bad;
+                description
+                    .causes
+                    .push(format!("It is marked as {}, but {why}.", description.phase));
+                return;
+            }
+            format!("It cannot be restored now: {why}.")
         }
-        Answer::Unknown if evidence.verified.is_some_and(|last| last.findings > 0) => format!(
-            "When its files were verified, they were not all that they should be: `kubectl backup verify {}` says more.",
-            description.name
-        ),
-        Answer::Unknown => format!("Whether it can be restored is not known: {why}."),
+        Answer::Unknown => {
+            if evidence.verified.is_some_and(|last| last.findings > 0) {
+                format!(
+                    "When its files were verified, they were not all that they should be: `kubectl backup verify {}` says more.",
+                    description.name
+                )
+            } else {
+                format!("Whether it can be restored is not known: {why}.")
+            }
+        }
         Answer::Yes | Answer::Partly | Answer::Later => return,
     };
-    description.tone = no_worse_than(description.tone, Tone::Warn);
+    if description.tone == Tone::Good {
+        description.tone = Tone::Warn;
+    }
     description.causes.push(cause);
 }
 
-/// The scope of a backup, without defaults: "all namespaces", "namespaces shop, db; resources pods; labels app=x".
+/// The scope of a backup, without defaults: "all namespaces", "namespaces shop, db; resources pods;
+/// labels app=x".
 pub(crate) fn scope(spec: &BackupSpec) -> String {
-    let filter = |what: &str, included: &[String], excluded: &[String]| match (
-        is_everything(included),
-        excluded.is_empty(),
-    ) {
-        (true, true) => None,
-        (true, false) => Some(format!("all {what} except {}", list(excluded))),
-        (false, true) => Some(format!("{what} {}", list(included))),
-        (false, false) => Some(format!("{what} {} except {}", list(included), list(excluded))),
-    };
     let resources = [
-        filter("resources", &spec.included_resources, &spec.excluded_resources),
-        filter(
+        type_filter(
+            "resources",
+            &spec.included_resources,
+            &spec.excluded_resources,
+        ),
+        type_filter(
             "cluster-scoped resources",
             &spec.included_cluster_scoped_resources,
             &spec.excluded_cluster_scoped_resources,
         ),
-        filter(
+        type_filter(
             "namespaced resources",
             &spec.included_namespace_scoped_resources,
             &spec.excluded_namespace_scoped_resources,
         ),
     ];
-    let mut parts = vec![namespaces(&spec.included_namespaces, &spec.excluded_namespaces)];
+    let mut parts = vec![namespaces(
+        &spec.included_namespaces,
+        &spec.excluded_namespaces,
+    )];
     parts.extend(resources.into_iter().flatten());
-    let (one, several) = (spec.label_selector.as_ref(), spec.or_label_selectors.as_deref());
-    parts.extend(filters(spec.include_cluster_resources, one, several));
+    parts.extend(filters(
+        spec.include_cluster_resources,
+        spec.label_selector.as_ref(),
+        spec.or_label_selectors.as_deref(),
+    ));
     parts.join("; ")
+}
+
+/// "resources pods except secrets"; `None` if all are included.
+fn type_filter(what: &str, included: &[String], excluded: &[String]) -> Option<String> {
+    match (is_everything(included), excluded.is_empty()) {
+        (true, true) => None,
+        (true, false) => Some(format!("all {what} except {}", list(excluded))),
+        (false, true) => Some(format!("{what} {}", list(included))),
+        (false, false) => Some(format!(
+            "{what} {} except {}",
+            list(included),
+            list(excluded)
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -330,7 +450,13 @@ mod tests {
 
     fn backup(phase: &str) -> Backup {
         let phase = Some(BackupPhase::from(phase));
-        Backup { status: BackupStatus { phase, ..BackupStatus::default() }, ..Backup::default() }
+        Backup {
+            status: BackupStatus {
+                phase,
+                ..BackupStatus::default()
+            },
+            ..Backup::default()
+        }
     }
 
     #[test]
@@ -350,7 +476,11 @@ mod tests {
             ("Failed", Tone::Bad),
             ("Deleting", Tone::Busy),
         ];
-        assert_eq!(expected.map(|(phase, _)| phase), BackupPhase::KNOWN, "a phase without a verdict");
+        assert_eq!(
+            expected.map(|(phase, _)| phase),
+            BackupPhase::KNOWN,
+            "a phase without a verdict"
+        );
         let of_backup = |phase: &str| verdict(&backup(phase), Timestamp::UNIX_EPOCH);
         let of_restore = |phase: &str| {
             let mut restore = Restore::default();
@@ -358,23 +488,43 @@ mod tests {
             verdict(&restore, Timestamp::UNIX_EPOCH)
         };
         for (phase, tone) in expected {
-            let restored = RestorePhase::KNOWN.contains(&phase).then(|| of_restore(phase));
+            let restored = RestorePhase::KNOWN
+                .contains(&phase)
+                .then(|| of_restore(phase));
             for verdict in std::iter::once(of_backup(phase)).chain(restored) {
                 assert_eq!(verdict.tone, tone, "{phase}");
                 assert!(verdict.sentence.ends_with('.'), "{}", verdict.sentence);
             }
         }
-        assert!(RestorePhase::KNOWN.iter().all(|phase| BackupPhase::KNOWN.contains(phase)));
-        assert_eq!([of_backup("Compacting").tone, of_restore("Compacting").tone], [Tone::Unknown; 2]);
+        assert!(
+            RestorePhase::KNOWN
+                .iter()
+                .all(|phase| BackupPhase::KNOWN.contains(phase))
+        );
+        assert_eq!(
+            [of_backup("Compacting").tone, of_restore("Compacting").tone],
+            [Tone::Unknown; 2]
+        );
     }
 
     #[test]
     fn a_scope_leaves_defaults_out() {
-        let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let all = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        };
         let many: Vec<String> = (0..10).map(|n| format!("n{n}")).collect();
         for (spec, text) in [
             (BackupSpec::default(), "all namespaces"),
-            (BackupSpec { included_namespaces: all(&["*"]), ..BackupSpec::default() }, "all namespaces"),
+            (
+                BackupSpec {
+                    included_namespaces: all(&["*"]),
+                    ..BackupSpec::default()
+                },
+                "all namespaces",
+            ),
             (
                 BackupSpec {
                     included_namespaces: all(&["a"]),
@@ -392,7 +542,10 @@ mod tests {
                 "all namespaces; all resources except secrets; without cluster-scoped resources",
             ),
             (
-                BackupSpec { included_namespaces: many, ..BackupSpec::default() },
+                BackupSpec {
+                    included_namespaces: many,
+                    ..BackupSpec::default()
+                },
                 "namespaces n0, n1, n2, n3, n4, n5, n6, n7 and 2 more",
             ),
         ] {

@@ -11,8 +11,8 @@ use backup_core::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{DeletionView, EventView, LocationSummary, LockView, RunView, Stored};
-use crate::{fetched::Fetched, print::Tone};
+use super::{DeletionView, EventView, FileContents, LocationSummary, LockView, RunView};
+use crate::{fetched::FetchResult, print::Tone};
 
 /// A backup or restore: the verdict, its causes, the evidence, and the next commands.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -57,16 +57,16 @@ pub(crate) struct Description {
     /// Times of events, oldest first, as far as they are recorded.
     pub(crate) timeline: Vec<Moment>,
     /// The previous run of the same schedule; null for a restore.
-    pub(crate) previous: Fetched<Option<RunView>>,
+    pub(crate) previous: FetchResult<Option<RunView>>,
     #[serde(flatten)]
-    pub(crate) stored: Stored,
+    pub(crate) stored: FileContents,
     /// The location that stores the backup; for a restore, that of its backup.
-    pub(crate) location: Fetched<Option<LocationSummary>>,
+    pub(crate) location: FetchResult<Option<LocationSummary>>,
     #[serde(skip)]
     pub(crate) place: Place,
-    pub(crate) lock: Fetched<LockView>,
-    pub(crate) deletions: Fetched<Vec<DeletionView>>,
-    pub(crate) events: Fetched<Vec<EventView>>,
+    pub(crate) lock: FetchResult<LockView>,
+    pub(crate) deletions: FetchResult<Vec<DeletionView>>,
+    pub(crate) events: FetchResult<Vec<EventView>>,
     pub(crate) next: Vec<String>,
 }
 
@@ -93,7 +93,11 @@ impl Attempts {
 
 impl From<&HookStatus> for Attempts {
     fn from(hooks: &HookStatus) -> Self {
-        Self { attempted: hooks.hooks_attempted, completed: None, failed: Some(hooks.hooks_failed) }
+        Self {
+            attempted: hooks.hooks_attempted,
+            completed: None,
+            failed: Some(hooks.hooks_failed),
+        }
     }
 }
 
@@ -128,12 +132,17 @@ pub(crate) struct Verdict {
 
 impl Verdict {
     pub(crate) fn new(tone: Tone, sentence: impl Into<String>) -> Self {
-        Self { tone, sentence: sentence.into(), causes: Vec::new() }
+        Self {
+            tone,
+            sentence: sentence.into(),
+            causes: Vec::new(),
+        }
     }
 
     #[must_use]
     pub(crate) fn because(mut self, causes: impl IntoIterator<Item = String>) -> Self {
-        self.causes.extend(causes.into_iter().filter(|cause| !cause.is_empty()));
+        self.causes
+            .extend(causes.into_iter().filter(|cause| !cause.is_empty()));
         self
     }
 }
@@ -144,6 +153,10 @@ pub(crate) fn troubles(errors: i64, warnings: i64) -> String {
         (..=0, ..=0) => String::new(),
         (_, ..=0) => counted(errors, "error"),
         (..=0, _) => counted(warnings, "warning"),
-        _ => format!("{} and {}", counted(errors, "error"), counted(warnings, "warning")),
+        _ => format!(
+            "{} and {}",
+            counted(errors, "error"),
+            counted(warnings, "warning")
+        ),
     }
 }

@@ -1,4 +1,5 @@
-//! Locations: rows of `locations get` and `locations snapshots`, and the document behind `locations describe`. Pure.
+//! Locations: rows of `locations get` and `locations snapshots`, and the document behind `locations
+//! describe`. Pure.
 
 use backup_core::{
     api::{BackupStorageLocation, VolumeSnapshotLocation, backup_storage_location::LocationPhase},
@@ -13,7 +14,7 @@ use super::{
     Columns, TableKind, sync,
     table_kind::{age, dash},
 };
-use crate::print::{Screen, Style, Tone, ago, plain};
+use crate::print::{Screen, Style, Tone, ago_or_never, plain};
 
 impl TableKind for BackupStorageLocation {
     const KIND: &'static str = "backupstoragelocation";
@@ -43,9 +44,16 @@ impl TableKind for BackupStorageLocation {
             view.place,
             age(view.checked, now),
             view.access,
-            if view.is_default { "yes".to_owned() } else { String::new() },
+            if view.is_default {
+                "yes".to_owned()
+            } else {
+                String::new()
+            },
             age(view.synced, now),
-            view.bucket.as_ref().and_then(|facts| facts.lock.as_ref()).map_or_else(dash, ToString::to_string),
+            view.bucket
+                .as_ref()
+                .and_then(|facts| facts.lock.as_ref())
+                .map_or_else(dash, ToString::to_string),
             view.message.unwrap_or_default(),
         ]
     }
@@ -54,18 +62,31 @@ impl TableKind for BackupStorageLocation {
 impl TableKind for VolumeSnapshotLocation {
     const KIND: &'static str = "volumesnapshotlocation";
     // These locations have no status: no program checks before a backup whether they can be used.
-    const COLUMNS: Columns =
-        Columns { headers: &["NAME", "PROVIDER", "AGE", "CREDENTIAL", "CONFIG"], narrow: 3, status: 1 };
+    const COLUMNS: Columns = Columns {
+        headers: &["NAME", "PROVIDER", "AGE", "CREDENTIAL", "CONFIG"],
+        narrow: 3,
+        status: 1,
+    };
 
     /// Shows only the reference to the credential.
     fn row(&self, now: Timestamp, _: Style) -> Vec<String> {
         let spec = &self.spec;
-        let credential = spec.credential.as_ref().map(|secret| format!("{}/{}", secret.name, secret.key));
-        let config: Vec<String> = spec.config.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let credential = spec
+            .credential
+            .as_ref()
+            .map(|secret| format!("{}/{}", secret.name, secret.key));
+        let config: Vec<String> = spec
+            .config
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         vec![
             self.name_any(),
             plain(&spec.provider),
-            age(self.metadata.creation_timestamp.as_ref().map(|at| at.0), now),
+            age(
+                self.metadata.creation_timestamp.as_ref().map(|at| at.0),
+                now,
+            ),
             credential.map_or_else(dash, |place| plain(&place)),
             plain(&config.join(",")),
         ]
@@ -96,29 +117,49 @@ pub(crate) struct LocationDescription {
 }
 
 pub(crate) fn describe(location: &BackupStorageLocation) -> LocationDescription {
-    let (spec, status) = (&location.spec, &location.status);
-    let prefix = spec.object_storage.prefix.as_deref().filter(|prefix| !prefix.is_empty());
-    let place = [Some(spec.object_storage.bucket.as_str()), prefix].into_iter().flatten().collect::<Vec<_>>();
+    let spec = &location.spec;
+    let status = &location.status;
+    let prefix = spec
+        .object_storage
+        .prefix
+        .as_deref()
+        .filter(|prefix| !prefix.is_empty());
+    let place = [Some(spec.object_storage.bucket.as_str()), prefix]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>();
     let phase = status.phase.as_ref().map(LocationPhase::as_str);
     let pass = sync::location(location).last_pass;
     LocationDescription {
         name: location.name_any(),
         phase: phase.map_or_else(|| "New".to_owned(), plain),
         tone: tone(phase),
-        message: status.message.as_deref().map(plain).filter(|message| !message.is_empty()),
+        message: status
+            .message
+            .as_deref()
+            .map(plain)
+            .filter(|message| !message.is_empty()),
         provider: plain(&spec.provider),
         place: plain(&place.join("/")),
-        access: spec.access_mode.as_ref().map_or_else(|| "ReadWrite".to_owned(), |mode| plain(mode.as_str())),
+        access: spec
+            .access_mode
+            .as_ref()
+            .map_or_else(|| "ReadWrite".to_owned(), |mode| plain(mode.as_str())),
         is_default: spec.default.unwrap_or_default(),
         checked: status.last_validation_time.as_ref().map(|at| at.0),
         synced: status.last_synced_time.as_ref().map(|at| at.0),
-        bucket: Facts::read(location.annotations().get(BUCKET_ANNOTATION).map(String::as_str)),
+        bucket: Facts::read(
+            location
+                .annotations()
+                .get(BUCKET_ANNOTATION)
+                .map(String::as_str),
+        ),
         sync_problem: pass.and_then(|pass| match (&pass.error, pass.refused) {
             (Some(error), _) => Some(plain(error)),
             (None, 0) => None,
-            (None, refused) => {
-                Some(format!("{refused} Backups are gone from the bucket and were not removed"))
-            }
+            (None, refused) => Some(format!(
+                "{refused} Backups are gone from the bucket and were not removed"
+            )),
         }),
     }
 }
@@ -140,15 +181,18 @@ impl LocationDescription {
         let mut screen = Screen::of(style, self.tone, &self.name, &[&phase, mark]);
         screen.lines(self.message.iter().map(|why| style.tone(self.tone, why)));
         screen.line("");
-        let when = |time: Option<Timestamp>| time.map_or_else(|| "never".to_owned(), |at| ago(at, now));
         let mut facts = vec![
             ("Stored in", format!("{} by {}", self.place, self.provider)),
             ("Access", self.access.clone()),
-            ("Checked", when(self.checked)),
+            ("Checked", ago_or_never(self.checked, now)),
         ];
         facts.extend(self.bucket.iter().flat_map(sync::bucket));
-        let problem = self.sync_problem.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-        facts.push(("Synced", format!("{}{problem}", when(self.synced))));
+        let problem = self
+            .sync_problem
+            .as_ref()
+            .map_or_else(String::new, |why| format!(": {why}"));
+        let synced = ago_or_never(self.synced, now);
+        facts.push(("Synced", format!("{synced}{problem}")));
         screen.facts(13, facts);
         if self.sync_problem.is_some() {
             screen.section("NEXT");

@@ -5,7 +5,7 @@ pub(crate) mod screen;
 
 use backup_core::profile::Profile;
 use backup_lock::{
-    Claim, Footprint, Ledger, ObjectKey, State, VELERO_SCOPE,
+    Footprint, Ledger, ObjectKey, State, VELERO_SCOPE,
     claim::{Entry, Word},
     ledger::Status,
     observe::Observed,
@@ -130,7 +130,8 @@ pub(crate) struct UnclaimedView {
     pub(crate) beside: Vec<String>,
 }
 
-/// The found locks, and objects without a claim although a ledger could hold one; restricted to `scope`, if given.
+/// The found locks, and objects without a claim although a ledger could hold one; restricted to
+/// `scope`, if given.
 pub(crate) fn locks(
     namespace: &str,
     found: &[FoundLedger],
@@ -143,40 +144,59 @@ pub(crate) fn locks(
     for name in missing {
         if scopes.iter().all(|scope| scope.scope != plain(name)) {
             let profile = profile_of(name).to_owned();
-            let of = seen.iter().filter(|seen| seen.object.scope.as_deref() == Some(name));
+            let of = seen
+                .iter()
+                .filter(|seen| seen.object.scope.as_deref() == Some(name));
             scopes.push(ScopeView {
                 namespace: namespace.to_owned(),
                 scope: plain(name),
                 profile,
                 status: "None".to_owned(),
                 problem: Some("it has no ledger yet".to_owned()),
-                remedy: Some("It gets one with the next creation of a backup or restore.".to_owned()),
+                remedy: Some(
+                    "It gets one with the next creation of a backup or restore.".to_owned(),
+                ),
                 unclaimed: of.map(|seen| unclaimed(seen, None)).collect(),
                 ..ScopeView::default()
             });
         }
     }
     scopes.retain(|scope| only.is_none_or(|only| scope.scope == only));
-    let place =
-        |scope: &ScopeView| (scope.namespace.clone(), scope.scope != VELERO_SCOPE, scope.scope.clone());
-    scopes.sort_by_cached_key(place);
-    LockList { namespace: namespace.to_owned(), scopes, unchecked }
+    scopes.sort_by_cached_key(|scope| {
+        (
+            scope.namespace.clone(),
+            scope.scope != VELERO_SCOPE,
+            scope.scope.clone(),
+        )
+    });
+    LockList {
+        namespace: namespace.to_owned(),
+        scopes,
+        unchecked,
+    }
 }
 
 /// The name of the profile to which a scope belongs: the first part of the scope's name.
 pub(crate) fn profile_of(scope: &str) -> &str {
-    if scope == VELERO_SCOPE { "velero" } else { scope.split('/').next().unwrap_or_default() }
+    if scope == VELERO_SCOPE {
+        "velero"
+    } else {
+        scope.split('/').next().unwrap_or_default()
+    }
 }
 
 fn scope(found: &FoundLedger, seen: &[UnendedObject]) -> ScopeView {
     let mut view = ScopeView {
         namespace: plain(&found.namespace),
-        scope: if found.scope.is_empty() { "?".to_owned() } else { plain(&found.scope) },
+        scope: if found.scope.is_empty() {
+            "?".to_owned()
+        } else {
+            plain(&found.scope)
+        },
         profile: plain(&found.profile.name),
         lease: Some(plain(&found.lease)),
         ..ScopeView::default()
     };
-    let of_scope = || seen.iter().filter(|seen| seen.object.scope.as_deref() == Some(&found.scope));
     match &found.ledger {
         Err(damage) => {
             damage.status.clone_into(&mut view.status);
@@ -188,14 +208,21 @@ fn scope(found: &FoundLedger, seen: &[UnendedObject]) -> ScopeView {
             view.status = format!("{:?}", ledger.status);
             view.epoch = Some(ledger.epoch);
             (view.problem, view.remedy) = unusual(ledger.status);
-            let all =
-                ledger.claims.iter().flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)));
-            view.entries =
-                all.map(|(claim, entry)| entry_view(&claim.key, entry, ledger, &found.scope)).collect();
+            let all = ledger
+                .claims
+                .iter()
+                .flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)));
+            view.entries = all
+                .map(|(claim, entry)| entry_view(&claim.key, entry, ledger, &found.scope))
+                .collect();
             // A ledger that is being rebuilt will have these entries later.
             if ledger.status == Status::Open {
-                let open = of_scope().filter(|seen| !is_claimed(ledger, &seen.object));
-                view.unclaimed = open.map(|seen| unclaimed(seen, Some(ledger))).collect();
+                view.unclaimed = seen
+                    .iter()
+                    .filter(|seen| seen.object.scope.as_deref() == Some(&found.scope))
+                    .filter(|seen| !is_claimed(ledger, &seen.object))
+                    .map(|seen| unclaimed(seen, Some(ledger)))
+                    .collect();
             }
         }
     }
@@ -204,14 +231,19 @@ fn scope(found: &FoundLedger, seen: &[UnendedObject]) -> ScopeView {
 
 /// Whether an object has a claim, waits for one, or must not get one because of a forced release.
 pub(crate) fn is_claimed(ledger: &Ledger, object: &Observed) -> bool {
-    ledger.entry(&object.key, &object.uid).is_some_and(Entry::has_its_place)
+    ledger
+        .entry(&object.key, &object.uid)
+        .is_some_and(Entry::has_its_place)
 }
 
 impl FoundLedger {
-    /// Why the ledger grants nothing, and the remedy; `None` if it grants, at the latest with the next creation.
+    /// Why the ledger grants nothing, and the remedy; `None` if it grants, at the latest with the
+    /// next creation.
     pub(crate) fn grants_nothing(&self) -> Option<(String, String)> {
         match &self.ledger {
-            Err(Damage { problem, remedy, .. }) => Some((plain(problem), remedy.clone())),
+            Err(Damage {
+                problem, remedy, ..
+            }) => Some((plain(problem), remedy.clone())),
             Ok(ledger) if ledger.status == Status::Rebuilding => {
                 let (problem, remedy) = unusual(ledger.status);
                 problem.zip(remedy)
@@ -224,20 +256,35 @@ impl FoundLedger {
 fn unusual(status: Status) -> (Option<String>, Option<String>) {
     let (problem, remedy) = match status {
         Status::Open => return (None, None),
-        Status::Opening => ("it is being made", "The next creation of a backup or restore opens it."),
+        Status::Opening => (
+            "it is being made",
+            "The next creation of a backup or restore opens it.",
+        ),
         Status::Rebuilding => (
             "it was lost or damaged, and nothing is granted until it is rebuilt",
             "backup-controller rebuilds it from what is stored, a grace (2 minutes by default) after it has found out: \
              check that it runs.",
         ),
-        Status::Closed => ("it is idle and about to be removed", "The next creation makes a new one."),
+        Status::Closed => (
+            "it is idle and about to be removed",
+            "The next creation makes a new one.",
+        ),
     };
     (Some(problem.to_owned()), Some(remedy.to_owned()))
 }
 
-pub(crate) fn entry_view(key: &ObjectKey, entry: &Entry, ledger: &Ledger, scope: &str) -> EntryView {
+pub(crate) fn entry_view(
+    key: &ObjectKey,
+    entry: &Entry,
+    ledger: &Ledger,
+    scope: &str,
+) -> EntryView {
     let waits = entry.state == State::Waiting;
-    let ahead = if waits { ledger.behind(key, &entry.uid).holders } else { Vec::new() };
+    let ahead = if waits {
+        ledger.behind(key, &entry.uid).holders
+    } else {
+        Vec::new()
+    };
     let placed = entry.state >= State::Reserved;
     EntryView {
         kind: key.kind.to_string(),
@@ -250,7 +297,11 @@ pub(crate) fn entry_view(key: &ObjectKey, entry: &Entry, ledger: &Ledger, scope:
         epoch: entry.epoch,
         touches: touches(&entry.footprint, scope),
         waits_for: ahead.iter().map(|claim| named(&claim.key)).collect(),
-        beside: if placed { beside(ledger, key, &entry.footprint) } else { Vec::new() },
+        beside: if placed {
+            beside(ledger, key, &entry.footprint)
+        } else {
+            Vec::new()
+        },
         suspect: entry.suspect,
         forced: entry.forced,
         note: plain(&entry.note),
@@ -259,12 +310,17 @@ pub(crate) fn entry_view(key: &ObjectKey, entry: &Entry, ledger: &Ledger, scope:
 
 /// Holders whose claims conflict with this object and footprint.
 fn beside(ledger: &Ledger, key: &ObjectKey, footprint: &Footprint) -> Vec<String> {
-    let conflicts = |claim: &&Claim| {
-        claim.entries.iter().any(|entry| {
-            entry.state >= State::Reserved && ledger.rules.conflicts(key, footprint, claim, entry)
+    ledger
+        .claims
+        .iter()
+        .filter(|claim| {
+            claim.entries.iter().any(|entry| {
+                entry.state >= State::Reserved
+                    && ledger.rules.conflicts(key, footprint, claim, entry)
+            })
         })
-    };
-    ledger.claims.iter().filter(conflicts).map(|claim| named(&claim.key)).collect()
+        .map(|claim| named(&claim.key))
+        .collect()
 }
 
 fn unclaimed(seen: &UnendedObject, ledger: Option<&Ledger>) -> UnclaimedView {
@@ -277,13 +333,19 @@ fn unclaimed(seen: &UnendedObject, ledger: Option<&Ledger>) -> UnclaimedView {
         phase: plain(&object.phase),
         created: plain(&object.created),
         touches: touches(footprint, object.scope.as_deref().unwrap_or_default()),
-        beside: ledger.map(|ledger| beside(ledger, &object.key, footprint)).unwrap_or_default(),
+        beside: ledger
+            .map(|ledger| beside(ledger, &object.key, footprint))
+            .unwrap_or_default(),
     }
 }
 
 /// A footprint in words; a scope that is one database cluster is always touched as a whole.
 pub(crate) fn touches(footprint: &Footprint, scope: &str) -> String {
-    if scope.contains('/') { "all of the scope".to_owned() } else { plain(&footprint.to_string()) }
+    if scope.contains('/') {
+        "all of the scope".to_owned()
+    } else {
+        plain(&footprint.to_string())
+    }
 }
 
 /// Kind, namespace and name, safe for a terminal.
@@ -304,7 +366,12 @@ impl ScopeView {
 impl EntryView {
     /// The argument for `locks release`: `restore/velero/back-again`.
     pub(crate) fn handle(&self) -> String {
-        format!("{}/{}/{}", self.kind.to_lowercase(), self.namespace, self.name)
+        format!(
+            "{}/{}/{}",
+            self.kind.to_lowercase(),
+            self.namespace,
+            self.name
+        )
     }
 
     /// The objects for which the entry waits, and irregularities.
@@ -329,7 +396,11 @@ impl EntryView {
         if self.forced {
             parts.push(format!(
                 "forced: {}",
-                if self.note.is_empty() { "no reason given" } else { &self.note }
+                if self.note.is_empty() {
+                    "no reason given"
+                } else {
+                    &self.note
+                }
             ));
         } else if !self.note.is_empty() {
             parts.push(self.note.clone());
@@ -338,10 +409,13 @@ impl EntryView {
     }
 }
 
-/// How long the intent of a refused restore keeps new backups out. The times are from the lock's design.
+/// How long the intent of a refused restore keeps new backups out. The times are from the lock's
+/// design.
 fn intent(word: Word) -> &'static str {
     match word {
-        Word::Refused => "was refused; blocks new backups until 30s after what is in its way has ended",
+        Word::Refused => {
+            "was refused; blocks new backups until 30s after what is in its way has ended"
+        }
         Word::Expected => "was refused; blocks new backups for 30s at most",
         Word::Insisting => "was refused, and comes again; blocks new backups while it does",
         Word::Remembered => "was refused; blocks nothing",
@@ -351,16 +425,28 @@ fn intent(word: Word) -> &'static str {
 impl UnclaimedView {
     /// The phase, and the conflicting holders.
     pub(crate) fn remarks(&self) -> String {
-        let beside =
-            if self.beside.is_empty() { String::new() } else { format!("; beside {}", few(&self.beside)) };
+        let beside = if self.beside.is_empty() {
+            String::new()
+        } else {
+            format!("; beside {}", few(&self.beside))
+        };
         format!("{}{beside}", self.phase)
     }
 }
 
 /// The first three names, and the number of the others.
 pub(crate) fn few(names: &[String]) -> String {
-    let shown = names.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if names.len() > 3 { format!("{shown} and {} more", names.len() - 3) } else { shown }
+    let shown = names
+        .iter()
+        .take(3)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if names.len() > 3 {
+        format!("{shown} and {} more", names.len() - 3)
+    } else {
+        shown
+    }
 }
 
 #[cfg(test)]

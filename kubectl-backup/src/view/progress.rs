@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::{Count, WorkStatus};
 use crate::print::human;
 
-const WIDTH: i64 = 30;
+const BAR_WIDTH: i64 = 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
@@ -18,8 +18,8 @@ pub(crate) struct Share {
     pub(crate) unit: &'static str,
 }
 
-/// Progress in operations once the work waits only for them, before that in items; `None` if it does not run or cannot be
-/// counted.
+/// Progress in operations once the work waits only for them, before that in items; `None` if it
+/// does not run or cannot be counted.
 pub(crate) fn share(status: &WorkStatus<'_>) -> Option<Share> {
     let ended = status.completed.is_some() || status.stage.is_terminal();
     if ended || matches!(status.stage, Stage::Deleting | Stage::Unknown) {
@@ -27,7 +27,11 @@ pub(crate) fn share(status: &WorkStatus<'_>) -> Option<Share> {
     }
     if matches!(status.stage, Stage::WaitingForOperations { .. }) {
         let all = status.operations;
-        let share = Share { done: all.ended(), total: all.attempted, unit: "operation" };
+        let share = Share {
+            done: all.ended(),
+            total: all.attempted,
+            unit: "operation",
+        };
         return Some(share).filter(|share| share.total > 0);
     }
     items(status)
@@ -35,7 +39,11 @@ pub(crate) fn share(status: &WorkStatus<'_>) -> Option<Share> {
 
 /// Progress in items.
 pub(crate) fn items(status: &WorkStatus<'_>) -> Option<Share> {
-    let share = status.items.map(|Count { done, total }| Share { done, total, unit: "item" });
+    let share = status.items.map(|Count { done, total }| Share {
+        done,
+        total,
+        unit: "item",
+    });
     share.filter(|share| share.total > 0)
 }
 
@@ -60,18 +68,21 @@ impl Meter {
     }
 }
 
-/// `[█████░░░░░]  50%  2400 of 4812 items, 48 a second, about 50s left`. `begin` is the progress of `seconds` ago.
+/// `[█████░░░░░]  50%  2400 of 4812 items, 48 a second, about 50s left`. `begin` is the progress of
+/// `seconds` ago.
 fn bar(share: Share, begin: Share, seconds: f64) -> String {
     let Share { done, total, .. } = share;
-    let part = |of: i64| (done.clamp(0, total) * of).checked_div(total).unwrap_or_default();
-    let (full, percent) = (part(WIDTH), part(100));
-    let repeat = |what: &str, count: i64| what.repeat(usize::try_from(count).unwrap_or_default());
-    let mut text = format!("[{}{}] {percent:>3}%  {share}", repeat("█", full), repeat("░", WIDTH - full));
+    let full = scaled(share, BAR_WIDTH);
+    let percent = scaled(share, 100);
+    let mut text = format!(
+        "[{}{}] {percent:>3}%  {share}",
+        repeated("█", full),
+        repeated("░", BAR_WIDTH - full)
+    );
     let came = done - begin.done;
     if seconds > 0.0 && came > 0 {
-        // Counts of items are far below the limit of exact integers in a double.
-        #[allow(clippy::cast_precision_loss)]
-        let (rate, left) = (came as f64 / seconds, (total - done).max(0) as f64);
+        let rate = double(came) / seconds;
+        let left = double((total - done).max(0));
         let rate_text = match rate {
             ..1.0 => format!("{:.1} a minute", rate * 60.0),
             _ => format!("{rate:.0} a second"),
@@ -83,13 +94,35 @@ fn bar(share: Share, begin: Share, seconds: f64) -> String {
     text
 }
 
+/// The done part of a share, on a scale from 0 to `scale`.
+fn scaled(share: Share, scale: i64) -> i64 {
+    let Share { done, total, .. } = share;
+    (done.clamp(0, total) * scale)
+        .checked_div(total)
+        .unwrap_or_default()
+}
+
+fn repeated(sign: &str, count: i64) -> String {
+    sign.repeat(usize::try_from(count).unwrap_or_default())
+}
+
+/// A count as a double: counts of items are far below the limit of exact integers in a double.
+#[allow(clippy::cast_precision_loss)]
+fn double(count: i64) -> f64 {
+    count as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_bar_says_how_far_how_fast_and_how_long() {
-        let items = |done, total| Share { done, total, unit: "item" };
+        let items = |done, total| Share {
+            done,
+            total,
+            unit: "item",
+        };
         for (share, begin, seconds, ends) in [
             (items(0, 10), items(0, 10), 0.0, "░]   0%  0 of 10 items"),
             (items(5, 10), items(5, 10), 3.0, "░]  50%  5 of 10 items"),
@@ -99,8 +132,18 @@ mod tests {
                 50.0,
                 "░]  50%  2400 of 4800 items, 48 a second, about 50s left",
             ),
-            (items(1, 4), items(0, 4), 60.0, "░]  25%  1 of 4 items, 1.0 a minute, about 3m left"),
-            (items(10, 10), items(0, 10), 1.0, "█] 100%  10 of 10 items, 10 a second, about 0s left"),
+            (
+                items(1, 4),
+                items(0, 4),
+                60.0,
+                "░]  25%  1 of 4 items, 1.0 a minute, about 3m left",
+            ),
+            (
+                items(10, 10),
+                items(0, 10),
+                1.0,
+                "█] 100%  10 of 10 items, 10 a second, about 0s left",
+            ),
             (items(12, 10), items(12, 10), 1.0, "█] 100%  12 of 10 items"),
             (items(0, 1), items(0, 1), 1.0, "░]   0%  0 of 1 item"),
         ] {
@@ -114,12 +157,31 @@ mod tests {
     fn how_fast_it_goes_is_measured_from_the_first_look_at_what_is_counted() {
         let mut meter = Meter::default();
         let at = |second: i64| Timestamp::from_second(1_000 + second).unwrap();
-        let items = |done| Share { done, total: 100, unit: "item" };
+        let items = |done| Share {
+            done,
+            total: 100,
+            unit: "item",
+        };
         assert!(meter.bar(items(10), at(0)).ends_with("10 of 100 items"));
-        assert!(meter.bar(items(30), at(10)).ends_with("30 of 100 items, 2 a second, about 35s left"));
-        let operations = |done| Share { done, total: 4, unit: "operation" };
-        assert!(meter.bar(operations(1), at(20)).ends_with("1 of 4 operations"));
+        assert!(
+            meter
+                .bar(items(30), at(10))
+                .ends_with("30 of 100 items, 2 a second, about 35s left")
+        );
+        let operations = |done| Share {
+            done,
+            total: 4,
+            unit: "operation",
+        };
+        assert!(
+            meter
+                .bar(operations(1), at(20))
+                .ends_with("1 of 4 operations")
+        );
         let text = meter.bar(operations(2), at(80));
-        assert!(text.ends_with("2 of 4 operations, 1.0 a minute, about 2m left"), "{text}");
+        assert!(
+            text.ends_with("2 of 4 operations, 1.0 a minute, about 2m left"),
+            "{text}"
+        );
     }
 }

@@ -34,14 +34,27 @@ impl LocationSummary {
             "local" => format!("file://{bucket}"),
             other => format!("{bucket} ({})", plain(other)),
         };
-        let prefix = spec.object_storage.prefix.as_deref().unwrap_or_default().trim_matches('/');
-        let prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
+        let prefix = spec
+            .object_storage
+            .prefix
+            .as_deref()
+            .unwrap_or_default()
+            .trim_matches('/');
+        let prefix = if prefix.is_empty() {
+            String::new()
+        } else {
+            format!("/{prefix}")
+        };
         let status = &location.status;
         Self {
             name: location.metadata.name.clone().unwrap_or_default(),
             url: plain(&format!("{root}{prefix}/backups/{backup}")),
             phase: status.phase.as_ref().map(|phase| plain(phase.as_str())),
-            message: status.message.as_deref().map(plain).filter(|message| !message.is_empty()),
+            message: status
+                .message
+                .as_deref()
+                .map(plain)
+                .filter(|message| !message.is_empty()),
             checked: status.last_validation_time.as_ref().map(|time| time.0),
             synced: status.last_synced_time.as_ref().map(|time| time.0),
         }
@@ -64,16 +77,31 @@ pub(crate) struct RunView {
 
 /// The latest backup that began before this one.
 pub(crate) fn previous(backups: &[Backup], this: &Backup) -> Option<RunView> {
-    let before =
-        backups.iter().filter(|one| one.metadata.uid != this.metadata.uid && began(one) < began(this));
+    let before = backups
+        .iter()
+        .filter(|one| one.metadata.uid != this.metadata.uid && began(one) < began(this));
     let last = before.max_by_key(|one| began(one))?;
-    let WorkStatus { phase, started, completed, .. } = last.status();
-    Some(RunView { name: last.name_any(), phase, started, completed })
+    let WorkStatus {
+        phase,
+        started,
+        completed,
+        ..
+    } = last.status();
+    Some(RunView {
+        name: last.name_any(),
+        phase,
+        started,
+        completed,
+    })
 }
 
 /// The start of the work, or the creation of the object if there is none.
 pub(crate) fn began(backup: &Backup) -> Option<Timestamp> {
-    let time = backup.status.start_timestamp.as_ref().or(backup.metadata.creation_timestamp.as_ref());
+    let time = backup
+        .status
+        .start_timestamp
+        .as_ref()
+        .or(backup.metadata.creation_timestamp.as_ref());
     time.map(|time| time.0)
 }
 
@@ -96,19 +124,35 @@ pub(crate) fn events(events: &[Event]) -> Vec<EventView> {
         let reason = plain(event.reason.as_deref().unwrap_or_default());
         let message = plain(event.message.as_deref().unwrap_or_default());
         let series = event.series.as_ref();
-        let count = i64::from(series.and_then(|series| series.count).or(event.count).unwrap_or(1).max(1));
+        let count = i64::from(
+            series
+                .and_then(|series| series.count)
+                .or(event.count)
+                .unwrap_or(1)
+                .max(1),
+        );
         let last = series.and_then(|series| series.last_observed_time.as_ref().map(|time| time.0));
         let last = last.or(event.last_timestamp.as_ref().map(|time| time.0));
         let last = last.or(event.event_time.as_ref().map(|time| time.0));
-        let last = last.or(event.metadata.creation_timestamp.as_ref().map(|time| time.0));
-        let same = |other: &&mut EventView| {
+        let last = last.or(event
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map(|time| time.0));
+        let same = all.iter_mut().find(|other| {
             (&other.level, &other.reason, &other.message) == (&level, &reason, &message)
-        };
-        if let Some(other) = all.iter_mut().find(same) {
+        });
+        if let Some(other) = same {
             other.count += count;
             other.last = other.last.max(last);
         } else {
-            all.push(EventView { level, reason, message, count, last });
+            all.push(EventView {
+                level,
+                reason,
+                message,
+                count,
+                last,
+            });
         }
     }
     all.sort_by_key(|event| event.last);
@@ -131,9 +175,24 @@ pub(crate) fn deletions(requests: &[DeleteBackupRequest], backup: &str) -> Vec<D
         .filter(|request| request.spec.backup_name == backup)
         .map(|request| DeletionView {
             name: request.metadata.name.clone().unwrap_or_default(),
-            phase: plain(request.status.phase.as_ref().map_or("New", |phase| phase.as_str())),
-            errors: request.status.errors.iter().map(|error| plain(error)).collect(),
-            created: request.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            phase: plain(
+                request
+                    .status
+                    .phase
+                    .as_ref()
+                    .map_or("New", |phase| phase.as_str()),
+            ),
+            errors: request
+                .status
+                .errors
+                .iter()
+                .map(|error| plain(error))
+                .collect(),
+            created: request
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map(|time| time.0),
         })
         .collect();
     all.sort_by_key(|request| request.created);
@@ -163,18 +222,22 @@ pub(crate) struct HolderView {
     pub(crate) since: String,
 }
 
-/// The state of an object with this name, uid and footprint in a ledger; `None`: the scope has no ledger yet.
+/// The state of an object with this name, uid and footprint in a ledger; `None`: the scope has no
+/// ledger yet.
 pub(crate) fn lock(
     ledger: Option<&Ledger>,
     key: &ObjectKey,
     uid: &str,
     footprint: &backup_lock::Footprint,
 ) -> LockView {
-    let Some(ledger) = ledger else { return LockView::default() };
+    let Some(ledger) = ledger else {
+        return LockView::default();
+    };
     let entry = ledger.entry(key, uid);
-    let others = match entry {
-        Some(entry) if entry.state == State::Waiting => ledger.behind(key, uid).holders,
-        _ => ledger.conflicts(key, footprint),
+    let others = if entry.is_some_and(|entry| entry.state == State::Waiting) {
+        ledger.behind(key, uid).holders
+    } else {
+        ledger.conflicts(key, footprint)
     };
     let in_the_way = others.into_iter().map(|claim| HolderView {
         kind: claim.key.kind.to_string(),

@@ -21,7 +21,7 @@ use super::{
     workload::{Files, Words, cells, work_status},
 };
 use crate::{
-    fetched::Fetched,
+    fetched::FetchResult,
     print::{Style, Tone, plain},
 };
 
@@ -29,7 +29,8 @@ impl TableKind for Restore {
     const KIND: &'static str = "restore";
     const COLUMNS: Columns = Columns {
         headers: &[
-            "NAME", "BACKUP", "STATUS", "ERRORS", "WARNINGS", "AGE", "TOOK", "ITEMS", "SCHEDULE", "SELECTOR",
+            "NAME", "BACKUP", "STATUS", "ERRORS", "WARNINGS", "AGE", "TOOK", "ITEMS", "SCHEDULE",
+            "SELECTOR",
         ],
         narrow: 7,
         status: 2,
@@ -37,21 +38,42 @@ impl TableKind for Restore {
 
     fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
         let spec = stored_scope::scope(self);
-        let said = |count, what: &str| (count > 0).then(|| format!("{} {what}", counted(count, "item")));
         let all = self.left_items().unwrap_or_default();
-        let left =
-            [said(all.left, "left as they were"), said(all.incomplete, "without some of their fields")];
-        let remarks: Vec<String> = left.into_iter().flatten().chain(self.without_data()).collect();
-        let remark = if remarks.is_empty() { String::new() } else { format!(" ({})", remarks.join(", ")) };
+        let left = [
+            items_remark(all.left, "left as they were"),
+            items_remark(all.incomplete, "without some of their fields"),
+        ];
+        let remarks: Vec<String> = left
+            .into_iter()
+            .flatten()
+            .chain(self.without_data())
+            .collect();
+        let remark = if remarks.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", remarks.join(", "))
+        };
         let (progress, items) = cells(self, &remark, now, style);
         let rest = [
             items,
             self.spec.schedule_name.as_deref().map_or_else(dash, plain),
-            selectors(spec.label_selector.as_ref(), spec.or_label_selectors.as_deref()).unwrap_or_else(dash),
+            selectors(
+                spec.label_selector.as_ref(),
+                spec.or_label_selectors.as_deref(),
+            )
+            .unwrap_or_else(dash),
         ];
-        let of = [self.name_any(), spec.backup_name.as_deref().map_or_else(dash, plain)];
+        let of = [
+            self.name_any(),
+            spec.backup_name.as_deref().map_or_else(dash, plain),
+        ];
         of.into_iter().chain(progress).chain(rest).collect()
     }
+}
+
+/// "2 items left as they were"; `None` if there are no items.
+fn items_remark(count: usize, what: &str) -> Option<String> {
+    (count > 0).then(|| format!("{} {what}", counted(count, "item")))
 }
 
 impl Workload for Restore {
@@ -87,16 +109,26 @@ impl Workload for Restore {
 
     fn own_verdict(&self, status: &WorkStatus<'_>) -> Option<Verdict> {
         if self.metadata.deletion_timestamp.is_some() {
-            return Some(Verdict::new(Tone::Busy, "It is being deleted; what it restored stays."));
+            return Some(Verdict::new(
+                Tone::Busy,
+                "It is being deleted; what it restored stays.",
+            ));
         }
-        // The controller refuses a spec that does not match the backup after reading the backup, before it writes anything.
-        let reason = status.failure_reason.filter(|_| status.stage == Stage::Failed)?;
+        // The controller refuses a spec that does not match the backup after reading the backup,
+        // before it writes anything.
+        let reason = status
+            .failure_reason
+            .filter(|_| status.stage == Stage::Failed)?;
         let why = reason.strip_prefix("nothing was restored: ")?;
         Some(Verdict::new(Tone::Bad, "It failed: nothing was restored.").because([plain(why)]))
     }
 
     fn left_items(&self) -> Option<LeftItems> {
-        LeftItems::read(self.annotations().get(LEFT_ITEMS_ANNOTATION).map(String::as_str))
+        LeftItems::read(
+            self.annotations()
+                .get(LEFT_ITEMS_ANNOTATION)
+                .map(String::as_str),
+        )
     }
 
     fn key(namespace: &str, name: &str) -> ObjectKey {
@@ -115,36 +147,72 @@ impl Workload for Restore {
         stored_scope::scope(self).backup_name.clone()
     }
 
-    fn facts(&self, source: &Fetched<Option<Backup>>) -> Vec<Fact> {
+    fn facts(&self, source: &FetchResult<Option<Backup>>) -> Vec<Fact> {
         let spec = stored_scope::scope(self);
         let from = match (&spec.backup_name, &spec.schedule_name) {
             (Some(name), _) => {
                 let state = match source {
-                    Fetched::Known(Some(backup)) => format!("  {}", backup.status().phase),
-                    Fetched::Known(None) => "  not found".to_owned(),
-                    Fetched::Missing { unavailable } => format!("  state unavailable: {unavailable}"),
+                    FetchResult::Known(Some(backup)) => format!("  {}", backup.status().phase),
+                    FetchResult::Known(None) => "  not found".to_owned(),
+                    FetchResult::Missing { unavailable } => {
+                        format!("  state unavailable: {unavailable}")
+                    }
                 };
                 format!("backup {}{state}", plain(name))
             }
-            (None, Some(schedule)) => format!("the newest completed backup of schedule {}", plain(schedule)),
+            (None, Some(schedule)) => format!(
+                "the newest completed backup of schedule {}",
+                plain(schedule)
+            ),
             (None, None) => "nothing: it names no backup".to_owned(),
         };
-        let mut facts = vec![Fact { title: "From", text: from }, Fact { title: "Scope", text: scope(&spec) }];
-        facts.extend(mapped(&spec).map(|text| Fact { title: "Mapped", text }));
-        facts.extend(existing(&spec).map(|text| Fact { title: "Existing", text }));
-        facts.extend(edited(self, "it began, which changed nothing of what it restores", |asked| {
-            let from = asked.backup_name.as_deref().map(|name| format!("backup {}", plain(name)));
-            let mapped = mapped(asked).map(|pairs| format!("mapped {pairs}"));
-            let parts = from.into_iter().chain([scope(asked)]).chain(mapped).chain(existing(asked));
-            parts.collect::<Vec<_>>().join("; ")
+        let mut facts = vec![
+            Fact {
+                title: "From",
+                text: from,
+            },
+            Fact {
+                title: "Scope",
+                text: scope(&spec),
+            },
+        ];
+        facts.extend(mapped(&spec).map(|text| Fact {
+            title: "Mapped",
+            text,
         }));
+        facts.extend(existing(&spec).map(|text| Fact {
+            title: "Existing",
+            text,
+        }));
+        facts.extend(edited(
+            self,
+            "it began, which changed nothing of what it restores",
+            |asked| {
+                let from = asked
+                    .backup_name
+                    .as_deref()
+                    .map(|name| format!("backup {}", plain(name)));
+                let mapped = mapped(asked).map(|pairs| format!("mapped {pairs}"));
+                let parts = from
+                    .into_iter()
+                    .chain([scope(asked)])
+                    .chain(mapped)
+                    .chain(existing(asked));
+                parts.collect::<Vec<_>>().join("; ")
+            },
+        ));
         facts
     }
 
-    fn complete(&self, description: &mut Description, source: &Fetched<Option<Backup>>) {
+    fn complete(&self, description: &mut Description, source: &FetchResult<Option<Backup>>) {
         let is_active = !self.phase().is_terminal();
-        if let (true, Some(wanted), Fetched::Known(None)) = (is_active, self.source(), source) {
-            description.causes.push(format!("Backup {} does not exist.", plain(&wanted)));
+        if is_active
+            && let Some(wanted) = self.source()
+            && matches!(source, FetchResult::Known(None))
+        {
+            description
+                .causes
+                .push(format!("Backup {} does not exist.", plain(&wanted)));
         }
     }
 
@@ -152,8 +220,13 @@ impl Workload for Restore {
         match self.phase().stage() {
             Stage::PartiallyFailed => vec![format!("kubectl backup restore logs {name}")],
             Stage::FailedValidation => {
-                let source = self.source().map(|backup| format!("kubectl backup describe {backup}"));
-                source.into_iter().chain([format!("kubectl backup restore delete {name}")]).collect()
+                let source = self
+                    .source()
+                    .map(|backup| format!("kubectl backup describe {backup}"));
+                source
+                    .into_iter()
+                    .chain([format!("kubectl backup restore delete {name}")])
+                    .collect()
             }
             _ => Vec::new(),
         }
@@ -162,14 +235,20 @@ impl Workload for Restore {
 
 /// The namespaces that are restored under different names.
 fn mapped(spec: &RestoreSpec) -> Option<String> {
-    let pairs: Vec<String> =
-        spec.namespace_mapping.iter().map(|(from, to)| format!("{from} → {to}")).collect();
+    let pairs: Vec<String> = spec
+        .namespace_mapping
+        .iter()
+        .map(|(from, to)| format!("{from} → {to}"))
+        .collect();
     (!pairs.is_empty()).then(|| list(&pairs))
 }
 
 /// The policy for existing objects, if it is not the default.
 fn existing(spec: &RestoreSpec) -> Option<String> {
-    let policy = spec.existing_resource_policy.as_deref().filter(|policy| !matches!(*policy, "" | "none"));
+    let policy = spec
+        .existing_resource_policy
+        .as_deref()
+        .filter(|policy| !matches!(*policy, "" | "none"));
     policy.map(|policy| format!("policy {}", plain(policy)))
 }
 
@@ -178,17 +257,27 @@ fn scope(spec: &RestoreSpec) -> String {
     if !spec.included_objects.is_empty() {
         return format!("only {}", list(&spec.included_objects));
     }
-    let mut parts = vec![namespaces(&spec.included_namespaces, &spec.excluded_namespaces)];
+    let mut parts = vec![namespaces(
+        &spec.included_namespaces,
+        &spec.excluded_namespaces,
+    )];
     if !is_everything(&spec.included_resources) {
         parts.push(format!("resources {}", list(&spec.included_resources)));
     }
-    // The server appends types that are never restored (Velero `pkg/controller/restore_controller.go`): not chosen by the user.
-    let chosen = spec.excluded_resources.iter().filter(|one| !NON_RESTORABLE.contains(&one.as_str()));
+    // The server appends types that are never restored (Velero
+    // `pkg/controller/restore_controller.go`): not chosen by the user.
+    let chosen = spec
+        .excluded_resources
+        .iter()
+        .filter(|one| !NON_RESTORABLE.contains(&one.as_str()));
     let chosen: Vec<String> = chosen.cloned().collect();
     if !chosen.is_empty() {
         parts.push(format!("except resources {}", list(&chosen)));
     }
-    let (one, several) = (spec.label_selector.as_ref(), spec.or_label_selectors.as_deref());
-    parts.extend(filters(spec.include_cluster_resources, one, several));
+    parts.extend(filters(
+        spec.include_cluster_resources,
+        spec.label_selector.as_ref(),
+        spec.or_label_selectors.as_deref(),
+    ));
     parts.join("; ")
 }

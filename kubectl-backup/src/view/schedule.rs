@@ -1,4 +1,5 @@
-//! Schedules: rows of `schedules get`, and the document and the screen of `schedules describe`. Pure.
+//! Schedules: rows of `schedules get`, and the document and the screen of `schedules describe`.
+//! Pure.
 
 mod obstacle;
 
@@ -23,12 +24,12 @@ use super::{
     verdict,
 };
 use crate::{
-    fetched::Fetched,
-    print::{Screen, Style, Tone, ago, aligned, minute, plain, seconds, took, until},
+    fetched::FetchResult,
+    print::{Screen, Style, Tone, ago, ago_or_never, aligned, minute, plain, seconds, took, until},
 };
 
-const BACKUPS: usize = 5;
-const RUNS: usize = 3;
+const MAX_BACKUPS: usize = 5;
+const MAX_NEXT_RUNS: usize = 3;
 
 impl TableKind for Schedule {
     const KIND: &'static str = "schedule";
@@ -69,18 +70,31 @@ impl TableKind for Schedule {
             plain(&self.spec.schedule),
             runs.first().map_or_else(dash, |at| until(*at, now)),
             age(self.status.last_backup.as_ref().map(|at| at.0), now),
-            age(self.metadata.creation_timestamp.as_ref().map(|at| at.0), now),
+            age(
+                self.metadata.creation_timestamp.as_ref().map(|at| at.0),
+                now,
+            ),
             template.ttl.map_or_else(dash, |ttl| ttl.to_string()),
-            if runs.is_empty() { dash() } else { short(&runs) },
-            selectors(template.label_selector.as_ref(), template.or_label_selectors.as_deref())
-                .unwrap_or_else(dash),
+            if runs.is_empty() {
+                dash()
+            } else {
+                short(&runs)
+            },
+            selectors(
+                template.label_selector.as_ref(),
+                template.or_label_selectors.as_deref(),
+            )
+            .unwrap_or_else(dash),
             difference(self, now).unwrap_or_else(dash),
         ]
     }
 }
 
 fn short(runs: &[Timestamp]) -> String {
-    runs.iter().map(|at| minute(*at)).collect::<Vec<_>>().join(", ")
+    runs.iter()
+        .map(|at| minute(*at))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// The state in one word.
@@ -103,20 +117,27 @@ pub(super) fn reading(schedule: &Schedule) -> Option<Reading> {
 
 /// The difference between Velero's two libraries for this expression.
 pub(crate) fn difference(schedule: &Schedule, now: Timestamp) -> Option<String> {
-    let found = reading(schedule).unwrap_or_default().difference(&schedule.spec.schedule, now)?;
+    let found = reading(schedule)
+        .unwrap_or_default()
+        .difference(&schedule.spec.schedule, now)?;
     Some(plain(&found.to_string()))
 }
 
-/// The next runs, as the controller reads the expression; with the default reading if it has not recorded one. Empty if the
-/// schedule will make no backups.
+/// The next runs, as the controller reads the expression; with the default reading if it has not
+/// recorded one. Empty if the schedule will make no backups.
 pub(super) fn next(schedule: &Schedule, now: Timestamp) -> Vec<Timestamp> {
     if schedule.spec.paused || schedule.status.phase == Some(SchedulePhase::FailedValidation) {
         return Vec::new();
     }
-    let Ok(cron) = reading(schedule).unwrap_or_default().cron(&schedule.spec.schedule) else {
+    let Ok(cron) = reading(schedule)
+        .unwrap_or_default()
+        .cron(&schedule.spec.schedule)
+    else {
         return Vec::new();
     };
-    std::iter::successors(cron.next(now), |at| cron.next(*at)).take(RUNS).collect()
+    std::iter::successors(cron.next(now), |at| cron.next(*at))
+        .take(MAX_NEXT_RUNS)
+        .collect()
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -128,8 +149,8 @@ pub(crate) struct ScheduleView {
     pub(crate) tone: Tone,
     pub(crate) schedule: String,
     pub(crate) next_runs: Vec<Timestamp>,
-    /// The library and the time zone by which the controller reads the expression, such as `robfig UTC`. Null if it has not
-    /// recorded them: then the next runs are by `robfig UTC`.
+    /// The library and the time zone by which the controller reads the expression, such as `robfig
+    /// UTC`. Null if it has not recorded them: then the next runs are by `robfig UTC`.
     pub(crate) read_as: Option<String>,
     /// Whether Velero's two libraries read the expression differently.
     pub(crate) ambiguous: bool,
@@ -138,19 +159,19 @@ pub(crate) struct ScheduleView {
     pub(crate) difference: Option<String>,
     pub(crate) last_backup: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) last_skipped: Option<Skipped>,
+    pub(crate) last_skipped: Option<SkippedRun>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) problems: Vec<String>,
     /// Scope of its backups, in words.
     pub(crate) scope: String,
     pub(crate) ttl: Option<String>,
     pub(crate) location: Option<String>,
-    pub(crate) backups: Fetched<Vec<BackupLine>>,
+    pub(crate) backups: FetchResult<Vec<BackupLine>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Skipped {
+pub(crate) struct SkippedRun {
     pub(crate) at: Timestamp,
     pub(crate) reason: Option<String>,
 }
@@ -167,7 +188,7 @@ pub(crate) struct BackupLine {
 
 pub(crate) fn describe(
     schedule: &Schedule,
-    backups: Fetched<Vec<Backup>>,
+    backups: FetchResult<Vec<Backup>>,
     places: &Places,
     now: Timestamp,
 ) -> ScheduleView {
@@ -175,9 +196,17 @@ pub(crate) fn describe(
     let (state, tone) = state(schedule, obstacle.as_ref());
     // For other obstacles the state says it.
     let obstacle = obstacle.filter(|obstacle| obstacle.remark().is_some());
-    let errors = schedule.status.validation_errors.iter().map(|text| plain(text));
-    let (spec, template) = (&schedule.spec, &schedule.spec.template);
-    let reason = schedule.annotations().get(SKIPPED_ANNOTATION).map(|text| plain(text));
+    let errors = schedule
+        .status
+        .validation_errors
+        .iter()
+        .map(|text| plain(text));
+    let spec = &schedule.spec;
+    let template = &spec.template;
+    let reason = schedule
+        .annotations()
+        .get(SKIPPED_ANNOTATION)
+        .map(|text| plain(text));
     let reading = reading(schedule);
     let difference = difference(schedule, now);
     ScheduleView {
@@ -191,8 +220,14 @@ pub(crate) fn describe(
         ambiguous: difference.is_some(),
         difference,
         last_backup: schedule.status.last_backup.as_ref().map(|at| at.0),
-        last_skipped: schedule.status.last_skipped.as_ref().map(|at| Skipped { at: at.0, reason }),
-        problems: errors.chain(obstacle.map(|obstacle| format!("It {obstacle}."))).collect(),
+        last_skipped: schedule
+            .status
+            .last_skipped
+            .as_ref()
+            .map(|at| SkippedRun { at: at.0, reason }),
+        problems: errors
+            .chain(obstacle.map(|obstacle| format!("It {obstacle}.")))
+            .collect(),
         scope: scope(template),
         ttl: template.ttl.map(|ttl| ttl.to_string()),
         location: template.storage_location.as_deref().map(plain),
@@ -202,33 +237,56 @@ pub(crate) fn describe(
 
 fn lines(mut all: Vec<Backup>, now: Timestamp) -> Vec<BackupLine> {
     all.sort_by_key(|backup| std::cmp::Reverse(began(backup)));
-    all.truncate(BACKUPS);
-    let line = |backup: &Backup| {
-        let WorkStatus { phase, completed, .. } = backup.status();
-        let (name, tone) = (backup.name_any(), verdict(backup, now).tone);
-        BackupLine { name, phase, tone, started: began(backup), completed }
-    };
-    all.iter().map(line).collect()
+    all.truncate(MAX_BACKUPS);
+    all.iter().map(|backup| backup_line(backup, now)).collect()
+}
+
+fn backup_line(backup: &Backup, now: Timestamp) -> BackupLine {
+    let WorkStatus {
+        phase, completed, ..
+    } = backup.status();
+    BackupLine {
+        name: backup.name_any(),
+        phase,
+        tone: verdict(backup, now).tone,
+        started: began(backup),
+        completed,
+    }
 }
 
 pub(crate) fn text(view: &ScheduleView, now: Timestamp, style: Style) -> std::io::Result<String> {
-    let next =
-        view.next_runs.first().map_or_else(String::new, |at| format!("   next run {}", until(*at, now)));
+    let next = view
+        .next_runs
+        .first()
+        .map_or_else(String::new, |at| format!("   next run {}", until(*at, now)));
     let state = style.tone(view.tone, &view.state);
-    let mut screen = Screen::of(style, view.tone, &view.name, &[&state, &format!("{}{next}", view.schedule)]);
-    screen.lines(view.problems.iter().map(|problem| style.tone(view.tone, problem)));
+    let mut screen = Screen::of(
+        style,
+        view.tone,
+        &view.name,
+        &[&state, &format!("{}{next}", view.schedule)],
+    );
+    screen.lines(
+        view.problems
+            .iter()
+            .map(|problem| style.tone(view.tone, problem)),
+    );
     screen.line("");
     screen.facts(13, facts(view, now));
     match &view.backups {
-        Fetched::Missing { unavailable } => {
-            screen.line(&format!("\n{}  unavailable: {unavailable}", style.title("BACKUPS")));
+        FetchResult::Missing { unavailable } => {
+            screen.line(&format!(
+                "\n{}  unavailable: {unavailable}",
+                style.title("BACKUPS")
+            ));
         }
-        Fetched::Known(all) if all.is_empty() => {
-            screen.line("\n  It has made no backups that are still there.");
-        }
-        Fetched::Known(all) => {
-            screen.section("BACKUPS");
-            screen.lines(aligned(all.iter().map(|one| line(one, now, style)))?.lines());
+        FetchResult::Known(all) => {
+            if all.is_empty() {
+                screen.line("\n  It has made no backups that are still there.");
+            } else {
+                screen.section("BACKUPS");
+                screen.lines(aligned(all.iter().map(|one| line(one, now, style)))?.lines());
+            }
         }
     }
     Ok(screen.text)
@@ -239,21 +297,41 @@ fn facts(view: &ScheduleView, now: Timestamp) -> Vec<(&'static str, String)> {
     if !view.next_runs.is_empty() {
         let how = match &view.read_as {
             Some(reading) => format!("the controller reads the expression as {reading}"),
-            None => "assumed that it is read as robfig UTC: the controller has not said so".to_owned(),
+            None => {
+                "assumed that it is read as robfig UTC: the controller has not said so".to_owned()
+            }
         };
-        facts.push(("Next runs", format!("{} (UTC; {how})", short(&view.next_runs))));
+        facts.push((
+            "Next runs",
+            format!("{} (UTC; {how})", short(&view.next_runs)),
+        ));
     }
     if let Some(difference) = &view.difference {
-        facts.push(("Mind", format!("Velero's two libraries differ: {difference} (docs/use/schedules.md)")));
+        facts.push((
+            "Mind",
+            format!("Velero's two libraries differ: {difference} (docs/use/schedules.md)"),
+        ));
     }
-    facts.push(("Last run", view.last_backup.map_or_else(|| "never".to_owned(), |at| ago(at, now))));
+    facts.push(("Last run", ago_or_never(view.last_backup, now)));
     if let Some(skipped) = &view.last_skipped {
-        let why = skipped.reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        let why = skipped
+            .reason
+            .as_ref()
+            .map_or_else(String::new, |why| format!(": {why}"));
         facts.push(("Last skipped", format!("{}{why}", ago(skipped.at, now))));
     }
     facts.push(("Backs up", view.scope.clone()));
-    facts.push(("Kept for", view.ttl.clone().unwrap_or_else(|| "as the server is set".to_owned())));
-    facts.extend(view.location.clone().map(|name| ("Stored in", format!("location {name}"))));
+    facts.push((
+        "Kept for",
+        view.ttl
+            .clone()
+            .unwrap_or_else(|| "as the server is set".to_owned()),
+    ));
+    facts.extend(
+        view.location
+            .clone()
+            .map(|name| ("Stored in", format!("location {name}"))),
+    );
     facts
 }
 
@@ -265,6 +343,8 @@ fn line(backup: &BackupLine, now: Timestamp, style: Style) -> Vec<String> {
         backup
             .started
             .zip(backup.completed)
-            .map_or_else(String::new, |(from, to)| format!("took {}", took(seconds(from, to)))),
+            .map_or_else(String::new, |(from, to)| {
+                format!("took {}", took(seconds(from, to)))
+            }),
     ]
 }

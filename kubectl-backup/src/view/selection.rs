@@ -6,14 +6,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use super::Fact;
 use crate::{cli::selector, print::plain};
 
-/// The fact that the spec was edited after the work was done with another one; `asks` describes a spec.
+/// The fact that the spec was edited after the work was done with another one; `asks` describes a
+/// spec.
 pub(super) fn edited<O: Scoped>(
     object: &O,
     since: &str,
     asks: impl FnOnce(&O::Spec) -> String,
 ) -> Option<Fact> {
-    let text = || format!("since {since}; now the object asks for {}", asks(object.spec()));
-    stored_scope::is_edited(object).then(|| Fact { title: "Edited", text: text() })
+    stored_scope::is_edited(object).then(|| Fact {
+        title: "Edited",
+        text: format!(
+            "since {since}; now the object asks for {}",
+            asks(object.spec())
+        ),
+    })
 }
 
 /// "all namespaces except kube-system".
@@ -25,7 +31,11 @@ pub(super) fn namespaces(included: &[String], excluded: &[String]) -> String {
     } else {
         format!("namespaces {}", list(included))
     };
-    if excluded.is_empty() { base } else { format!("{base} except {}", list(excluded)) }
+    if excluded.is_empty() {
+        base
+    } else {
+        format!("{base} except {}", list(excluded))
+    }
 }
 
 pub(super) fn is_everything(included: &[String]) -> bool {
@@ -38,22 +48,41 @@ pub(super) fn filters(
     selector: Option<&LabelSelector>,
     or: Option<&[LabelSelector]>,
 ) -> impl Iterator<Item = String> {
-    let cluster = cluster_resources
-        .map(|with| format!("{} cluster-scoped resources", if with { "with" } else { "without" }));
+    let cluster = cluster_resources.map(|with| {
+        format!(
+            "{} cluster-scoped resources",
+            if with { "with" } else { "without" }
+        )
+    });
     let labels = selectors(selector, or).map(|labels| format!("labels {labels}"));
     cluster.into_iter().chain(labels)
 }
 
 /// "app=shop", "app=shop or app=db"; `None` if labels do not matter.
-pub(super) fn selectors(selector: Option<&LabelSelector>, or: Option<&[LabelSelector]>) -> Option<String> {
-    let all = selector.into_iter().chain(or.into_iter().flatten()).map(selector::show);
+pub(super) fn selectors(
+    selector: Option<&LabelSelector>,
+    or: Option<&[LabelSelector]>,
+) -> Option<String> {
+    let all = selector
+        .into_iter()
+        .chain(or.into_iter().flatten())
+        .map(selector::show);
     let all: Vec<String> = all.filter(|text| !text.is_empty()).collect();
     (!all.is_empty()).then(|| plain(&all.join(" or ")))
 }
 
 /// The first names, and the number of the others, so that a screen remains readable.
 pub(super) fn list(names: &[String]) -> String {
-    const SHOWN: usize = 8;
-    let shown = names.iter().take(SHOWN).map(|name| plain(name)).collect::<Vec<_>>().join(", ");
-    if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
+    const MAX_NAMES: usize = 8;
+    let shown = names
+        .iter()
+        .take(MAX_NAMES)
+        .map(|name| plain(name))
+        .collect::<Vec<_>>()
+        .join(", ");
+    if names.len() > MAX_NAMES {
+        format!("{shown} and {} more", names.len() - MAX_NAMES)
+    } else {
+        shown
+    }
 }

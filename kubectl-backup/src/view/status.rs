@@ -1,4 +1,5 @@
-//! Which namespaces are protected: for each its last good backup, and whether that is as recent as schedules promise. Pure.
+//! Which namespaces are protected: for each its last good backup, and whether that is as recent as
+//! schedules promise. Pure.
 
 mod held;
 mod promise;
@@ -18,40 +19,41 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-pub(crate) use held::{Created, Held, HeldByBackup, ListOf, lists_to_read};
+pub(crate) use held::{ClusterObject, HeldByBackup, HeldItems, UnreadBackup, lists_to_read};
 pub(crate) use screen::text;
 
-use held::LastGood;
+use held::LastGoodBackup;
 use promise::Promise;
 use scope::Scope;
 
 use super::{LocationSummary, WorkStatus, Workload, location::tone, related::began, verdict};
 use crate::{
-    fetched::Fetched,
+    fetched::FetchResult,
     print::{Tone, human, plain},
 };
 
 /// Data that was read from the cluster.
-pub(crate) struct Observed {
-    pub(crate) namespaces: Fetched<Vec<Created>>,
+pub(crate) struct ClusterData {
+    pub(crate) namespaces: FetchResult<Vec<ClusterObject>>,
     /// PersistentVolumeClaims.
-    pub(crate) claims: Fetched<Vec<Created>>,
+    pub(crate) claims: FetchResult<Vec<ClusterObject>>,
     /// Definitions of custom resources.
-    pub(crate) types: Fetched<Vec<Created>>,
-    /// Contents of the last good backups, as far as they were read; or why the user may not read them.
-    pub(crate) held: Fetched<HeldByBackup>,
+    pub(crate) types: FetchResult<Vec<ClusterObject>>,
+    /// Contents of the last good backups, as far as they were read; or why the user may not read
+    /// them.
+    pub(crate) held: FetchResult<HeldByBackup>,
     pub(crate) backups: Vec<BackupFacts>,
     pub(crate) restores: Vec<WorkLine>,
     pub(crate) schedules: Vec<Schedule>,
     pub(crate) locations: Vec<BackupStorageLocation>,
     /// Holders and waiting objects.
-    pub(crate) lock: Fetched<Vec<String>>,
+    pub(crate) lock: FetchResult<Vec<String>>,
     /// Why the lock grants nothing, and the remedy.
     pub(crate) lock_problem: Option<String>,
 }
 
 /// The user's requirements besides the schedules' promises.
-pub(crate) struct Asked<'a> {
+pub(crate) struct Requirements<'a> {
     /// Maximum age of the last good backup; overrides the schedules.
     pub(crate) rpo: Option<SignedDuration>,
     /// Namespaces that need no backups.
@@ -70,29 +72,36 @@ pub(crate) struct BackupFacts {
 }
 
 /// A Backup, and whether it can be restored.
-struct Judged<'a> {
+struct JudgedBackup<'a> {
     facts: &'a BackupFacts,
     restorable: Restorability,
 }
 
-impl<'a> Judged<'a> {
+impl<'a> JudgedBackup<'a> {
     fn of(facts: &'a BackupFacts, places: &Places) -> Self {
         let evidence = &facts.evidence;
-        Self { facts, restorable: evidence.judge(Some(&places.find(&evidence.location))) }
+        Self {
+            facts,
+            restorable: evidence.judge(Some(&places.find(&evidence.location))),
+        }
     }
 
     /// "its newest backup, nightly-1, is PartiallyFailed", or another problem of the backup.
     fn sentence(&self) -> String {
         let BackupFacts { name, phase, .. } = self.facts;
-        let Restorability { answer, reasons, .. } = &self.restorable;
+        let Restorability {
+            answer, reasons, ..
+        } = &self.restorable;
         let why = plain(&reasons.join("; "));
-        match answer {
-            Answer::No | Answer::Unknown if phase == "Completed" => {
-                let how = if *answer == Answer::No { "cannot be restored" } else { "may not be restorable" };
-                format!("its newest backup, {name}, {how}: {why}")
-            }
-            _ => format!("its newest backup, {name}, is {phase}"),
+        if phase == "Completed" && matches!(answer, Answer::No | Answer::Unknown) {
+            let how = if *answer == Answer::No {
+                "cannot be restored"
+            } else {
+                "may not be restorable"
+            };
+            return format!("its newest backup, {name}, {how}: {why}");
         }
+        format!("its newest backup, {name}, is {phase}")
     }
 }
 
@@ -113,8 +122,14 @@ impl WorkLine {
         if stage.is_terminal() {
             return None;
         }
-        let (verdict, name) = (verdict(work, now), work.name_any());
-        Some(Self { kind: W::KIND, name, phase, verdict: verdict.sentence, tone: verdict.tone })
+        let verdict = verdict(work, now);
+        Some(Self {
+            kind: W::KIND,
+            name: work.name_any(),
+            phase,
+            verdict: verdict.sentence,
+            tone: verdict.tone,
+        })
     }
 }
 
@@ -146,7 +161,7 @@ pub(crate) struct ClusterStatus {
     pub(crate) new_types: Vec<String>,
     pub(crate) running: Vec<WorkLine>,
     pub(crate) locations: Vec<LocationLine>,
-    pub(crate) lock: Fetched<Vec<String>>,
+    pub(crate) lock: FetchResult<Vec<String>>,
     /// Why no Backup or Restore can be created, if the lock is the reason, and the remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lock_problem: Option<String>,
@@ -159,13 +174,15 @@ pub(crate) struct ClusterStatus {
 pub(crate) struct NamespaceStatus {
     pub(crate) name: String,
     pub(crate) protected: bool,
-    /// Whether its last good backup was checked; otherwise the namespace does not count as protected.
+    /// Whether its last good backup was checked; otherwise the namespace does not count as
+    /// protected.
     pub(crate) checked: bool,
     pub(crate) last_good: Option<GoodBackup>,
     pub(crate) next_run: Option<Timestamp>,
     /// The schedule that promises the most recent backups.
     pub(crate) schedule: Option<String>,
-    /// The command that shows or starts its schedule, even if the schedule makes no lasting backups.
+    /// The command that shows or starts its schedule, even if the schedule makes no lasting
+    /// backups.
     #[serde(skip)]
     pub(crate) schedule_command: Option<String>,
     /// Why it is not protected; for a protected namespace: points worth a look.
@@ -190,23 +207,28 @@ pub(crate) struct LocationLine {
 }
 
 /// The backups of one scope: the good ones, newest first, and the newest one that has ended.
-struct Newest<'a> {
+struct ScopeBackups<'a> {
     scope: &'a Scope,
-    good: Vec<&'a Judged<'a>>,
-    ended: Option<&'a Judged<'a>>,
+    good: Vec<&'a JudgedBackup<'a>>,
+    ended: Option<&'a JudgedBackup<'a>>,
 }
 
 /// The backups and schedules that cover one namespace.
 #[derive(Clone, Default)]
-struct Covering<'a> {
-    newest: Vec<&'a Newest<'a>>,
+struct Coverage<'a> {
+    newest: Vec<&'a ScopeBackups<'a>>,
     promises: Vec<&'a Promise>,
 }
 
-pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Timestamp) -> ClusterStatus {
+pub(crate) fn status(
+    namespace: &str,
+    seen: ClusterData,
+    asked: &Requirements<'_>,
+    now: Timestamp,
+) -> ClusterStatus {
     let mut unchecked = held::unchecked(&seen);
     let (except, there) = split(&seen, namespace, asked);
-    let Observed {
+    let ClusterData {
         namespaces,
         claims,
         types,
@@ -219,25 +241,38 @@ pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Ti
         lock_problem,
     } = seen;
     let knows_namespaces = namespaces.known().is_some();
-    if let Fetched::Missing { unavailable } = namespaces {
+    if let FetchResult::Missing { unavailable } = namespaces {
         unchecked.push(format!("only namespaces that a backup or schedule names are shown, and whether one of them was created after its backups is not known: {unavailable}"));
     }
     let places = Places::of(&locations);
     let judged = judged(&backups, &places);
     let newest = newest(&judged);
-    let promises: Vec<Promise> = schedules.iter().map(|one| Promise::of(one, &places, now)).collect();
+    let promises: Vec<Promise> = schedules
+        .iter()
+        .map(|one| Promise::of(one, &places, now))
+        .collect();
     let locations: Vec<LocationLine> = locations.iter().map(location).collect();
     let names: Vec<String> = there.iter().map(|one| one.name.clone()).collect();
     let covering = covering(&names, &newest, &promises);
-    let since = Since { held: held.known(), claims: &claims, knows_namespaces };
+    let since = ComparisonData {
+        held: held.known(),
+        claims: &claims,
+        knows_namespaces,
+    };
     let namespaces: Vec<NamespaceStatus> = there
         .iter()
         .zip(&covering)
         .map(|(one, covering)| of_namespace(one, covering, &promises, &since, asked.rpo, now))
         .collect();
     let everything = newest.iter().filter(|one| one.scope.is_everything);
-    let last_of_everything = everything.filter_map(|one| one.good.first()?.facts.began).max();
-    let running = backups.iter().filter_map(|backup| backup.work.clone()).chain(restores).collect();
+    let last_of_everything = everything
+        .filter_map(|one| one.good.first()?.facts.began)
+        .max();
+    let running = backups
+        .iter()
+        .filter_map(|backup| backup.work.clone())
+        .chain(restores)
+        .collect();
     ClusterStatus {
         namespace: namespace.to_owned(),
         protected: namespaces.iter().all(|one| one.protected),
@@ -252,44 +287,75 @@ pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Ti
     }
 }
 
-fn judged<'a>(backups: &'a [BackupFacts], places: &Places) -> Vec<Judged<'a>> {
-    backups.iter().map(|backup| Judged::of(backup, places)).collect()
+fn judged<'a>(backups: &'a [BackupFacts], places: &Places) -> Vec<JudgedBackup<'a>> {
+    backups
+        .iter()
+        .map(|backup| JudgedBackup::of(backup, places))
+        .collect()
 }
 
 /// Splits the namespaces into those that need no backups, and the others.
-fn split(seen: &Observed, installation: &str, asked: &Asked<'_>) -> (Vec<Created>, Vec<Created>) {
-    let unknown = |name| Created { namespace: String::new(), name, at: None, status_changed: None };
+fn split(
+    seen: &ClusterData,
+    installation: &str,
+    asked: &Requirements<'_>,
+) -> (Vec<ClusterObject>, Vec<ClusterObject>) {
     let names = match &seen.namespaces {
-        Fetched::Known(names) => names.clone(),
-        Fetched::Missing { .. } => named(&seen.backups, &seen.schedules).into_iter().map(unknown).collect(),
+        FetchResult::Known(names) => names.clone(),
+        FetchResult::Missing { .. } => named(&seen.backups, &seen.schedules)
+            .into_iter()
+            .map(|name| ClusterObject {
+                namespace: String::new(),
+                name,
+                at: None,
+                status_changed: None,
+            })
+            .collect(),
     };
-    names.into_iter().partition(|one| held::is_left_out(&one.name, installation, asked))
+    names
+        .into_iter()
+        .partition(|one| held::is_left_out(&one.name, installation, asked))
 }
 
 /// The namespaces that backups and schedules name without a pattern.
 fn named(backups: &[BackupFacts], schedules: &[Schedule]) -> Vec<String> {
-    let of_backups = backups.iter().flat_map(|backup| backup.scope.namespaces.included().iter());
-    let of_schedules = schedules.iter().flat_map(|one| one.spec.template.included_namespaces.iter());
-    let mut all: Vec<String> =
-        of_backups.chain(of_schedules).filter(|name| is_object_name(name)).cloned().collect();
+    let of_backups = backups
+        .iter()
+        .flat_map(|backup| backup.scope.namespaces.included().iter());
+    let of_schedules = schedules
+        .iter()
+        .flat_map(|one| one.spec.template.included_namespaces.iter());
+    let mut all: Vec<String> = of_backups
+        .chain(of_schedules)
+        .filter(|name| is_object_name(name))
+        .cloned()
+        .collect();
     all.sort();
     all.dedup();
     all
 }
 
 /// Groups backups by scope. There are few scopes, even with many backups and namespaces.
-fn newest<'a>(backups: &'a [Judged<'a>]) -> Vec<Newest<'a>> {
-    let mut all: Vec<Newest<'_>> = Vec::new();
+fn newest<'a>(backups: &'a [JudgedBackup<'a>]) -> Vec<ScopeBackups<'a>> {
+    let mut all: Vec<ScopeBackups<'_>> = Vec::new();
     for judged in backups {
         let backup = judged.facts;
-        let at = all.iter().position(|one| *one.scope == backup.scope).unwrap_or_else(|| {
-            all.push(Newest { scope: &backup.scope, good: Vec::new(), ended: None });
-            all.len() - 1
-        });
-        let later =
-            |before: Option<&Judged<'_>>| before.is_none_or(|before| before.facts.began < backup.began);
+        let at = all
+            .iter()
+            .position(|one| *one.scope == backup.scope)
+            .unwrap_or_else(|| {
+                all.push(ScopeBackups {
+                    scope: &backup.scope,
+                    good: Vec::new(),
+                    ended: None,
+                });
+                all.len() - 1
+            });
         let newest = &mut all[at];
-        if backup.work.is_none() && later(newest.ended) {
+        let is_later = newest
+            .ended
+            .is_none_or(|before| before.facts.began < backup.began);
+        if backup.work.is_none() && is_later {
             newest.ended = Some(judged);
         }
         if judged.restorable.is_good {
@@ -297,15 +363,23 @@ fn newest<'a>(backups: &'a [Judged<'a>]) -> Vec<Newest<'a>> {
         }
     }
     for one in &mut all {
-        one.good.sort_by_key(|good| std::cmp::Reverse(good.facts.began));
+        one.good
+            .sort_by_key(|good| std::cmp::Reverse(good.facts.began));
     }
     all
 }
 
 /// Backups and schedules of each namespace.
-fn covering<'a>(names: &[String], newest: &'a [Newest<'a>], promises: &'a [Promise]) -> Vec<Covering<'a>> {
-    let places: HashMap<&str, usize> = (0..).zip(names).map(|(place, name)| (name.as_str(), place)).collect();
-    let mut all = vec![Covering::default(); names.len()];
+fn covering<'a>(
+    names: &[String],
+    newest: &'a [ScopeBackups<'a>],
+    promises: &'a [Promise],
+) -> Vec<Coverage<'a>> {
+    let places: HashMap<&str, usize> = (0..)
+        .zip(names)
+        .map(|(place, name)| (name.as_str(), place))
+        .collect();
+    let mut all = vec![Coverage::default(); names.len()];
     for one in newest {
         for place in one.scope.among(names, &places) {
             all[place].newest.push(one);
@@ -320,48 +394,71 @@ fn covering<'a>(names: &[String], newest: &'a [Newest<'a>], promises: &'a [Promi
 }
 
 /// Data with which a last good backup is compared.
-struct Since<'a> {
+struct ComparisonData<'a> {
     held: Option<&'a HeldByBackup>,
-    claims: &'a Fetched<Vec<Created>>,
+    claims: &'a FetchResult<Vec<ClusterObject>>,
     /// Whether the namespaces of the cluster could be listed.
     knows_namespaces: bool,
 }
 
 fn of_namespace(
-    namespace: &Created,
-    covering: &Covering<'_>,
+    namespace: &ClusterObject,
+    covering: &Coverage<'_>,
     promises: &[Promise],
-    since: &Since<'_>,
+    since: &ComparisonData<'_>,
     rpo: Option<SignedDuration>,
     now: Timestamp,
 ) -> NamespaceStatus {
     let name = namespace.name.as_str();
-    let age = |at: Timestamp| human(now.duration_since(at).as_secs().max(0));
-    let LastGood { good, passed_over, unread } = held::last_good(namespace, covering, since.held, age);
-    let ended = covering.newest.iter().filter_map(|one| one.ended).max_by_key(|backup| backup.facts.began);
-    let running = covering.promises.iter().copied().filter(|one| one.next.is_some());
-    let strictest = running.clone().min_by_key(|one| one.every.unwrap_or(SignedDuration::MAX));
-    let mut reasons: Vec<String> =
-        good.map(|good| of_good(good.facts, name, strictest, rpo, now)).unwrap_or_default();
+    let LastGoodBackup {
+        good,
+        passed_over,
+        unread,
+    } = held::last_good(namespace, covering, since.held, |at| {
+        human(now.duration_since(at).as_secs().max(0))
+    });
+    let ended = covering
+        .newest
+        .iter()
+        .filter_map(|one| one.ended)
+        .max_by_key(|backup| backup.facts.began);
+    let running = covering
+        .promises
+        .iter()
+        .copied()
+        .filter(|one| one.next.is_some());
+    let strictest = running
+        .clone()
+        .min_by_key(|one| one.every.unwrap_or(SignedDuration::MAX));
+    let mut reasons: Vec<String> = good
+        .map(|good| of_good(good.facts, name, strictest, rpo, now))
+        .unwrap_or_default();
     let is_recent = good.is_some() && reasons.is_empty();
     if let Some((unread, why)) = unread {
         reasons.push(not_checked(&unread.facts.name, why));
-    } else if let (false, Some(why)) = (is_recent, &passed_over) {
+    } else if !is_recent && let Some(why) = &passed_over {
         reasons.insert(0, why.clone());
-    } else if let (None, bad) = (good, ended) {
-        reasons.push(bad.map_or_else(|| "there is no backup of all of it".to_owned(), Judged::sentence));
+    } else if good.is_none() {
+        reasons.push(ended.map_or_else(
+            || "there is no backup of all of it".to_owned(),
+            JudgedBackup::sentence,
+        ));
     }
     if strictest.is_none() && rpo.is_none() {
         reasons.push(no_schedule(name, covering, promises));
     }
     let protected = reasons.is_empty();
-    if let (true, Some(good), Some(ended)) = (protected, good, ended)
+    if protected
+        && let Some(good) = good
+        && let Some(ended) = ended
         && ended.facts.began > good.facts.began
     {
         reasons.push(passed_over.unwrap_or_else(|| ended.sentence()));
     }
-    reasons
-        .extend(good.map(|good| held::new_claims(name, good.facts.began, since.claims)).unwrap_or_default());
+    reasons.extend(
+        good.map(|good| held::new_claims(name, good.facts.began, since.claims))
+            .unwrap_or_default(),
+    );
     let is_known = since.knows_namespaces;
     if !is_known {
         reasons.push("whether it exists, and since when, is not known".to_owned());
@@ -377,7 +474,9 @@ fn of_namespace(
         }),
         next_run: running.filter_map(|one| one.next).min(),
         schedule: strictest.map(|one| one.name.clone()),
-        schedule_command: strictest.or(covering.promises.first().copied()).map(Promise::command),
+        schedule_command: strictest
+            .or(covering.promises.first().copied())
+            .map(Promise::command),
         reasons,
     }
 }
@@ -396,36 +495,45 @@ fn of_good(
     now: Timestamp,
 ) -> Vec<String> {
     let mut reasons = Vec::new();
-    let age = good.began.map_or(SignedDuration::MAX, |began| now.duration_since(began));
-    let old = || human(age.as_secs());
-    match (rpo, promised) {
-        (Some(rpo), _) if age > rpo => {
+    let age = good
+        .began
+        .map_or(SignedDuration::MAX, |began| now.duration_since(began));
+    let old = human(age.as_secs());
+    if let Some(rpo) = rpo {
+        if age > rpo {
+            let rpo = human(rpo.as_secs());
             reasons.push(format!(
-                "its last good backup is {} old, and {} is asked for",
-                old(),
-                human(rpo.as_secs())
+                "its last good backup is {old} old, and {rpo} is asked for"
             ));
         }
-        (None, Some(Promise { name, since: Some(since), every: Some(every), .. }))
-            if good.began < Some(*since) =>
-        {
-            let every = human(every.as_secs());
-            reasons.push(format!(
-                "its last good backup is {} old, and schedule {name} promises one every {every}",
-                old()
-            ));
-        }
-        _ => {}
+    } else if let Some(Promise {
+        name,
+        since: Some(since),
+        every: Some(every),
+        ..
+    }) = promised
+        && good.began < Some(*since)
+    {
+        let every = human(every.as_secs());
+        reasons.push(format!(
+            "its last good backup is {old} old, and schedule {name} promises one every {every}"
+        ));
     }
-    let not_in_it = good.evidence.missing.iter().map(|data| (data, "is not in its last good backup"));
-    let elsewhere =
-        good.evidence.elsewhere.iter().map(|data| (data, "does not come back with its last good backup"));
+    let not_in_it = good
+        .evidence
+        .missing
+        .iter()
+        .map(|data| (data, "is not in its last good backup"));
+    let elsewhere = good
+        .evidence
+        .elsewhere
+        .iter()
+        .map(|data| (data, "does not come back with its last good backup"));
     for (data, how) in not_in_it.chain(elsewhere) {
-        let of_namespace = |(volume, why): (&String, &String)| {
+        reasons.extend(data.volumes.iter().filter_map(|(volume, why)| {
             let claim = volume.strip_prefix(namespace)?.strip_prefix('/')?;
             Some(plain(&format!("the data of claim {claim} {how} ({why})")))
-        };
-        reasons.extend(data.volumes.iter().filter_map(of_namespace));
+        }));
         let unnamed = data.missing.saturating_sub(data.volumes.len());
         if unnamed > 0 {
             reasons.push(format!(
@@ -438,18 +546,26 @@ fn of_good(
 }
 
 /// Why no schedule makes backups of a namespace.
-fn no_schedule(namespace: &str, covering: &Covering<'_>, promises: &[Promise]) -> String {
-    let one = |which: &dyn Fn(&&Promise) -> bool| promises.iter().find(which).map(|one| one.name.clone());
-    let stopped = |one: &&Promise| Some(format!("schedule {} {}", one.name, one.obstacle.as_ref()?));
-    let stopped: Vec<String> = covering.promises.iter().filter_map(stopped).collect();
+fn no_schedule(namespace: &str, covering: &Coverage<'_>, promises: &[Promise]) -> String {
+    let stopped: Vec<String> = covering
+        .promises
+        .iter()
+        .filter_map(|one| Some(format!("schedule {} {}", one.name, one.obstacle.as_ref()?)))
+        .collect();
     if !stopped.is_empty() {
         return stopped.join("; ");
     }
-    if let Some(name) = one(&|one| !one.scope.is_whole && one.scope.namespaces.includes(namespace)) {
+    let partial = promises
+        .iter()
+        .find(|one| !one.scope.is_whole && one.scope.namespaces.includes(namespace));
+    if let Some(Promise { name, .. }) = partial {
         return format!("schedule {name} makes backups of a part of it only (labels or resources)");
     }
-    match one(&|one| one.scope.namespaces.excludes(namespace)) {
-        Some(name) => format!("schedule {name} excludes it"),
+    let excluding = promises
+        .iter()
+        .find(|one| one.scope.namespaces.excludes(namespace));
+    match excluding {
+        Some(Promise { name, .. }) => format!("schedule {name} excludes it"),
         None => "no schedule makes backups of it".to_owned(),
     }
 }
@@ -459,7 +575,12 @@ fn location(location: &BackupStorageLocation) -> LocationLine {
     let tone = tone(summary.phase.as_deref());
     let phase = summary.phase.unwrap_or_else(|| "New".to_owned());
     let message = summary.message.filter(|_| tone == Tone::Bad);
-    LocationLine { name: summary.name, phase, message, tone }
+    LocationLine {
+        name: summary.name,
+        phase,
+        message,
+        tone,
+    }
 }
 
 #[cfg(test)]

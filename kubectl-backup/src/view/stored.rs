@@ -9,25 +9,25 @@ use backup_core::results::{ResultSet, Results};
 use serde::{Deserialize, Serialize};
 
 use self::{operations::OperationView, volumes::VolumeView};
-use crate::{fetched::Fetched, print::plain};
+use crate::{fetched::FetchResult, print::plain};
 
 /// The files in the form in which they are shown; null if there is nothing to read.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Stored {
-    pub(crate) messages: Fetched<Option<Messages>>,
+pub(crate) struct FileContents {
+    pub(crate) messages: FetchResult<Option<Messages>>,
     /// Asynchronous operations, the ones that need attention first.
-    pub(crate) item_operations: Fetched<Option<Vec<OperationView>>>,
-    pub(crate) contents: Fetched<Option<Contents>>,
+    pub(crate) item_operations: FetchResult<Option<Vec<OperationView>>>,
+    pub(crate) contents: FetchResult<Option<Contents>>,
     /// The outcome for the data of volumes.
-    pub(crate) volumes: Fetched<Option<Vec<VolumeView>>>,
+    pub(crate) volumes: FetchResult<Option<Vec<VolumeView>>>,
     #[serde(skip)]
-    pub(crate) files: FilesSeen,
+    pub(crate) files: FilesState,
 }
 
 /// Whether the files of a backup existed when they were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum FilesSeen {
+pub(crate) enum FilesState {
     #[default]
     Unread,
     Found,
@@ -54,24 +54,39 @@ pub(crate) struct Message {
 
 impl From<Results> for Messages {
     fn from(results: Results) -> Self {
-        Self { errors: grouped(&results.errors), warnings: grouped(&results.warnings) }
+        Self {
+            errors: grouped(&results.errors),
+            warnings: grouped(&results.warnings),
+        }
     }
 }
 
-/// Groups messages: the most frequent first, then in the order of the file; messages about the whole come before those about
-/// namespaces.
+/// Groups messages: the most frequent first, then in the order of the file; messages about the
+/// whole come before those about namespaces.
 fn grouped(set: &ResultSet) -> Vec<Message> {
-    let whole = set.velero.iter().chain(&set.cluster).map(|text| (None, text));
-    let namespaced =
-        set.namespaces.iter().flat_map(|(name, all)| all.iter().map(move |text| (Some(name), text)));
+    let whole = set
+        .velero
+        .iter()
+        .chain(&set.cluster)
+        .map(|text| (None, text));
+    let namespaced = set
+        .namespaces
+        .iter()
+        .flat_map(|(name, all)| all.iter().map(move |text| (Some(name), text)));
     let mut messages: Vec<Message> = Vec::new();
     let mut places = std::collections::HashMap::new();
     for (namespace, text) in whole.chain(namespaced) {
         let place = *places.entry(text).or_insert(messages.len());
         if place == messages.len() {
-            messages.push(Message { text: plain(text), count: 0, namespaces: Vec::new() });
+            messages.push(Message {
+                text: plain(text),
+                count: 0,
+                namespaces: Vec::new(),
+            });
         }
-        let Some(message) = messages.get_mut(place) else { continue };
+        let Some(message) = messages.get_mut(place) else {
+            continue;
+        };
         message.count += 1;
         if let Some(name) = namespace.filter(|name| message.namespaces.last() != Some(*name)) {
             message.namespaces.push(plain(name));
@@ -81,7 +96,8 @@ fn grouped(set: &ResultSet) -> Vec<Message> {
     messages
 }
 
-/// Outcomes of items in a restore's list, which follow the item's name (Velero `pkg/restore/restore.go`, v1.18).
+/// Outcomes of items in a restore's list, which follow the item's name (Velero
+/// `pkg/restore/restore.go`, v1.18).
 const OUTCOMES: [&str; 4] = ["created", "updated", "failed", "skipped"];
 
 /// The stored form of the list: names by `group/version/Kind`.
@@ -104,44 +120,76 @@ pub(crate) struct ItemType {
     pub(crate) items: Vec<String>,
 }
 
+impl ItemType {
+    /// "12 Pod".
+    fn summary(&self) -> String {
+        let kind = self.kind.rsplit('/').next().unwrap_or_default();
+        format!("{} {kind}", self.count)
+    }
+}
+
 impl From<ResourceList> for Contents {
     fn from(list: ResourceList) -> Self {
         let mut contents = Self::default();
         for (kind, items) in list {
             for item in &items {
-                let outcome = item.strip_suffix(')').and_then(|item| item.rsplit_once('('));
-                let known = outcome.and_then(|(_, what)| OUTCOMES.into_iter().find(|known| *known == what));
+                let outcome = item
+                    .strip_suffix(')')
+                    .and_then(|item| item.rsplit_once('('));
+                let known =
+                    outcome.and_then(|(_, what)| OUTCOMES.into_iter().find(|known| *known == what));
                 if let Some(outcome) = known {
                     *contents.outcomes.entry(outcome).or_default() += 1;
                 }
             }
             let items: Vec<String> = items.iter().map(|item| plain(item)).collect();
-            contents.kinds.push(ItemType { kind: plain(&kind), count: items.len(), items });
+            contents.kinds.push(ItemType {
+                kind: plain(&kind),
+                count: items.len(),
+                items,
+            });
         }
-        contents.kinds.sort_by_key(|kind| std::cmp::Reverse(kind.count));
+        contents
+            .kinds
+            .sort_by_key(|kind| std::cmp::Reverse(kind.count));
         contents
     }
 }
 
 impl Contents {
-    /// "12 Pod, 10 Secret, 8 ConfigMap and 7 items of 4 other types"; names up to `most` types, or one more if that is all.
+    /// "12 Pod, 10 Secret, 8 ConfigMap and 7 items of 4 other types"; names up to `most` types, or
+    /// one more if that is all.
     pub(crate) fn summary(&self, most: usize) -> String {
-        let named = if self.kinds.len() == most + 1 { most + 1 } else { most };
-        let one =
-            |kind: &ItemType| format!("{} {}", kind.count, kind.kind.rsplit('/').next().unwrap_or_default());
-        let mut text = self.kinds.iter().take(named).map(one).collect::<Vec<_>>().join(", ");
-        let rest = || self.kinds.iter().skip(named);
-        if rest().next().is_some() {
-            let items: usize = rest().map(|kind| kind.count).sum();
-            let _ = write!(text, " and {items} of {} other types", rest().count());
+        let named = if self.kinds.len() == most + 1 {
+            most + 1
+        } else {
+            most
+        };
+        let mut text = self
+            .kinds
+            .iter()
+            .take(named)
+            .map(ItemType::summary)
+            .collect::<Vec<_>>()
+            .join(", ");
+        let rest = self.kinds.get(named..).unwrap_or_default();
+        if !rest.is_empty() {
+            let items: usize = rest.iter().map(|kind| kind.count).sum();
+            let _ = write!(text, " and {items} of {} other types", rest.len());
         }
         text
     }
 
     /// "40 created, 8 skipped"; empty for a backup.
     pub(crate) fn outcomes(&self) -> String {
-        let one = |outcome: &&str| self.outcomes.get(*outcome).map(|count| format!("{count} {outcome}"));
-        OUTCOMES.iter().filter_map(one).collect::<Vec<_>>().join(", ")
+        OUTCOMES
+            .iter()
+            .filter_map(|outcome| {
+                let count = self.outcomes.get(outcome)?;
+                Some(format!("{count} {outcome}"))
+            })
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }
 
@@ -160,10 +208,15 @@ mod tests {
         }
         results.error(Scope::Velero, "whole\u{1b}[2J");
         let Messages { errors, warnings } = Messages::from(results);
-        let seen: Vec<_> =
-            errors.iter().map(|one| (one.text.as_str(), one.count, one.namespaces.join(","))).collect();
-        let expected =
-            [("often", 3, "a,b".to_owned()), ("whole [2J", 1, String::new()), ("once", 1, "a".to_owned())];
+        let seen: Vec<_> = errors
+            .iter()
+            .map(|one| (one.text.as_str(), one.count, one.namespaces.join(",")))
+            .collect();
+        let expected = [
+            ("often", 3, "a,b".to_owned()),
+            ("whole [2J", 1, String::new()),
+            ("once", 1, "a".to_owned()),
+        ];
         assert_eq!(seen, expected);
         assert!(warnings.is_empty());
     }
@@ -171,7 +224,10 @@ mod tests {
     #[test]
     fn items_are_counted_by_type_and_by_what_was_done() {
         let list = |kind: &str, items: &[&str]| {
-            (kind.to_owned(), items.iter().map(|item| (*item).to_owned()).collect())
+            (
+                kind.to_owned(),
+                items.iter().map(|item| (*item).to_owned()).collect(),
+            )
         };
         let restored = Contents::from(ResourceList::from([
             list("v1/Namespace", &["a(created)"]),
@@ -181,6 +237,9 @@ mod tests {
         assert_eq!(restored.summary(1), "3 Pod and 3 of 2 other types");
         assert_eq!(restored.summary(3), "3 Pod, 2 Deployment, 1 Namespace");
         assert_eq!(restored.outcomes(), "3 created, 1 failed, 1 skipped");
-        assert_eq!(Contents::default().outcomes() + &Contents::default().summary(3), "");
+        assert_eq!(
+            Contents::default().outcomes() + &Contents::default().summary(3),
+            ""
+        );
     }
 }

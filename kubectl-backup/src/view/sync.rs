@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::{Columns, location::tone};
 use crate::{
     cli::Shown,
-    print::{Screen, Style, ago, plain, table},
+    print::{Screen, Style, ago_or_never, plain, table},
 };
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -48,17 +48,38 @@ pub(crate) struct SyncedLocation {
 
 pub(crate) fn list(namespace: &str, mut locations: Vec<SyncedLocation>) -> SyncList {
     locations.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-    SyncList { namespace: namespace.to_owned(), locations }
+    SyncList {
+        namespace: namespace.to_owned(),
+        locations,
+    }
 }
 
 pub(crate) fn location(location: &BackupStorageLocation) -> SyncedLocation {
     SyncedLocation {
         namespace: location.namespace().unwrap_or_default(),
         name: location.name_any(),
-        phase: location.status.phase.as_ref().map(ToString::to_string).unwrap_or_default(),
-        last_synced: location.status.last_synced_time.as_ref().map(|time| time.0.to_string()),
-        message: location.status.message.clone().filter(|message| !message.is_empty()),
-        bucket: Facts::read(location.annotations().get(BUCKET_ANNOTATION).map(String::as_str)),
+        phase: location
+            .status
+            .phase
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        last_synced: location
+            .status
+            .last_synced_time
+            .as_ref()
+            .map(|time| time.0.to_string()),
+        message: location
+            .status
+            .message
+            .clone()
+            .filter(|message| !message.is_empty()),
+        bucket: Facts::read(
+            location
+                .annotations()
+                .get(BUCKET_ANNOTATION)
+                .map(String::as_str),
+        ),
         requested: location.annotations().contains_key(SYNC_REQUEST_ANNOTATION),
         last_pass: location
             .annotations()
@@ -68,7 +89,9 @@ pub(crate) fn location(location: &BackupStorageLocation) -> SyncedLocation {
 }
 
 pub(crate) const COLUMNS: Columns = Columns {
-    headers: &["LOCATION", "PHASE", "SYNCED", "FOUND", "CREATED", "SKIPPED", "REMOVED", "PROBLEM"],
+    headers: &[
+        "LOCATION", "PHASE", "SYNCED", "FOUND", "CREATED", "SKIPPED", "REMOVED", "PROBLEM",
+    ],
     narrow: 8,
     status: 1,
 };
@@ -86,24 +109,30 @@ pub(crate) fn rows(list: &SyncList, shown: Shown, now: Timestamp) -> std::io::Re
 }
 
 pub(crate) fn row(location: &SyncedLocation, now: Timestamp) -> Vec<String> {
-    let number = |of: fn(&Summary) -> u64| {
-        location.last_pass.as_ref().map_or_else(String::new, |pass| of(pass).to_string())
-    };
+    let pass = location.last_pass.as_ref();
     vec![
         plain(&location.name),
         location.phase.clone(),
         synced(location, now),
-        number(|pass| pass.found),
-        number(|pass| pass.created),
-        number(Summary::skips),
-        number(|pass| pass.removed),
-        location.last_pass.as_ref().map(problem).unwrap_or_default(),
+        count(pass, |pass| pass.found),
+        count(pass, |pass| pass.created),
+        count(pass, Summary::skips),
+        count(pass, |pass| pass.removed),
+        pass.map(problem).unwrap_or_default(),
     ]
 }
 
+/// One number of a pass; empty if there was none.
+fn count(pass: Option<&Summary>, number: fn(&Summary) -> u64) -> String {
+    pass.map_or_else(String::new, |pass| number(pass).to_string())
+}
+
 fn synced(location: &SyncedLocation, now: Timestamp) -> String {
-    let time = location.last_synced.as_ref().and_then(|text| text.parse::<Timestamp>().ok());
-    time.map_or_else(|| "never".to_owned(), |time| ago(time, now))
+    let time = location
+        .last_synced
+        .as_ref()
+        .and_then(|text| text.parse::<Timestamp>().ok());
+    ago_or_never(time, now)
 }
 
 fn problem(pass: &Summary) -> String {
@@ -114,10 +143,24 @@ fn problem(pass: &Summary) -> String {
     }
 }
 
-pub(crate) fn one(location: &SyncedLocation, now: Timestamp, style: Style) -> std::io::Result<String> {
+pub(crate) fn one(
+    location: &SyncedLocation,
+    now: Timestamp,
+    style: Style,
+) -> std::io::Result<String> {
     let tone = tone(Some(&location.phase));
-    let mut screen = Screen::of(style, tone, &plain(&location.name), &[&style.tone(tone, &location.phase)]);
-    screen.lines(location.message.iter().map(|message| style.tone(tone, &plain(message))));
+    let mut screen = Screen::of(
+        style,
+        tone,
+        &plain(&location.name),
+        &[&style.tone(tone, &location.phase)],
+    );
+    screen.lines(
+        location
+            .message
+            .iter()
+            .map(|message| style.tone(tone, &plain(message))),
+    );
     screen.line("");
     let mut lines: Vec<_> = location.bucket.iter().flat_map(bucket).collect();
     lines.push(("Synced", synced(location, now)));
@@ -125,26 +168,47 @@ pub(crate) fn one(location: &SyncedLocation, now: Timestamp, style: Style) -> st
         screen.facts(13, lines);
         return Ok(screen.text);
     };
-    let skips =
-        pass.skipped.iter().map(|(what, count)| format!("{count} {}", plain(what))).collect::<Vec<_>>();
-    let skipped =
-        if skips.is_empty() { "0".to_owned() } else { format!("{} ({})", pass.skips(), skips.join(", ")) };
+    let skips = pass
+        .skipped
+        .iter()
+        .map(|(what, count)| format!("{count} {}", plain(what)))
+        .collect::<Vec<_>>();
+    let skipped = if skips.is_empty() {
+        "0".to_owned()
+    } else {
+        format!("{} ({})", pass.skips(), skips.join(", "))
+    };
     lines.extend([
-        ("Took", format!("{}.{:03} s", pass.millis / 1000, pass.millis % 1000)),
-        ("Found", format!("{} in the bucket", counted(pass.found, "folder"))),
+        (
+            "Took",
+            format!("{}.{:03} s", pass.millis / 1000, pass.millis % 1000),
+        ),
+        (
+            "Found",
+            format!("{} in the bucket", counted(pass.found, "folder")),
+        ),
         ("Created", pass.created.to_string()),
         ("Skipped", skipped),
         ("Removed", pass.removed.to_string()),
     ]);
-    let pruned = || format!("{} without a backup, from the bucket", counted(pass.pruned, "folder"));
-    lines.extend((pass.pruned > 0).then(|| ("Pruned", pruned())));
-    lines.extend((pass.refused > 0).then(|| ("Not removed", format!("{}: see below", pass.refused))));
+    if pass.pruned > 0 {
+        let folders = counted(pass.pruned, "folder");
+        lines.push((
+            "Pruned",
+            format!("{folders} without a backup, from the bucket"),
+        ));
+    }
+    if pass.refused > 0 {
+        lines.push(("Not removed", format!("{}: see below", pass.refused)));
+    }
     lines.extend(pass.error.iter().map(|error| ("Error", plain(error))));
     screen.facts(13, lines);
     if !pass.notes.is_empty() {
         screen.section("NOTES");
-        let rows =
-            pass.notes.iter().map(|note| vec![plain(&note.name), plain(&note.what), plain(&note.reason)]);
+        let rows = pass
+            .notes
+            .iter()
+            .map(|note| vec![plain(&note.name), plain(&note.what), plain(&note.reason)]);
         screen.lines(table(&["BACKUP", "WHAT", "WHY"], true, rows)?.lines());
         if pass.more > 0 {
             screen.line(&format!("  and {} more", pass.more));
@@ -155,12 +219,29 @@ pub(crate) fn one(location: &SyncedLocation, now: Timestamp, style: Style) -> st
 
 /// Known facts about a bucket, with their titles.
 pub(super) fn bucket(facts: &Facts) -> Vec<(&'static str, String)> {
-    let unknown = || format!("not known: {}", plain(facts.unknown.as_deref().unwrap_or_default()));
+    let why = plain(facts.unknown.as_deref().unwrap_or_default());
+    let unknown = format!("not known: {why}");
     let mut lines = vec![
-        ("Versions", facts.versions.map_or_else(unknown, |versions| versions.to_string())),
-        ("Object lock", facts.lock.as_ref().map_or_else(unknown, |lock| plain(&lock.to_string()))),
+        (
+            "Versions",
+            facts
+                .versions
+                .map_or_else(|| unknown.clone(), |versions| versions.to_string()),
+        ),
+        (
+            "Object lock",
+            facts
+                .lock
+                .as_ref()
+                .map_or(unknown, |lock| plain(&lock.to_string())),
+        ),
     ];
     lines.extend(facts.writes().map(|how| ("Writes", how.to_owned())));
-    lines.extend(facts.not_removable.iter().map(|why| ("Deletions", format!("refused: {}", plain(why)))));
+    lines.extend(
+        facts
+            .not_removable
+            .iter()
+            .map(|why| ("Deletions", format!("refused: {}", plain(why)))),
+    );
     lines
 }

@@ -45,12 +45,15 @@ pub(crate) struct InstallationPlaces {
 
 impl InstallationPlaces {
     fn of(&self, namespace: Option<&str>) -> &Places {
-        namespace.and_then(|namespace| self.by_namespace.get(namespace)).unwrap_or(&self.elsewhere)
+        namespace
+            .and_then(|namespace| self.by_namespace.get(namespace))
+            .unwrap_or(&self.elsewhere)
     }
 }
 
 /// Makes the complete row of an object; fails if the object cannot be decoded.
-type RowOf = Box<dyn Fn(&Value, Timestamp, Style) -> Result<Vec<String>, serde_json::Error> + Send + Sync>;
+type RowOf =
+    Box<dyn Fn(&Value, Timestamp, Style) -> Result<Vec<String>, serde_json::Error> + Send + Sync>;
 
 /// How `get` lists the objects of one kind, of ours or of another operator.
 pub(crate) struct KindTable {
@@ -78,7 +81,9 @@ impl KindTable {
             columns: K::COLUMNS,
             row: Box::new(move |object, now, style| {
                 let object = K::deserialize(object)?;
-                let places = places.as_ref().map(|all| all.of(object.meta().namespace.as_deref()));
+                let places = places
+                    .as_ref()
+                    .map(|all| all.of(object.meta().namespace.as_deref()));
                 Ok(object.row_among(places, now, style))
             }),
             document: None,
@@ -89,7 +94,8 @@ impl KindTable {
         About::called(verb, self.word, &self.resource.plural, name)
     }
 
-    /// A row for an object that cannot be decoded: only its name, and a remark in place of the status.
+    /// A row for an object that cannot be decoded: only its name, and a remark in place of the
+    /// status.
     pub(crate) fn unreadable(&self, name: &str) -> Vec<String> {
         let mut row = vec![dash(); self.columns.headers.len()];
         name.clone_into(&mut row[0]);
@@ -106,7 +112,8 @@ pub(crate) fn unreadable_warning(
     name: &str,
     why: &str,
 ) -> String {
-    let (why, ApiResource { plural, group, .. }) = (plain(why), resource);
+    let why = plain(why);
+    let ApiResource { plural, group, .. } = resource;
     format!(
         "warning: {word} {name} cannot be read: {why}\n  Correct it: kubectl -n {namespace} edit {plural}.{group} {name}"
     )
@@ -127,7 +134,8 @@ pub(crate) fn age(at: Option<Timestamp>, now: Timestamp) -> String {
     at.map_or_else(dash, |at| human(seconds(at, now).max(0)))
 }
 
-/// By name; if names differ only in the time at their end (those of one schedule), newest first, as velero lists them.
+/// By name; if names differ only in the time at their end (those of one schedule), newest first, as
+/// velero lists them.
 pub(crate) fn order(a: &str, b: &str) -> Ordering {
     match (split_time(a), split_time(b)) {
         (Some((a, a_time)), Some((b, b_time))) if a == b => b_time.cmp(a_time),

@@ -1,4 +1,5 @@
-//! The common parts of Backups and Restores: work that begins, goes through the same stages, and ends.
+//! The common parts of Backups and Restores: work that begins, goes through the same stages, and
+//! ends.
 
 mod turn;
 
@@ -22,21 +23,21 @@ pub(crate) use turn::{has_not_begun, turn};
 use turn::{in_the_way, waits_for_turn};
 
 use super::{
-    Attempts, Count, DeletionView, Description, Fact, HolderView, LocationSummary, LockView, Moment, RunView,
-    Stored, TableKind, Verdict,
+    Attempts, Count, DeletionView, Description, Fact, FileContents, HolderView, LocationSummary,
+    LockView, Moment, RunView, TableKind, Verdict,
     related::{self},
     selection::list,
-    stored::{FilesSeen, operations::OperationView, volumes::VolumeView},
+    stored::{FilesState, operations::OperationView, volumes::VolumeView},
     table_kind::{age, dash},
     troubles,
 };
 use crate::{
-    fetched::Fetched,
+    fetched::FetchResult,
     print::{Style, Tone, human, moment, plain, seconds, took},
 };
 
 /// Time without an action by a controller after which describe says so (seconds).
-const NOT_PICKED_UP: i64 = 30;
+const PICK_UP_LIMIT_SECONDS: i64 = 30;
 
 /// A kind of work that commands handle: a Backup or a Restore.
 pub(crate) trait Workload: TableKind + Sync {
@@ -54,7 +55,13 @@ pub(crate) trait Workload: TableKind + Sync {
 
     /// Volumes whose data is not in the backup, or was not restored, as recorded by the controller.
     fn missing_data(&self) -> Option<MissingData> {
-        MissingData::read(self.meta().annotations.as_ref()?.get(MISSING_DATA_ANNOTATION).map(String::as_str))
+        MissingData::read(
+            self.meta()
+                .annotations
+                .as_ref()?
+                .get(MISSING_DATA_ANNOTATION)
+                .map(String::as_str),
+        )
     }
 
     /// Volumes of an imported backup whose data only another server can read.
@@ -72,7 +79,9 @@ pub(crate) trait Workload: TableKind + Sync {
     /// What the work waits for, as recorded by the controller; `None` once the work has ended.
     fn blocked(&self) -> Option<String> {
         let annotations = self.meta().annotations.as_ref()?;
-        let blocked = annotations.get(BLOCKED_ANNOTATION).filter(|_| !self.status().stage.is_terminal())?;
+        let blocked = annotations
+            .get(BLOCKED_ANNOTATION)
+            .filter(|_| !self.status().stage.is_terminal())?;
         Some(plain(blocked))
     }
 
@@ -93,10 +102,10 @@ pub(crate) trait Workload: TableKind + Sync {
     fn source(&self) -> Option<String>;
 
     /// Facts that differ from the defaults.
-    fn facts(&self, source: &Fetched<Option<Backup>>) -> Vec<Fact>;
+    fn facts(&self, source: &FetchResult<Option<Backup>>) -> Vec<Fact>;
 
     /// Adds the parts that only this kind has to a description.
-    fn complete(&self, description: &mut Description, source: &Fetched<Option<Backup>>);
+    fn complete(&self, description: &mut Description, source: &FetchResult<Option<Backup>>);
 
     /// Suggested next commands that only this kind has, the most likely first.
     fn own_next(&self, description: &Description) -> Vec<String>;
@@ -152,7 +161,8 @@ pub(crate) struct WorkStatus<'a> {
 /// Builds the status of a kind; only the names of the fields for items and operations differ.
 macro_rules! work_status {
     ($work:expr, $items:ident, $attempted:ident, $completed:ident, $failed:ident) => {{
-        let (phase, status) = ($work.phase(), &$work.status);
+        let phase = $work.phase();
+        let status = &$work.status;
         WorkStatus {
             stage: phase.stage(),
             phase: plain(phase.as_str()),
@@ -162,7 +172,10 @@ macro_rules! work_status {
             warnings: status.warnings,
             started: status.start_timestamp.as_ref().map(|at| at.0),
             completed: status.completion_timestamp.as_ref().map(|at| at.0),
-            items: status.progress.as_ref().map(|all| Count { done: all.$items, total: all.total_items }),
+            items: status.progress.as_ref().map(|all| Count {
+                done: all.$items,
+                total: all.total_items,
+            }),
             operations: Attempts {
                 attempted: status.$attempted,
                 completed: Some(status.$completed),
@@ -179,12 +192,18 @@ pub(super) use work_status;
 impl WorkStatus<'_> {
     /// `None` while it runs (or in an unknown phase), else whether it is Completed and not empty.
     pub(crate) fn ended(&self) -> Option<bool> {
-        self.stage.is_terminal().then_some(self.stage == Stage::Completed && !self.is_empty())
+        self.stage
+            .is_terminal()
+            .then_some(self.stage == Stage::Completed && !self.is_empty())
     }
 
     /// Whether it has ended without any item, by its progress.
     pub(crate) fn is_empty(&self) -> bool {
-        self.is_whole() && self.items.as_ref().is_some_and(|items| items.done == 0 && items.total == 0)
+        self.is_whole()
+            && self
+                .items
+                .as_ref()
+                .is_some_and(|items| items.done == 0 && items.total == 0)
     }
 
     pub(crate) fn is_storing(&self) -> bool {
@@ -202,6 +221,10 @@ impl WorkStatus<'_> {
             troubles => format!("{sentence}, with {troubles} so far."),
         }
     }
+
+    fn busy(&self, sentence: &str) -> Verdict {
+        Verdict::new(Tone::Busy, self.with_troubles(sentence))
+    }
 }
 
 /// The verdict on a workload, without related objects.
@@ -216,7 +239,11 @@ fn verdict_with<W: Workload>(work: &W, missing: Option<&MissingData>, now: Times
     }
     let verdict = judged(work, &status, missing, now);
     match work.blocked() {
-        Some(blocked) => Verdict { tone: Tone::Warn, ..verdict }.because([sentence(&blocked)]),
+        Some(blocked) => Verdict {
+            tone: Tone::Warn,
+            ..verdict
+        }
+        .because([sentence(&blocked)]),
         None => verdict,
     }
 }
@@ -224,7 +251,10 @@ fn verdict_with<W: Workload>(work: &W, missing: Option<&MissingData>, now: Times
 /// Turns a text into a sentence.
 fn sentence(text: &str) -> String {
     let mut chars = text.chars();
-    let first = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    let first = chars
+        .next()
+        .map(|first| first.to_uppercase().to_string())
+        .unwrap_or_default();
     format!("{first}{}.", chars.as_str().trim_end_matches('.'))
 }
 
@@ -234,52 +264,91 @@ fn judged<W: Workload>(
     missing: Option<&MissingData>,
     now: Timestamp,
 ) -> Verdict {
-    let Words { processed, done, rest, lacks, storing, failed, .. } = W::WORDS;
+    let Words {
+        processed,
+        done,
+        rest,
+        lacks,
+        storing,
+        failed,
+        ..
+    } = W::WORDS;
     let left = work.left_items();
-    let elsewhere = work.data_elsewhere().map(|data| data.sentence("cannot be restored here"));
-    let gaps = [left.as_ref().map(ToString::to_string), missing.map(|data| data.sentence(lacks)), elsewhere];
+    let elsewhere = work
+        .data_elsewhere()
+        .map(|data| data.sentence("cannot be restored here"));
+    let gaps = [
+        left.as_ref().map(ToString::to_string),
+        missing.map(|data| data.sentence(lacks)),
+        elsewhere,
+    ];
     let gaps: Vec<String> = gaps.into_iter().flatten().map(|gap| plain(&gap)).collect();
-    let busy = |sentence: &str| Verdict::new(Tone::Busy, status.with_troubles(sentence));
     if status.is_cancelled && !status.stage.is_terminal() && !status.is_storing() {
-        return busy("It was cancelled, and is coming to its end");
+        return status.busy("It was cancelled, and is coming to its end");
     }
     match status.stage {
-        Stage::New => waiting_for_controller(work.meta().creation_timestamp.as_ref().map(|at| at.0), now),
-        Stage::Queued if status.queue_position > 0 => {
-            Verdict::new(Tone::Busy, format!("It is number {} in the queue.", status.queue_position))
+        Stage::New => {
+            waiting_for_controller(work.meta().creation_timestamp.as_ref().map(|at| at.0), now)
         }
-        Stage::Queued => Verdict::new(Tone::Busy, "It is in the queue."),
+        Stage::Queued => {
+            let sentence = if status.queue_position > 0 {
+                format!("It is number {} in the queue.", status.queue_position)
+            } else {
+                "It is in the queue.".to_owned()
+            };
+            Verdict::new(Tone::Busy, sentence)
+        }
         Stage::ReadyToStart => Verdict::new(Tone::Busy, "It is about to start."),
         Stage::InProgress => {
-            let of = |Count { done, total }| format!(": {done} of {}", counted(total, "item"));
-            let progress = status.items.map(of);
-            busy(&format!("Items are being {processed}{}", progress.unwrap_or_default()))
+            let progress = status
+                .items
+                .map_or_else(String::new, |Count { done, total }| {
+                    format!(": {done} of {}", counted(total, "item"))
+                });
+            status.busy(&format!("Items are being {processed}{progress}"))
         }
         Stage::WaitingForOperations { .. } => {
             let all = counted(status.operations.attempted, "operation");
             let ended = status.operations.ended();
-            busy(&format!("All items are {processed}; {ended} of {all} have ended"))
+            status.busy(&format!(
+                "All items are {processed}; {ended} of {all} have ended"
+            ))
         }
-        Stage::Finalizing { .. } => busy(storing),
+        Stage::Finalizing { .. } => status.busy(storing),
         Stage::Completed => {
             let with = match status.warnings {
                 ..=0 => String::new(),
                 warnings => format!(", with {}", counted(warnings, "warning")),
             };
             if status.is_empty() {
-                return Verdict::new(Tone::Warn, format!("Nothing was {done}{with}: no item was selected."));
+                return Verdict::new(
+                    Tone::Warn,
+                    format!("Nothing was {done}{with}: no item was selected."),
+                );
             }
             if gaps.is_empty() {
                 return Verdict::new(Tone::Good, format!("Everything was {done}{with}."));
             }
-            let items = if left.is_some() { "The other items" } else { "All items" };
+            let items = if left.is_some() {
+                "The other items"
+            } else {
+                "All items"
+            };
             let sentence = format!("{items} were {done}{with}, but {}.", gaps.join(", and "));
             Verdict::new(Tone::Warn, sentence)
         }
         Stage::PartiallyFailed => {
             let troubles = troubles(status.errors, status.warnings);
-            let troubles = if troubles.is_empty() { troubles } else { format!(" ({troubles})") };
-            let cancelled = if status.is_cancelled { "It was cancelled. " } else { "" };
+            let troubles = if troubles.is_empty() {
+                troubles
+            } else {
+                format!(" ({troubles})")
+            };
+            let cancelled = if status.is_cancelled {
+                "It was cancelled. "
+            } else {
+                ""
+            };
             let sentence = if status.is_empty() {
                 format!("{cancelled}Nothing was {done}{troubles}.")
             } else {
@@ -290,11 +359,15 @@ fn judged<W: Workload>(
                 .because(gaps.iter().map(|gap| format!("Besides, {gap}.")))
         }
         Stage::Failed => {
-            let reason = status.failure_reason.map_or_else(|| "The server gave no reason.".to_owned(), plain);
+            let reason = status
+                .failure_reason
+                .map_or_else(|| "The server gave no reason.".to_owned(), plain);
             Verdict::new(Tone::Bad, failed).because([reason])
         }
-        Stage::FailedValidation => Verdict::new(Tone::Bad, "It never ran: what it asks for is not possible.")
-            .because(status.validation_errors.iter().map(|error| plain(error))),
+        Stage::FailedValidation => {
+            Verdict::new(Tone::Bad, "It never ran: what it asks for is not possible.")
+                .because(status.validation_errors.iter().map(|error| plain(error)))
+        }
         Stage::Deleting | Stage::Unknown => Verdict::new(
             Tone::Unknown,
             "This phase is not known to this version of kubectl backup: it is shown, not judged.",
@@ -305,28 +378,34 @@ fn judged<W: Workload>(
 fn waiting_for_controller(created: Option<Timestamp>, now: Timestamp) -> Verdict {
     let waited = created.map_or(0, |created| seconds(created, now));
     let verdict = Verdict::new(Tone::Busy, "It waits for the controller.");
-    if waited < NOT_PICKED_UP {
+    if waited < PICK_UP_LIMIT_SECONDS {
         return verdict;
     }
-    Verdict { tone: Tone::Warn, ..verdict }
-        .because(Some(format!("No controller has picked it up for {}: is one running?", human(waited))))
+    Verdict {
+        tone: Tone::Warn,
+        ..verdict
+    }
+    .because(Some(format!(
+        "No controller has picked it up for {}: is one running?",
+        human(waited)
+    )))
 }
 
 /// Parts that are shown with a workload, each fetched independently.
 #[derive(Clone)]
 pub(crate) struct WorkloadParts {
     /// The backup that a restore reads; `None` if the restore names none, or it does not exist.
-    pub(crate) source: Fetched<Option<Backup>>,
+    pub(crate) source: FetchResult<Option<Backup>>,
     /// The location of the backup; `None` if the backup names no location yet.
-    pub(crate) location: Fetched<Option<LocationSummary>>,
+    pub(crate) location: FetchResult<Option<LocationSummary>>,
     /// The same location, in the form for the verdict.
     pub(crate) place: Place,
-    pub(crate) deletions: Fetched<Vec<DeletionView>>,
-    pub(crate) previous: Fetched<Option<RunView>>,
-    pub(crate) events: Fetched<Vec<Event>>,
+    pub(crate) deletions: FetchResult<Vec<DeletionView>>,
+    pub(crate) previous: FetchResult<Option<RunView>>,
+    pub(crate) events: FetchResult<Vec<Event>>,
     /// The scope's ledger; `None` if it does not exist yet.
-    pub(crate) ledger: Fetched<Option<backup_lock::Ledger>>,
-    pub(crate) stored: Stored,
+    pub(crate) ledger: FetchResult<Option<backup_lock::Ledger>>,
+    pub(crate) stored: FileContents,
 }
 
 impl WorkloadParts {
@@ -334,39 +413,54 @@ impl WorkloadParts {
     pub(crate) fn unread() -> Self {
         const WHY: &str = "not read yet";
         Self {
-            source: Fetched::missing(WHY),
-            location: Fetched::missing(WHY),
+            source: FetchResult::missing(WHY),
+            location: FetchResult::missing(WHY),
             place: Place::Unread(WHY.to_owned()),
-            deletions: Fetched::missing(WHY),
-            previous: Fetched::missing(WHY),
-            events: Fetched::missing(WHY),
-            ledger: Fetched::missing(WHY),
-            stored: Stored {
-                messages: Fetched::missing(WHY),
-                item_operations: Fetched::missing(WHY),
-                contents: Fetched::missing(WHY),
-                volumes: Fetched::missing(WHY),
-                files: FilesSeen::Unread,
+            deletions: FetchResult::missing(WHY),
+            previous: FetchResult::missing(WHY),
+            events: FetchResult::missing(WHY),
+            ledger: FetchResult::missing(WHY),
+            stored: FileContents {
+                messages: FetchResult::missing(WHY),
+                item_operations: FetchResult::missing(WHY),
+                contents: FetchResult::missing(WHY),
+                volumes: FetchResult::missing(WHY),
+                files: FilesState::Unread,
             },
         }
     }
 }
 
 pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timestamp) -> Description {
-    let WorkloadParts { source, location, place, deletions, previous, events, ledger, stored } = parts;
-    let (meta, status) = (work.meta(), work.status());
+    let WorkloadParts {
+        source,
+        location,
+        place,
+        deletions,
+        previous,
+        events,
+        ledger,
+        stored,
+    } = parts;
+    let meta = work.meta();
+    let status = work.status();
     let name = meta.name.clone().unwrap_or_default();
     let namespace = meta.namespace.clone().unwrap_or_default();
     let uid = meta.uid.clone().unwrap_or_default();
     let created = meta.creation_timestamp.as_ref().map(|at| at.0);
     let lock = ledger.map(|ledger| {
         let footprint = work.footprint(source.value().map(|backup| &backup.spec));
-        related::lock(ledger.as_ref(), &W::key(&namespace, &name), &uid, &footprint)
+        related::lock(
+            ledger.as_ref(),
+            &W::key(&namespace, &name),
+            &uid,
+            &footprint,
+        )
     });
     // Older servers record it only in the file.
-    let missing_data = work
-        .missing_data()
-        .or_else(|| MissingData::among(stored.volumes.value()?.iter().map(VolumeView::missing_data)));
+    let missing_data = work.missing_data().or_else(|| {
+        MissingData::among(stored.volumes.value()?.iter().map(VolumeView::missing_data))
+    });
     let mut verdict = verdict_with(work, missing_data.as_ref(), now);
     if !status.stage.is_terminal() {
         let lock = lock.known();
@@ -374,7 +468,11 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         verdict.causes.extend(in_the_way(lock));
     }
     let mut description = Description {
-        kind: if work.as_backup().is_some() { "BackupDescription" } else { "RestoreDescription" },
+        kind: if work.as_backup().is_some() {
+            "BackupDescription"
+        } else {
+            "RestoreDescription"
+        },
         name,
         namespace,
         uid,
@@ -413,24 +511,39 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
 }
 
 /// Creation, start, end of operations, and end; the last two as far as they are known.
-fn timeline(created: Option<Timestamp>, status: &WorkStatus<'_>, stored: &Stored) -> Vec<Moment> {
+fn timeline(
+    created: Option<Timestamp>,
+    status: &WorkStatus<'_>,
+    stored: &FileContents,
+) -> Vec<Moment> {
     let operations = stored.item_operations.value();
     let over = operations
         .filter(|all| all.iter().all(OperationView::has_ended))
         .and_then(|all| all.iter().filter_map(|operation| operation.updated).max());
-    let (started, ended) = (status.started, status.completed);
     // An imported backup was created in this cluster long after it ran.
-    let created = created.filter(|at| started.is_none_or(|started| *at <= started));
-    let moments = [(created, "created"), (started, "started"), (over, "operations over"), (ended, "ended")];
-    let mut moments: Vec<Moment> =
-        moments.into_iter().filter_map(|(at, what)| Some(Moment { at: at?, what })).collect();
+    let created = created.filter(|at| status.started.is_none_or(|started| *at <= started));
+    let moments = [
+        (created, "created"),
+        (status.started, "started"),
+        (over, "operations over"),
+        (status.completed, "ended"),
+    ];
+    let mut moments: Vec<Moment> = moments
+        .into_iter()
+        .filter_map(|(at, what)| Some(Moment { at: at?, what }))
+        .collect();
     moments.sort_by_key(|moment| moment.at);
     moments
 }
 
 /// Suggested next commands in this state, the most likely first.
 fn next<W: Workload>(work: &W, stage: Stage, description: &Description) -> Vec<String> {
-    let Description { name, namespace, tone, .. } = description;
+    let Description {
+        name,
+        namespace,
+        tone,
+        ..
+    } = description;
     let mut next = work.own_next(description);
     match stage {
         Stage::Failed => next.push(controller_log(namespace, name)),
@@ -450,40 +563,63 @@ pub(super) fn controller_log(namespace: &str, name: &str) -> String {
 }
 
 fn blockers(description: &Description) -> Vec<String> {
-    let waits = |lock: &&LockView| !lock.is_active();
-    let Some(lock) = description.lock.known().filter(waits) else { return Vec::new() };
-    let command = |other: &HolderView| match other.kind.as_str() {
-        "Restore" => format!("kubectl backup restore describe {}", other.name),
-        "Backup" => format!("kubectl backup describe {}", other.name),
-        _ => "kubectl backup locks".to_owned(),
+    let Some(lock) = description.lock.known().filter(|lock| !lock.is_active()) else {
+        return Vec::new();
     };
-    let mut all: Vec<String> = lock.in_the_way.iter().take(2).map(command).collect();
+    let mut all: Vec<String> = lock
+        .in_the_way
+        .iter()
+        .take(2)
+        .map(describe_command)
+        .collect();
     all.dedup();
     all
 }
 
-/// Cells that both kinds have in a row: status, errors, warnings, age and duration; and the items. `remark` follows the phase.
+/// The command that shows a holder of the lock.
+fn describe_command(holder: &HolderView) -> String {
+    match holder.kind.as_str() {
+        "Restore" => format!("kubectl backup restore describe {}", holder.name),
+        "Backup" => format!("kubectl backup describe {}", holder.name),
+        _ => "kubectl backup locks".to_owned(),
+    }
+}
+
+/// Cells that both kinds have in a row: status, errors, warnings, age and duration; and the items.
+/// `remark` follows the phase.
 pub(super) fn cells<W: Workload>(
     work: &W,
     remark: &str,
     now: Timestamp,
     style: Style,
 ) -> ([String; 5], String) {
-    let (meta, status) = (work.meta(), work.status());
+    let meta = work.meta();
+    let status = work.status();
     let (tone, phase) = match &meta.deletion_timestamp {
         Some(_) => (Tone::Busy, "Deleting"),
         None => (verdict(work, now).tone, status.phase.as_str()),
     };
-    let WorkStatus { started, completed, .. } = status;
+    let WorkStatus {
+        started, completed, ..
+    } = status;
     let items = status.items.map_or_else(dash, |Count { done, total }| {
-        if done == total { done.to_string() } else { format!("{done}/{total}") }
+        if done == total {
+            done.to_string()
+        } else {
+            format!("{done}/{total}")
+        }
     });
     let progress = [
         style.tone(tone, &format!("{phase}{remark}")),
         status.errors.to_string(),
         status.warnings.to_string(),
-        age(started.or(meta.creation_timestamp.as_ref().map(|at| at.0)), now),
-        started.zip(completed).map_or_else(dash, |(start, end)| took(seconds(start, end))),
+        age(
+            started.or(meta.creation_timestamp.as_ref().map(|at| at.0)),
+            now,
+        ),
+        started
+            .zip(completed)
+            .map_or_else(dash, |(start, end)| took(seconds(start, end))),
     ];
     (progress, items)
 }

@@ -28,10 +28,12 @@ async fn what_has_ended_or_is_being_stored_is_not_cancelled() {
 #[tokio::test]
 async fn waiting_for_a_cancelled_backup_ends_well_at_any_end() {
     let api = FakeApi::with([backup_in("InProgress", "nightly")]).await;
-    let over =
-        json!({ "metadata": { "annotations": { CANCEL_ANNOTATION: "now" } }, "status": { "errors": 1 } });
+    let over = json!({ "metadata": { "annotations": { CANCEL_ANNOTATION: "now" } }, "status": { "errors": 1 } });
     let ended = with(backup_in("PartiallyFailed", "nightly"), &over);
-    api.becomes("/backups/nightly", [backup_in("InProgress", "nightly"), ended]);
+    api.becomes(
+        "/backups/nightly",
+        [backup_in("InProgress", "nightly"), ended],
+    );
     transcript!(Person::at(&api), "cancel nightly --wait");
 }
 
@@ -39,7 +41,10 @@ async fn waiting_for_a_cancelled_backup_ends_well_at_any_end() {
 async fn cancelling_restores_marks_those_that_are_not_over() {
     let api = FakeApi::start().await;
     let phase = |phase: &str| json!({ "status": { "phase": phase } });
-    for (name, at) in [("running", "InProgress"), ("late", "FinalizingPartiallyFailed")] {
+    for (name, at) in [
+        ("running", "InProgress"),
+        ("late", "FinalizingPartiallyFailed"),
+    ] {
         api.has(with(completed_restore(name, "nightly"), &phase(at)));
     }
     api.has(completed_restore("done", "nightly"));

@@ -8,7 +8,13 @@ use crate::prelude::*;
 
 /// Requests completions; the last word is empty if the line ends with a space.
 async fn completes(person: &Person, words: &str) -> String {
-    person.types_words(&std::iter::once("__complete").chain(words.split(' ')).collect::<Vec<_>>()).await
+    person
+        .types_words(
+            &std::iter::once("__complete")
+                .chain(words.split(' '))
+                .collect::<Vec<_>>(),
+        )
+        .await
 }
 
 #[tokio::test]
@@ -58,8 +64,12 @@ async fn types_are_completed_by_what_the_cluster_serves() {
         { "version": "v1beta1", "resources": [resource("widgets", "Widget", "Namespaced", &["wd"], &["list"])] },
     ] });
     let discovery = |groups: Value| json!({ "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": groups });
-    api.has_at("/api", discovery(json!([core]))).has_at("/apis", discovery(json!([widgets])));
-    api.has_at("/api/v1/namespaces/shop", json!({ "metadata": { "name": "shop" } }));
+    api.has_at("/api", discovery(json!([core])))
+        .has_at("/apis", discovery(json!([widgets])));
+    api.has_at(
+        "/api/v1/namespaces/shop",
+        json!({ "metadata": { "name": "shop" } }),
+    );
     let person = Person::at(&api);
     let mut all = String::new();
     for words in [
@@ -86,9 +96,19 @@ async fn completion_does_not_wait_for_a_silent_cluster() {
     let api = FakeApi::start().await;
     api.on_get("/backups", Fault::Hang);
     let start = Instant::now();
-    assert_eq!(completes(&Person::at(&api), "describe ").await, ":4\n--- exit 0\n");
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-    assert_eq!(completes(&Person::without_cluster(), "describe ").await, ":4\n--- exit 0\n");
+    assert_eq!(
+        completes(&Person::at(&api), "describe ").await,
+        ":4\n--- exit 0\n"
+    );
+    assert!(
+        start.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(
+        completes(&Person::without_cluster(), "describe ").await,
+        ":4\n--- exit 0\n"
+    );
 }
 
 #[tokio::test]
@@ -101,16 +121,20 @@ async fn every_shell_has_its_script() {
         ("kubectl", "exec kubectl-backup __complete \"$@\""),
     ] {
         let seen = person.types(&format!("completion {shell}")).await;
-        assert!(seen.contains(part) && seen.ends_with("--- exit 0\n"), "{seen}");
+        assert!(
+            seen.contains(part) && seen.ends_with("--- exit 0\n"),
+            "{seen}"
+        );
     }
 }
 
-/// The output of a real shell, in a home folder with a kubeconfig and a file, with our program on its PATH; `None` if the shell
-/// is not installed.
+/// The output of a real shell, in a home folder with a kubeconfig and a file, with our program on
+/// its PATH; `None` if the shell is not installed.
 async fn runs(person: &Person, shell: &[&str]) -> Option<String> {
     let program = Path::new(env!("CARGO_BIN_EXE_kubectl-backup"));
     let rest = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::iter::once(program.parent().unwrap().to_owned()).chain(std::env::split_paths(&rest));
+    let path =
+        std::iter::once(program.parent().unwrap().to_owned()).chain(std::env::split_paths(&rest));
     person.writes("hooks.yaml", "");
     let mut command = tokio::process::Command::new(shell[0]);
     command
@@ -125,7 +149,11 @@ async fn runs(person: &Person, shell: &[&str]) -> Option<String> {
     let ran = tokio::time::timeout(Duration::from_mins(1), command.output()).await;
     match ran.unwrap_or_else(|_| panic!("{shell:?} does not end")) {
         Ok(ran) => {
-            assert!(ran.status.success(), "{shell:?}: {}", String::from_utf8_lossy(&ran.stderr));
+            assert!(
+                ran.status.success(),
+                "{shell:?}: {}",
+                String::from_utf8_lossy(&ran.stderr)
+            );
             Some(String::from_utf8(ran.stdout).unwrap())
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -137,7 +165,11 @@ async fn runs(person: &Person, shell: &[&str]) -> Option<String> {
 }
 
 async fn two_backups() -> FakeApi {
-    FakeApi::with([completed_backup("nightly"), completed_backup("before-upgrade")]).await
+    FakeApi::with([
+        completed_backup("nightly"),
+        completed_backup("before-upgrade"),
+    ])
+    .await
 }
 
 #[tokio::test]
@@ -149,7 +181,10 @@ async fn a_real_bash_completes_words_also_where_it_takes_them_apart() {
         ("de", "describe delete debug"),
         ("get -o js", "json jsonpath="),
         ("get --output = js", "json jsonpath="),
-        ("get --output = ''", "wide json yaml name jsonpath= custom-columns="),
+        (
+            "get --output = ''",
+            "wide json yaml name jsonpath= custom-columns=",
+        ),
         ("get --outp", "--output="),
         ("completion ba", "bash"),
         ("describe ''", "before-upgrade nightly"),
@@ -161,7 +196,9 @@ async fn a_real_bash_completes_words_also_where_it_takes_them_apart() {
             _kubectl_backup 2>/dev/null
             echo \"${{COMPREPLY[*]}}\""
         );
-        let Some(seen) = runs(&person, &["bash", "--norc", "-c", &script]).await else { return };
+        let Some(seen) = runs(&person, &["bash", "--norc", "-c", &script]).await else {
+            return;
+        };
         assert_eq!(seen.trim_end(), expected, "{words}");
     }
 }
@@ -171,7 +208,10 @@ async fn a_real_fish_offers_words_names_and_files() {
     let api = two_backups().await;
     let person = Person::at(&api);
     for (typed, expected) in [
-        ("compl", "completion\tPrint the script that completes commands and names in a shell"),
+        (
+            "compl",
+            "completion\tPrint the script that completes commands and names in a shell",
+        ),
         ("get --output=js", "--output=json\n--output=jsonpath="),
         ("describe ", "before-upgrade\nnightly"),
         ("restore --from-backup=ni", "--from-backup=nightly"),
@@ -181,7 +221,9 @@ async fn a_real_fish_offers_words_names_and_files() {
     ] {
         let script = "kubectl-backup completion fish | source; complete -C $argv[1]";
         let line = format!("kubectl-backup {typed}");
-        let Some(seen) = runs(&person, &["fish", "--no-config", "-c", script, &line]).await else { return };
+        let Some(seen) = runs(&person, &["fish", "--no-config", "-c", script, &line]).await else {
+            return;
+        };
         assert_eq!(seen.trim_end(), expected, "{typed}");
     }
 }
@@ -214,7 +256,9 @@ async fn a_real_zsh_completes_words_names_and_files() {
         ("get --kubeconfig=ho", "--kubeconfig=hooks.yaml "),
     ] {
         let line = format!("kubectl-backup {typed}");
-        let Some(seen) = runs(&person, &["zsh", "-f", "type", &line]).await else { return };
+        let Some(seen) = runs(&person, &["zsh", "-f", "type", &line]).await else {
+            return;
+        };
         let before = &line[..=line.rfind(' ').unwrap()];
         assert_eq!(seen, format!("{before}{expected}\n"), "{typed}");
     }

@@ -26,14 +26,17 @@ fn without_sizes(seen: &str) -> String {
     let sizes = [" B", " KiB", " MiB"];
     let line = |line: &str| {
         let unit = sizes.iter().find_map(|unit| Some((line.find(unit)?, unit)));
-        let Some((at, unit)) = unit.filter(|(at, _)| line[..*at].ends_with(|c: char| c.is_ascii_digit()))
+        let Some((at, unit)) =
+            unit.filter(|(at, _)| line[..*at].ends_with(|c: char| c.is_ascii_digit()))
         else {
             return line.to_owned();
         };
         let begin = line[..at].rfind([' ', '(']).map_or(0, |space| space + 1);
         format!("{}SIZE{}", &line[..begin], &line[at + unit.len()..])
     };
-    seen.lines().map(|one| line(one).trim_end().to_owned() + "\n").collect()
+    seen.lines()
+        .map(|one| line(one).trim_end().to_owned() + "\n")
+        .collect()
 }
 
 fn pod(name: &str, program: &str, restarts: u32) -> Value {
@@ -86,7 +89,11 @@ async fn installation() -> FakeApi {
             "nightly",
             packed(format!("level=info msg=begun\nlevel=error token={PLANTED}\n").as_bytes()),
         )
-        .has_file("BackupResults", "nightly", &json!({"errors": {"cluster": ["no answer"]}}));
+        .has_file(
+            "BackupResults",
+            "nightly",
+            &json!({"errors": {"cluster": ["no answer"]}}),
+        );
     api
 }
 
@@ -109,7 +116,9 @@ async fn the_archive_has_what_was_listed_and_no_secret() {
         ),
     );
     let person = Person::at(&api);
-    let seen = person.types("debug --backup=nightly -o ~/report.tar.gz --yes").await;
+    let seen = person
+        .types("debug --backup=nightly -o ~/report.tar.gz --yes")
+        .await;
     assert_snapshot!("debug", without_sizes(&seen));
     let files = opened(&person.home.path().join("report.tar.gz"));
     for (name, text) in &files {
@@ -135,11 +144,17 @@ async fn the_archive_has_what_was_listed_and_no_secret() {
         assert!(files[name].contains(words), "{name}:\n{}", files[name]);
     }
     // The two logs are requested at the same time.
-    let logs =
-        ["main", "main.previous"].map(|log| files[&format!("logs/backup-controller-1/{log}.txt")].as_str());
-    assert!(logs.concat().contains("Authorization: REDACTED") && logs.contains(&"panicked\n"), "{logs:?}");
+    let logs = ["main", "main.previous"]
+        .map(|log| files[&format!("logs/backup-controller-1/{log}.txt")].as_str());
+    assert!(
+        logs.concat().contains("Authorization: REDACTED") && logs.contains(&"panicked\n"),
+        "{logs:?}"
+    );
     let again = person.types("debug -o ~/report.tar.gz --yes").await;
-    assert!(again.contains("report.tar.gz exists") && again.ends_with("--- exit 1\n"), "{again}");
+    assert!(
+        again.contains("report.tar.gz exists") && again.ends_with("--- exit 1\n"),
+        "{again}"
+    );
     let forced = person.types("debug -o ~/report.tar.gz --yes --force").await;
     assert!(forced.ends_with("--- exit 0\n"), "{forced}");
 }
@@ -152,7 +167,9 @@ async fn who_may_nothing_gets_an_archive_that_says_so() {
         api.meets(&method, "", vec![forbidden(); 300]);
     }
     let person = Person::at(&api);
-    let seen = person.types("debug --restore=back-again -o ~/report.tar.gz --yes").await;
+    let seen = person
+        .types("debug --restore=back-again -o ~/report.tar.gz --yes")
+        .await;
     assert_snapshot!("debug without rights", without_sizes(&seen));
     assert!(opened(&person.home.path().join("report.tar.gz")).contains_key("contents.txt"));
 }
@@ -160,13 +177,17 @@ async fn who_may_nothing_gets_an_archive_that_says_so() {
 #[tokio::test]
 async fn nothing_is_written_without_a_yes() {
     let api = FakeApi::start().await;
-    let there = |person: &Person| std::fs::exists(person.home.path().join("report.tar.gz")).unwrap();
+    let there =
+        |person: &Person| std::fs::exists(person.home.path().join("report.tar.gz")).unwrap();
     let person = Person::at(&api);
     transcript!("debug without a yes" => person, "debug -o ~/report.tar.gz");
     assert!(!there(&person));
     let person = Person::at(&api).at_terminal("n\n");
     let seen = person.types("debug -o ~/report.tar.gz").await;
-    assert!(seen.contains("[y/N] nothing was written\n") && seen.ends_with("--- exit 1\n"), "{seen}");
+    assert!(
+        seen.contains("[y/N] nothing was written\n") && seen.ends_with("--- exit 1\n"),
+        "{seen}"
+    );
     assert!(!there(&person));
     let person = Person::at(&api).at_terminal("y\n");
     let seen = person.types("debug -o ~/report.tar.gz").await;
@@ -178,6 +199,9 @@ async fn nothing_is_written_without_a_yes() {
 async fn without_an_api_server_there_is_no_archive() {
     let person = Person::at_url("http://127.0.0.1:1");
     let seen = person.types("debug -o ~/report.tar.gz --yes").await;
-    assert!(seen.contains("cannot reach") && seen.ends_with("--- exit 1\n"), "{seen}");
+    assert!(
+        seen.contains("cannot reach") && seen.ends_with("--- exit 1\n"),
+        "{seen}"
+    );
     assert!(!std::fs::exists(person.home.path().join("report.tar.gz")).unwrap());
 }

@@ -21,16 +21,32 @@ async fn deleting_a_backup_twice_makes_one_request() {
         stored["metadata"]["labels"],
         json!({"velero.io/backup-name": "nightly", "velero.io/backup-uid": "uid-of-nightly"})
     );
-    assert!(person.types("delete nightly --yes").await.ends_with("--- exit 0\n"));
+    assert!(
+        person
+            .types("delete nightly --yes")
+            .await
+            .ends_with("--- exit 0\n")
+    );
     assert_eq!(api.stored("deletebackuprequests", REQUEST), Some(stored));
 }
 
 #[tokio::test]
 async fn a_request_that_failed_before_is_made_anew() {
-    let api =
-        FakeApi::with([completed_backup("nightly"), request("Processed", &["the bucket is away"])]).await;
-    assert!(Person::at(&api).types("delete nightly --yes").await.ends_with("--- exit 0\n"));
-    assert_ne!(api.stored("deletebackuprequests", REQUEST).unwrap()["metadata"]["uid"], "old");
+    let api = FakeApi::with([
+        completed_backup("nightly"),
+        request("Processed", &["the bucket is away"]),
+    ])
+    .await;
+    assert!(
+        Person::at(&api)
+            .types("delete nightly --yes")
+            .await
+            .ends_with("--- exit 0\n")
+    );
+    assert_ne!(
+        api.stored("deletebackuprequests", REQUEST).unwrap()["metadata"]["uid"],
+        "old"
+    );
 }
 
 #[tokio::test]
@@ -44,17 +60,28 @@ async fn waiting_for_a_deletion_ends_when_the_backup_is_gone() {
 #[tokio::test]
 async fn a_deletion_that_fails_is_told_with_its_errors() {
     let api = FakeApi::with([completed_backup("nightly")]).await;
-    let failed = request("Processed", &["the bucket refuses:\nobject lock", "and more"]);
+    let failed = request(
+        "Processed",
+        &["the bucket refuses:\nobject lock", "and more"],
+    );
     api.becomes(&format!("/{REQUEST}"), [failed]);
     transcript!(Person::at(&api), "delete nightly --yes --wait");
     let api = FakeApi::with([completed_backup("nightly")]).await;
-    api.meets(&Method::GET, &format!("/{REQUEST}"), vec![Fault::Vanishes; 4]);
+    api.meets(
+        &Method::GET,
+        &format!("/{REQUEST}"),
+        vec![Fault::Vanishes; 4],
+    );
     transcript!(Person::at(&api), "delete nightly --yes --wait");
 }
 
 #[tokio::test]
 async fn nothing_is_deleted_without_a_yes() {
-    let api = FakeApi::with([completed_backup("nightly"), completed_restore("r", "nightly")]).await;
+    let api = FakeApi::with([
+        completed_backup("nightly"),
+        completed_restore("r", "nightly"),
+    ])
+    .await;
     transcript!(Person::at(&api), "delete nightly");
     transcript!(Person::at(&api).at_terminal("n\n"), "delete nightly");
     transcript!(Person::at(&api).at_terminal("\n"), "restore delete r");
@@ -65,7 +92,11 @@ async fn nothing_is_deleted_without_a_yes() {
 
 #[tokio::test]
 async fn one_that_is_missing_does_not_keep_the_others() {
-    let api = FakeApi::with([completed_restore("a", "nightly"), completed_restore("c", "nightly")]).await;
+    let api = FakeApi::with([
+        completed_restore("a", "nightly"),
+        completed_restore("c", "nightly"),
+    ])
+    .await;
     transcript!(Person::at(&api), "restore delete a b c --yes --wait");
     assert!(api.stored("restores", "a").is_none() && api.stored("restores", "c").is_none());
 }
@@ -74,21 +105,31 @@ async fn one_that_is_missing_does_not_keep_the_others() {
 async fn those_with_a_label_or_all_are_named_before_they_are_deleted() {
     let api = FakeApi::start().await;
     let of = |schedule: &str| json!({ "metadata": { "labels": { "velero.io/schedule-name": schedule } } });
-    for (name, schedule) in [("nightly-1", "nightly"), ("nightly-2", "nightly"), ("weekly-1", "weekly")] {
+    for (name, schedule) in [
+        ("nightly-1", "nightly"),
+        ("nightly-2", "nightly"),
+        ("weekly-1", "weekly"),
+    ] {
         api.has(with(completed_backup(name), &of(schedule)));
     }
     for number in 0..25 {
         api.has(completed_restore(&format!("r{number:02}"), "nightly-1"));
     }
     let person = Person::at(&api).at_terminal("n\n");
-    let mut all = person.types("delete -l velero.io/schedule-name=nightly").await;
+    let mut all = person
+        .types("delete -l velero.io/schedule-name=nightly")
+        .await;
     all += &person.types("restore delete --all").await;
     let person = Person::at(&api);
-    all += &person.types("delete -l velero.io/schedule-name=none --yes").await;
+    all += &person
+        .types("delete -l velero.io/schedule-name=none --yes")
+        .await;
     all += &person.types("delete weekly-1 --all --yes").await;
     all += &person.types_words(&["delete", "-l", "", "--yes"]).await;
     assert_eq!(api.stored("deletebackuprequests", REQUEST), None);
-    all += &person.types("delete -l velero.io/schedule-name=nightly --yes").await;
+    all += &person
+        .types("delete -l velero.io/schedule-name=nightly --yes")
+        .await;
     assert_snapshot!(all);
 }
 
@@ -114,10 +155,18 @@ async fn one_interrupt_ends_the_deletion_of_all() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_mins(1), waits_for_the_first).await.unwrap();
-    let kill = std::process::Command::new("kill").args(["-INT", &command.id().to_string()]).status().unwrap();
+    tokio::time::timeout(std::time::Duration::from_mins(1), waits_for_the_first)
+        .await
+        .unwrap();
+    let kill = std::process::Command::new("kill")
+        .args(["-INT", &command.id().to_string()])
+        .status()
+        .unwrap();
     assert!(kill.success());
-    let ended = tokio::task::spawn_blocking(|| command.wait_with_output()).await.unwrap().unwrap();
+    let ended = tokio::task::spawn_blocking(|| command.wait_with_output())
+        .await
+        .unwrap()
+        .unwrap();
     let said = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(130), "{said}");
     assert_eq!(
@@ -130,9 +179,16 @@ async fn one_interrupt_ends_the_deletion_of_all() {
 
 #[tokio::test]
 async fn one_that_has_not_begun_is_deleted_at_once_and_one_that_runs_is_refused() {
-    let in_phase = |name: &str, phase: &str| with(new_backup(name), &json!({"status": {"phase": phase}}));
-    let api = FakeApi::with([in_phase("queued", "Queued"), in_phase("running", "InProgress")]).await;
+    let in_phase =
+        |name: &str, phase: &str| with(new_backup(name), &json!({"status": {"phase": phase}}));
+    let api = FakeApi::with([
+        in_phase("queued", "Queued"),
+        in_phase("running", "InProgress"),
+    ])
+    .await;
     transcript!(Person::at(&api), "delete queued running --yes");
-    assert!(api.stored("backups", "queued").is_none() && api.stored("backups", "running").is_some());
+    assert!(
+        api.stored("backups", "queued").is_none() && api.stored("backups", "running").is_some()
+    );
     assert!(api.all("deletebackuprequests").is_empty());
 }

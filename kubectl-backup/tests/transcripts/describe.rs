@@ -16,7 +16,13 @@ pub fn has_files(api: &FakeApi, of: &str, name: &str) {
     let file = |kind: &str, content: Value| {
         api.has_file(&format!("{of}{kind}"), name, &content);
     };
-    let behind = |what: &str| if of == "Restore" { format!("({what})") } else { String::new() };
+    let behind = |what: &str| {
+        if of == "Restore" {
+            format!("({what})")
+        } else {
+            String::new()
+        }
+    };
     file(
         "ResourceList",
         json!({
@@ -67,7 +73,14 @@ pub fn has_files(api: &FakeApi, of: &str, name: &str) {
         { "pvcName": "pgdata-7", "pvcNamespace": "db", "pvName": "pv-7", "backupMethod": "CSISnapshot", "restoreMethod": "CSISnapshot", "result": "failed" },
         { "pvName": "pv-8", "skipped": true, "skippedReason": "no driver for it" },
     ]);
-    file(if of == "Backup" { "VolumeInfos" } else { "VolumeInfo" }, volumes);
+    file(
+        if of == "Backup" {
+            "VolumeInfos"
+        } else {
+            "VolumeInfo"
+        },
+        volumes,
+    );
 }
 
 /// Makes a test for each backup: its description is as in the snapshot.
@@ -113,14 +126,20 @@ async fn ending() -> FakeApi {
     let api = FakeApi::start().await;
     has_files(&api, "Backup", "shop");
     api.has(running(120));
-    api.becomes("/backups/shop", [running(120), running(240), completed_backup("shop")]);
+    api.becomes(
+        "/backups/shop",
+        [running(120), running(240), completed_backup("shop")],
+    );
     api
 }
 
 #[tokio::test]
 async fn on_a_terminal_a_running_backup_is_redrawn_with_a_bar() {
     let api = ending().await;
-    transcript!(Person::at(&api).at_terminal(""), "describe shop -w --color=never");
+    transcript!(
+        Person::at(&api).at_terminal(""),
+        "describe shop -w --color=never"
+    );
 }
 
 /// Lines that have scrolled away could not be overwritten. The last screen stays.
@@ -134,21 +153,34 @@ async fn what_is_redrawn_is_cut_to_the_window_until_the_end() {
 async fn a_part_that_takes_long_does_not_hold_the_next_screen() {
     let api = FakeApi::start().await;
     api.on_get("/events", Fault::Hang);
-    api.has(running(120)).becomes("/backups/shop", [running(120), running(240)]);
+    api.has(running(120))
+        .becomes("/backups/shop", [running(120), running(240)]);
     let begun = std::time::Instant::now();
-    let seen = Person::at(&api).at_terminal("").watches("describe shop -w --color=never", "240 of 300").await;
-    assert!(begun.elapsed() < std::time::Duration::from_secs(8), "{seen}");
-    assert!(seen.contains("EVENTS  unavailable: not read yet") && !seen.contains("no answer"), "{seen}");
+    let seen = Person::at(&api)
+        .at_terminal("")
+        .watches("describe shop -w --color=never", "240 of 300")
+        .await;
+    assert!(
+        begun.elapsed() < std::time::Duration::from_secs(8),
+        "{seen}"
+    );
+    assert!(
+        seen.contains("EVENTS  unavailable: not read yet") && !seen.contains("no answer"),
+        "{seen}"
+    );
 }
 
 #[tokio::test]
 async fn in_a_pipe_changes_are_told_and_the_end_is_shown() {
     let api = FakeApi::start().await;
-    let failed =
-        with(completed_backup("shop"), &json!({"status": {"phase": "PartiallyFailed", "errors": 2}}));
+    let failed = with(
+        completed_backup("shop"),
+        &json!({"status": {"phase": "PartiallyFailed", "errors": 2}}),
+    );
     let running = backup_in("InProgress", "shop");
     has_files(&api, "Backup", "shop");
-    api.has(running.clone()).becomes("/backups/shop", [running.clone(), running, failed]);
+    api.has(running.clone())
+        .becomes("/backups/shop", [running.clone(), running, failed]);
     transcript!(Person::at(&api), "describe shop --watch");
 }
 
@@ -158,15 +190,26 @@ async fn a_file_that_does_not_come_is_told_in_its_place() {
     has_files(&api, "Backup", "nightly");
     let status = json!({"status": {"phase": "PartiallyFailed", "errors": 2, "backupItemOperationsAttempted": 4, "backupItemOperationsCompleted": 1, "backupItemOperationsFailed": 1}});
     let damaged = Fault::Bytes(200, Vec::new(), b"not gzip".to_vec());
-    api.has(with(completed_backup("nightly"), &status)).has(location("Available", ""));
+    api.has(with(completed_backup("nightly"), &status))
+        .has(location("Available", ""));
     api.meets(&Method::POST, "/downloadrequests", vec![Fault::Hang; 2]);
-    api.on_get("files/read-0", damaged.clone()).on_get("files/read-1", damaged);
+    api.on_get("files/read-0", damaged.clone())
+        .on_get("files/read-1", damaged);
     let seen = Person::at(&api).types("describe nightly").await;
-    let missing = seen.lines().filter(|line| line.contains("unavailable: ")).count();
+    let missing = seen
+        .lines()
+        .filter(|line| line.contains("unavailable: "))
+        .count();
     // Four parts, plus the verdict and the answer, which need the list.
     assert_eq!(missing, 6, "{seen}");
-    assert!(seen.contains("no answer within 10s") && seen.contains("cannot be read"), "{seen}");
-    assert!(seen.contains("Something was not saved (2 errors); the rest can be restored."), "{seen}");
+    assert!(
+        seen.contains("no answer within 10s") && seen.contains("cannot be read"),
+        "{seen}"
+    );
+    assert!(
+        seen.contains("Something was not saved (2 errors); the rest can be restored."),
+        "{seen}"
+    );
 }
 
 #[tokio::test]
@@ -175,14 +218,24 @@ async fn a_partially_failed_backup_with_events() {
     let name = "nightly-20261103030000";
     let day_before = json!({"metadata": {"creationTimestamp": "2026-11-02T03:00:00Z"}, "status": {"startTimestamp": "2026-11-02T03:00:00Z", "completionTimestamp": "2026-11-02T03:10:00Z"}});
     has_files(&api, "Backup", name);
-    api.has(with(completed_backup("nightly-20261102030000"), &day_before));
+    api.has(with(
+        completed_backup("nightly-20261102030000"),
+        &day_before,
+    ));
     let status = json!({"status": {"phase": "PartiallyFailed", "errors": 2, "warnings": 17, "hookStatus": {"hooksAttempted": 4, "hooksFailed": 1}, "backupItemOperationsAttempted": 31, "backupItemOperationsCompleted": 29, "backupItemOperationsFailed": 2}});
-    api.has(with(completed_backup(name), &status)).has(location("Available", ""));
+    api.has(with(completed_backup(name), &status))
+        .has(location("Available", ""));
     let failed = "pods/db-0: volume pgdata was not saved";
     for (number, level, reason, message, at) in [
         (1, "Warning", "ItemFailed", failed, "2026-11-03T03:09:00Z"),
         (2, "Warning", "ItemFailed", failed, "2026-11-03T03:10:00Z"),
-        (3, "Normal", "Finished", "PartiallyFailed", "2026-11-03T03:14:12Z"),
+        (
+            3,
+            "Normal",
+            "Finished",
+            "PartiallyFailed",
+            "2026-11-03T03:14:12Z",
+        ),
     ] {
         api.has(event(number, "Backup", name, level, reason, message, at));
     }
@@ -196,8 +249,10 @@ async fn a_partially_failed_backup_with_events() {
 async fn a_completed_backup_in_a_location_that_is_unavailable() {
     let api = FakeApi::start().await;
     has_files(&api, "Backup", "nightly");
-    api.has(completed_backup("nightly"))
-        .has(location("Unavailable", "AccessDenied: the key has no right to list\nthe bucket"));
+    api.has(completed_backup("nightly")).has(location(
+        "Unavailable",
+        "AccessDenied: the key has no right to list\nthe bucket",
+    ));
     transcript!(Person::at(&api), "describe nightly");
 }
 
@@ -206,7 +261,15 @@ async fn a_backup_that_waits_for_a_restore_names_the_holder() {
     let api = FakeApi::start().await;
     let mut ledger = Ledger::default();
     let restore = ObjectKey::restore("velero", "back-again");
-    ledger.admit(&restore, "r", &Footprint::everything(), "2026-11-03T05:10:12Z", &Ask::default()).unwrap();
+    ledger
+        .admit(
+            &restore,
+            "r",
+            &Footprint::everything(),
+            "2026-11-03T05:10:12Z",
+            &Ask::default(),
+        )
+        .unwrap();
     ledger.activate(&restore, "r").unwrap();
     api.has(with(
         new_backup("shop"),
@@ -222,12 +285,25 @@ async fn a_restore_that_waits_for_its_turn_names_those_before_it() {
     let mut ledger = Ledger::default();
     let everything = Footprint::everything();
     let holder = ObjectKey::backup("velero", "nightly");
-    ledger.admit(&holder, "b", &everything, "2026-11-03T05:10:12Z", &Ask::default()).unwrap();
+    ledger
+        .admit(
+            &holder,
+            "b",
+            &everything,
+            "2026-11-03T05:10:12Z",
+            &Ask::default(),
+        )
+        .unwrap();
     ledger.activate(&holder, "b").unwrap();
-    for (name, since) in [("late", "2026-11-03T05:11:12Z"), ("later", "2026-11-03T05:12:12Z")] {
+    for (name, since) in [
+        ("late", "2026-11-03T05:11:12Z"),
+        ("later", "2026-11-03T05:12:12Z"),
+    ] {
         let queue = Ask::queued();
         let key = ObjectKey::restore("velero", name);
-        ledger.admit(&key, &format!("uid-of-{name}"), &everything, since, &queue).unwrap();
+        ledger
+            .admit(&key, &format!("uid-of-{name}"), &everything, since, &queue)
+            .unwrap();
     }
     let waits = json!({"metadata": {"creationTimestamp": "2026-11-03T05:11:12Z"}, "status": null});
     api.has(with(completed_restore("late", "nightly"), &waits))
@@ -243,11 +319,18 @@ async fn a_running_backup_shows_its_own_claim() {
     let mut ledger = Ledger::default();
     let key = ObjectKey::backup("velero", "shop");
     ledger
-        .admit(&key, "uid-of-shop", &Footprint::namespaces(["shop"]), "2026-11-03T05:12:12Z", &Ask::default())
+        .admit(
+            &key,
+            "uid-of-shop",
+            &Footprint::namespaces(["shop"]),
+            "2026-11-03T05:12:12Z",
+            &Ask::default(),
+        )
         .unwrap();
     ledger.activate(&key, "uid-of-shop").unwrap();
     let over = json!({"spec": {"includedNamespaces": ["shop"]}, "status": {"phase": "InProgress", "errors": 1, "startTimestamp": "2026-11-03T05:13:00Z", "progress": {"totalItems": 300, "itemsBackedUp": 120}}});
-    api.has(with(new_backup("shop"), &over)).has(lease(&ledger).await);
+    api.has(with(new_backup("shop"), &over))
+        .has(lease(&ledger).await);
     transcript!(Person::at(&api), "describe shop");
 }
 
@@ -258,8 +341,14 @@ async fn a_part_that_cannot_be_fetched_fails_nothing() {
     let forbidden =
         |what: &str| Fault::forbidden(&format!("{what} is forbidden: User \"jane\" cannot get it"));
     api.has(completed_backup("nightly"))
-        .on_get("/default", forbidden("backupstoragelocations.velero.io \"default\""))
-        .on_get("/backup-lock-velero", forbidden("leases.coordination.k8s.io \"backup-lock-velero\""))
+        .on_get(
+            "/default",
+            forbidden("backupstoragelocations.velero.io \"default\""),
+        )
+        .on_get(
+            "/backup-lock-velero",
+            forbidden("leases.coordination.k8s.io \"backup-lock-velero\""),
+        )
         .on_get(
             "/deletebackuprequests",
             Fault::refused(500, "InternalError", "etcdserver: request timed out"),
@@ -271,11 +360,20 @@ async fn a_part_that_cannot_be_fetched_fails_nothing() {
 #[tokio::test]
 async fn a_backup_whose_deletion_failed_shows_why() {
     let api = FakeApi::start().await;
-    let request = request("Processed", &["the bucket refuses: object lock until 3 Dec"]);
-    let request = with(request, &json!({"metadata": {"creationTimestamp": "2026-11-03T05:00:12Z"}}));
-    api.has(with(completed_backup("nightly"), &json!({"status": {"phase": "Deleting"}})))
-        .has(request)
-        .has(location("Available", ""));
+    let request = request(
+        "Processed",
+        &["the bucket refuses: object lock until 3 Dec"],
+    );
+    let request = with(
+        request,
+        &json!({"metadata": {"creationTimestamp": "2026-11-03T05:00:12Z"}}),
+    );
+    api.has(with(
+        completed_backup("nightly"),
+        &json!({"status": {"phase": "Deleting"}}),
+    ))
+    .has(request)
+    .has(location("Available", ""));
     transcript!(Person::at(&api), "describe nightly");
 }
 
@@ -316,7 +414,10 @@ async fn watching_one_that_has_ended_ends_with_its_code() {
         let (pipe, terminal) = (Person::at(&api), Person::at(&api).at_terminal(""));
         for person in [pipe, terminal] {
             let seen = person.types("describe b -w").await;
-            assert!(seen.ends_with(&format!("--- exit {code}\n")), "{phase}: {seen}");
+            assert!(
+                seen.ends_with(&format!("--- exit {code}\n")),
+                "{phase}: {seen}"
+            );
         }
     }
 }
@@ -325,8 +426,7 @@ async fn watching_one_that_has_ended_ends_with_its_code() {
 #[tokio::test]
 async fn a_completed_backup_without_the_data_of_all_volumes_says_so() {
     let api = FakeApi::start().await;
-    let said =
-        r#"{"missing": 2, "of": 3, "volumes": {"db/pgdata-7": "its snapshot failed", "pv-8": "no driver"}}"#;
+    let said = r#"{"missing": 2, "of": 3, "volumes": {"db/pgdata-7": "its snapshot failed", "pv-8": "no driver"}}"#;
     let annotation = json!({"metadata": {"annotations": {"backup-controller/missing-data": said}}});
     api.has(with(completed_backup("nightly"), &annotation));
     api.has(with(
@@ -337,9 +437,18 @@ async fn a_completed_backup_without_the_data_of_all_volumes_says_so() {
         api.has_file("BackupResourceList", name, &json!({}));
     }
     let person = Person::at(&api);
-    transcript!(person, "get", "describe nightly", "describe partly", "wait nightly");
+    transcript!(
+        person,
+        "get",
+        "describe nightly",
+        "describe partly",
+        "wait nightly"
+    );
     let document = person.reads("describe nightly -o json").await;
-    assert_eq!((&document["missingData"]["missing"], &document["tone"]), (&json!(2), &json!("warn")));
+    assert_eq!(
+        (&document["missingData"]["missing"], &document["tone"]),
+        (&json!(2), &json!("warn"))
+    );
 
     api.has(completed_backup("older"));
     has_files(&api, "Backup", "older");
@@ -356,15 +465,27 @@ async fn a_completed_backup_without_the_data_of_all_volumes_says_so() {
 #[tokio::test]
 async fn a_completed_restore_that_has_not_brought_everything_says_so() {
     let api = FakeApi::start().await;
-    let data = r#"{"missing": 1, "of": 3, "volumes": {"shop/pgdata": "its snapshot was not restored"}}"#;
+    let data =
+        r#"{"missing": 1, "of": 3, "volumes": {"shop/pgdata": "its snapshot was not restored"}}"#;
     let items = r#"{"left": 9, "items": ["ConfigMap shop/settings", "Service shop/web"]}"#;
     let said = |annotations: Value| json!({"metadata": {"annotations": annotations}});
-    let both = said(json!({"backup-controller/missing-data": data, "backup-controller/left-items": items}));
+    let both = said(
+        json!({"backup-controller/missing-data": data, "backup-controller/left-items": items}),
+    );
     let restore = |name: &str, over: &Value| with(completed_restore(name, "nightly"), over);
     api.has(restore("both", &both))
-        .has(with(restore("half", &both), &json!({"status": {"phase": "PartiallyFailed", "errors": 1}})))
-        .has(restore("empty", &said(json!({"backup-controller/missing-data": data}))))
-        .has(restore("left", &said(json!({"backup-controller/left-items": items}))));
+        .has(with(
+            restore("half", &both),
+            &json!({"status": {"phase": "PartiallyFailed", "errors": 1}}),
+        ))
+        .has(restore(
+            "empty",
+            &said(json!({"backup-controller/missing-data": data})),
+        ))
+        .has(restore(
+            "left",
+            &said(json!({"backup-controller/left-items": items})),
+        ));
     let person = Person::at(&api);
     transcript!(
         person,
@@ -376,15 +497,22 @@ async fn a_completed_restore_that_has_not_brought_everything_says_so() {
         "restore wait left"
     );
     let document = person.reads("restore describe both -o json").await;
-    assert_eq!((&document["missingData"]["missing"], &document["tone"]), (&json!(1), &json!("warn")));
+    assert_eq!(
+        (&document["missingData"]["missing"], &document["tone"]),
+        (&json!(1), &json!("warn"))
+    );
     assert_eq!(document["leftItems"]["left"], 9);
 
     api.has(completed_restore("file", "nightly"));
     has_files(&api, "Restore", "file");
-    let volumes = json!([{"pvcNamespace": "db", "pvcName": "data", "skipped": true, "skippedReason": "why"}]);
+    let volumes =
+        json!([{"pvcNamespace": "db", "pvcName": "data", "skipped": true, "skippedReason": "why"}]);
     api.has_file("RestoreVolumeInfo", "file", &volumes);
     let seen = person.types("restore describe file").await;
-    assert!(seen.contains("but the data of 1 of 1 volume was not restored: db/data (why)"), "{seen}");
+    assert!(
+        seen.contains("but the data of 1 of 1 volume was not restored: db/data (why)"),
+        "{seen}"
+    );
 }
 
 #[tokio::test]
@@ -400,12 +528,14 @@ async fn commands_in_what_is_shown_have_the_flags_that_were_given() {
     let api = FakeApi::with([backup_in("Failed", "nightly")]).await;
     let person = Person::at(&api);
     let connection = "--context=here --kubeconfig=~/.kube/config";
-    let seen = person.types(&format!("describe nightly -n velero {connection}")).await;
-    let next =
-        "kubectl --kubeconfig=~/.kube/config --context=here -n velero logs deployment/backup-controller";
+    let seen = person
+        .types(&format!("describe nightly -n velero {connection}"))
+        .await;
+    let next = "kubectl --kubeconfig=~/.kube/config --context=here -n velero logs deployment/backup-controller";
     assert!(seen.contains(next), "{seen}");
-    let seen = person.types(&format!("describe gone -n velero {connection}")).await;
-    let remedy =
-        "`kubectl backup --kubeconfig=~/.kube/config --context=here -n velero get` lists the backups";
+    let seen = person
+        .types(&format!("describe gone -n velero {connection}"))
+        .await;
+    let remedy = "`kubectl backup --kubeconfig=~/.kube/config --context=here -n velero get` lists the backups";
     assert!(seen.contains(remedy), "{seen}");
 }

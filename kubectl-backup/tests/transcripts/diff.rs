@@ -1,23 +1,38 @@
 use crate::{prelude::*, verify::tar_of};
 
 fn object(kind: &str, name: &str, more: &Value) -> Value {
-    let object =
-        json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": name, "namespace": "shop" } });
+    let object = json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": name, "namespace": "shop" } });
     with(object, more)
 }
 
-/// A backup of three ConfigMaps (unchanged, changed, missing in the cluster), a Secret, and a Pod that a controller makes.
+/// A backup of three ConfigMaps (unchanged, changed, missing in the cluster), a Secret, and a Pod
+/// that a controller makes.
 async fn stored() -> FakeApi {
     let api = FakeApi::start().await;
-    let same = object("ConfigMap", "same", &json!({ "data": { "colour": "blue" } }));
-    let changed = object("ConfigMap", "changed", &json!({ "data": { "colour": "blue", "size": "1" } }));
+    let same = object(
+        "ConfigMap",
+        "same",
+        &json!({ "data": { "colour": "blue" } }),
+    );
+    let changed = object(
+        "ConfigMap",
+        "changed",
+        &json!({ "data": { "colour": "blue", "size": "1" } }),
+    );
     let gone = object("ConfigMap", "gone", &json!({ "data": { "colour": "red" } }));
     let applied = json!({ "kubectl.kubernetes.io/last-applied-configuration": "password: b25l" });
     let data = json!({ "old": "b25l", "kept": "a2VwdA==" });
-    let secret =
-        object("Secret", "password", &json!({ "metadata": { "annotations": applied }, "data": data }));
+    let secret = object(
+        "Secret",
+        "password",
+        &json!({ "metadata": { "annotations": applied }, "data": data }),
+    );
     let owners = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": true }]);
-    let made = object("Pod", "web-1", &json!({ "metadata": { "ownerReferences": owners } }));
+    let made = object(
+        "Pod",
+        "web-1",
+        &json!({ "metadata": { "ownerReferences": owners } }),
+    );
     let items: Vec<(String, Value)> = [
         ("configmaps", "same", &same),
         ("configmaps", "changed", &changed),
@@ -25,9 +40,15 @@ async fn stored() -> FakeApi {
         ("secrets", "password", &secret),
         ("pods", "web-1", &made),
     ]
-    .map(|(plural, name, object)| (format!("resources/{plural}/namespaces/shop/{name}.json"), object.clone()))
+    .map(|(plural, name, object)| {
+        (
+            format!("resources/{plural}/namespaces/shop/{name}.json"),
+            object.clone(),
+        )
+    })
     .into();
-    api.has(completed_backup("nightly")).has_bytes("BackupContents", "nightly", tar_of(&items));
+    api.has(completed_backup("nightly"))
+        .has_bytes("BackupContents", "nightly", tar_of(&items));
     let given = json!({ "metadata": { "uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-11-02T03:00:00Z" } });
     let there = |plural: &str, object: &Value, change: &Value| {
         let name = object["metadata"]["name"].as_str().unwrap();
@@ -35,9 +56,17 @@ async fn stored() -> FakeApi {
         api.has_at(&format!("/api/v1/namespaces/shop/{plural}/{name}"), object);
     };
     there("configmaps", &same, &json!({}));
-    there("configmaps", &changed, &json!({ "data": { "colour": "green" } }));
+    there(
+        "configmaps",
+        &changed,
+        &json!({ "data": { "colour": "green" } }),
+    );
     let applied = json!({ "kubectl.kubernetes.io/last-applied-configuration": "password: dHdv" });
-    there("secrets", &secret, &json!({ "metadata": { "annotations": applied }, "data": { "old": "dHdv" } }));
+    there(
+        "secrets",
+        &secret,
+        &json!({ "metadata": { "annotations": applied }, "data": { "old": "dHdv" } }),
+    );
     api
 }
 

@@ -57,23 +57,46 @@ fn a_schedule(name: &str, over: &Value) -> Value {
 }
 
 fn asks(api: &FakeApi, date: &str, phases: &Value, registration: &Value) {
-    api.on_get("/version", Fault::Bytes(200, vec![("date", date.to_owned())], b"{}".to_vec()))
-        .on_get("/backups.velero.io", Fault::Answer(200, definition("backups.velero.io", phases)))
-        .on_get(
-            "/restores.velero.io",
-            Fault::Answer(200, definition("restores.velero.io", &json!(RestorePhase::KNOWN))),
-        )
-        // Three checks read it.
-        .on_get("configurations/backup-webhook", Fault::Answer(200, registration.clone()))
-        .on_get("configurations/backup-webhook", Fault::Answer(200, registration.clone()))
-        .on_get("configurations/backup-webhook", Fault::Answer(200, registration.clone()));
+    api.on_get(
+        "/version",
+        Fault::Bytes(200, vec![("date", date.to_owned())], b"{}".to_vec()),
+    )
+    .on_get(
+        "/backups.velero.io",
+        Fault::Answer(200, definition("backups.velero.io", phases)),
+    )
+    .on_get(
+        "/restores.velero.io",
+        Fault::Answer(
+            200,
+            definition("restores.velero.io", &json!(RestorePhase::KNOWN)),
+        ),
+    )
+    // Three checks read it.
+    .on_get(
+        "configurations/backup-webhook",
+        Fault::Answer(200, registration.clone()),
+    )
+    .on_get(
+        "configurations/backup-webhook",
+        Fault::Answer(200, registration.clone()),
+    )
+    .on_get(
+        "configurations/backup-webhook",
+        Fault::Answer(200, registration.clone()),
+    );
 }
 
 #[tokio::test]
 async fn where_all_is_well_nothing_is_to_be_done() {
     let api = FakeApi::start().await;
     let phases = json!(BackupPhase::KNOWN);
-    asks(&api, "Tue, 03 Nov 2026 05:14:12 GMT", &phases, &registration(&json!({})));
+    asks(
+        &api,
+        "Tue, 03 Nov 2026 05:14:12 GMT",
+        &phases,
+        &registration(&json!({})),
+    );
     let words = "admission webhook \"claims.backup-webhook.velero.io\" denied the request: Backup velero/kubectl-backup-doctor is not valid: spec.ttl: \"tomorrow\" is not a duration: expected numbers with units such as \"720h\", \"1h30m\" or \"45s\"";
     api.on_post("/backups", Fault::forbidden(words));
     api.has(leader("2026-11-03T05:14:10.000000Z"))
@@ -127,7 +150,8 @@ async fn a_finalizer_that_would_keep_the_ledger_is_named_before_it_does() {
     let finalizers = json!({"metadata": {"finalizers": ["example.com/keep"]}});
     api.has(with(lease(&Ledger::default()).await, &finalizers));
     let seen = Person::at(&api).types("doctor").await;
-    let said = "the ledger backup-lock-velero has the finalizer example.com/keep of another program";
+    let said =
+        "the ledger backup-lock-velero has the finalizer example.com/keep of another program";
     let remedy = "kubectl --namespace=velero patch lease backup-lock-velero --type=merge";
     assert!(seen.contains(said) && seen.contains(remedy), "{seen}");
 }
@@ -135,7 +159,10 @@ async fn a_finalizer_that_would_keep_the_ledger_is_named_before_it_does() {
 #[tokio::test]
 async fn a_ledger_that_grants_nothing_is_broken_for_doctor_and_status() {
     let api = FakeApi::start().await;
-    let rebuilding = Ledger { status: backup_lock::ledger::Status::Rebuilding, ..Ledger::default() };
+    let rebuilding = Ledger {
+        status: backup_lock::ledger::Status::Rebuilding,
+        ..Ledger::default()
+    };
     let edited = with(
         lease(&Ledger::default()).await,
         &json!({"metadata": {"annotations": {"backup-lock/sum": "0123456789abcdef"}}}),
@@ -145,24 +172,45 @@ async fn a_ledger_that_grants_nothing_is_broken_for_doctor_and_status() {
         &json!({"metadata": {"finalizers": ["example.com/keep"], "deletionTimestamp": "2026-11-03T05:00:00Z"}}),
     );
     for (ledger, why, remedy) in [
-        (marker(), "the ledger is gone", "backup-controller has rebuilt it"),
-        (kept, "kept by the finalizer example.com/keep of another program", "patch lease backup-lock-velero"),
-        (lease(&rebuilding).await, "it was lost or damaged", "backup-controller rebuilds it"),
+        (
+            marker(),
+            "the ledger is gone",
+            "backup-controller has rebuilt it",
+        ),
+        (
+            kept,
+            "kept by the finalizer example.com/keep of another program",
+            "patch lease backup-lock-velero",
+        ),
+        (
+            lease(&rebuilding).await,
+            "it was lost or damaged",
+            "backup-controller rebuilds it",
+        ),
         (
             of_a_newer_format(lease(&Ledger::default()).await),
             "the ledger has format 99",
             "apply the newer version",
         ),
-        (edited, "its checksum does not fit", "backup-controller has rebuilt it"),
+        (
+            edited,
+            "its checksum does not fit",
+            "backup-controller has rebuilt it",
+        ),
     ] {
         api.has(ledger);
         let seen = Person::at(&api).types("doctor").await;
         let broken = "✗ lock                   no Backup or Restore of velero.io can be created: ";
-        assert!(seen.contains(broken) && seen.contains(why) && seen.contains(remedy), "{seen}");
+        assert!(
+            seen.contains(broken) && seen.contains(why) && seen.contains(remedy),
+            "{seen}"
+        );
         assert!(seen.ends_with("--- exit 1\n"), "{seen}");
         let seen = Person::at(&api).types("status").await;
         assert!(
-            seen.contains("nothing can be created: ") && seen.contains(why) && seen.contains(remedy),
+            seen.contains("nothing can be created: ")
+                && seen.contains(why)
+                && seen.contains(remedy),
             "{seen}"
         );
         assert!(seen.ends_with("--- exit 1\n"), "{seen}");
@@ -188,7 +236,11 @@ async fn what_cannot_be_asked_says_so_in_its_place() {
         .on_post("/backups", Fault::refused(500, "InternalError", "Internal error occurred: failed calling webhook \"claims.backup-webhook.velero.io\": connection refused"));
     let start = std::time::Instant::now();
     transcript!(Person::at(&api), "doctor");
-    assert!(start.elapsed() < std::time::Duration::from_secs(3), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < std::time::Duration::from_secs(3),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 #[tokio::test]
@@ -196,14 +248,18 @@ async fn a_webhook_that_hangs_is_broken_and_not_unknown() {
     let api = FakeApi::start().await;
     api.on_post("/backups", Fault::Hang);
     let seen = Person::at(&api).types("doctor").await;
-    assert!(seen.contains("✗ webhook                a creation was not answered within 1.8s"), "{seen}");
+    assert!(
+        seen.contains("✗ webhook                a creation was not answered within 1.8s"),
+        "{seen}"
+    );
     assert!(seen.ends_with("--- exit 1\n"), "{seen}");
 }
 
 #[tokio::test]
 async fn another_webhooks_refusal_is_no_sign_of_ours() {
     let api = FakeApi::start().await;
-    let words = "admission webhook \"validate.kyverno.svc\" denied the request: label team is missing";
+    let words =
+        "admission webhook \"validate.kyverno.svc\" denied the request: label team is missing";
     api.on_post("/backups", Fault::forbidden(words));
     let seen = Person::at(&api).types("doctor").await;
     assert!(
@@ -217,7 +273,10 @@ async fn another_webhooks_refusal_is_no_sign_of_ours() {
 #[tokio::test]
 async fn what_a_location_says_while_it_is_available_is_told() {
     let api = FakeApi::start().await;
-    api.has(location("Available", "spec.backupSyncPeriod is negative (-5s), which counts as not set"));
+    api.has(location(
+        "Available",
+        "spec.backupSyncPeriod is negative (-5s), which counts as not set",
+    ));
     let seen = Person::at(&api).types("doctor").await;
     let expected = "! locations              default is Available, checked 40s ago, but spec.backupSyncPeriod is negative (-5s), which counts \
                     as not set";
@@ -229,7 +288,8 @@ async fn locations_that_nobody_can_write_are_told() {
     let api = FakeApi::start().await;
     let read_only = json!({"spec": {"accessMode": "ReadOnly"},
         "metadata": {"annotations": {"backup-controller/bucket": "{\"notRemovable\":\"403 AccessDenied\"}"}}});
-    api.has(with(location("Available", ""), &read_only)).has(a_schedule("nightly", &json!({})));
+    api.has(with(location("Available", ""), &read_only))
+        .has(a_schedule("nightly", &json!({})));
     let seen = Person::at(&api).types("doctor").await;
     for expected in [
         "✓ locations              default is Available, checked 40s ago, read-only: no backup is stored there\n",
@@ -245,13 +305,21 @@ async fn locations_that_nobody_can_write_are_told() {
 async fn volumes_that_the_next_backup_would_not_hold_are_named() {
     let disk = of_driver("disk.example.com");
     let mut all = String::new();
-    for args in
-        [None, Some(json!([])), Some(json!(["--features=EnableCSI"])), Some(json!(["--guard=velero"]))]
-    {
+    for args in [
+        None,
+        Some(json!([])),
+        Some(json!(["--features=EnableCSI"])),
+        Some(json!(["--guard=velero"])),
+    ] {
         let api = FakeApi::start().await;
         has_snapshots(&api, &[("fast", "disk.example.com")]);
         has_claim(&api, "shop", "data", &disk);
-        has_claim(&api, "shop", "files", &json!({ "hostPath": { "path": "/data" } }));
+        has_claim(
+            &api,
+            "shop",
+            "files",
+            &json!({ "hostPath": { "path": "/data" } }),
+        );
         if let Some(args) = &args {
             let containers = json!([{ "name": "controller", "args": args }]);
             let pod = json!({ "spec": { "template": { "spec": { "containers": containers } } } });
@@ -267,9 +335,15 @@ async fn volumes_that_the_next_backup_would_not_hold_are_named() {
     }
     assert_snapshot!(all);
     let api = FakeApi::start().await;
-    api.on_get("/persistentvolumes", Fault::forbidden("… is forbidden: User \"jane\" cannot list resource"));
+    api.on_get(
+        "/persistentvolumes",
+        Fault::forbidden("… is forbidden: User \"jane\" cannot list resource"),
+    );
     let seen = Person::at(&api).types("doctor").await;
-    assert!(seen.contains("? volumes                not known: "), "{seen}");
+    assert!(
+        seen.contains("? volumes                not known: "),
+        "{seen}"
+    );
 }
 
 #[tokio::test]
@@ -279,18 +353,30 @@ async fn a_location_of_snapshots_that_cannot_be_used_is_broken() {
         json!({"apiVersion": "velero.io/v1", "kind": "VolumeSnapshotLocation",
             "metadata": {"name": name, "namespace": "velero"}, "spec": spec})
     };
-    let secret = json!({"metadata": {"name": "cloud", "namespace": "velero"}, "data": {"acme": "eA=="}});
+    let secret =
+        json!({"metadata": {"name": "cloud", "namespace": "velero"}, "data": {"acme": "eA=="}});
     let status = json!({"apiVersion": "velero.io/v1", "kind": "ServerStatusRequest",
         "metadata": {"name": "asked", "namespace": "velero"}, "spec": {},
         "status": {"phase": "Processed", "plugins": [{"name": "acme/disks", "kind": "VolumeSnapshotter"}]}});
-    api.has(of("east", json!({"provider": "acme/disks", "credential": {"name": "cloud", "key": "acme"}})))
-        .has(of("north", json!({"provider": "acme/disks", "credential": {"name": "cloud", "key": "other"}})))
-        .has(of("west", json!({"provider": "disks", "credential": {"name": "gone", "key": "acme"}})))
-        .has_at("/api/v1/namespaces/velero/secrets/cloud", secret)
-        .has(status.clone())
-        .on_post("/serverstatusrequests", Fault::Answer(201, status));
+    api.has(of(
+        "east",
+        json!({"provider": "acme/disks", "credential": {"name": "cloud", "key": "acme"}}),
+    ))
+    .has(of(
+        "north",
+        json!({"provider": "acme/disks", "credential": {"name": "cloud", "key": "other"}}),
+    ))
+    .has(of(
+        "west",
+        json!({"provider": "disks", "credential": {"name": "gone", "key": "acme"}}),
+    ))
+    .has_at("/api/v1/namespaces/velero/secrets/cloud", secret)
+    .has(status.clone())
+    .on_post("/serverstatusrequests", Fault::Answer(201, status));
     let seen = Person::at(&api).types("doctor").await;
     let about_volumes = seen.lines().skip_while(|line| !line.contains(" volumes  "));
-    let about_volumes: Vec<&str> = about_volumes.take_while(|line| !line.contains(" lock  ")).collect();
+    let about_volumes: Vec<&str> = about_volumes
+        .take_while(|line| !line.contains(" lock  "))
+        .collect();
     assert_snapshot!(about_volumes.join("\n"));
 }

@@ -1,5 +1,5 @@
-//! The test kit's API server on a port, for the command: with a controller that serves files, and with queued faults for
-//! requests.
+//! The test kit's API server on a port, for the command: with a controller that serves files, and
+//! with queued faults for requests.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -30,7 +30,8 @@ pub enum Fault {
     Answer(u16, Value),
     /// Answers with this status, headers and bytes.
     Bytes(u16, Vec<(&'static str, String)>, Vec<u8>),
-    /// Answers with these headers and the first bytes of a body of this length, then breaks the connection.
+    /// Answers with these headers and the first bytes of a body of this length, then breaks the
+    /// connection.
     Broken(Vec<(&'static str, String)>, Vec<u8>, usize),
     /// The normal answer: reserves a place in the queue for a request without a fault.
     None,
@@ -72,14 +73,18 @@ impl Fault {
     }
 }
 
-/// Completes a backup that is stored, by its phase: it began after its creation, and its location exists.
+/// Completes a backup that is stored, by its phase: it began after its creation, and its location
+/// exists.
 fn as_stored(api: &backup_testkit::FakeApi, mut object: Value) -> Value {
     if !is_stored(&object) {
         return object;
     }
     let created = object["metadata"]["creationTimestamp"].clone();
     let status = object["status"].as_object_mut().unwrap();
-    let began = status.entry("startTimestamp").or_insert_with(|| created.clone()).clone();
+    let began = status
+        .entry("startTimestamp")
+        .or_insert_with(|| created.clone())
+        .clone();
     if began.as_str() < created.as_str() {
         object["metadata"]["creationTimestamp"] = began;
     }
@@ -116,7 +121,10 @@ pub struct FakeApi {
 
 impl FakeApi {
     pub async fn start() -> Self {
-        let (api, inner) = (backup_testkit::FakeApi::new(), Arc::<Mutex<Inner>>::default());
+        let (api, inner) = (
+            backup_testkit::FakeApi::new(),
+            Arc::<Mutex<Inner>>::default(),
+        );
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let shared = inner.clone();
@@ -139,7 +147,10 @@ impl FakeApi {
     pub fn has(&self, object: Value) -> &Self {
         let text = |at: &str| object.pointer(at).and_then(Value::as_str);
         let plural = text("/kind").unwrap().to_lowercase() + "s";
-        let (namespace, name) = (text("/metadata/namespace").unwrap_or("velero"), text("/metadata/name"));
+        let (namespace, name) = (
+            text("/metadata/namespace").unwrap_or("velero"),
+            text("/metadata/name"),
+        );
         let path = path(&plural, namespace, name.unwrap());
         let object = as_stored(&self.api, object);
         self.api.put(&path, object);
@@ -154,7 +165,8 @@ impl FakeApi {
 
     /// Serves kinds: `resources` is discovery's answer for a group and version.
     pub fn serves(&self, version: &str, resources: &Value) -> &Self {
-        let list = json!({"kind": "APIResourceList", "groupVersion": version, "resources": resources});
+        let list =
+            json!({"kind": "APIResourceList", "groupVersion": version, "resources": resources});
         self.api.put(&format!("/apis/{version}"), list);
         self
     }
@@ -166,13 +178,22 @@ impl FakeApi {
 
     /// Like `has_file`, for a file that is not JSON.
     pub fn has_bytes(&self, kind: &str, name: &str, content: Vec<u8>) -> &Self {
-        self.inner.lock().unwrap().files.insert((kind.to_owned(), name.to_owned()), content);
+        self.inner
+            .lock()
+            .unwrap()
+            .files
+            .insert((kind.to_owned(), name.to_owned()), content);
         self
     }
 
-    /// The next request with this method and end of path gets this fault. Faults are used in the order in which they were added.
+    /// The next request with this method and end of path gets this fault. Faults are used in the
+    /// order in which they were added.
     pub fn next(&self, method: Method, path_end: &str, fault: Fault) -> &Self {
-        self.inner.lock().unwrap().faults.push_back((method, path_end.to_owned(), fault));
+        self.inner
+            .lock()
+            .unwrap()
+            .faults
+            .push_back((method, path_end.to_owned(), fault));
         self
     }
 
@@ -193,12 +214,20 @@ impl FakeApi {
 
     /// The next GET requests with this end of path find these objects, one after the other.
     pub fn becomes(&self, path_end: &str, objects: impl IntoIterator<Item = Value>) {
-        self.meets(&Method::GET, path_end, objects.into_iter().map(Fault::Becomes));
+        self.meets(
+            &Method::GET,
+            path_end,
+            objects.into_iter().map(Fault::Becomes),
+        );
     }
 
     /// Denies the permission in access reviews for this resource.
     pub fn forbids(&self, resource: &str) -> &Self {
-        self.inner.lock().unwrap().forbidden.push(resource.to_owned());
+        self.inner
+            .lock()
+            .unwrap()
+            .forbidden
+            .push(resource.to_owned());
         self
     }
 
@@ -216,19 +245,31 @@ impl FakeApi {
     /// All stored objects of a kind.
     pub fn all(&self, plural: &str) -> Vec<Value> {
         let is_of = |path: &str| path.rsplit('/').nth(1) == Some(plural);
-        self.api.under("/").into_iter().filter(|(path, _)| is_of(path)).map(|(_, object)| object).collect()
+        self.api
+            .under("/")
+            .into_iter()
+            .filter(|(path, _)| is_of(path))
+            .map(|(_, object)| object)
+            .collect()
     }
 
     /// Names and values of the headers of all requests so far.
     pub fn headers(&self) -> String {
-        self.api.requests().iter().map(|request| format!("{:?}", request.headers)).collect()
+        self.api
+            .requests()
+            .iter()
+            .map(|request| format!("{:?}", request.headers))
+            .collect()
     }
 
     /// Method, path and query of every request so far.
     pub fn seen(&self) -> Vec<String> {
         let line = |request: &Request| {
-            let query: Vec<String> =
-                request.query.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let query: Vec<String> = request
+                .query
+                .iter()
+                .map(|(key, value)| format!("{key}={value}"))
+                .collect();
             let mark = if query.is_empty() { "" } else { "?" };
             format!("{}{mark}{}", request.line(), query.join("&"))
         };
@@ -258,19 +299,32 @@ pub fn packed(bytes: &[u8]) -> Vec<u8> {
 
 impl Inner {
     /// Applies the next fault for the request.
-    fn meet(&mut self, api: &backup_testkit::FakeApi, request: &Request) -> Option<backup_testkit::Fault> {
+    fn meet(
+        &mut self,
+        api: &backup_testkit::FakeApi,
+        request: &Request,
+    ) -> Option<backup_testkit::Fault> {
         if request.path.contains("/customresourcedefinitions/") {
             // A definition is served as soon as it exists.
             let established = json!([{ "type": "Established", "status": "True" }]);
-            api.edit(&request.path, |object| object["status"] = json!({ "conditions": established }));
+            api.edit(&request.path, |object| {
+                object["status"] = json!({ "conditions": established });
+            });
         }
         let is_watch = request.query.contains_key("watch");
-        let place = if is_watch { format!("{}?watch", request.path) } else { request.path.clone() };
+        let place = if is_watch {
+            format!("{}?watch", request.path)
+        } else {
+            request.path.clone()
+        };
         let meets = |(method, end, _): &(Method, String, Fault)| {
             *method == request.method && place.ends_with(end.as_str())
         };
         let at = self.faults.iter().position(meets);
-        match at.and_then(|at| self.faults.remove(at)).map_or(Fault::None, |(.., fault)| fault) {
+        match at
+            .and_then(|at| self.faults.remove(at))
+            .map_or(Fault::None, |(.., fault)| fault)
+        {
             Fault::Answer(code, body) => return Some(answer(status(code, body))),
             Fault::Bytes(code, headers, bytes) => {
                 let code = StatusCode::from_u16(code).unwrap();
@@ -281,7 +335,9 @@ impl Inner {
                 return Some(answer(with_headers(broken(bytes), headers)));
             }
             Fault::Hang => return Some(backup_testkit::Fault::Hang),
-            Fault::DoneBut(code, body) => return Some(backup_testkit::Fault::DoneBut(status(code, body))),
+            Fault::DoneBut(code, body) => {
+                return Some(backup_testkit::Fault::DoneBut(status(code, body)));
+            }
             Fault::Becomes(object) => {
                 let object = as_stored(api, object);
                 api.put(&request.path, object);
@@ -294,22 +350,48 @@ impl Inner {
         if let Some(name) = request.path.strip_prefix(FILES) {
             return Some(answer(self.file(api, name, request.headers.get("range"))));
         }
-        let is_version = request.path.starts_with("/apis/") && request.path.matches('/').count() == 3;
+        let is_version =
+            request.path.starts_with("/apis/") && request.path.matches('/').count() == 3;
         if is_version && api.get(&request.path).is_none() {
             let message = "the server could not find the requested resource";
-            return Some(answer(status(404, failure(404, "NotFound", message, json!({})))));
+            return Some(answer(status(
+                404,
+                failure(404, "NotFound", message, json!({})),
+            )));
         }
-        (request.method == Method::POST).then(|| self.create(api, request)).flatten()
+        (request.method == Method::POST)
+            .then(|| self.create(api, request))
+            .flatten()
     }
 
-    /// The controller's answer to a request for a file: the whole file, or the part named by its first and last byte.
-    fn file(&self, api: &backup_testkit::FakeApi, request: &str, range: Option<&HeaderValue>) -> Response {
-        let request = api.get(&path("downloadrequests", "velero", request)).unwrap();
-        let text = |field: &str| request["spec"]["target"][field].as_str().unwrap().to_owned();
+    /// The controller's answer to a request for a file: the whole file, or the part named by its
+    /// first and last byte.
+    fn file(
+        &self,
+        api: &backup_testkit::FakeApi,
+        request: &str,
+        range: Option<&HeaderValue>,
+    ) -> Response {
+        let request = api
+            .get(&path("downloadrequests", "velero", request))
+            .unwrap();
+        let text = |field: &str| {
+            request["spec"]["target"][field]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
         let (kind, of) = (text("kind"), text("name"));
         let message = format!("there is no {kind} of {of} in the store");
-        let missing = || status(404, failure(404, "NotFound", &message, json!({ "kind": "storedfiles" })));
-        let Some(file) = self.files.get(&(kind, of)) else { return missing() };
+        let missing = || {
+            status(
+                404,
+                failure(404, "NotFound", &message, json!({ "kind": "storedfiles" })),
+            )
+        };
+        let Some(file) = self.files.get(&(kind, of)) else {
+            return missing();
+        };
         let e_tag = ("etag", format!("\"{}\"", short_sha256(file, 12)));
         let Some(range) = range else {
             return with_headers(file.clone().into_response(), vec![e_tag]);
@@ -320,11 +402,19 @@ impl Inner {
             return with_headers(file.clone().into_response(), vec![e_tag]);
         };
         let of = ("content-range", format!("bytes {range}/{}", file.len()));
-        with_headers((StatusCode::PARTIAL_CONTENT, part.to_vec()).into_response(), vec![e_tag, of])
+        with_headers(
+            (StatusCode::PARTIAL_CONTENT, part.to_vec()).into_response(),
+            vec![e_tag, of],
+        )
     }
 
-    /// Access reviews are answered and not stored. Objects get names and times that are the same in every run.
-    fn create(&mut self, api: &backup_testkit::FakeApi, request: &Request) -> Option<backup_testkit::Fault> {
+    /// Access reviews are answered and not stored. Objects get names and times that are the same in
+    /// every run.
+    fn create(
+        &mut self,
+        api: &backup_testkit::FakeApi,
+        request: &Request,
+    ) -> Option<backup_testkit::Fault> {
         let mut object = request.body.clone();
         let plural = request.path.rsplit('/').next().unwrap();
         if plural == "selfsubjectreviews" {
@@ -332,14 +422,20 @@ impl Inner {
             return Some(answer(status(201, object)));
         }
         if plural == "selfsubjectaccessreviews" {
-            let asked = object["spec"]["resourceAttributes"]["resource"].as_str().unwrap();
+            let asked = object["spec"]["resourceAttributes"]["resource"]
+                .as_str()
+                .unwrap();
             let allowed = !self.forbidden.iter().any(|resource| resource == asked);
             object["status"] = json!({ "allowed": allowed });
             return Some(answer(status(201, object)));
         }
         let name = match object["metadata"]["name"].as_str() {
             Some(name) => name.to_owned(),
-            None => format!("{}{}", object["metadata"]["generateName"].as_str().unwrap(), self.created),
+            None => format!(
+                "{}{}",
+                object["metadata"]["generateName"].as_str().unwrap(),
+                self.created
+            ),
         };
         let path = format!("{}/{name}", request.path);
         if api.get(&path).is_some() {
@@ -353,7 +449,8 @@ impl Inner {
         });
         json_patch::merge(&mut object["metadata"], &metadata);
         if plural == "downloadrequests" {
-            object["status"] = json!({"phase": "Processed", "downloadURL": format!("{FILES}{name}")});
+            object["status"] =
+                json!({"phase": "Processed", "downloadURL": format!("{FILES}{name}")});
         }
         if plural == "backupstoragelocations" && !self.validation.is_null() {
             object["status"] = self.validation.clone();

@@ -4,9 +4,15 @@ use crate::prelude::*;
 
 async fn cluster() -> FakeApi {
     FakeApi::with([
-        with(completed_backup("alpha"), &json!({"status": {"errors": 12, "phase": "PartiallyFailed"}})),
+        with(
+            completed_backup("alpha"),
+            &json!({"status": {"errors": 12, "phase": "PartiallyFailed"}}),
+        ),
         with(completed_backup("beta"), &json!({"status": {"errors": 3}})),
-        with(completed_backup("epsilon"), &json!({"metadata": {"namespace": "elsewhere"}})),
+        with(
+            completed_backup("epsilon"),
+            &json!({"metadata": {"namespace": "elsewhere"}}),
+        ),
         new_backup("gamma"),
         with(
             new_backup("delta"),
@@ -32,7 +38,10 @@ async fn every_form_of_kubectl_is_taken() {
         "get -A --show-labels",
         "get nobody -o jsonpath={.metadata.name}",
     ] {
-        all += &person.types(&line.replace("{range.", "{range\u{a0}.")).await.replace('\u{a0}', " ");
+        all += &person
+            .types(&line.replace("{range.", "{range\u{a0}."))
+            .await
+            .replace('\u{a0}', " ");
         all += "\n";
     }
     assert_snapshot!(all);
@@ -53,13 +62,17 @@ async fn what_is_printed_of_documents_can_be_chosen_too() {
 #[tokio::test]
 async fn a_terminal_is_not_steered_by_what_a_template_brings() {
     let person = Person::at(&cluster().await).at_terminal("");
-    let seen = person.types("get delta -o jsonpath={.metadata.labels.text}").await;
+    let seen = person
+        .types("get delta -o jsonpath={.metadata.labels.text}")
+        .await;
     assert!(seen.contains("a?[2J") && !seen.contains('␛'), "{seen}");
 }
 
 /// The events of a watch, in this order.
 pub fn events(all: &[(&str, Value)]) -> Fault {
-    let lines = all.iter().map(|(kind, object)| json!({"type": kind, "object": object}).to_string() + "\n");
+    let lines = all
+        .iter()
+        .map(|(kind, object)| json!({"type": kind, "object": object}).to_string() + "\n");
     Fault::Bytes(
         200,
         vec![("content-type", "application/json".to_owned())],
@@ -68,33 +81,53 @@ pub fn events(all: &[(&str, Value)]) -> Fault {
 }
 
 fn version(name: &str, version: &str, over: &Value) -> Value {
-    with(with(new_backup(name), &json!({"metadata": {"resourceVersion": version}})), over)
+    with(
+        with(
+            new_backup(name),
+            &json!({"metadata": {"resourceVersion": version}}),
+        ),
+        over,
+    )
 }
 
 #[tokio::test]
 async fn watching_appends_a_row_for_every_change() {
     let none = json!({});
-    let running = json!({"status": {"phase": "InProgress", "startTimestamp": "2026-11-03T05:14:05Z"}});
+    let running =
+        json!({"status": {"phase": "InProgress", "startTimestamp": "2026-11-03T05:14:05Z"}});
     // A separate cluster for each watch: one that was stopped may still send requests.
     let cluster = async || {
-        FakeApi::with([version("before-the-great-upgrade", "1", &none), version("b", "2", &none)]).await
+        FakeApi::with([
+            version("before-the-great-upgrade", "1", &none),
+            version("b", "2", &none),
+        ])
+        .await
     };
     let api = cluster().await;
     api.on_get(
         "/backups?watch",
         events(&[
             ("MODIFIED", version("b", "3", &running)),
-            ("ADDED", version("c", "4", &json!({"spec": {"ttl": "tomorrow"}}))),
+            (
+                "ADDED",
+                version("c", "4", &json!({"spec": {"ttl": "tomorrow"}})),
+            ),
             ("DELETED", version("c", "5", &none)),
         ]),
     );
     assert_snapshot!("watch", Person::at(&api).watches("get -w", "Deleted").await);
     let api = cluster().await;
-    api.on_get("/backups?watch", events(&[("MODIFIED", version("b", "3", &running))]));
+    api.on_get(
+        "/backups?watch",
+        events(&[("MODIFIED", version("b", "3", &running))]),
+    );
     assert_snapshot!(
         "watch columns",
         Person::at(&api)
-            .watches("get -w -o custom-columns=NAME:.metadata.name,PHASE:.status.phase", "InProgress")
+            .watches(
+                "get -w -o custom-columns=NAME:.metadata.name,PHASE:.status.phase",
+                "InProgress"
+            )
             .await
     );
 }
@@ -104,14 +137,28 @@ async fn watching_survives_a_restart_and_shows_only_changes() {
     let api = FakeApi::with([version("a", "1", &json!({})), version("b", "2", &json!({}))]).await;
     let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old resource version"});
     let away = Fault::unavailable("apiserver is shutting down");
-    api.meets(&Method::GET, "/backups?watch", [away, events(&[("ERROR", gone)])]);
+    api.meets(
+        &Method::GET,
+        "/backups?watch",
+        [away, events(&[("ERROR", gone)])],
+    );
     // The objects of the second list.
     let person = Person::at(&api);
     let (seen, ()) = tokio::join!(person.watches("get -w", "Completed"), async {
-        while api.seen().iter().filter(|one| one.contains("watch=")).count() < 2 {
+        while api
+            .seen()
+            .iter()
+            .filter(|one| one.contains("watch="))
+            .count()
+            < 2
+        {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
-        api.has(version("b", "9", &json!({"status": {"phase": "Completed"}})));
+        api.has(version(
+            "b",
+            "9",
+            &json!({"status": {"phase": "Completed"}}),
+        ));
     });
     assert_snapshot!(seen);
 }
@@ -119,7 +166,8 @@ async fn watching_survives_a_restart_and_shows_only_changes() {
 #[tokio::test]
 async fn watching_what_cannot_be_listed_ends_with_the_reason() {
     let api = FakeApi::start().await;
-    let forbidden = Fault::forbidden("backups.velero.io is forbidden: User \"jane\" cannot list resource");
+    let forbidden =
+        Fault::forbidden("backups.velero.io is forbidden: User \"jane\" cannot list resource");
     api.on_get("/backups", forbidden);
     let seen = Person::at(&api).types("get -w").await;
     assert!(

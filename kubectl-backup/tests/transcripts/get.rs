@@ -31,7 +31,10 @@ async fn objects_are_printed_as_they_are_stored() {
     transcript!("get yaml" => person, "get by-another-hand -o yaml");
     let list = person.reads("get -o json").await;
     assert_eq!(list["items"].as_array().unwrap().len(), 7);
-    assert_eq!(list["items"][0]["spec"]["labelSelector"]["matchLabels"]["app"], "shop");
+    assert_eq!(
+        list["items"][0]["spec"]["labelSelector"]["matchLabels"]["app"],
+        "shop"
+    );
     assert_eq!(list["items"][0]["apiVersion"], "velero.io/v1");
 }
 
@@ -40,9 +43,19 @@ async fn a_server_that_is_named_needs_no_kubeconfig() {
     let api = cluster().await;
     let person = Person::without_cluster();
     let line = format!("get running -o name --server={}", api.url);
-    assert!(person.types(&line).await.contains("\nbackup.velero.io/running\n--- exit 0"));
+    assert!(
+        person
+            .types(&line)
+            .await
+            .contains("\nbackup.velero.io/running\n--- exit 0")
+    );
     person.writes("empty", "");
-    assert!(person.types(&format!("{line} --kubeconfig=~/empty")).await.ends_with("--- exit 0\n"));
+    assert!(
+        person
+            .types(&format!("{line} --kubeconfig=~/empty"))
+            .await
+            .ends_with("--- exit 0\n")
+    );
 }
 
 #[tokio::test]
@@ -52,7 +65,10 @@ async fn a_long_list_is_read_in_pages() {
         api.has(completed_backup(&format!("b-{n:04}")));
     }
     let seen = Person::at(&api).types("get --no-headers").await;
-    assert_eq!(seen.lines().filter(|line| line.starts_with("b-")).count(), 1201);
+    assert_eq!(
+        seen.lines().filter(|line| line.starts_with("b-")).count(),
+        1201
+    );
     // The fourth is a list of locations.
     assert_eq!(api.seen().len(), 4, "{:?}", api.seen());
 }
@@ -63,21 +79,42 @@ async fn a_list_that_expires_between_two_pages_is_read_anew_once() {
     for n in 0..601 {
         api.has(completed_backup(&format!("b-{n:04}")));
     }
-    api.has(with(new_backup("by-another-hand"), &json!({"spec": {"ttl": "tomorrow"}})));
+    api.has(with(
+        new_backup("by-another-hand"),
+        &json!({"spec": {"ttl": "tomorrow"}}),
+    ));
     let expired = Fault::refused(410, "Expired", "The provided continue parameter is too old");
     api.meets(&Method::GET, "/backups", [Fault::None, expired.clone()]);
     let seen = Person::at(&api).types("get --no-headers").await;
-    assert_eq!(seen.lines().filter(|line| line.starts_with("b-0")).count(), 601);
-    assert_eq!(seen.matches("warning: backup by-another-hand").count(), 1, "{seen}");
+    assert_eq!(
+        seen.lines().filter(|line| line.starts_with("b-0")).count(),
+        601
+    );
+    assert_eq!(
+        seen.matches("warning: backup by-another-hand").count(),
+        1,
+        "{seen}"
+    );
     assert_eq!(api.seen().len(), 5, "{:?}", api.seen());
-    api.meets(&Method::GET, "/backups", [Fault::None, expired.clone(), Fault::None, expired]);
+    api.meets(
+        &Method::GET,
+        "/backups",
+        [Fault::None, expired.clone(), Fault::None, expired],
+    );
     let seen = Person::at(&api).types("get --no-headers").await;
-    assert!(seen.contains("too old") && seen.ends_with("--- exit 1\n"), "{seen}");
+    assert!(
+        seen.contains("too old") && seen.ends_with("--- exit 1\n"),
+        "{seen}"
+    );
 }
 
 #[tokio::test]
 async fn nothing_found_is_no_error() {
-    transcript!(Person::at(&FakeApi::start().await), "get", "restore get -n elsewhere");
+    transcript!(
+        Person::at(&FakeApi::start().await),
+        "get",
+        "restore get -n elsewhere"
+    );
 }
 
 #[tokio::test]
@@ -90,22 +127,36 @@ async fn an_installation_elsewhere_is_hinted_at() {
 async fn backups_of_all_namespaces_are_judged_by_the_locations_of_their_own() {
     let api = FakeApi::with([
         completed_backup("here"),
-        with(completed_backup("there"), &json!({"metadata": {"namespace": "team-b"}})),
+        with(
+            completed_backup("there"),
+            &json!({"metadata": {"namespace": "team-b"}}),
+        ),
         with(
             completed_backup("lost"),
             &json!({"metadata": {"namespace": "team-b"}, "spec": {"storageLocation": "gone"}}),
         ),
-        with(completed_backup("nowhere"), &json!({"metadata": {"namespace": "team-c"}})),
-        with(location("Unavailable", "403 AccessDenied"), &json!({"metadata": {"namespace": "team-b"}})),
+        with(
+            completed_backup("nowhere"),
+            &json!({"metadata": {"namespace": "team-c"}}),
+        ),
+        with(
+            location("Unavailable", "403 AccessDenied"),
+            &json!({"metadata": {"namespace": "team-b"}}),
+        ),
     ])
     .await;
     let person = Person::at(&api);
     let all = person.types("get -A").await;
-    let forbidden =
-        "backupstoragelocations.velero.io is forbidden: User \"jane\" cannot list it at the cluster scope";
-    api.on_get("/velero.io/v1/backupstoragelocations", Fault::forbidden(forbidden));
+    let forbidden = "backupstoragelocations.velero.io is forbidden: User \"jane\" cannot list it at the cluster scope";
+    api.on_get(
+        "/velero.io/v1/backupstoragelocations",
+        Fault::forbidden(forbidden),
+    );
     let unread = person.types("get -A").await;
-    assert_snapshot!(format!("{all}\n{unread}\n{}", person.types("get here team-b/there team-b/lost").await));
+    assert_snapshot!(format!(
+        "{all}\n{unread}\n{}",
+        person.types("get here team-b/there team-b/lost").await
+    ));
 }
 
 #[tokio::test]
@@ -121,7 +172,10 @@ async fn restores_are_listed() {
     let person = Person::at(&api);
     let listed = person.types("restore get").await;
     for same in ["restores", "restores get"] {
-        assert_eq!(person.types(same).await, listed.replace("restore get", same));
+        assert_eq!(
+            person.types(same).await,
+            listed.replace("restore get", same)
+        );
     }
     assert_snapshot!("restore get", listed);
     transcript!("restore get wide" => person, "restore get -o wide");
@@ -134,21 +188,37 @@ async fn a_person_sees_colours_unless_they_do_not_want_them() {
     let coloured = Person::at(&api).at_terminal("").types("get").await;
     assert!(coloured.contains("␛[31mPartiallyFailed␛[0m"), "{coloured}");
     for (person, line) in [
-        (Person::at(&api).at_terminal("").with_var("NO_COLOR", "1"), "get"),
-        (Person::at(&api).at_terminal("").with_var("TERM", "dumb"), "get"),
+        (
+            Person::at(&api).at_terminal("").with_var("NO_COLOR", "1"),
+            "get",
+        ),
+        (
+            Person::at(&api).at_terminal("").with_var("TERM", "dumb"),
+            "get",
+        ),
         (Person::at(&api).at_terminal(""), "get --color=never"),
     ] {
         let seen = person.types(line).await;
-        assert_eq!(seen.lines().skip(1).collect::<Vec<_>>(), plain.lines().skip(1).collect::<Vec<_>>());
+        assert_eq!(
+            seen.lines().skip(1).collect::<Vec<_>>(),
+            plain.lines().skip(1).collect::<Vec<_>>()
+        );
     }
-    assert!(Person::at(&api).types("get --color=always").await.contains("␛[31m"));
+    assert!(
+        Person::at(&api)
+            .types("get --color=always")
+            .await
+            .contains("␛[31m")
+    );
 }
 
 #[tokio::test]
 async fn watched_objects_come_one_after_the_other() {
     let api = FakeApi::with([new_backup("a"), new_backup("b")]).await;
     let person = Person::at(&api);
-    let seen = person.watches("get -w -o jsonpath={.metadata.name}{\"\\n\"}", "b").await;
+    let seen = person
+        .watches("get -w -o jsonpath={.metadata.name}{\"\\n\"}", "b")
+        .await;
     assert!(seen.contains("\na\nb\n"), "{seen}");
     let seen = person.watches("get -w -o json", "\"b\"").await;
     assert!(!seen.contains("\"items\""), "{seen}");

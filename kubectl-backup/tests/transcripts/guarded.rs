@@ -37,14 +37,43 @@ fn backup(name: &str, state: &str) -> Value {
 async fn cluster() -> FakeApi {
     let api = FakeApi::start().await;
     let mut ledger = Ledger::default();
-    let (restore, everything) = (ObjectKey::restore("db", "back-again"), Footprint::everything());
+    let (restore, everything) = (
+        ObjectKey::restore("db", "back-again"),
+        Footprint::everything(),
+    );
     let since = "2026-11-03T05:10:12Z";
-    ledger.admit(&restore, "uid-of-back-again", &everything, since, &Ask::default()).unwrap();
-    ledger.adopt(&ObjectKey::backup("db", "beside"), "uid-of-beside", &everything, State::Active, since);
+    ledger
+        .admit(
+            &restore,
+            "uid-of-back-again",
+            &everything,
+            since,
+            &Ask::default(),
+        )
+        .unwrap();
+    ledger.adopt(
+        &ObjectKey::backup("db", "beside"),
+        "uid-of-beside",
+        &everything,
+        State::Active,
+        since,
+    );
     let queue = Ask::queued();
-    ledger.admit(&ObjectKey::restore("db", "later"), "uid-of-later", &everything, since, &queue).unwrap();
-    let nameless = with(backup("nameless", ""), &json!({"spec": {"clusterName": ""}, "status": null}));
-    let elsewhere = json!({"metadata": {"namespace": "shop", "deletionTimestamp": "2026-11-03T05:14:00Z"}});
+    ledger
+        .admit(
+            &ObjectKey::restore("db", "later"),
+            "uid-of-later",
+            &everything,
+            since,
+            &queue,
+        )
+        .unwrap();
+    let nameless = with(
+        backup("nameless", ""),
+        &json!({"spec": {"clusterName": ""}, "status": null}),
+    );
+    let elsewhere =
+        json!({"metadata": {"namespace": "shop", "deletionTimestamp": "2026-11-03T05:14:00Z"}});
     api.serves(VERSION, &resources())
         .has(lease_of(percona(), CLUSTER, &ledger).await)
         .has(backup("nightly-20261102030000", "Succeeded"))
@@ -53,7 +82,11 @@ async fn cluster() -> FakeApi {
         .has(backup("newer", "Compact\u{1b}[2Jing"))
         .has(with(backup("elsewhere", "Running"), &elsewhere))
         .has(nameless)
-        .has(object("PerconaServerMySQLRestore", "back-again", "Starting"))
+        .has(object(
+            "PerconaServerMySQLRestore",
+            "back-again",
+            "Starting",
+        ))
         .has(object("PerconaServerMySQLRestore", "later", ""));
     api
 }
@@ -73,7 +106,11 @@ async fn another_operators_objects_are_listed_with_their_claims() {
         "get --kind=ps-backup db/beside -o jsonpath={.spec.clusterName}{\"\\n\"}",
         "get --kind=ps-backup -o custom-columns=NAME:.metadata.name,WHERE:.status.destination"
     );
-    assert!(api.seen().iter().all(|request| request.starts_with("GET")), "{:?}", api.seen());
+    assert!(
+        api.seen().iter().all(|request| request.starts_with("GET")),
+        "{:?}",
+        api.seen()
+    );
 }
 
 #[tokio::test]
@@ -90,7 +127,9 @@ async fn a_kind_that_is_not_clear_is_refused_with_those_there_are() {
             "describe --kind=ps-backup db/gone",
         ])
         .await;
-    all += &Person::at(&FakeApi::start().await).types("get --kind=ps-backup").await;
+    all += &Person::at(&FakeApi::start().await)
+        .types("get --kind=ps-backup")
+        .await;
     assert_snapshot!(all);
 }
 
@@ -112,9 +151,12 @@ async fn another_operators_object_is_described_from_its_fields() {
 async fn a_velero_servers_objects_are_shown_by_the_same_code() {
     let api = FakeApi::start().await;
     let kind = json!([{"name": "backups", "singularName": "backup", "kind": "Backup", "namespaced": true, "verbs": ["list"]}]);
-    api.serves("velero.io/v1", &kind).has(completed_backup("nightly"));
+    api.serves("velero.io/v1", &kind)
+        .has(completed_backup("nightly"));
     let mut all = Person::at(&api).types("get --kind=backups").await;
-    all += &Person::at(&api).types("describe --kind=backups velero/nightly").await;
+    all += &Person::at(&api)
+        .types("describe --kind=backups velero/nightly")
+        .await;
     assert_snapshot!(all);
 }
 
@@ -122,7 +164,10 @@ async fn a_velero_servers_objects_are_shown_by_the_same_code() {
 async fn claims_that_cannot_be_read_hide_no_object() {
     let api = cluster().await;
     let mut all = String::new();
-    for line in ["get --kind=ps-backup db/beside", "describe --kind=ps-backup db/beside"] {
+    for line in [
+        "get --kind=ps-backup db/beside",
+        "describe --kind=ps-backup db/beside",
+    ] {
         let no = Fault::forbidden("leases is forbidden: User \"jane\" cannot list resource");
         api.on_get("/leases", no);
         all += &Person::at(&api).types(line).await;
@@ -130,16 +175,24 @@ async fn claims_that_cannot_be_read_hide_no_object() {
     let mut lease = api.all("leases").remove(0);
     lease["metadata"]["annotations"]["backup-lock/sum"] = json!("0123456789abcdef");
     api.has(lease);
-    all += &Person::at(&api).types("get --kind=ps-backup db/beside").await;
+    all += &Person::at(&api)
+        .types("get --kind=ps-backup db/beside")
+        .await;
     assert_snapshot!(all);
 }
 
 #[tokio::test]
 async fn following_another_operators_objects_shows_no_old_claims() {
     let api = FakeApi::start().await;
-    api.serves(VERSION, &resources()).has(backup("nightly", "Starting"));
-    let running = with(backup("nightly", "Running"), &json!({"metadata": {"resourceVersion": "8"}}));
+    api.serves(VERSION, &resources())
+        .has(backup("nightly", "Starting"));
+    let running = with(
+        backup("nightly", "Running"),
+        &json!({"metadata": {"resourceVersion": "8"}}),
+    );
     api.on_get("?watch", events(&[("MODIFIED", running)]));
-    let seen = Person::at(&api).watches("get --kind=ps-backup -w", "Running").await;
+    let seen = Person::at(&api)
+        .watches("get --kind=ps-backup -w", "Running")
+        .await;
     assert_snapshot!(seen);
 }

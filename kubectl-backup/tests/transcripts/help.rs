@@ -17,7 +17,8 @@ async fn options_lists_the_flags_of_every_command() {
 /// All commands with their prefix. The commands of `restores` are those of `restore`.
 fn commands(of: &clap::Command, path: &str) -> Vec<String> {
     let below = of.get_subcommands().filter(|_| path != " restores");
-    let below = below.flat_map(|command| commands(command, &format!("{path} {}", command.get_name())));
+    let below =
+        below.flat_map(|command| commands(command, &format!("{path} {}", command.get_name())));
     std::iter::once(path.to_owned()).chain(below).collect()
 }
 

@@ -55,35 +55,58 @@ async fn an_installation_checks_applies_and_waits() {
         "status": { "phase": "Running" },
     }));
     api.on_post("/backups", Fault::forbidden(REFUSED));
-    transcript!(Person::at(&api), "install --registry=registry.example.com/backup");
+    transcript!(
+        Person::at(&api),
+        "install --registry=registry.example.com/backup"
+    );
     // The registration is applied only when a webhook can answer.
     let seen = api.seen();
     let at = |what: &str| seen.iter().position(|line| line.contains(what)).unwrap();
-    let registered =
-        at("PATCH /apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/backup-webhook?");
+    let registered = at(
+        "PATCH /apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/backup-webhook?",
+    );
     let last_look = seen
         .iter()
         .rposition(|line| line == "GET /apis/apps/v1/namespaces/velero/deployments/backup-webhook");
     assert!(last_look.unwrap() < registered, "{seen:#?}");
-    let patched: Vec<_> = seen.iter().filter(|line| line.starts_with("PATCH")).collect();
-    assert!(patched.iter().all(|line| line.contains("fieldManager=kubectl-backup")), "{patched:#?}");
+    let patched: Vec<_> = seen
+        .iter()
+        .filter(|line| line.starts_with("PATCH"))
+        .collect();
+    assert!(
+        patched
+            .iter()
+            .all(|line| line.contains("fieldManager=kubectl-backup")),
+        "{patched:#?}"
+    );
 }
 
 #[tokio::test]
 async fn whatever_stands_in_the_way_is_named_before_anything_is_changed() {
     let api = empty("29").await;
-    let foreign = json!({ "metadata": { "name": "backups.velero.io", "labels": { "component": "velero" } } });
+    let foreign =
+        json!({ "metadata": { "name": "backups.velero.io", "labels": { "component": "velero" } } });
     api.has_at(&format!("{CRDS}/backups.velero.io"), foreign);
     let enforced = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
-    api.has_at("/api/v1/namespaces/velero", json!({ "metadata": { "name": "velero", "labels": enforced } }));
+    api.has_at(
+        "/api/v1/namespaces/velero",
+        json!({ "metadata": { "name": "velero", "labels": enforced } }),
+    );
     let velero = json!({ "metadata": { "name": "velero", "namespace": "velero" }, "spec": { "replicas": 1, "template": {
         "spec": { "containers": [{ "image": "velero/velero:v1.18.0", "args": ["server"] }] } } } });
     api.has_at("/apis/apps/v1/namespaces/velero/deployments/velero", velero);
     let other = json!({ "metadata": { "name": "backup-webhook" } });
-    api.has_at("/apis/rbac.authorization.k8s.io/v1/clusterroles/backup-webhook", other);
+    api.has_at(
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles/backup-webhook",
+        other,
+    );
     api.forbids("clusterroles").forbids("*");
     transcript!(Person::at(&api), "install --host-network --monitoring");
-    assert!(!api.seen().iter().any(|line| line.starts_with("PATCH")), "{:?}", api.seen());
+    assert!(
+        !api.seen().iter().any(|line| line.starts_with("PATCH")),
+        "{:?}",
+        api.seen()
+    );
 }
 
 #[tokio::test]
@@ -96,11 +119,18 @@ async fn a_guard_needs_a_velero_server_and_leaves_its_definitions() {
         let foreign = json!({ "metadata": { "name": format!("{name}.velero.io") } });
         api.has_at(&format!("{CRDS}/{name}.velero.io"), foreign);
     }
-    api.has_at("/api/v1/namespaces/velero", json!({ "metadata": { "name": "velero" } }));
+    api.has_at(
+        "/api/v1/namespaces/velero",
+        json!({ "metadata": { "name": "velero" } }),
+    );
     all += "\n";
     all += &person.types("install --mode=guard --wait=false").await;
     assert_snapshot!(all);
-    let patched = |what: &str| api.seen().iter().any(|line| line.starts_with("PATCH") && line.contains(what));
+    let patched = |what: &str| {
+        api.seen()
+            .iter()
+            .any(|line| line.starts_with("PATCH") && line.contains(what))
+    };
     assert!(
         patched("/deployments/")
             && !patched("/customresourcedefinitions/")
@@ -119,8 +149,9 @@ async fn what_keeps_a_program_from_being_ready_is_told_when_time_is_over() {
         "status": { "phase": "Pending", "containerStatuses": [{ "state": { "waiting": pulls } }] },
     }));
     transcript!(Person::at(&api), "install --timeout=1s");
-    let registered =
-        |line: &String| line.starts_with("PATCH") && line.contains("validatingwebhookconfigurations");
+    let registered = |line: &String| {
+        line.starts_with("PATCH") && line.contains("validatingwebhookconfigurations")
+    };
     assert!(!api.seen().iter().any(registered));
 }
 
@@ -135,16 +166,29 @@ async fn an_upgrade_keeps_what_was_chosen_and_removes_what_is_gone() {
     let old = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {
         "name": "backup-of-old", "labels": { OURS: "backup" },
         "managedFields": [{ "manager": "kubectl-backup", "operation": "Apply" }] } });
-    api.has_at("/apis/rbac.authorization.k8s.io/v1/clusterroles/backup-of-old", old);
-    let somebodys = json!({ "metadata": { "name": "backup-of-somebody", "labels": { OURS: "backup" } } });
-    api.has_at("/apis/rbac.authorization.k8s.io/v1/clusterroles/backup-of-somebody", somebodys);
+    api.has_at(
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles/backup-of-old",
+        old,
+    );
+    let somebodys =
+        json!({ "metadata": { "name": "backup-of-somebody", "labels": { OURS: "backup" } } });
+    api.has_at(
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles/backup-of-somebody",
+        somebodys,
+    );
     api.on_post("/backups", Fault::forbidden(REFUSED));
     transcript!(Person::at(&api), "upgrade --profile=percona-ps");
     let applied = api.stored("deployments", "backup-controller").unwrap();
     let container = &applied["spec"]["template"]["spec"]["containers"][0];
-    assert_eq!(container["image"], "registry.example.com/backup/backup-controller:v0.1.0");
+    assert_eq!(
+        container["image"],
+        "registry.example.com/backup/backup-controller:v0.1.0"
+    );
     let args = container["args"].to_string();
-    assert!(args.contains("--guard=percona-ps") && args.contains("--features=EnableCSI"), "{args}");
+    assert!(
+        args.contains("--guard=percona-ps") && args.contains("--features=EnableCSI"),
+        "{args}"
+    );
 }
 
 #[tokio::test]
@@ -177,8 +221,13 @@ async fn what_is_installed_is_known_before_it_is_changed() {
 async fn a_dry_run_of_an_installation_asks_no_cluster() {
     let person = Person::without_cluster();
     transcript!(person, "install --dry-run=client --mode=guard");
-    let yaml = person.types("install --dry-run=client -o yaml -n vault").await;
-    assert!(yaml.contains("\n---\n") && yaml.contains("namespace: vault\n"), "{yaml}");
+    let yaml = person
+        .types("install --dry-run=client -o yaml -n vault")
+        .await;
+    assert!(
+        yaml.contains("\n---\n") && yaml.contains("namespace: vault\n"),
+        "{yaml}"
+    );
     let list = person.reads("install --dry-run=client -o json").await;
     assert_eq!(list["kind"], "List");
     assert!(list["items"].as_array().unwrap().len() > 40);
@@ -189,25 +238,39 @@ async fn an_installation_in_another_namespace_is_left_alone() {
     let api = FakeApi::start().await;
     let service = json!({ "service": { "name": "backup-webhook", "namespace": "vault" } });
     let metadata = json!({ "name": "backup-webhook", "labels": { OURS: "backup" } });
-    let registration =
-        json!({ "metadata": metadata, "webhooks": [{ "name": "claims", "clientConfig": service }] });
-    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/backup-webhook";
+    let registration = json!({ "metadata": metadata, "webhooks": [{ "name": "claims", "clientConfig": service }] });
+    let path =
+        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/backup-webhook";
     api.has_at(path, registration);
-    transcript!(Person::at(&api), "install", "upgrade", "uninstall --yes --with-namespace");
+    transcript!(
+        Person::at(&api),
+        "install",
+        "upgrade",
+        "uninstall --yes --with-namespace"
+    );
     // If an installation was removed halfway, its rights remain.
     let halfway = FakeApi::start().await;
-    let rights =
-        json!({ "metadata": metadata, "subjects": [{ "kind": "ServiceAccount", "namespace": "vault" }] });
-    halfway.has_at("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/backup-webhook", rights);
+    let rights = json!({ "metadata": metadata, "subjects": [{ "kind": "ServiceAccount", "namespace": "vault" }] });
+    halfway.has_at(
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/backup-webhook",
+        rights,
+    );
     let seen = Person::at(&halfway).types("uninstall --yes").await;
-    assert!(seen.contains("is in namespace vault, not in velero"), "{seen}");
+    assert!(
+        seen.contains("is in namespace vault, not in velero"),
+        "{seen}"
+    );
     let writes = |api: &FakeApi| api.seen().iter().any(|line| !line.starts_with("GET"));
     assert!(!writes(&api) && !writes(&halfway));
 }
 
 /// Resources that snapshots need: the types, a driver, and classes for drivers.
 pub fn has_snapshots(api: &FakeApi, classes: &[(&str, &str)]) {
-    let types = ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"];
+    let types = [
+        "volumesnapshotclasses",
+        "volumesnapshotcontents",
+        "volumesnapshots",
+    ];
     let types = types.map(|plural| json!({ "name": plural, "singularName": "", "namespaced": false, "kind": "X", "verbs": ["list"] }));
     api.serves("snapshot.storage.k8s.io/v1", &json!(types));
     api.has_at(
@@ -222,7 +285,10 @@ pub fn has_snapshots(api: &FakeApi, classes: &[(&str, &str)]) {
     for (name, driver) in classes {
         let class = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
             "metadata": { "name": name }, "driver": driver, "deletionPolicy": "Delete" });
-        api.has_at(&format!("/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses/{name}"), class);
+        api.has_at(
+            &format!("/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses/{name}"),
+            class,
+        );
     }
 }
 
@@ -253,12 +319,26 @@ async fn snapshots_are_turned_on_where_they_can_be_taken_and_what_nothing_saves_
     let api = empty("34").await;
     has_snapshots(&api, &[("fast", "disk.example.com")]);
     has_claim(&api, "shop", "data", &of_driver("disk.example.com"));
-    has_claim(&api, "shop", "files", &json!({ "nfs": { "server": "nfs", "path": "/" } }));
+    has_claim(
+        &api,
+        "shop",
+        "files",
+        &json!({ "nfs": { "server": "nfs", "path": "/" } }),
+    );
     for at in 1..=7 {
-        has_claim(&api, "db", &format!("data-{at}"), &of_driver("other.example.com"));
+        has_claim(
+            &api,
+            "db",
+            &format!("data-{at}"),
+            &of_driver("other.example.com"),
+        );
     }
     transcript!(Person::at(&api), "install --wait=false");
-    assert!(controller_args(&api).contains("--features=EnableCSI"), "{}", controller_args(&api));
+    assert!(
+        controller_args(&api).contains("--features=EnableCSI"),
+        "{}",
+        controller_args(&api)
+    );
 }
 
 #[tokio::test]
@@ -269,8 +349,16 @@ async fn why_snapshots_stay_off_is_said_and_a_flag_wins() {
         (None, "install --wait=false", false),
         (Some(&[][..]), "install --wait=false", false),
         (Some(&unmarked[..]), "install --wait=false", false),
-        (Some(&unmarked[..1]), "install --wait=false --snapshots=false", false),
-        (Some(&unmarked[..1]), "install --wait=false --features=none", false),
+        (
+            Some(&unmarked[..1]),
+            "install --wait=false --snapshots=false",
+            false,
+        ),
+        (
+            Some(&unmarked[..1]),
+            "install --wait=false --features=none",
+            false,
+        ),
         (None, "install --wait=false --snapshots", true),
     ] {
         let api = empty("34").await;
@@ -279,9 +367,9 @@ async fn why_snapshots_stay_off_is_said_and_a_flag_wins() {
         }
         has_claim(&api, "shop", "data", &of_driver("disk.example.com"));
         let seen = Person::at(&api).types(line).await;
-        let said = seen
-            .lines()
-            .filter(|line| line.starts_with('$') || line.contains(" volumes ") || line.starts_with("      "));
+        let said = seen.lines().filter(|line| {
+            line.starts_with('$') || line.contains(" volumes ") || line.starts_with("      ")
+        });
         all += &said.map(|line| format!("{line}\n")).collect::<String>();
         let args = controller_args(&api);
         assert_eq!(args.contains("EnableCSI"), is_on, "{line}: {args}");

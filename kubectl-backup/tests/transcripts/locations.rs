@@ -2,8 +2,9 @@ use crate::prelude::*;
 
 async fn cluster() -> FakeApi {
     let api = FakeApi::start().await;
-    let facts = json!({"versions": "Enabled", "lock": {"enabled": true, "mode": "COMPLIANCE", "days": 30}})
-        .to_string();
+    let facts =
+        json!({"versions": "Enabled", "lock": {"enabled": true, "mode": "COMPLIANCE", "days": 30}})
+            .to_string();
     api.has(with(location("Available", ""), &json!({"metadata": {"annotations": {"backup-controller/bucket": facts}}})))
         .has(with(
                 location("Unavailable", "the store refused to list s3://other: 403\u{1b}[2J AccessDenied"),
@@ -47,7 +48,11 @@ async fn one_bad_location_of_snapshots_hides_no_other() {
 
 #[tokio::test]
 async fn a_location_is_created_changed_and_deleted_without_a_manifest() {
-    let api = FakeApi::with([with(location("Available", ""), &json!({"spec": {"default": true}}))]).await;
+    let api = FakeApi::with([with(
+        location("Available", ""),
+        &json!({"spec": {"default": true}}),
+    )])
+    .await;
     api.validates(json!({"phase": "Available"}));
     let person = Person::at(&api);
     person.writes("ca.pem", "PEM");
@@ -55,7 +60,10 @@ async fn a_location_is_created_changed_and_deleted_without_a_manifest() {
                   --credential=cloud=key --default --access-mode=ReadOnly --cacert=~/ca.pem --backup-sync-period=1m --validation-frequency=0s";
     transcript!("location yaml" => person, &format!("{create} --dry-run=client -o yaml"));
     let mut all = person.types(create).await;
-    assert_eq!(api.stored("backupstoragelocations", "default").unwrap()["spec"]["default"], false);
+    assert_eq!(
+        api.stored("backupstoragelocations", "default").unwrap()["spec"]["default"],
+        false
+    );
     for line in [
         "locations set second --config=s3Url=,region=eu-2",
         "locations set second",
@@ -75,12 +83,20 @@ async fn whether_a_new_location_can_be_used_is_waited_for() {
     let create = "locations create new --provider=aws --bucket=b --wait --no-verify";
     for (status, code) in [
         (json!({"phase": "Available"}), 0),
-        (json!({"phase": "Unavailable", "message": "403 AccessDenied"}), 3),
+        (
+            json!({"phase": "Unavailable", "message": "403 AccessDenied"}),
+            3,
+        ),
     ] {
         api.validates(status);
         let seen = person.types(create).await;
         assert!(seen.ends_with(&format!("--- exit {code}\n")), "{seen}");
-        assert!(person.types("locations delete new --yes").await.ends_with("--- exit 0\n"));
+        assert!(
+            person
+                .types("locations delete new --yes")
+                .await
+                .ends_with("--- exit 0\n")
+        );
     }
     api.validates(Value::Null);
     let seen = person.types(&format!("{create} --timeout=300ms")).await;
@@ -89,12 +105,17 @@ async fn whether_a_new_location_can_be_used_is_waited_for() {
 
 fn names(api: &FakeApi) -> Vec<String> {
     let all = api.all("backupstoragelocations");
-    all.iter().map(|one| one["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    all.iter()
+        .map(|one| one["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[tokio::test]
 async fn a_location_that_cannot_be_used_is_not_stored() {
-    let default = with(location("Available", ""), &json!({"spec": {"default": true}}));
+    let default = with(
+        location("Available", ""),
+        &json!({"spec": {"default": true}}),
+    );
     let api = FakeApi::with([default.clone()]).await;
     let why = "BackupStorageLocation new-try-20261103051412: the store has no bucket b";
     api.validates(json!({"phase": "Unavailable", "message": why}));
@@ -109,10 +130,17 @@ async fn a_location_that_cannot_be_used_is_not_stored() {
         seen += &person.types(line).await;
     }
     assert_eq!(names(&api), ["default"]);
-    assert_eq!(api.stored("backupstoragelocations", "default").unwrap()["spec"], default["spec"]);
+    assert_eq!(
+        api.stored("backupstoragelocations", "default").unwrap()["spec"],
+        default["spec"]
+    );
     // These settings need nothing new from the bucket, so it is not tried.
-    seen += &person.types("locations set default --access-mode=ReadOnly --validation-frequency=1m").await;
-    seen += &person.types("locations create new --provider=aws --bucket=b --no-verify").await;
+    seen += &person
+        .types("locations set default --access-mode=ReadOnly --validation-frequency=1m")
+        .await;
+    seen += &person
+        .types("locations create new --provider=aws --bucket=b --no-verify")
+        .await;
     assert_eq!(names(&api), ["default", "new"]);
     assert_snapshot!(seen);
 }
@@ -121,17 +149,23 @@ async fn a_location_that_cannot_be_used_is_not_stored() {
 async fn what_a_try_leaves_is_named() {
     let api = FakeApi::start().await;
     let person = Person::at(&api);
-    let create = "locations create new --provider=aws --bucket=b --default --validation-frequency=0s";
+    let create =
+        "locations create new --provider=aws --bucket=b --default --validation-frequency=0s";
     let mut seen = person.types(&format!("{create} --timeout=300ms")).await;
     assert!(names(&api).is_empty(), "{seen}");
 
     let trial = "/new-try-20261103051412";
-    api.validates(json!({"phase": "Available"})).next(Method::DELETE, trial, Fault::forbidden("no"));
+    api.validates(json!({"phase": "Available"})).next(
+        Method::DELETE,
+        trial,
+        Fault::forbidden("no"),
+    );
     seen += &person.types(create).await;
     assert_eq!(names(&api), [&trial[1..]]);
     // It is not the default, and no backups are imported from its bucket.
     let spec = api.all("backupstoragelocations").remove(0)["spec"].take();
-    let expected = json!({"provider": "aws", "objectStorage": {"bucket": "b"}, "backupSyncPeriod": "0s"});
+    let expected =
+        json!({"provider": "aws", "objectStorage": {"bucket": "b"}, "backupSyncPeriod": "0s"});
     assert_eq!(spec, expected);
     assert_snapshot!(seen);
 }
@@ -141,7 +175,9 @@ async fn a_location_of_snapshots_needs_no_manifest() {
     let api = FakeApi::start().await;
     let person = Person::at(&api);
     let create = "locations snapshots create east --provider=acme/disks --config=region=e1,pool=a --credential=cloud=acme --labels=team=shop";
-    let mut all = person.types(&format!("{create} --dry-run=client -o yaml")).await;
+    let mut all = person
+        .types(&format!("{create} --dry-run=client -o yaml"))
+        .await;
     for line in [
         create,
         create,
@@ -166,7 +202,10 @@ async fn the_question_before_a_location_is_deleted_names_its_backups() {
     for name in ["nightly-1", "nightly-2"] {
         api.has(completed_backup(name));
     }
-    api.has(with(completed_backup("elsewhere"), &json!({"spec": {"storageLocation": "other"}})));
+    api.has(with(
+        completed_backup("elsewhere"),
+        &json!({"spec": {"storageLocation": "other"}}),
+    ));
     all += &person.types("locations delete default").await;
     assert_snapshot!(all);
 }
@@ -179,6 +218,9 @@ async fn a_folder_inside_that_of_another_location_is_not_taken() {
     );
     let api = FakeApi::with([root]).await;
     api.validates(json!({"phase": "Available"}));
-    transcript!(Person::at(&api), "locations create second --provider=aws --bucket=b --prefix=p");
+    transcript!(
+        Person::at(&api),
+        "locations create second --provider=aws --bucket=b --prefix=p"
+    );
     assert_eq!(names(&api), ["default"]);
 }

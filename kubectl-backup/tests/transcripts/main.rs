@@ -1,5 +1,6 @@
-//! Command lines and their output: every transcript comes from answers as an API server gives them, through the whole program
-//! (arguments, kubeconfig, HTTP, views, printing). The snapshots are in `snapshots/`.
+//! Command lines and their output: every transcript comes from answers as an API server gives them,
+//! through the whole program (arguments, kubeconfig, HTTP, views, printing). The snapshots are in
+//! `snapshots/`.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers of tests are tests, too
 

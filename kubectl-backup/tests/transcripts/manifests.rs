@@ -12,13 +12,18 @@ async fn a_manifest_is_begun_with_and_flags_go_over_it() {
          spec: {includedNamespaces: [shop], ttl: 24h, hooks: {resources: [{name: sync, pre: [{exec: {command: [sync]}}]}]}, fieldOfANewerServer: 1}\n\
          status: {phase: Completed}\n",
     );
-    let seen = person.types("create -f ~/shop.yaml --ttl=48h --labels=env=prod").await;
+    let seen = person
+        .types("create -f ~/shop.yaml --ttl=48h --labels=env=prod")
+        .await;
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
     let stored = api.stored("backups", "shop").unwrap();
     assert_snapshot!(pretty(
         &json!({"labels": stored["metadata"]["labels"], "namespace": stored["metadata"]["namespace"], "spec": stored["spec"], "status": stored["status"]})
     ));
-    person.writes("pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: shop}\n");
+    person.writes(
+        "pod.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: shop}\n",
+    );
     person.writes("text", "a: [\n");
     transcript!(
         person,
@@ -33,11 +38,19 @@ async fn a_manifest_is_begun_with_and_flags_go_over_it() {
 #[tokio::test]
 async fn hooks_come_from_a_manifest_as_the_documentation_shows_it() {
     let page = include_str!("../../../docs/use/cli.md");
-    let manifest = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let manifest = page
+        .split("```yaml\n")
+        .nth(1)
+        .unwrap()
+        .split("```")
+        .next()
+        .unwrap();
     let api = FakeApi::start().await;
     let person = Person::at(&api);
     person.writes("hooks.yaml", manifest);
-    let seen = person.types("create db-now -f ~/hooks.yaml --include-namespaces=db").await;
+    let seen = person
+        .types("create db-now -f ~/hooks.yaml --include-namespaces=db")
+        .await;
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
     assert_snapshot!(pretty(&api.stored("backups", "db-now").unwrap()["spec"]));
 }
@@ -67,7 +80,8 @@ async fn every_field_of_a_restore_has_its_flag() {
 async fn hooks_are_given_as_they_stand_in_a_manifest() {
     let person = Person::without_cluster();
     let hook = "--hook={name: flush, includedNamespaces: [db], pre: [{exec: {command: [/bin/sync], onError: Continue}}]}";
-    let after = "--hook={name: warm, postHooks: [{exec: {command: [/warm.sh], waitForReady: true}}]}";
+    let after =
+        "--hook={name: warm, postHooks: [{exec: {command: [/warm.sh], waitForReady: true}}]}";
     let wrong = "--hook={name: flush, before: [{exec: {command: [/bin/sync]}}]}";
     let dry = ["--dry-run=client", "-o", "yaml"];
     let mut all = String::new();

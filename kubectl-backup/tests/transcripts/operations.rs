@@ -29,15 +29,18 @@ async fn operations_are_shown_with_progress_failed_ones_first() {
 async fn each_change_of_an_operation_is_a_line() {
     let api = FakeApi::start().await;
     has_files(&api, "Backup", "nightly");
-    let begun =
-        with(waiting(0), &json!({"status": {"phase": "InProgress", "backupItemOperationsAttempted": 0}}));
+    let begun = with(
+        waiting(0),
+        &json!({"status": {"phase": "InProgress", "backupItemOperationsAttempted": 0}}),
+    );
     let ended = with(waiting(4), &json!({"status": {"phase": "Completed"}}));
     let operation = |phase: &str| {
         json!([{ "spec": { "backupItemAction": "velero.io/csi", "operationID": "vs-1",
             "resourceIdentifier": { "Group": "", "Resource": "persistentvolumeclaims", "Namespace": "db", "Name": "pgdata" } },
             "status": { "phase": phase, "created": "2026-11-03T05:14:00Z" } }])
     };
-    api.has_file("BackupItemOperations", "nightly", &operation("New")).has(begun.clone());
+    api.has_file("BackupItemOperations", "nightly", &operation("New"))
+        .has(begun.clone());
     api.becomes("/backups/nightly", [begun, waiting(0), waiting(0), ended]);
     let person = Person::at(&api);
     let watching = person.types("operations nightly --watch");
@@ -57,6 +60,9 @@ async fn watching_them_ends_with_the_code_of_the_backup() {
     for (phase, code) in [("Completed", 0), ("PartiallyFailed", 3), ("Failed", 3)] {
         api.has(with(waiting(4), &json!({"status": {"phase": phase}})));
         let seen = Person::at(&api).types("operations nightly -w").await;
-        assert!(seen.ends_with(&format!("--- exit {code}\n")), "{phase}: {seen}");
+        assert!(
+            seen.ends_with(&format!("--- exit {code}\n")),
+            "{phase}: {seen}"
+        );
     }
 }

@@ -51,7 +51,14 @@ impl Person {
     pub fn without_cluster() -> Self {
         let home = tempfile::tempdir().unwrap();
         let vars = [("HOME".to_owned(), home.path().display().to_string())].into();
-        Self { home, vars, answer: None, terminal: false, window: None, server: None }
+        Self {
+            home,
+            vars,
+            answer: None,
+            terminal: false,
+            window: None,
+            server: None,
+        }
     }
 
     /// A user whose kubeconfig names this server.
@@ -95,11 +102,14 @@ impl Person {
 
     /// The user is at a terminal with a window of this size.
     pub fn in_window(self, columns: usize, rows: usize) -> Self {
-        Self { window: Some(Size { columns, rows }), ..self.at_terminal("") }
+        Self {
+            window: Some(Size { columns, rows }),
+            ..self.at_terminal("")
+        }
     }
 
-    /// Types a line after `kubectl backup`. Returns stdout, stderr and exit code. U+00A0 is a space that does not separate words.
-    /// Ports and temporary folders are replaced by fixed names.
+    /// Types a line after `kubectl backup`. Returns stdout, stderr and exit code. U+00A0 is a space
+    /// that does not separate words. Ports and temporary folders are replaced by fixed names.
     pub async fn types(&self, line: &str) -> String {
         let (out, err) = (Buffer::default(), Buffer::default());
         let exit = self.runs(line, &out, &err).await;
@@ -123,14 +133,19 @@ impl Person {
         serde_json::from_str(&out.text()).unwrap()
     }
 
-    /// Runs the program with these words, as a shell's completion does. Returns stdout, stderr and exit code.
+    /// Runs the program with these words, as a shell's completion does. Returns stdout, stderr and
+    /// exit code.
     pub async fn types_words(&self, words: &[&str]) -> String {
         let (out, err) = (Buffer::default(), Buffer::default());
-        let exit = self.runs_words(words.iter().map(|word| (*word).to_owned()), &out, &err).await;
-        self.seen("", &out, &err, &format!("exit {exit}")).split_off("$ kubectl backup\n".len())
+        let exit = self
+            .runs_words(words.iter().map(|word| (*word).to_owned()), &out, &err)
+            .await;
+        self.seen("", &out, &err, &format!("exit {exit}"))
+            .split_off("$ kubectl backup\n".len())
     }
 
-    /// Types a line, and stops the command once this text was shown. Fails if it is not shown in time.
+    /// Types a line, and stops the command once this text was shown. Fails if it is not shown in
+    /// time.
     pub async fn watches(&self, line: &str, until: &str) -> String {
         let (out, err) = (Buffer::default(), Buffer::default());
         let shown = async {
@@ -149,35 +164,57 @@ impl Person {
 
     async fn runs(&self, line: &str, out: &Buffer, err: &Buffer) -> u8 {
         let home = self.home.path().display().to_string();
-        let words = line.split_ascii_whitespace().map(|word| word.replace('~', &home).replace('\u{a0}', " "));
+        let words = line
+            .split_ascii_whitespace()
+            .map(|word| word.replace('~', &home).replace('\u{a0}', " "));
         self.runs_words(words, out, err).await
     }
 
-    async fn runs_words(&self, words: impl Iterator<Item = String>, out: &Buffer, err: &Buffer) -> u8 {
+    async fn runs_words(
+        &self,
+        words: impl Iterator<Item = String>,
+        out: &Buffer,
+        err: &Buffer,
+    ) -> u8 {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut terminal =
-            Terminal::piped(Box::new(out.clone()), Box::new(err.clone()), NOW.parse().unwrap());
+        let mut terminal = Terminal::piped(
+            Box::new(out.clone()),
+            Box::new(err.clone()),
+            NOW.parse().unwrap(),
+        );
         let vars = self.vars.clone();
         terminal.var = Rc::new(move |name| vars.get(name).cloned());
         let window = self.window;
         terminal.size = Box::new(move || window);
         if self.terminal {
-            (terminal.in_is_terminal, terminal.out_is_terminal, terminal.err_is_terminal) =
-                (true, true, true);
+            (
+                terminal.in_is_terminal,
+                terminal.out_is_terminal,
+                terminal.err_is_terminal,
+            ) = (true, true, true);
             terminal.input = Box::new(Cursor::new(self.answer.unwrap_or_default()));
         }
-        let words = std::iter::once("kubectl-backup".to_owned()).chain(words).map(Into::into).collect();
+        let words = std::iter::once("kubectl-backup".to_owned())
+            .chain(words)
+            .map(Into::into)
+            .collect();
         kubectl_backup::run(words, &mut terminal).await.code()
     }
 
     fn seen(&self, line: &str, out: &Buffer, err: &Buffer, end: &str) -> String {
         let home = self.home.path().display().to_string();
-        let mut seen = format!("{}\n{}", format!("$ kubectl backup {line}").trim_end(), out.text());
+        let mut seen = format!(
+            "{}\n{}",
+            format!("$ kubectl backup {line}").trim_end(),
+            out.text()
+        );
         if !err.text().is_empty() {
             seen = seen + "--- stderr\n" + &err.text();
         }
         let seen = format!("{seen}--- {end}\n");
         let seen = seen.replace(&home, "~").replace('\x1b', "␛");
-        self.server.as_ref().map_or(seen.clone(), |url| seen.replace(url, "https://cluster"))
+        self.server
+            .as_ref()
+            .map_or(seen.clone(), |url| seen.replace(url, "https://cluster"))
     }
 }

@@ -14,11 +14,18 @@ fn published(own: &[&str], change: impl Fn(&mut PublishedProfile)) -> Value {
     let own = own.iter().map(|text| ("acme.yaml", *text));
     let ProfileSet { profiles, refused } = Profile::with_files(own);
     let known = |profile: Profile| {
-        let mut one = PublishedProfile { guarded: profile.is_velero(), profile, over: Vec::new() };
+        let mut one = PublishedProfile {
+            guarded: profile.is_velero(),
+            profile,
+            over: Vec::new(),
+        };
         change(&mut one);
         one
     };
-    let unusable = |one: RefusedProfile| UnusableProfile { name: one.name, why: one.error.to_string() };
+    let unusable = |one: RefusedProfile| UnusableProfile {
+        name: one.name,
+        why: one.error.to_string(),
+    };
     let all = PublishedProfiles {
         profiles: profiles.into_iter().map(known).collect(),
         unusable: refused.into_iter().map(unusable).collect(),
@@ -29,7 +36,8 @@ fn published(own: &[&str], change: impl Fn(&mut PublishedProfile)) -> Value {
 
 async fn cluster(published: Value) -> FakeApi {
     let api = FakeApi::start().await;
-    api.serves("velero.io/v1", &kinds(["backups", "restores"])).has(published);
+    api.serves("velero.io/v1", &kinds(["backups", "restores"]))
+        .has(published);
     api
 }
 
@@ -44,7 +52,10 @@ async fn profiles_are_listed_with_the_policy_in_force() {
         one.over = ["--mode=warn", "--intent=30s"].map(str::to_owned).into();
     };
     let api = cluster(published(&[], over)).await;
-    api.serves("ps.percona.com/v1", &kinds(["perconaservermysqlbackups", "perconaservermysqlrestores"]));
+    api.serves(
+        "ps.percona.com/v1",
+        &kinds(["perconaservermysqlbackups", "perconaservermysqlrestores"]),
+    );
     all += &Person::at(&api)
         .types_all([
             "profiles",
@@ -61,7 +72,10 @@ async fn profiles_are_listed_with_the_policy_in_force() {
 
 /// A cluster whose webhook guards the profile of this file.
 async fn with_own_profile(text: &str) -> FakeApi {
-    let api = cluster(published(&[text], |one| one.guarded |= one.profile.name == "acme")).await;
+    let api = cluster(published(&[text], |one| {
+        one.guarded |= one.profile.name == "acme";
+    }))
+    .await;
     api.serves("acme.example/v1", &kinds(["dumps", "loads"]));
     api
 }
@@ -81,7 +95,13 @@ async fn profiles_that_the_webhook_publishes_are_known() {
     let api = with_own_profile(ACME).await;
     let dump = json!({"apiVersion": "acme.example/v1", "kind": "Dump", "metadata": {"name": "night", "namespace": "db", "uid": "u", "creationTimestamp": "2026-11-03T05:00:00Z"}, "spec": {"cluster": "main"}, "status": {"phase": "Dumping"}});
     api.has(dump);
-    transcript!(Person::at(&api), "profiles", "get --kind=dump", "describe --kind=dumps db/night", "locks");
+    transcript!(
+        Person::at(&api),
+        "profiles",
+        "get --kind=dump",
+        "describe --kind=dumps db/night",
+        "locks"
+    );
 }
 
 #[tokio::test]
@@ -94,7 +114,9 @@ async fn profiles_that_cannot_be_read_are_named() {
         ),
         "{seen}"
     );
-    let mut all = Person::at(&api).types_all(["profiles -o name", "get --kind=dump", "profiles acme"]).await;
+    let mut all = Person::at(&api)
+        .types_all(["profiles -o name", "get --kind=dump", "profiles acme"])
+        .await;
     let newer = json!({ "kind": "ConfigMap", "metadata": { "name": CONFIG_MAP, "namespace": "velero" }, "data": { KEY: "[]" } });
     api.has(newer);
     all += &Person::at(&api).types("profiles -o name").await;

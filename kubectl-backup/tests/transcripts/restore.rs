@@ -9,7 +9,8 @@ async fn a_restore_is_created_with_and_without_the_word() {
         "restore --from-backup=nightly --include-namespaces=shop --namespace-mappings=shop:copy,db:db-copy --existing-resource-policy=update"
     );
     assert_eq!(
-        api.stored("restores", "nightly-20261103051412-000000").unwrap()["spec"],
+        api.stored("restores", "nightly-20261103051412-000000")
+            .unwrap()["spec"],
         json!({"backupName": "nightly", "includedNamespaces": ["shop"], "namespaceMapping": {"shop": "copy", "db": "db-copy"}, "existingResourcePolicy": "update"})
     );
     transcript!(person, "restore create again --from-backup=nightly");
@@ -71,8 +72,14 @@ async fn objects_are_named_one_by_one() {
 async fn a_backup_that_cannot_be_restored_is_told_at_once() {
     let api = FakeApi::with([
         new_backup("early"),
-        with(completed_backup("broken"), &json!({"status": {"phase": "Failed"}})),
-        with(completed_backup("newer"), &json!({"status": {"phase": "Compacting"}})),
+        with(
+            completed_backup("broken"),
+            &json!({"status": {"phase": "Failed"}}),
+        ),
+        with(
+            completed_backup("newer"),
+            &json!({"status": {"phase": "Compacting"}}),
+        ),
     ])
     .await;
     transcript!(
@@ -85,7 +92,11 @@ async fn a_backup_that_cannot_be_restored_is_told_at_once() {
 
 /// The controller's answer to a request for a plan.
 fn planned(lines: &[Value]) -> Vec<u8> {
-    lines.iter().map(|line| format!("{line}\n")).collect::<String>().into_bytes()
+    lines
+        .iter()
+        .map(|line| format!("{line}\n"))
+        .collect::<String>()
+        .into_bytes()
 }
 
 #[tokio::test]
@@ -112,14 +123,21 @@ async fn what_a_restore_would_do_is_shown_item_by_item() {
     let plan = "restore create again --from-backup=nightly";
     transcript!(Person::at(&api), &format!("{plan} --plan"));
     assert_eq!(api.stored("restores", "again"), None);
-    let seen = Person::at(&api).types(&format!("{plan} --dry-run=server")).await;
+    let seen = Person::at(&api)
+        .types(&format!("{plan} --dry-run=server"))
+        .await;
     assert_eq!(
         seen.replace("--dry-run=server", "--plan"),
         Person::at(&api).types(&format!("{plan} --plan")).await
     );
     let asked = api.stored("downloadrequests", "read-1").unwrap();
-    let spec = asked["metadata"]["annotations"]["backup-controller/plan-restore"].as_str().unwrap();
-    assert_eq!(serde_json::from_str::<Value>(spec).unwrap(), json!({ "backupName": "nightly" }));
+    let spec = asked["metadata"]["annotations"]["backup-controller/plan-restore"]
+        .as_str()
+        .unwrap();
+    assert_eq!(
+        serde_json::from_str::<Value>(spec).unwrap(),
+        json!({ "backupName": "nightly" })
+    );
 }
 
 #[tokio::test]
@@ -127,7 +145,11 @@ async fn a_restore_that_would_not_start_has_no_plan() {
     let api = FakeApi::with([completed_backup("nightly")]).await;
     let refused = json!({ "refused": "spec.resourceModifier.name: there is no ConfigMap \"gone\" in the namespace of this Restore" });
     api.has_bytes("RestoreResourceList", "refused", planned(&[refused]));
-    api.has_bytes("RestoreResourceList", "cut", planned(&[json!({ "progress": { "done": 2, "total": 6 } })]));
+    api.has_bytes(
+        "RestoreResourceList",
+        "cut",
+        planned(&[json!({ "progress": { "done": 2, "total": 6 } })]),
+    );
     transcript!(
         Person::at(&api),
         "restore create refused --from-backup=nightly --dry-run=server",

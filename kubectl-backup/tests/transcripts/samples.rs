@@ -36,7 +36,9 @@ pub fn backup_in(phase: &str, name: &str) -> Value {
 /// Whether it is a backup whose files are stored, by its phase.
 pub fn is_stored(object: &Value) -> bool {
     object["kind"] == "Backup"
-        && ["Completed", "PartiallyFailed"].iter().any(|phase| object["status"]["phase"] == *phase)
+        && ["Completed", "PartiallyFailed"]
+            .iter()
+            .any(|phase| object["status"]["phase"] == *phase)
 }
 
 /// A backup from two hours ago.
@@ -99,7 +101,10 @@ pub fn event(
 
 /// The profile of Percona's operator for MySQL.
 pub fn percona() -> Profile {
-    Profile::builtin().into_iter().find(|profile| profile.name == "percona-ps").unwrap()
+    Profile::builtin()
+        .into_iter()
+        .find(|profile| profile.name == "percona-ps")
+        .unwrap()
 }
 
 /// The Lease of Velero's ledger with the claims of `ledger`.
@@ -110,8 +115,16 @@ pub async fn lease(ledger: &Ledger) -> Value {
 /// The Lease in the format of a later version: its checksum is valid.
 pub fn of_a_newer_format(mut lease: Value) -> Value {
     let text = r#"{"v":99}"#;
-    let annotation = |name: &str| lease["metadata"]["annotations"][name].as_str().unwrap().to_owned();
-    let (uid, serial) = (lease["metadata"]["uid"].as_str().unwrap(), annotation("backup-lock/serial"));
+    let annotation = |name: &str| {
+        lease["metadata"]["annotations"][name]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let (uid, serial) = (
+        lease["metadata"]["uid"].as_str().unwrap(),
+        annotation("backup-lock/serial"),
+    );
     let sum = backup_core::digest::short_sha256(format!("{uid}\n{serial}\n{text}").as_bytes(), 8);
     lease["metadata"]["annotations"]["backup-lock/ledger"] = json!(text);
     lease["metadata"]["annotations"]["backup-lock/sum"] = json!(sum);
@@ -123,10 +136,17 @@ pub async fn lease_of(profile: Profile, scope: &str, ledger: &Ledger) -> Value {
     let api = backup_testkit::FakeApi::new();
     let store = LedgerStore::of_profile(api.client(), "velero", Arc::new(profile));
     let wanted = |stored: &mut Ledger| {
-        *stored = Ledger { bound: stored.bound.max(ledger.bound), rules: stored.rules, ..ledger.clone() };
+        *stored = Ledger {
+            bound: stored.bound.max(ledger.bound),
+            rules: stored.rules,
+            ..ledger.clone()
+        };
         Ok::<_, Infallible>(())
     };
-    store.update(scope, Instant::now() + Duration::from_secs(10), wanted).await.unwrap();
+    store
+        .update(scope, Instant::now() + Duration::from_secs(10), wanted)
+        .await
+        .unwrap();
     let mut lease = api.get(&ledger_path(&lease_name(scope))).unwrap();
     lease["metadata"]["namespace"] = json!("velero");
     lease

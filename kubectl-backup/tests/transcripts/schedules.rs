@@ -41,7 +41,11 @@ async fn cluster() -> FakeApi {
 
 #[tokio::test]
 async fn schedules_are_listed_with_their_next_runs() {
-    transcript!(Person::at(&cluster().await), "schedules", "schedules get -o wide");
+    transcript!(
+        Person::at(&cluster().await),
+        "schedules",
+        "schedules get -o wide"
+    );
 }
 
 #[tokio::test]
@@ -50,7 +54,10 @@ async fn what_keeps_a_schedule_from_making_backups_that_last_is_said() {
     let stored_in = |name: &str| json!({"spec": {"template": {"storageLocation": name}}});
     api.has(with(schedule("refused", "@daily"), &stored_in("fixed")))
         .has(with(schedule("lost", "@daily"), &stored_in("gone")))
-        .has(with(schedule("brief", "0 0 1 1 *"), &json!({"spec": {"template": {"ttl": "1h0m0s"}}})));
+        .has(with(
+            schedule("brief", "0 0 1 1 *"),
+            &json!({"spec": {"template": {"ttl": "1h0m0s"}}}),
+        ));
     transcript!(
         Person::at(&api),
         "schedules get refused lost brief",
@@ -113,20 +120,33 @@ async fn schedules_are_paused_triggered_and_deleted() {
         "schedules delete either",
         "schedules delete either --yes"
     );
-    assert_eq!(api.stored("schedules", "nightly").unwrap()["spec"]["paused"], true);
+    assert_eq!(
+        api.stored("schedules", "nightly").unwrap()["spec"]["paused"],
+        true
+    );
     let unpaused = api.stored("schedules", "paused").unwrap();
     assert_eq!(
-        (&unpaused["spec"]["paused"], &unpaused["spec"]["skipImmediately"]),
+        (
+            &unpaused["spec"]["paused"],
+            &unpaused["spec"]["skipImmediately"]
+        ),
         (&json!(false), &json!(true))
     );
     assert_eq!(
-        api.stored("backups", "nightly-20261103051412-000000").unwrap()["spec"]["includedNamespaces"],
+        api.stored("backups", "nightly-20261103051412-000000")
+            .unwrap()["spec"]["includedNamespaces"],
         json!(["shop"])
     );
     assert!(api.stored("schedules", "either").is_none());
-    let forbidden = "schedules.velero.io \"nightly\" is forbidden: User \"jane\" cannot patch resource";
+    let forbidden =
+        "schedules.velero.io \"nightly\" is forbidden: User \"jane\" cannot patch resource";
     api.next(Method::PATCH, "/nightly", Fault::forbidden(forbidden));
-    assert!(person.types("schedules pause nightly").await.ends_with("--- exit 1\n"));
+    assert!(
+        person
+            .types("schedules pause nightly")
+            .await
+            .ends_with("--- exit 1\n")
+    );
 }
 
 #[tokio::test]
@@ -137,17 +157,36 @@ async fn a_schedule_is_changed_by_what_the_flags_name() {
     api.has(with(api.stored("schedules", "nightly").unwrap(), &selected));
     let cron = "schedules set nightly --schedule=30\u{a0}1\u{a0}*\u{a0}*\u{a0}* --ttl=14d --include-namespaces=shop,db";
     let seen = person.types(cron).await;
-    assert!(seen.contains("schedule.velero.io/nightly changed") && seen.ends_with("--- exit 0\n"), "{seen}");
+    assert!(
+        seen.contains("schedule.velero.io/nightly changed") && seen.ends_with("--- exit 0\n"),
+        "{seen}"
+    );
     let spec = api.stored("schedules", "nightly").unwrap()["spec"].clone();
     assert_eq!(
-        (&spec["schedule"], &spec["template"]["ttl"], &spec["template"]["includedNamespaces"]),
-        (&json!("30 1 * * *"), &json!("336h0m0s"), &json!(["shop", "db"]))
+        (
+            &spec["schedule"],
+            &spec["template"]["ttl"],
+            &spec["template"]["includedNamespaces"]
+        ),
+        (
+            &json!("30 1 * * *"),
+            &json!("336h0m0s"),
+            &json!(["shop", "db"])
+        )
     );
-    assert_eq!(spec["template"]["storageLocation"], "default", "what no flag names stays");
+    assert_eq!(
+        spec["template"]["storageLocation"], "default",
+        "what no flag names stays"
+    );
     assert_eq!(spec["template"]["of"], "another program");
-    person.types("schedules set nightly --or-selector=app=a\u{a0}or\u{a0}app=b").await;
+    person
+        .types("schedules set nightly --or-selector=app=a\u{a0}or\u{a0}app=b")
+        .await;
     let template = api.stored("schedules", "nightly").unwrap()["spec"]["template"].clone();
-    assert!(template.get("labelSelector").is_none() && template["orLabelSelectors"].is_array(), "{template}");
+    assert!(
+        template.get("labelSelector").is_none() && template["orLabelSelectors"].is_array(),
+        "{template}"
+    );
     transcript!(
         person,
         "schedules set nightly --schedule=sometimes",
@@ -160,11 +199,22 @@ async fn a_schedule_is_changed_by_what_the_flags_name() {
 #[tokio::test]
 async fn a_schedule_created_again_is_not_deleted() {
     let api = cluster().await;
-    let other = with(api.stored("schedules", "either").unwrap(), &json!({"metadata": {"uid": "another"}}));
+    let other = with(
+        api.stored("schedules", "either").unwrap(),
+        &json!({"metadata": {"uid": "another"}}),
+    );
     api.next(Method::DELETE, "/either", Fault::Becomes(other));
-    let seen = Person::at(&api).types("schedules delete either --yes").await;
-    assert!(seen.contains("Precondition failed") && seen.ends_with("--- exit 1\n"), "{seen}");
-    assert_eq!(api.stored("schedules", "either").unwrap()["metadata"]["uid"], "another");
+    let seen = Person::at(&api)
+        .types("schedules delete either --yes")
+        .await;
+    assert!(
+        seen.contains("Precondition failed") && seen.ends_with("--- exit 1\n"),
+        "{seen}"
+    );
+    assert_eq!(
+        api.stored("schedules", "either").unwrap()["metadata"]["uid"],
+        "another"
+    );
 }
 
 #[tokio::test]
@@ -172,7 +222,10 @@ async fn the_newest_backup_is_found_behind_many() {
     let api = cluster().await;
     for n in 0..600 {
         let early = json!({"status": {"startTimestamp": "2026-10-01T03:00:00Z"}});
-        api.has(with(completed_backup(&format!("nightly-2026100103{n:04}")), &early));
+        api.has(with(
+            completed_backup(&format!("nightly-2026100103{n:04}")),
+            &early,
+        ));
     }
     let seen = Person::at(&api).types("schedules describe nightly").await;
     assert!(seen.contains("nightly-20261103030000"), "{seen}");
@@ -182,11 +235,27 @@ async fn the_newest_backup_is_found_behind_many() {
 async fn a_schedule_without_backups_that_last_is_named_when_it_is_created() {
     let api = FakeApi::start().await;
     for (flags, warning) in [
-        ("--storage-location=nowhere", "stores in location nowhere, which does not exist"),
-        ("--ttl=1h", "keeps each backup for 60m, and makes the next one up to 24h later"),
+        (
+            "--storage-location=nowhere",
+            "stores in location nowhere, which does not exist",
+        ),
+        (
+            "--ttl=1h",
+            "keeps each backup for 60m, and makes the next one up to 24h later",
+        ),
     ] {
-        let seen = Person::at(&api).types(&format!("schedules create s --schedule=@daily {flags}")).await;
-        assert!(seen.contains(&format!("warning: schedule s {warning}")), "{seen}");
-        assert!(Person::at(&api).types("schedules delete s --yes").await.ends_with("--- exit 0\n"));
+        let seen = Person::at(&api)
+            .types(&format!("schedules create s --schedule=@daily {flags}"))
+            .await;
+        assert!(
+            seen.contains(&format!("warning: schedule s {warning}")),
+            "{seen}"
+        );
+        assert!(
+            Person::at(&api)
+                .types("schedules delete s --yes")
+                .await
+                .ends_with("--- exit 0\n")
+        );
     }
 }

@@ -40,11 +40,24 @@ async fn what_is_not_protected_comes_first_with_the_reason() {
         .has(of("nightly-20261103030000", &["shop"]))
         .has(with(of("nightly-20261020030000", &["db"]), &old))
         .has(with(new_backup("by-hand"), &running))
-        .has(with(completed_restore("back-again", "nightly"), &json!({"status": {"phase": "InProgress"}})))
+        .has(with(
+            completed_restore("back-again", "nightly"),
+            &json!({"status": {"phase": "InProgress"}}),
+        ))
         .has(location("default", &json!({"phase": "Available"})))
-        .has(location("away", &json!({"phase": "Unavailable", "message": "no route to host"})));
-    for (name, namespace) in [("nightly-20261103030000", "shop"), ("nightly-20261020030000", "db")] {
-        api.has_file("BackupResourceList", name, &json!({ "v1/Namespace": [namespace] }));
+        .has(location(
+            "away",
+            &json!({"phase": "Unavailable", "message": "no route to host"}),
+        ));
+    for (name, namespace) in [
+        ("nightly-20261103030000", "shop"),
+        ("nightly-20261020030000", "db"),
+    ] {
+        api.has_file(
+            "BackupResourceList",
+            name,
+            &json!({ "v1/Namespace": [namespace] }),
+        );
     }
     let person = Person::at(&api);
     transcript!(
@@ -65,7 +78,10 @@ async fn what_is_not_protected_comes_first_with_the_reason() {
 async fn a_schedule_whose_backups_are_refused_or_do_not_last_protects_nothing() {
     let api = FakeApi::start().await;
     let of_template = |name: &str, template: &Value| {
-        with(schedule(name, &[name]), &json!({ "spec": { "template": template } }))
+        with(
+            schedule(name, &[name]),
+            &json!({ "spec": { "template": template } }),
+        )
     };
     let stored_in = |name: &str| of_template(name, &json!({ "storageLocation": name }));
     let yearly = json!({ "spec": { "schedule": "0 0 1 1 *" } });
@@ -74,37 +90,57 @@ async fn a_schedule_whose_backups_are_refused_or_do_not_last_protects_nothing() 
         stored_in("fixed"),
         stored_in("away"),
         stored_in("gone"),
-        with(schedule("leap", &["leap"]), &json!({ "spec": { "schedule": "0 0 29 2 *" } })),
+        with(
+            schedule("leap", &["leap"]),
+            &json!({ "spec": { "schedule": "0 0 29 2 *" } }),
+        ),
         with(of_template("brief", &json!({ "ttl": "1h0m0s" })), &yearly),
     ];
     for schedule in all {
         let name = schedule["metadata"]["name"].as_str().unwrap().to_owned();
         namespace(&api, &name);
         let by_hand = format!("by-hand-{name}");
-        api.has(schedule).has(of(&by_hand, &[name.as_str()])).has_file(
-            "BackupResourceList",
-            &by_hand,
-            &json!({ "v1/Namespace": [name] }),
-        );
+        api.has(schedule)
+            .has(of(&by_hand, &[name.as_str()]))
+            .has_file(
+                "BackupResourceList",
+                &by_hand,
+                &json!({ "v1/Namespace": [name] }),
+            );
     }
     let read_only = json!({ "spec": { "accessMode": "ReadOnly" } });
     api.has(location("default", &json!({"phase": "Available"})))
-        .has(with(location("fixed", &json!({"phase": "Available"})), &read_only))
-        .has(location("away", &json!({"phase": "Unavailable", "message": "no route to host"})));
+        .has(with(
+            location("fixed", &json!({"phase": "Available"})),
+            &read_only,
+        ))
+        .has(location(
+            "away",
+            &json!({"phase": "Unavailable", "message": "no route to host"}),
+        ));
     transcript!(Person::at(&api), "status");
 }
 
 #[tokio::test]
 async fn each_namespace_is_looked_for_in_its_backups_however_many_there_are() {
     let api = FakeApi::start().await;
-    api.has(schedule("nightly", &["*"])).has(location("default", &json!({"phase": "Available"})));
+    api.has(schedule("nightly", &["*"]))
+        .has(location("default", &json!({"phase": "Available"})));
     // The oldest contains another namespace than its spec names, because the spec was edited.
     for number in 0..12 {
         let (name, backup) = (format!("team-{number:02}"), format!("of-team-{number:02}"));
-        let holds = if number == 0 { "another" } else { name.as_str() };
+        let holds = if number == 0 {
+            "another"
+        } else {
+            name.as_str()
+        };
         let at = format!("2026-11-03T03:{number:02}:00Z");
         namespace(&api, &name);
-        api.has(with(of(&backup, &[name.as_str()]), &json!({"status": {"startTimestamp": at}}))).has_file(
+        api.has(with(
+            of(&backup, &[name.as_str()]),
+            &json!({"status": {"startTimestamp": at}}),
+        ))
+        .has_file(
             "BackupResourceList",
             &backup,
             &json!({ "v1/Namespace": [holds] }),
@@ -125,12 +161,23 @@ async fn a_large_cluster_fits_on_a_screen() {
     api.has(schedule("nightly", &["team-0*", "team-10*"]))
         .has(of("nightly-20261103030000", &["team-0*", "team-10*"]))
         .has(location("default", &json!({"phase": "Available"})));
-    let held: Vec<String> = (0..1100).map(|number| format!("team-{number:04}")).collect();
-    api.has_file("BackupResourceList", "nightly-20261103030000", &json!({ "v1/Namespace": held }));
+    let held: Vec<String> = (0..1100)
+        .map(|number| format!("team-{number:04}"))
+        .collect();
+    api.has_file(
+        "BackupResourceList",
+        "nightly-20261103030000",
+        &json!({ "v1/Namespace": held }),
+    );
     let person = Person::at(&api);
     transcript!(person, "status");
     assert_eq!(
-        person.types("status -o name").await.lines().filter(|line| line.starts_with("namespace/")).count(),
+        person
+            .types("status -o name")
+            .await
+            .lines()
+            .filter(|line| line.starts_with("namespace/"))
+            .count(),
         900
     );
 }
@@ -152,9 +199,15 @@ async fn a_schedule_that_does_not_run_is_shown_or_started() {
     for name in ["shop", "db", "new"] {
         namespace(&api, name);
     }
-    api.has(with(schedule("nightly", &["shop"]), &json!({"spec": {"paused": true}})))
-        .has(with(schedule("wrong", &["db"]), &json!({"status": {"phase": "FailedValidation"}})))
-        .has(location("default", &json!({"phase": "Available"})));
+    api.has(with(
+        schedule("nightly", &["shop"]),
+        &json!({"spec": {"paused": true}}),
+    ))
+    .has(with(
+        schedule("wrong", &["db"]),
+        &json!({"status": {"phase": "FailedValidation"}}),
+    ))
+    .has(location("default", &json!({"phase": "Available"})));
     let seen = Person::at(&api).types("status").await;
     let (_, next) = seen.split_once("NEXT\n").unwrap();
     for command in [
@@ -162,7 +215,10 @@ async fn a_schedule_that_does_not_run_is_shown_or_started() {
         "describe wrong\n",
         "unpause nightly\n",
     ] {
-        assert!(next.contains(&format!("kubectl backup schedules {command}")), "{seen}");
+        assert!(
+            next.contains(&format!("kubectl backup schedules {command}")),
+            "{seen}"
+        );
     }
 }
 
@@ -173,11 +229,16 @@ async fn without_the_right_to_list_namespaces_none_counts_as_protected() {
         .has(of("nightly-20261103030000", &["shop"]))
         .has(location("default", &json!({"phase": "Available"})))
         .on_get("/namespaces", Fault::forbidden("namespaces is forbidden: User \"jane\" cannot list resource \"namespaces\" in API group \"\" at the cluster scope"));
-    api.has_file("BackupResourceList", "nightly-20261103030000", &json!({ "v1/Namespace": ["shop"] }));
+    api.has_file(
+        "BackupResourceList",
+        "nightly-20261103030000",
+        &json!({ "v1/Namespace": ["shop"] }),
+    );
     let seen = Person::at(&api).types("status").await;
     let (_, unchecked) = seen.split_once("NOT CHECKED\n").unwrap();
     assert!(
-        unchecked.contains("shop ") && unchecked.contains("whether it exists, and since when, is not known"),
+        unchecked.contains("shop ")
+            && unchecked.contains("whether it exists, and since when, is not known"),
         "{seen}"
     );
     assert!(seen.ends_with("--- exit 1\n"), "{seen}");

@@ -25,13 +25,25 @@ fn mixed() -> Summary {
         created: 3,
         ..Summary::default()
     };
-    pass.skip("twice", "conflict", "the cluster has a Backup of this name that is stored in location other");
-    pass.skip("half", "unfinished", "there is no velero-backup.json:\n\u{1b}[2Jit is not finished");
+    pass.skip(
+        "twice",
+        "conflict",
+        "the cluster has a Backup of this name that is stored in location other",
+    );
+    pass.skip(
+        "half",
+        "unfinished",
+        "there is no velero-backup.json:\n\u{1b}[2Jit is not finished",
+    );
     pass
 }
 
 fn refused() -> Summary {
-    let mut pass = Summary { refused: 40, found: 1, ..mixed() };
+    let mut pass = Summary {
+        refused: 40,
+        found: 1,
+        ..mixed()
+    };
     let gone = "40 of 41 stored backups that have not expired are gone from the bucket at once";
     pass.note("", "refused", gone);
     pass
@@ -39,24 +51,37 @@ fn refused() -> Summary {
 
 async fn cluster() -> FakeApi {
     let api = FakeApi::start().await;
-    let failed =
-        Summary { error: Some("the store refused to list s3://b: 403 AccessDenied".to_owned()), ..mixed() };
+    let failed = Summary {
+        error: Some("the store refused to list s3://b: 403 AccessDenied".to_owned()),
+        ..mixed()
+    };
     let lock = ObjectLock {
         enabled: true,
         mode: Some("COMPLIANCE".to_owned()),
         days: Some(30),
         ..ObjectLock::default()
     };
-    let locked = Facts { versions: Some(Versions::Enabled), lock: Some(lock), ..Facts::default() };
+    let locked = Facts {
+        versions: Some(Versions::Enabled),
+        lock: Some(lock),
+        ..Facts::default()
+    };
     let closed = Facts {
         versions: Some(Versions::Off),
         unconditional: true,
-        unknown: Some("403 AccessDenied: s3:GetBucketObjectLockConfiguration is not granted".to_owned()),
-        not_removable: Some("the store refused to delete s3://b/backups/.writable:\n403".to_owned()),
+        unknown: Some(
+            "403 AccessDenied: s3:GetBucketObjectLockConfiguration is not granted".to_owned(),
+        ),
+        not_removable: Some(
+            "the store refused to delete s3://b/backups/.writable:\n403".to_owned(),
+        ),
         ..Facts::default()
     };
     let of = |location: Value, facts: &Facts| {
-        with(location, &json!({ "metadata": { "annotations": { BUCKET_ANNOTATION: facts.annotation() } } }))
+        with(
+            location,
+            &json!({ "metadata": { "annotations": { BUCKET_ANNOTATION: facts.annotation() } } }),
+        )
     };
     api.has(of(named("default", Some(&mixed())), &locked))
         .has(named("fresh", None))
@@ -83,13 +108,20 @@ async fn what_came_of_the_last_comparisons_is_shown() {
     let list = person.reads("locations sync -o json").await;
     assert_eq!(list["apiVersion"], "kubectl-backup/v1");
     assert_eq!(list["locations"][2]["lastPass"]["refused"], 40);
-    assert!(api.seen().iter().all(|request| request.starts_with("GET")), "{:?}", api.seen());
+    assert!(
+        api.seen().iter().all(|request| request.starts_with("GET")),
+        "{:?}",
+        api.seen()
+    );
 }
 
 #[tokio::test]
 async fn a_location_that_cannot_be_read_hides_no_other() {
     let api = cluster().await;
-    let broken = with(named("broken", None), &json!({ "spec": { "backupSyncPeriod": "soon" } }));
+    let broken = with(
+        named("broken", None),
+        &json!({ "spec": { "backupSyncPeriod": "soon" } }),
+    );
     api.has(broken);
     transcript!(Person::at(&api), "locations sync");
 }
@@ -101,7 +133,10 @@ async fn every_location_is_read_however_many_there_are() {
         api.has(named(&format!("l-{n:03}"), None));
     }
     let seen = Person::at(&api).types("locations sync --no-headers").await;
-    assert_eq!(seen.lines().filter(|line| line.starts_with("l-")).count(), 501);
+    assert_eq!(
+        seen.lines().filter(|line| line.starts_with("l-")).count(),
+        501
+    );
     assert_eq!(api.seen().len(), 2, "{:?}", api.seen());
 }
 
@@ -109,7 +144,15 @@ async fn every_location_is_read_however_many_there_are() {
 async fn a_comparison_is_asked_for_and_waited_for() {
     let api = cluster().await;
     let person = Person::at(&api);
-    let answered = |pass: Summary| named("default", Some(&Summary { request: Some(NOW.to_owned()), ..pass }));
+    let answered = |pass: Summary| {
+        named(
+            "default",
+            Some(&Summary {
+                request: Some(NOW.to_owned()),
+                ..pass
+            }),
+        )
+    };
     let mut all = String::new();
     for pass in [mixed(), refused()] {
         // The command reads it once before the question.
@@ -121,25 +164,47 @@ async fn a_comparison_is_asked_for_and_waited_for() {
         all += &person.types("locations sync default --now").await;
         all += "\n";
     }
-    all += &person.types("locations sync fresh --now --timeout=100ms").await;
+    all += &person
+        .types("locations sync fresh --now --timeout=100ms")
+        .await;
     assert_snapshot!(all);
     let asked = api.stored("backupstoragelocations", "fresh").unwrap();
-    let request = asked["metadata"]["annotations"][SYNC_REQUEST_ANNOTATION].as_str().unwrap();
-    assert_eq!(serde_json::from_str::<Value>(request).unwrap(), json!({ "id": NOW }));
+    let request = asked["metadata"]["annotations"][SYNC_REQUEST_ANNOTATION]
+        .as_str()
+        .unwrap();
+    assert_eq!(
+        serde_json::from_str::<Value>(request).unwrap(),
+        json!({ "id": NOW })
+    );
 }
 
 #[tokio::test]
 async fn so_many_removals_are_agreed_to_and_no_more() {
     let api = cluster().await;
     let person = Person::at(&api);
-    let mut all = person.types("locations sync default --accept-removals=3").await;
-    all += &person.types("locations sync other --accept-removals=39").await;
-    assert!(api.seen().iter().all(|request| request.starts_with("GET")), "{:?}", api.seen());
-    all += &person.types("locations sync other --accept-removals=40 --timeout=100ms").await;
+    let mut all = person
+        .types("locations sync default --accept-removals=3")
+        .await;
+    all += &person
+        .types("locations sync other --accept-removals=39")
+        .await;
+    assert!(
+        api.seen().iter().all(|request| request.starts_with("GET")),
+        "{:?}",
+        api.seen()
+    );
+    all += &person
+        .types("locations sync other --accept-removals=40 --timeout=100ms")
+        .await;
     assert_snapshot!(all);
     let asked = api.stored("backupstoragelocations", "other").unwrap();
-    let request = asked["metadata"]["annotations"][SYNC_REQUEST_ANNOTATION].as_str().unwrap();
-    assert_eq!(serde_json::from_str::<Value>(request).unwrap(), json!({ "id": NOW, "remove": 40 }));
+    let request = asked["metadata"]["annotations"][SYNC_REQUEST_ANNOTATION]
+        .as_str()
+        .unwrap();
+    assert_eq!(
+        serde_json::from_str::<Value>(request).unwrap(),
+        json!({ "id": NOW, "remove": 40 })
+    );
 }
 
 #[tokio::test]
@@ -161,7 +226,10 @@ async fn comparisons_are_listed_in_the_ways_of_every_list() {
 #[tokio::test]
 async fn following_comparisons_appends_a_row_for_each_change() {
     let at = |pass: &Summary| {
-        with(named("default", Some(pass)), &json!({ "metadata": { "resourceVersion": "7" } }))
+        with(
+            named("default", Some(pass)),
+            &json!({ "metadata": { "resourceVersion": "7" } }),
+        )
     };
     for form in [
         "",
@@ -171,7 +239,9 @@ async fn following_comparisons_appends_a_row_for_each_change() {
         let api = FakeApi::with([named("default", None)]).await;
         let changes = events(&[("MODIFIED", at(&mixed())), ("MODIFIED", at(&refused()))]);
         api.on_get("?watch", changes);
-        let seen = Person::at(&api).watches(&format!("locations sync -w{form}"), "40").await;
+        let seen = Person::at(&api)
+            .watches(&format!("locations sync -w{form}"), "40")
+            .await;
         assert_snapshot!(seen);
     }
 }

@@ -23,17 +23,30 @@ async fn installed(args: &[&str]) -> FakeApi {
         "/api/v1/namespaces/velero/serviceaccounts/backup-webhook".to_owned(),
     ] {
         let name = path.rsplit('/').next().unwrap();
-        api.has_at(&path, json!({ "metadata": { "name": name, "labels": { OURS: "backup" } } }));
+        api.has_at(
+            &path,
+            json!({ "metadata": { "name": name, "labels": { OURS: "backup" } } }),
+        );
     }
-    api.has(completed_backup("nightly")).has(location("Available", ""));
+    api.has(completed_backup("nightly"))
+        .has(location("Available", ""));
     api
 }
 
 /// The deleted objects, in order.
 fn deleted(api: &FakeApi) -> Vec<String> {
-    let seen = api.seen().into_iter().filter(|line| line.starts_with("DELETE"));
+    let seen = api
+        .seen()
+        .into_iter()
+        .filter(|line| line.starts_with("DELETE"));
     seen.map(|line| {
-        line.rsplit('/').take(2).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("/")
+        line.rsplit('/')
+            .take(2)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .collect::<Vec<_>>()
+            .join("/")
     })
     .collect()
 }
@@ -62,16 +75,25 @@ async fn nothing_is_removed_while_work_runs_or_without_a_yes() {
     let api = installed(&[]).await;
     let mut all = Person::at(&api).types("uninstall").await;
     all += "\n";
-    all += &Person::at(&api).at_terminal("n\n").types("uninstall --with-definitions --with-namespace").await;
+    all += &Person::at(&api)
+        .at_terminal("n\n")
+        .types("uninstall --with-definitions --with-namespace")
+        .await;
     let finalizers = json!(["backup-controller.velero.io/work"]);
-    api.has(with(new_backup("now"), &json!({ "metadata": { "finalizers": finalizers } })));
+    api.has(with(
+        new_backup("now"),
+        &json!({ "metadata": { "finalizers": finalizers } }),
+    ));
     all += "\n";
     all += &Person::at(&api).types("uninstall --yes").await;
     all += "\n";
-    all +=
-        &Person::at(&installed(&["--guard=velero"]).await).types("uninstall --yes --with-definitions").await;
+    all += &Person::at(&installed(&["--guard=velero"]).await)
+        .types("uninstall --yes --with-definitions")
+        .await;
     all += "\n";
-    all += &Person::at(&FakeApi::start().await).types("uninstall --yes").await;
+    all += &Person::at(&FakeApi::start().await)
+        .types("uninstall --yes")
+        .await;
     assert_snapshot!(all);
     assert_eq!(deleted(&api), [""; 0]);
 }
@@ -86,9 +108,15 @@ async fn what_would_be_removed_is_listed() {
 #[tokio::test]
 async fn all_of_it_goes_where_it_is_asked_for() {
     let api = installed(&[]).await;
-    transcript!(Person::at(&api), "uninstall --yes --with-ledgers --with-definitions --with-namespace");
+    transcript!(
+        Person::at(&api),
+        "uninstall --yes --with-ledgers --with-definitions --with-namespace"
+    );
     let deleted = deleted(&api);
-    assert!(deleted.contains(&"customresourcedefinitions/backups.velero.io".to_owned()), "{deleted:?}");
+    assert!(
+        deleted.contains(&"customresourcedefinitions/backups.velero.io".to_owned()),
+        "{deleted:?}"
+    );
     assert_eq!(deleted.last().unwrap(), "namespaces/velero");
 }
 
@@ -102,5 +130,11 @@ async fn rights_stay_until_the_pods_are_gone() {
             "labels": { OURS: "backup", "app.kubernetes.io/name": "backup-controller" } } }),
     );
     transcript!(Person::at(&api), "uninstall --yes --timeout=1s");
-    assert!(!deleted(&api).iter().any(|name| name.contains("clusterroles")), "{:?}", deleted(&api));
+    assert!(
+        !deleted(&api)
+            .iter()
+            .any(|name| name.contains("clusterroles")),
+        "{:?}",
+        deleted(&api)
+    );
 }

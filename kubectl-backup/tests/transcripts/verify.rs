@@ -6,7 +6,10 @@ fn tarball(names: &[&str]) -> Vec<u8> {
     for name in names {
         let item = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": "shop" } });
         for folder in ["", "/v1-preferredversion"] {
-            items.push((format!("resources/configmaps{folder}/namespaces/shop/{name}.json"), item.clone()));
+            items.push((
+                format!("resources/configmaps{folder}/namespaces/shop/{name}.json"),
+                item.clone(),
+            ));
         }
     }
     tar_of(&items)
@@ -19,7 +22,8 @@ pub(crate) fn tar_of(items: &[(String, Value)]) -> Vec<u8> {
         let mut header = tar::Header::new_gnu();
         header.set_size(content.len() as u64);
         header.set_mode(0o644);
-        tar.append_data(&mut header, path, content.as_bytes()).unwrap();
+        tar.append_data(&mut header, path, content.as_bytes())
+            .unwrap();
     };
     add("metadata/version", "1.1.0\n");
     for (path, item) in items {
@@ -38,9 +42,18 @@ async fn stored(status: Value) -> FakeApi {
         .has_bytes("BackupLog", "nightly", packed(b"level=info msg=\"a\"\n"))
         .has_bytes("BackupContents", "nightly", tarball(&["a", "b"]));
     for (kind, content) in [
-        ("BackupResourceList", json!({ "v1/ConfigMap": ["shop/a", "shop/b"] })),
-        ("BackupResults", json!({ "errors": {}, "warnings": { "velero": ["a warning"] } })),
-        ("BackupItemOperations", json!([{ "spec": {}, "status": { "phase": "Completed" } }])),
+        (
+            "BackupResourceList",
+            json!({ "v1/ConfigMap": ["shop/a", "shop/b"] }),
+        ),
+        (
+            "BackupResults",
+            json!({ "errors": {}, "warnings": { "velero": ["a warning"] } }),
+        ),
+        (
+            "BackupItemOperations",
+            json!([{ "spec": {}, "status": { "phase": "Completed" } }]),
+        ),
         (
             "BackupVolumeInfos",
             json!([{ "pvName": "pv-1", "backupMethod": "CSISnapshot", "result": "succeeded" }]),
@@ -68,18 +81,32 @@ async fn a_backup_says_when_it_was_verified_last_and_what_came_of_it() {
     let person = Person::at(&api);
     let restorable = async || {
         let seen = person.types("describe nightly").await;
-        seen.lines().find(|line| line.contains("Restorable")).unwrap_or_default().trim().to_owned()
+        seen.lines()
+            .find(|line| line.contains("Restorable"))
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
     };
     let mut all = vec![restorable().await];
     verify(&api).await;
     all.push(restorable().await);
     let document = person.reads("describe nightly -o json").await;
-    assert_eq!(document["restorable"]["verified"], json!({ "at": "2026-11-03T05:14:12Z", "findings": 0 }));
-    api.has_file("BackupResourceList", "nightly", &json!({ "v1/ConfigMap": ["shop/a"] }));
+    assert_eq!(
+        document["restorable"]["verified"],
+        json!({ "at": "2026-11-03T05:14:12Z", "findings": 0 })
+    );
+    api.has_file(
+        "BackupResourceList",
+        "nightly",
+        &json!({ "v1/ConfigMap": ["shop/a"] }),
+    );
     verify(&api).await;
     all.push(restorable().await);
     let document = person.reads("describe nightly -o json").await;
-    assert_eq!((&document["tone"], &document["restorable"]["answer"]), (&json!("warn"), &json!("unknown")));
+    assert_eq!(
+        (&document["tone"], &document["restorable"]["answer"]),
+        (&json!("warn"), &json!("unknown"))
+    );
     assert_eq!(
         all,
         [
@@ -94,12 +121,20 @@ async fn a_backup_says_when_it_was_verified_last_and_what_came_of_it() {
 async fn who_may_not_change_backups_verifies_them_all_the_same() {
     let api = stored(json!({})).await;
     let good = verify(&api).await;
-    let forbidden = "backups.velero.io \"nightly\" is forbidden: User \"jane\" cannot patch resource";
+    let forbidden =
+        "backups.velero.io \"nightly\" is forbidden: User \"jane\" cannot patch resource";
     api.next(Method::PATCH, "/nightly", Fault::forbidden(forbidden));
     assert_eq!(verify(&api).await, good);
-    api.next(Method::PATCH, "/nightly", Fault::refused(500, "InternalError", "etcdserver: no space"));
+    api.next(
+        Method::PATCH,
+        "/nightly",
+        Fault::refused(500, "InternalError", "etcdserver: no space"),
+    );
     let seen = verify(&api).await;
-    assert!(seen.contains("could not be written to backup nightly"), "{seen}");
+    assert!(
+        seen.contains("could not be written to backup nightly"),
+        "{seen}"
+    );
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
 }
 
@@ -118,9 +153,17 @@ async fn files_that_do_not_agree_are_told_with_exit_code_3() {
 async fn files_that_are_missing_or_damaged_are_told_and_hide_no_other() {
     let whole = tarball(&["a", "b"]);
     let api = stored(json!({ "volumeSnapshotsAttempted": 1 })).await;
-    api.has_bytes("BackupContents", "nightly", whole[..whole.len() / 2].to_vec())
-        .has_bytes("BackupResults", "nightly", b"not gzip".to_vec())
-        .has_bytes("BackupLog", "nightly", packed(b"a long line")[..20].to_vec());
+    api.has_bytes(
+        "BackupContents",
+        "nightly",
+        whole[..whole.len() / 2].to_vec(),
+    )
+    .has_bytes("BackupResults", "nightly", b"not gzip".to_vec())
+    .has_bytes(
+        "BackupLog",
+        "nightly",
+        packed(b"a long line")[..20].to_vec(),
+    );
     assert_snapshot!(verify(&api).await);
 }
 
@@ -134,8 +177,12 @@ async fn what_keeps_files_from_being_given_is_no_fault_of_theirs() {
     let mut all = verify(&api).await;
     // If the bucket does not exist, a read by URL shows only that the file is missing.
     let api = FakeApi::start().await;
-    let backup = with(completed_backup("nightly"), &json!({ "spec": { "storageLocation": "default" } }));
-    api.has(backup).has(location("Unavailable", "the bucket does not exist"));
+    let backup = with(
+        completed_backup("nightly"),
+        &json!({ "spec": { "storageLocation": "default" } }),
+    );
+    api.has(backup)
+        .has(location("Unavailable", "the bucket does not exist"));
     all += &verify(&api).await;
     assert_snapshot!(all);
 }

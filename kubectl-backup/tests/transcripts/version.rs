@@ -18,7 +18,10 @@ async fn versions_are_those_of_all_who_answer() {
     api.on_get("/kubectl-backup-0", Fault::Becomes(answered));
     let person = Person::at(&api);
     assert_snapshot!("version", neutral(&person.types("version").await));
-    assert_snapshot!("version client", neutral(&person.types("version --client -o json").await));
+    assert_snapshot!(
+        "version client",
+        neutral(&person.types("version --client -o json").await)
+    );
 }
 
 #[tokio::test]

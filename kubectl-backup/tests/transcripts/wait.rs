@@ -5,7 +5,10 @@ const UID: &str = "00000001-aaaa-bbbb-cccc-dddddddddddd";
 /// The backup `b`, the first that the fake API created, with this status.
 #[allow(clippy::needless_pass_by_value)] // statuses are made on the spot
 fn b(status: Value) -> Value {
-    with(new_backup("b"), &json!({"metadata": {"uid": UID}, "status": status}))
+    with(
+        new_backup("b"),
+        &json!({"metadata": {"uid": UID}, "status": status}),
+    )
 }
 
 fn items(done: i64) -> Value {
@@ -14,19 +17,29 @@ fn items(done: i64) -> Value {
 
 #[tokio::test]
 async fn waiting_ends_with_the_code_of_every_outcome() {
-    for (phase, code) in
-        [("Completed", 0), ("PartiallyFailed", 3), ("Failed", 3), ("FailedValidation", 3), ("Deleting", 3)]
-    {
+    for (phase, code) in [
+        ("Completed", 0),
+        ("PartiallyFailed", 3),
+        ("Failed", 3),
+        ("FailedValidation", 3),
+        ("Deleting", 3),
+    ] {
         let api = FakeApi::start().await;
         api.becomes("/b", [b(json!({"phase": phase, "errors": 1}))]);
         let seen = Person::at(&api).types("create b --wait --timeout=1m").await;
         assert!(seen.ends_with(&format!("--- exit {code}\n")), "{seen}");
     }
     let api = FakeApi::start().await;
-    api.becomes("/b", [b(json!({"phase": "PartiallyFailed", "errors": 1, "progress": {"totalItems": 0}}))]);
+    api.becomes(
+        "/b",
+        [b(
+            json!({"phase": "PartiallyFailed", "errors": 1, "progress": {"totalItems": 0}}),
+        )],
+    );
     let seen = Person::at(&api).types("create b --wait --timeout=1m").await;
     assert!(
-        seen.contains("PartiallyFailed. Nothing was saved (1 error).") && seen.ends_with("--- exit 3\n"),
+        seen.contains("PartiallyFailed. Nothing was saved (1 error).")
+            && seen.ends_with("--- exit 3\n"),
         "{seen}"
     );
 }
@@ -76,7 +89,8 @@ async fn time_that_runs_out_is_told_with_exit_code_124() {
 #[tokio::test]
 async fn waiting_ends_when_the_object_is_deleted_or_replaced() {
     let api = FakeApi::start().await;
-    api.on_get("/b", Fault::Becomes(b(json!({"phase": "InProgress"})))).on_get("/b", Fault::Vanishes);
+    api.on_get("/b", Fault::Becomes(b(json!({"phase": "InProgress"}))))
+        .on_get("/b", Fault::Vanishes);
     transcript!(Person::at(&api), "create b --wait");
     api.becomes("/c", [completed_backup("c")]);
     transcript!(Person::at(&api), "create c --wait");
@@ -92,24 +106,45 @@ async fn a_waited_for_object_is_printed_as_it_ended() {
 #[tokio::test]
 async fn on_a_terminal_one_line_is_written_over() {
     let api = FakeApi::start().await;
-    api.becomes("/b", [items(10), items(20), json!({"phase": "Completed"})].map(b));
-    let seen = Person::at(&api).at_terminal("").types("create b --wait").await;
+    api.becomes(
+        "/b",
+        [items(10), items(20), json!({"phase": "Completed"})].map(b),
+    );
+    let seen = Person::at(&api)
+        .at_terminal("")
+        .types("create b --wait")
+        .await;
     assert_snapshot!(seen.replace('\r', "␍"));
 }
 
 #[tokio::test]
 async fn a_line_that_is_written_over_is_no_wider_than_the_window() {
     let api = FakeApi::start().await;
-    api.becomes("/b", [items(10), items(20), json!({"phase": "Completed"})].map(b));
-    let seen = Person::at(&api).in_window(20, 24).types("create b --wait").await;
-    assert!(seen.contains("\rbackup b: InProgre…␛[K") && !seen.contains("of 40"), "{seen}");
+    api.becomes(
+        "/b",
+        [items(10), items(20), json!({"phase": "Completed"})].map(b),
+    );
+    let seen = Person::at(&api)
+        .in_window(20, 24)
+        .types("create b --wait")
+        .await;
+    assert!(
+        seen.contains("\rbackup b: InProgre…␛[K") && !seen.contains("of 40"),
+        "{seen}"
+    );
 }
 
 #[tokio::test]
 async fn an_older_state_is_not_shown_after_a_newer_one() {
     let api = FakeApi::start().await;
     let of = |version: &str, status: Value| {
-        Fault::Answer(200, with(b(status), &json!({"metadata": {"resourceVersion": version}})))
+        Fault::Answer(
+            200,
+            with(
+                b(status),
+                &json!({"metadata": {"resourceVersion": version}}),
+            ),
+        )
     };
     let states = [
         of("100", json!({"phase": "Finalizing"})),
@@ -118,6 +153,9 @@ async fn an_older_state_is_not_shown_after_a_newer_one() {
     ];
     api.meets(&Method::GET, "/b", states);
     let seen = Person::at(&api).types("create b --wait").await;
-    assert!(seen.contains("Finalizing") && !seen.contains("InProgress"), "{seen}");
+    assert!(
+        seen.contains("Finalizing") && !seen.contains("InProgress"),
+        "{seen}"
+    );
     assert!(seen.contains("Completed"), "{seen}");
 }

@@ -1,4 +1,5 @@
-//! Contents of the installations' buckets, read from the S3 server's disk: without any proxy or fault.
+//! Contents of the installations' buckets, read from the S3 server's disk: without any proxy or
+//! fault.
 
 use std::path::PathBuf;
 
@@ -25,11 +26,18 @@ pub(crate) struct Buckets {
 impl Buckets {
     pub(crate) fn of(world: &World) -> anyhow::Result<Self> {
         let s3 = world.s3()?;
-        Ok(Self { first: s3.files(BUCKET), second: s3.files(SECOND) })
+        Ok(Self {
+            first: s3.files(BUCKET),
+            second: s3.files(SECOND),
+        })
     }
 
     fn of_installation(&self, home: &str) -> &PathBuf {
-        if home == SECOND { &self.second } else { &self.first }
+        if home == SECOND {
+            &self.second
+        } else {
+            &self.first
+        }
     }
 
     /// The stored state of a backup of an installation.
@@ -46,29 +54,46 @@ impl Buckets {
         }
     }
 
-    /// Puts a backup into the bucket of its installation, as another cluster would have, unless there is one.
+    /// Puts a backup into the bucket of its installation, as another cluster would have, unless
+    /// there is one.
     pub(crate) fn import(&self, backup: &str, phase: &str) -> anyhow::Result<()> {
-        let folder = self.of_installation(installation(backup)).join("backups").join(backup);
+        let folder = self
+            .of_installation(installation(backup))
+            .join("backups")
+            .join(backup);
         let write = |name: &str, bytes: &[u8]| {
-            std::fs::write(folder.join(name), bytes).with_context(|| format!("write {name} of {backup}"))
+            std::fs::write(folder.join(name), bytes)
+                .with_context(|| format!("write {name} of {backup}"))
         };
         if folder.exists() {
             return Ok(());
         }
         std::fs::create_dir_all(&folder)?;
-        write(&format!("{backup}.tar.gz"), &tarball(&[("metadata/version", b"1.1.0\n")])?)?;
-        write("velero-backup.json", other_cluster::metadata(backup, phase).to_string().as_bytes())
+        write(
+            &format!("{backup}.tar.gz"),
+            &tarball(&[("metadata/version", b"1.1.0\n")])?,
+        )?;
+        write(
+            "velero-backup.json",
+            other_cluster::metadata(backup, phase)
+                .to_string()
+                .as_bytes(),
+        )
     }
 
     /// Removes the folders whose names begin with this prefix.
     pub(crate) fn sweep(&self, prefix: &str) {
-        for folder in
-            [&self.first, &self.second].map(|bucket| [bucket.join("backups"), bucket.join("restores")])
+        for folder in [&self.first, &self.second]
+            .map(|bucket| [bucket.join("backups"), bucket.join("restores")])
         {
-            let entries = folder.into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
+            let entries = folder
+                .into_iter()
+                .filter_map(|folder| std::fs::read_dir(folder).ok())
+                .flatten();
             for entry in entries.filter_map(Result::ok) {
                 if entry.file_name().to_string_lossy().starts_with(prefix) {
-                    // Files written at the same time are removed with the next history, or with the world.
+                    // Files written at the same time are removed with the next history, or with the
+                    // world.
                     let _ = std::fs::remove_dir_all(entry.path());
                 }
             }

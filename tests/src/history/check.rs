@@ -1,4 +1,5 @@
-//! Judges the record of a history by the promises of the design, and by nothing of the code under test.
+//! Judges the record of a history by the promises of the design, and by nothing of the code under
+//! test.
 
 mod outcomes;
 
@@ -14,17 +15,18 @@ pub(crate) use outcomes::OPERATIONS;
 
 /// Delay with which the kit may see a creation: etcd reports it a little after it was stored.
 const SLACK: Duration = Duration::from_secs(2);
-/// Longest time for which work may continue after a forced release of its claim, plus a request of it that is under way then
-/// and seen late.
+/// Longest time for which work may continue after a forced release of its claim, plus a request of
+/// it that is under way then and seen late.
 const STOPS_WITHIN: Duration = Duration::from_millis(2000 + 1300);
 /// Longest stop of an API server: a request that had reached it may be stored that much later.
 const STANDS_STILL: Duration = Duration::from_secs(6);
-/// Time between the check for an object and the write that collects its claim. An object stored in between counts as late,
-/// too: only the order of both tells it from one stored a moment later, and neither may work. Less than a second, but 3.1 s
-/// when 40 processes shared two cores.
+/// Time between the check for an object and the write that collects its claim. An object stored in
+/// between counts as late, too: only the order of both tells it from one stored a moment later, and
+/// neither may work. Less than a second, but 3.1 s when 40 processes shared two cores.
 const LOOK_AND_WRITE: Duration = Duration::from_secs(5);
 
-/// How long other replicas wait after a leader's Lease was deleted, and how long the old leader may continue.
+/// How long other replicas wait after a leader's Lease was deleted, and how long the old leader may
+/// continue.
 const LEASE: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(10));
 
 /// What the checker needs to know about the run.
@@ -32,7 +34,8 @@ const LEASE: (Duration, Duration) = (Duration::from_secs(15), Duration::from_sec
 pub(crate) struct Rules {
     /// Minimum age at which a claim is collected as an orphan.
     pub grace: Duration,
-    /// Longest time that a claim may be held after its work has ended, or its object is gone or was never stored.
+    /// Longest time that a claim may be held after its work has ended, or its object is gone or was
+    /// never stored.
     pub freed_within: Duration,
     /// Whether working objects have claims: false behind the naive webhook.
     pub claims: bool,
@@ -114,33 +117,45 @@ pub(crate) fn check(record: &Record, rules: Rules) -> Vec<Violation> {
     found
 }
 
-/// Number of pairs of conflicting creations of which the later was sent before the object of the earlier was over. A history
-/// without any shows nothing.
+/// Number of pairs of conflicting creations of which the later was sent before the object of the
+/// earlier was over. A history without any shows nothing.
 pub(crate) fn conflicts(record: &Record) -> usize {
-    let real: Vec<&Attempt> = record.attempts.iter().filter(|attempt| !attempt.dry_run).collect();
+    let real: Vec<&Attempt> = record
+        .attempts
+        .iter()
+        .filter(|attempt| !attempt.dry_run)
+        .collect();
     let over = |attempt: &Attempt| match &attempt.answer {
-        Answer::Done { uid } => record
-            .lives
-            .get(uid)
-            .map_or(attempt.answered, |life| life.over().map_or(record.closed, |at| at.time)),
+        Answer::Done { uid } => record.lives.get(uid).map_or(attempt.answered, |life| {
+            life.over().map_or(record.closed, |at| at.time)
+        }),
         _ => attempt.answered,
     };
     let meet = |one: &Attempt, other: &Attempt| one.sent <= over(other) && other.sent <= over(one);
-    pairs(&real).filter(|(one, other)| one.object.collides(&other.object) && meet(one, other)).count()
+    pairs(&real)
+        .filter(|(one, other)| one.object.collides(&other.object) && meet(one, other))
+        .count()
 }
 
 /// Late arrivals: objects that were stored when their claim had been collected, or was about to be.
 pub(crate) fn late_arrivals(record: &Record, rules: Rules) -> usize {
-    record.lives.values().filter(|life| landed_late(record, life, rules)).count()
+    record
+        .lives
+        .values()
+        .filter(|life| landed_late(record, life, rules))
+        .count()
 }
 
 fn pairs<T>(all: &[T]) -> impl Iterator<Item = (&T, &T)> {
-    all.iter().enumerate().flat_map(|(index, one)| all[index + 1..].iter().map(move |other| (one, other)))
+    all.iter()
+        .enumerate()
+        .flat_map(|(index, one)| all[index + 1..].iter().map(move |other| (one, other)))
 }
 
 /// (1) Intervals of work, on one clock.
 fn work_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
-    // A guarded operator starts late arrivals, too: the grace has to be longer than any request takes.
+    // A guarded operator starts late arrivals, too: the grace has to be longer than any request
+    // takes.
     let late = |work: &Work| {
         let mut lives = record.lives.values().filter(|life| life.uid == work.uid);
         lives.any(|life| life.guarded && landed_late(record, life, rules))
@@ -151,7 +166,10 @@ fn work_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
             continue;
         }
         if before_end(one.begin, other) && before_end(other.begin, one) {
-            found.push(broken(Promise::WorkApart, format!("{one:?} and {other:?} were at work together")));
+            found.push(broken(
+                Promise::WorkApart,
+                format!("{one:?} and {other:?} were at work together"),
+            ));
         }
         if !fenced(one, other) {
             found.push(broken(
@@ -162,28 +180,44 @@ fn work_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     }
 }
 
-/// (1) Work begins, and a restore writes, while the claim is held, by the order of revisions; after a forced release, for as
-/// long as a stop may take. A start that was on its way then may be stored later if the object ends as Failed.
+/// (1) Work begins, and a restore writes, while the claim is held, by the order of revisions; after
+/// a forced release, for as long as a stop may take. A start that was on its way then may be stored
+/// later if the object ends as Failed.
 fn under_claim(record: &Record, found: &mut Vec<Violation>) {
     let released_within = |uid: &String, at: At, time: Duration| {
-        record.releases.get(uid).is_some_and(|released| at.time <= released.time + time)
+        record
+            .releases
+            .get(uid)
+            .is_some_and(|released| at.time <= released.time + time)
     };
     let may = |uid: &String, at: At| {
-        let stands = record.standings.get(uid).is_some_and(|standing| standing.at(at.revision));
+        let stands = record
+            .standings
+            .get(uid)
+            .is_some_and(|standing| standing.at(at.revision));
         stands || released_within(uid, at, STOPS_WITHIN)
     };
     for life in record.lives.values() {
         let was_on_its_way = |began: At| {
             life.phase == "Failed" && released_within(&life.uid, began, STOPS_WITHIN + STANDS_STILL)
         };
-        if life.began.is_some_and(|began| !may(&life.uid, began) && !was_on_its_way(began)) {
-            let (claim, release) = (record.standings.get(&life.uid), record.releases.get(&life.uid));
-            let what = format!("{life:?} began without a claim; its claim: {claim:?}, released: {release:?}");
+        if life
+            .began
+            .is_some_and(|began| !may(&life.uid, began) && !was_on_its_way(began))
+        {
+            let (claim, release) = (
+                record.standings.get(&life.uid),
+                record.releases.get(&life.uid),
+            );
+            let what = format!(
+                "{life:?} began without a claim; its claim: {claim:?}, released: {release:?}"
+            );
             found.push(broken(Promise::UnderClaim, what));
         }
     }
     for write in &record.writes {
-        let of_it = |life: &&Life| life.object.kind == Kind::Restore && life.object.name == write.restore;
+        let of_it =
+            |life: &&Life| life.object.kind == Kind::Restore && life.object.name == write.restore;
         let uids = record.lives.values().filter(of_it).map(|life| &life.uid);
         if !uids.clone().any(|uid| may(uid, write.at)) {
             let claims: Vec<_> = uids.clone().map(|uid| record.standings.get(uid)).collect();
@@ -197,22 +231,40 @@ fn under_claim(record: &Record, found: &mut Vec<Violation>) {
     }
 }
 
-/// (1) After a leader's Lease was deleted, no new one is made until that leader has stopped, and the leader stops before
-/// that: no restore writes, and no phase changes.
+/// (1) After a leader's Lease was deleted, no new one is made until that leader has stopped, and
+/// the leader stops before that: no restore writes, and no phase changes.
 fn one_leader(record: &Record, found: &mut Vec<Violation>) {
     let (others_wait, goes_on) = LEASE;
     for (home, gone) in &record.leaderless {
-        if gone.until.is_some_and(|made| made.time + SLACK < gone.from.time + others_wait) {
-            found.push(broken(Promise::OneLeader, format!("the Lease in {home} was made again: {gone:?}")));
+        if gone
+            .until
+            .is_some_and(|made| made.time + SLACK < gone.from.time + others_wait)
+        {
+            found.push(broken(
+                Promise::OneLeader,
+                format!("the Lease in {home} was made again: {gone:?}"),
+            ));
         }
         let late = |name: &str, at: At| {
-            installation(name) == home && gone.holds(at.revision) && at.time > gone.from.time + goes_on
+            installation(name) == home
+                && gone.holds(at.revision)
+                && at.time > gone.from.time + goes_on
         };
-        if let Some(write) = record.writes.iter().find(|write| late(&write.restore, write.at)) {
-            found.push(broken(Promise::OneLeader, format!("{write:?} without a leader: {gone:?}")));
+        if let Some(write) = record
+            .writes
+            .iter()
+            .find(|write| late(&write.restore, write.at))
+        {
+            found.push(broken(
+                Promise::OneLeader,
+                format!("{write:?} without a leader: {gone:?}"),
+            ));
         }
         let moved = |life: &&Life| {
-            let mut phases = life.phases.iter().filter(|(phase, _)| !life.guarded && !phase.is_empty());
+            let mut phases = life
+                .phases
+                .iter()
+                .filter(|(phase, _)| !life.guarded && !phase.is_empty());
             phases.any(|(_, at)| late(&life.object.name, *at))
         };
         if let Some(life) = record.lives.values().find(moved) {
@@ -227,14 +279,23 @@ fn one_leader(record: &Record, found: &mut Vec<Violation>) {
 /// (3) A creation under a name that was stored before, and stays stored, gets no place.
 fn stored_name_takes_nothing(record: &Record, found: &mut Vec<Violation>) {
     for review in record.reviews.iter().filter(|review| !review.dry_run) {
-        let attempt = record.attempts.iter().find(|attempt| attempt.number == review.attempt);
-        let place = record.standings.get(&review.uid).and_then(|standing| standing.spans.first());
-        let (Some(attempt), Some(place)) = (attempt, place) else { continue };
+        let attempt = record
+            .attempts
+            .iter()
+            .find(|attempt| attempt.number == review.attempt);
+        let place = record
+            .standings
+            .get(&review.uid)
+            .and_then(|standing| standing.spans.first());
+        let (Some(attempt), Some(place)) = (attempt, place) else {
+            continue;
+        };
         let was_there = |(uid, life): &(&String, &Life)| {
             let goes = [life.deleted, life.gone].into_iter().flatten();
             **uid == life.uid
                 && **uid != review.uid
-                && (life.object.kind, &life.object.name) == (attempt.object.kind, &attempt.object.name)
+                && (life.object.kind, &life.object.name)
+                    == (attempt.object.kind, &attempt.object.name)
                 && life.created.time < attempt.sent
                 && goes.into_iter().all(|at| at.revision > place.from.revision)
         };
@@ -245,32 +306,49 @@ fn stored_name_takes_nothing(record: &Record, found: &mut Vec<Violation>) {
     }
 }
 
-/// Whether the tokens of two conflicting pieces of work keep the earlier out once the later has begun. Every restore
-/// increases the epoch: two restores never share one, and no work has an epoch from before an earlier piece of work.
+/// Whether the tokens of two conflicting pieces of work keep the earlier out once the later has
+/// begun. Every restore increases the epoch: two restores never share one, and no work has an epoch
+/// from before an earlier piece of work.
 fn fenced(one: &Work, other: &Work) -> bool {
-    let (Some((lease, early)), Some((other_lease, late))) = (&one.token, &other.token) else { return true };
-    let (early, late) = if one.begin <= other.begin { (early, late) } else { (late, early) };
+    let (Some((lease, early)), Some((other_lease, late))) = (&one.token, &other.token) else {
+        return true;
+    };
+    let (early, late) = if one.begin <= other.begin {
+        (early, late)
+    } else {
+        (late, early)
+    };
     let both = one.object.kind == Kind::Restore && other.object.kind == Kind::Restore;
     lease != other_lease || early < late || early == late && !both
 }
 
-/// (2) No two conflicting claims in one ledger; and no two conflicting objects stored and not over at the same time, except
-/// one that was stored after its claim had been collected, as an orphan's may be.
+/// (2) No two conflicting claims in one ledger; and no two conflicting objects stored and not over
+/// at the same time, except one that was stored after its claim had been collected, as an orphan's
+/// may be.
 fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     let standings: Vec<&Standing> = record.standings.values().collect();
     for (one, other) in pairs(&standings) {
         let meet = one.spans.iter().any(|span| other.at(span.from.revision))
             || other.spans.iter().any(|span| one.at(span.from.revision));
         if meet && one.object.collides(&other.object) {
-            found.push(broken(Promise::AdmittedApart, format!("{one:?} and {other:?} stood in one ledger")));
+            found.push(broken(
+                Promise::AdmittedApart,
+                format!("{one:?} and {other:?} stood in one ledger"),
+            ));
         }
     }
     let lives: Vec<&Life> = record.lives.values().collect();
     let released = |life: &Life| record.releases.contains_key(&life.uid);
-    for life in lives.iter().filter(|life| landed_late(record, life, rules) && !released(life)) {
-        let Some(claim) = claim_of(record, life) else { continue };
-        let stood =
-            claim.until.map_or(Duration::MAX, |until| until.time.saturating_sub(made(record, life, claim)));
+    for life in lives
+        .iter()
+        .filter(|life| landed_late(record, life, rules) && !released(life))
+    {
+        let Some(claim) = claim_of(record, life) else {
+            continue;
+        };
+        let stood = claim.until.map_or(Duration::MAX, |until| {
+            until.time.saturating_sub(made(record, life, claim))
+        });
         if stood < seen_grace(rules) {
             found.push(broken(
                 Promise::AdmittedApart,
@@ -288,18 +366,28 @@ fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
             && !left_to(record, one, other)
             && !left_to(record, other, one)
         {
-            let claims = [record.standings.get(&one.uid), record.standings.get(&other.uid)];
-            let what = format!("{one:?} and {other:?} were stored together, not over; claims: {claims:?}");
-            found.push(Violation { promise: Promise::AdmittedApart, what });
+            let claims = [
+                record.standings.get(&one.uid),
+                record.standings.get(&other.uid),
+            ];
+            let what =
+                format!("{one:?} and {other:?} were stored together, not over; claims: {claims:?}");
+            found.push(Violation {
+                promise: Promise::AdmittedApart,
+                what,
+            });
         }
     }
 }
 
-/// Whether an object was being deleted and had freed its claim when the other one was created. Its worker frees the claim
-/// once it has stopped, and then removes the finalizer; [`work_apart`] and [`under_claim`] check that it has stopped.
+/// Whether an object was being deleted and had freed its claim when the other one was created. Its
+/// worker frees the claim once it has stopped, and then removes the finalizer; [`work_apart`] and
+/// [`under_claim`] check that it has stopped.
 fn left_to(record: &Record, one: &Life, other: &Life) -> bool {
     let freed = claim_of(record, one).and_then(|claim| claim.until);
-    let (Some(deleted), Some(freed)) = (one.deleted, freed) else { return false };
+    let (Some(deleted), Some(freed)) = (one.deleted, freed) else {
+        return false;
+    };
     deleted.revision <= freed.revision && freed.revision <= other.created.revision
 }
 
@@ -310,21 +398,33 @@ fn claim_of<'a>(record: &'a Record, life: &Life) -> Option<&'a Span> {
     spans.iter().rfind(before).or_else(|| spans.first())
 }
 
-/// When a claim was made: when etcd reported it or, if earlier, when the webhook admitted the object (always after the
-/// claim). A watch can be seconds late when there are many changes.
+/// When a claim was made: when etcd reported it or, if earlier, when the webhook admitted the
+/// object (always after the claim). A watch can be seconds late when there are many changes.
 fn made(record: &Record, life: &Life, claim: &Span) -> Duration {
-    let first = record.standings.get(&life.uid).and_then(|standing| standing.spans.first());
-    let of_it = record.reviews.iter().filter(|review| review.uid == life.uid && review.allowed == Some(true));
+    let first = record
+        .standings
+        .get(&life.uid)
+        .and_then(|standing| standing.spans.first());
+    let of_it = record
+        .reviews
+        .iter()
+        .filter(|review| review.uid == life.uid && review.allowed == Some(true));
     let admitted = of_it.filter_map(|review| review.answered).min();
     let admitted = admitted.filter(|_| first.is_some_and(|first| first.from == claim.from));
     admitted.map_or(claim.from.time, |admitted| admitted.min(claim.from.time))
 }
 
-/// Whether the claim of an object was collected before the object was stored, or while it was being stored after the grace.
+/// Whether the claim of an object was collected before the object was stored, or while it was being
+/// stored after the grace.
 fn landed_late(record: &Record, life: &Life, rules: Rules) -> bool {
-    let Some(claim) = claim_of(record, life) else { return false };
-    let Some(until) = claim.until else { return false };
-    let after_the_grace = life.created.time.saturating_sub(made(record, life, claim)) >= seen_grace(rules);
+    let Some(claim) = claim_of(record, life) else {
+        return false;
+    };
+    let Some(until) = claim.until else {
+        return false;
+    };
+    let after_the_grace =
+        life.created.time.saturating_sub(made(record, life, claim)) >= seen_grace(rules);
     let unseen = until.time.saturating_sub(life.created.time) <= LOOK_AND_WRITE;
     until.revision < life.created.revision || after_the_grace && unseen
 }
@@ -336,7 +436,11 @@ fn seen_grace(rules: Rules) -> Duration {
 
 /// (3) An object that our webhook denied is not stored.
 fn denied_never_stored(record: &Record, found: &mut Vec<Violation>) {
-    for review in record.reviews.iter().filter(|review| review.allowed == Some(false)) {
+    for review in record
+        .reviews
+        .iter()
+        .filter(|review| review.allowed == Some(false))
+    {
         if let Some(life) = record.lives.get(&review.uid) {
             found.push(broken(
                 Promise::DeniedNeverStored,
@@ -346,10 +450,13 @@ fn denied_never_stored(record: &Record, found: &mut Vec<Violation>) {
     }
 }
 
-/// (3) A claim ends soon after its work or its object or, if the object was never stored, after the claim was made.
+/// (3) A claim ends soon after its work or its object or, if the object was never stored, after the
+/// claim was made.
 fn freed(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     for standing in record.standings.values() {
-        let Some(last) = standing.spans.last() else { continue };
+        let Some(last) = standing.spans.last() else {
+            continue;
+        };
         let life = record.lives.get(&standing.uid);
         let over = match life {
             Some(life) => life.over().map(|at| at.time),
@@ -358,11 +465,17 @@ fn freed(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
         let works = record.work.iter().filter(|work| work.uid == standing.uid);
         let worked = works.map(|work| work.end.unwrap_or(record.closed)).max();
         let Some(over) = over else {
-            found.push(broken(Promise::Freed, format!("{life:?} never came to an end")));
+            found.push(broken(
+                Promise::Freed,
+                format!("{life:?} never came to an end"),
+            ));
             continue;
         };
         let begin = over.max(worked.unwrap_or_default()).max(last.from.time);
-        let stood = last.until.map_or(record.closed, |until| until.time).saturating_sub(begin);
+        let stood = last
+            .until
+            .map_or(record.closed, |until| until.time)
+            .saturating_sub(begin);
         if last.until.is_none() || stood > rules.freed_within {
             found.push(broken(
                 Promise::Freed,
@@ -372,56 +485,76 @@ fn freed(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     }
 }
 
-/// (4) A refusal names another object of the history that was stored and not over, or had a place in the ledger, at some time
-/// between request and answer; or an object whose claim was released by force, which may be its own.
+/// (4) A refusal names another object of the history that was stored and not over, or had a place
+/// in the ledger, at some time between request and answer; or an object whose claim was released by
+/// force, which may be its own.
 fn refused_for_a_reason(record: &Record, found: &mut Vec<Violation>) {
     for attempt in &record.attempts {
-        let Answer::Refused { text } = &attempt.answer else { continue };
+        let Answer::Refused { text } = &attempt.answer else {
+            continue;
+        };
         let began = |time: Duration| time <= attempt.answered + SLACK;
-        let named =
-            |uid: &str, name: &str| names(text, uid) || name != attempt.object.name && names(text, name);
-        let lives: Vec<&Life> =
-            record.lives.values().filter(|life| named(&life.uid, &life.object.name)).collect();
+        let named = |uid: &str, name: &str| {
+            names(text, uid) || name != attempt.object.name && names(text, name)
+        };
+        let lives: Vec<&Life> = record
+            .lives
+            .values()
+            .filter(|life| named(&life.uid, &life.object.name))
+            .collect();
         let claims: Vec<&Standing> = record
             .standings
             .values()
             .chain(record.marks.values())
             .filter(|standing| named(&standing.uid, &standing.object.name))
             .collect();
-        let stored = lives
-            .iter()
-            .any(|life| began(life.created.time) && life.over().is_none_or(|over| over.time >= attempt.sent));
+        let stored = lives.iter().any(|life| {
+            began(life.created.time) && life.over().is_none_or(|over| over.time >= attempt.sent)
+        });
         let claimed = claims
             .iter()
             .flat_map(|standing| &standing.spans)
-            .any(|span| began(span.from.time) && span.until.is_none_or(|until| until.time >= attempt.sent));
+            .any(|span| {
+                began(span.from.time) && span.until.is_none_or(|until| until.time >= attempt.sent)
+            });
         let of = |uid: &String| record.standings.get(uid).or_else(|| record.marks.get(uid));
         let released = record.releases.iter().any(|(uid, at)| {
             began(at.time) && of(uid).is_some_and(|standing| names(text, &standing.object.name))
         });
         if !stored && !claimed && !released {
-            let what = format!("{attempt:?} names nobody who was there then; named: {lives:?} {claims:?}");
-            found.push(Violation { promise: Promise::RefusedForAReason, what });
+            let what =
+                format!("{attempt:?} names nobody who was there then; named: {lives:?} {claims:?}");
+            found.push(Violation {
+                promise: Promise::RefusedForAReason,
+                what,
+            });
         }
     }
 }
 
 /// Whether a text contains a name, and not only as a part of a longer one.
 fn names(text: &str, name: &str) -> bool {
-    let part =
-        |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric() || letter == '-');
-    text.match_indices(name)
-        .any(|(at, _)| !part(text[..at].chars().next_back()) && !part(text[at + name.len()..].chars().next()))
+    let part = |letter: Option<char>| {
+        letter.is_some_and(|letter| letter.is_ascii_alphanumeric() || letter == '-')
+    };
+    text.match_indices(name).any(|(at, _)| {
+        !part(text[..at].chars().next_back()) && !part(text[at + name.len()..].chars().next())
+    })
 }
 
 /// (5) A uid that was only seen in a dry run is nowhere.
 fn dry_run_writes_nothing(record: &Record, found: &mut Vec<Violation>) {
     for review in record.reviews.iter().filter(|review| review.dry_run) {
-        let standing = record.standings.get(&review.uid).or_else(|| record.marks.get(&review.uid));
+        let standing = record
+            .standings
+            .get(&review.uid)
+            .or_else(|| record.marks.get(&review.uid));
         let life = record.lives.get(&review.uid);
         if standing.is_some() || life.is_some() {
-            found
-                .push(broken(Promise::DryRunWritesNothing, format!("{review:?} left {standing:?} {life:?}")));
+            found.push(broken(
+                Promise::DryRunWritesNothing,
+                format!("{review:?} left {standing:?} {life:?}"),
+            ));
         }
     }
 }
@@ -432,7 +565,10 @@ fn told_the_truth(record: &Record, found: &mut Vec<Violation>) {
         if let Answer::Done { uid } = &attempt.answer
             && !record.lives.contains_key(uid)
         {
-            found.push(broken(Promise::ToldTheTruth, format!("{attempt:?} was answered, and never stored")));
+            found.push(broken(
+                Promise::ToldTheTruth,
+                format!("{attempt:?} was answered, and never stored"),
+            ));
         }
     }
     for life in record.lives.values() {
@@ -441,7 +577,10 @@ fn told_the_truth(record: &Record, found: &mut Vec<Violation>) {
         };
         // Objects imported from a bucket bear no mark of the kit.
         if !life.is_imported() && !record.reviews.iter().any(admitted) {
-            found.push(broken(Promise::ToldTheTruth, format!("{life:?} was stored and never admitted")));
+            found.push(broken(
+                Promise::ToldTheTruth,
+                format!("{life:?} was stored and never admitted"),
+            ));
         }
     }
 }

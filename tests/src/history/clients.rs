@@ -90,7 +90,18 @@ impl Clients {
         let in_flight = Semaphore::new(IN_FLIGHT);
         let attempts = AtomicU64::new(1);
         let buckets = None;
-        Self { http, token, tap, timeline, faults, wishes, ledgers, buckets, in_flight, attempts }
+        Self {
+            http,
+            token,
+            tap,
+            timeline,
+            faults,
+            wishes,
+            ledgers,
+            buckets,
+            in_flight,
+            attempts,
+        }
     }
 
     pub(crate) async fn play(&self, plan: &Plan, steps: &[Step]) {
@@ -101,7 +112,10 @@ impl Clients {
                     let answer = self.create(plan, create, step.server).await;
                     // Without an answer the request is sent again, as every client does.
                     if answer == Answer::Lost && create.how != How::Generate {
-                        let again = Create { fault: None, ..create.clone() };
+                        let again = Create {
+                            fault: None,
+                            ..create.clone()
+                        };
                         self.create(plan, &again, step.server + 1).await;
                     }
                     if let Answer::Done { uid } = answer {
@@ -110,15 +124,18 @@ impl Clients {
                 }
                 Op::Finish(kind, name) => {
                     self.wishes.finish(*kind, name);
-                    self.timeline.record(plan.number, |record| record.did("finished"));
+                    self.timeline
+                        .record(plan.number, |record| record.did("finished"));
                 }
                 Op::Release => {
                     self.release(&plan.prefix).await;
-                    self.timeline.record(plan.number, |record| record.did("releases by force"));
+                    self.timeline
+                        .record(plan.number, |record| record.did("releases by force"));
                 }
                 Op::Revive => {
                     self.revive(plan, step.server).await;
-                    self.timeline.record(plan.number, |record| record.did("revivals"));
+                    self.timeline
+                        .record(plan.number, |record| record.did("revivals"));
                 }
                 Op::Delete(kind, name) => {
                     self.delete(plan, *kind, name, step.server).await;
@@ -132,15 +149,29 @@ impl Clients {
         let _turn = self.in_flight.acquire().await;
         let server = server % self.faults.servers.len().max(1);
         let number = self.attempts.fetch_add(1, Ordering::Relaxed);
-        let due =
-            if create.dry_run { None } else { self.faults.arm(number, plan.number, create.fault, server) };
+        let due = if create.dry_run {
+            None
+        } else {
+            self.faults.arm(number, plan.number, create.fault, server)
+        };
         let body = plan.whose.body(create, &plan.prefix, number);
         let dry_run = if create.dry_run { "&dryRun=All" } else { "" };
-        let patience = if due == Some(Point::ApiServerStopped) { LITTLE_PATIENCE } else { PATIENCE };
-        let query = format!("fieldManager=history{dry_run}&timeout={}s", patience.as_secs());
+        let patience = if due == Some(Point::ApiServerStopped) {
+            LITTLE_PATIENCE
+        } else {
+            PATIENCE
+        };
+        let query = format!(
+            "fieldManager=history{dry_run}&timeout={}s",
+            patience.as_secs()
+        );
         let base = plan.whose.path(create.object.kind, &create.object.name);
         let (method, path, content) = match create.how {
-            How::Post | How::Generate => (http::Method::POST, format!("{base}?{query}"), "application/json"),
+            How::Post | How::Generate => (
+                http::Method::POST,
+                format!("{base}?{query}"),
+                "application/json",
+            ),
             How::Apply => {
                 let path = format!("{base}/{}?{query}&force=true", create.object.name);
                 (http::Method::PATCH, path, "application/apply-patch+yaml")
@@ -149,7 +180,15 @@ impl Clients {
         let sent = self.timeline.now();
         let lose = due == Some(Point::ClientReplyCut);
         let body = Some((content, body));
-        let request = self.send(Request { method, path, body, user: None, server, lose, patience });
+        let request = self.send(Request {
+            method,
+            path,
+            body,
+            user: None,
+            server,
+            lose,
+            patience,
+        });
         let got = if due == Some(Point::ClientGone) {
             let leave = self.faults.leave(number);
             tokio::select! {
@@ -169,7 +208,8 @@ impl Clients {
             answered: self.timeline.now(),
             answer: answer.clone(),
         };
-        self.timeline.record(plan.number, |record| record.attempts.push(attempt));
+        self.timeline
+            .record(plan.number, |record| record.attempts.push(attempt));
         answer
     }
 
@@ -177,7 +217,11 @@ impl Clients {
     async fn after_creation(&self, plan: &Plan, create: &Create, uid: &str, server: usize) {
         match create.fault {
             Some(Point::SecondCreation) => {
-                let again = Create { fault: None, how: How::Post, ..create.clone() };
+                let again = Create {
+                    fault: None,
+                    how: How::Post,
+                    ..create.clone()
+                };
                 let answer = self.create(plan, &again, server + 1).await;
                 if matches!(answer, Answer::Other { code: 409, .. }) {
                     self.faults.count(Point::SecondCreation);
@@ -186,12 +230,18 @@ impl Clients {
             Some(Point::DeletedUnbegun) => {
                 let life = || self.timeline.life(uid).map(|(_, life)| life);
                 if matches!(plan.whose, Whose::Installations { .. }) {
-                    let queued = || life().is_some_and(|life| life.phase == "Queued" || life.began.is_some());
+                    let queued = || {
+                        life().is_some_and(|life| life.phase == "Queued" || life.began.is_some())
+                    };
                     let _ = until("it is queued", FAILS, async || anyhow::Ok(queued())).await;
                 }
-                let name = life().map_or_else(|| create.object.name.clone(), |life| life.object.name);
-                self.delete(plan, create.object.kind, &name, server + 1).await;
-                if life().is_some_and(|life| life.deleted.or(life.gone).is_some() && life.began.is_none()) {
+                let name =
+                    life().map_or_else(|| create.object.name.clone(), |life| life.object.name);
+                self.delete(plan, create.object.kind, &name, server + 1)
+                    .await;
+                if life().is_some_and(|life| {
+                    life.deleted.or(life.gone).is_some() && life.began.is_none()
+                }) {
                     self.faults.count(Point::DeletedUnbegun);
                 }
             }
@@ -207,42 +257,81 @@ impl Clients {
         let _turn = self.in_flight.acquire().await;
         let path = format!("{}/{name}?timeout=15s", plan.whose.path(kind, name));
         let (method, patience) = (http::Method::DELETE, PATIENCE);
-        self.send(Request { method, path, body: None, user: None, server, lose: false, patience }).await;
+        self.send(Request {
+            method,
+            path,
+            body: None,
+            user: None,
+            server,
+            lose: false,
+            patience,
+        })
+        .await;
     }
 
     /// Revives a failed restore as its operator would, if one fails soon.
     async fn revive(&self, plan: &Plan, server: usize) {
         let failed = eventually("a restore has failed", FAILS, async || {
-            let failed = self.timeline.record(plan.number, |record| record.failed_restore());
+            let failed = self
+                .timeline
+                .record(plan.number, |record| record.failed_restore());
             anyhow::Ok(failed.map_or(Probe::NotYet(String::new()), Probe::Ready))
         });
         let Ok(name) = failed.await else { return };
         let _turn = self.in_flight.acquire().await;
-        let path = format!("{}/{name}/status?timeout=15s", plan.whose.path(Kind::Restore, &name));
-        let state = |op: &str, value: &str| json!({ "op": op, "path": "/status/state", "value": value });
+        let path = format!(
+            "{}/{name}/status?timeout=15s",
+            plan.whose.path(Kind::Restore, &name)
+        );
+        let state =
+            |op: &str, value: &str| json!({ "op": op, "path": "/status/state", "value": value });
         let steps = json!([state("test", "Error"), state("replace", "New")]);
         let body = Some(("application/json-patch+json", steps));
         let (method, user, patience) = (http::Method::PATCH, Some(percona::OPERATOR), PATIENCE);
-        self.send(Request { method, path, body, user, server, lose: false, patience }).await;
+        self.send(Request {
+            method,
+            path,
+            body,
+            user,
+            server,
+            lose: false,
+            patience,
+        })
+        .await;
     }
 
-    /// Releases the claims of these names by force, as `kubectl backup locks release` does: also of running work.
+    /// Releases the claims of these names by force, as `kubectl backup locks release` does: also of
+    /// running work.
     async fn release(&self, names: &str) {
         let Some(ledgers) = &self.ledgers else { return };
         let _turn = self.in_flight.acquire().await;
         let change = |ledger: &mut Ledger| {
-            let claims = ledger.claims.iter().filter(|claim| claim.key.name.starts_with(names));
-            let entries = claims.flat_map(|claim| claim.entries.iter().map(|entry| (&claim.key, entry)));
+            let claims = ledger
+                .claims
+                .iter()
+                .filter(|claim| claim.key.name.starts_with(names));
+            let entries =
+                claims.flat_map(|claim| claim.entries.iter().map(|entry| (&claim.key, entry)));
             let found = entries.max_by_key(|(_, entry)| entry.state == State::Active);
             let found = found.map(|(key, entry)| (key.clone(), entry.uid.clone()));
-            found.is_some_and(|(key, uid)| ledger.force_release(&key, &uid, "history: for the sake of it"))
+            found.is_some_and(|(key, uid)| {
+                ledger.force_release(&key, &uid, "history: for the sake of it")
+            })
         };
         // A change that failed released nothing.
-        let _ = ledgers.change(VELERO_SCOPE, Instant::now() + PATIENCE, change).await;
+        let _ = ledgers
+            .change(VELERO_SCOPE, Instant::now() + PATIENCE, change)
+            .await;
     }
 
     pub(super) async fn send(&self, what: Request<'_>) -> Got {
-        let direct = self.faults.servers.order_from(what.server).first().copied().unwrap_or(self.tap);
+        let direct = self
+            .faults
+            .servers
+            .order_from(what.server)
+            .first()
+            .copied()
+            .unwrap_or(self.tap);
         let address = if what.lose { self.tap } else { direct };
         let mut request = self
             .http
@@ -256,7 +345,9 @@ impl Clients {
             request = request.header("impersonate-user", user);
         }
         if let Some((content, body)) = what.body {
-            request = request.header("content-type", content).body(body.to_string());
+            request = request
+                .header("content-type", content)
+                .body(body.to_string());
         }
         let answer = request.send().await.ok()?;
         let code = answer.status().as_u16();
@@ -266,9 +357,16 @@ impl Clients {
 }
 
 fn answer(got: Got) -> Answer {
-    let Some((code, body)) = got else { return Answer::Lost };
+    let Some((code, body)) = got else {
+        return Answer::Lost;
+    };
     if (200..300).contains(&code) {
-        return Answer::Done { uid: body["metadata"]["uid"].as_str().unwrap_or_default().to_owned() };
+        return Answer::Done {
+            uid: body["metadata"]["uid"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+        };
     }
     let mut text = body["message"].as_str().unwrap_or_default().to_owned();
     for cause in body["details"]["causes"].as_array().into_iter().flatten() {

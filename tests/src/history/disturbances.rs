@@ -1,5 +1,6 @@
-//! Faults around the programs in a soak, one after another and beside the faults of the histories: store and network are
-//! slow, lose requests, or stall; the webhook's certificate and our programs are replaced.
+//! Faults around the programs in a soak, one after another and beside the faults of the histories:
+//! store and network are slow, lose requests, or stall; the webhook's certificate and our programs
+//! are replaced.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,14 +18,17 @@ const BETWEEN: u64 = 6;
 /// Delay of each piece of data when store or network are slow.
 const SLOW: Duration = Duration::from_millis(150);
 
-/// Disturbs for ever; every second rollout is to the `other` programs. All disturbances end when this is dropped.
+/// Disturbs for ever; every second rollout is to the `other` programs. All disturbances end when
+/// this is dropped.
 pub(crate) async fn disturb(
     world: &World,
     faults: &Arc<Faults>,
     seed: u64,
     other: Option<&Programs>,
 ) -> anyhow::Result<()> {
-    let mut versions = [other.unwrap_or(world.programs()), world.programs()].into_iter().cycle();
+    let mut versions = [other.unwrap_or(world.programs()), world.programs()]
+        .into_iter()
+        .cycle();
     let store = &world.s3()?.front;
     let calm = Calm { world, faults };
     let mut random = Random::of(seed, u64::MAX);
@@ -39,7 +43,13 @@ pub(crate) async fn disturb(
             Point::NetworkLossy => faults.set_link(Link::Lossy),
             // Replicas find new files themselves; the authority is the same.
             Point::CertificateReplaced => {
-                drop(world.plane.pki().map(|pki| pki.server("histories")).transpose()?);
+                drop(
+                    world
+                        .plane
+                        .pki()
+                        .map(|pki| pki.server("histories"))
+                        .transpose()?,
+                );
             }
             Point::RolledOut => {
                 if let Some(version) = versions.next() {

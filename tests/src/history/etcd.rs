@@ -1,4 +1,5 @@
-//! Watches what is stored and in which order: in etcd itself, not through the API servers and their caches.
+//! Watches what is stored and in which order: in etcd itself, not through the API servers and their
+//! caches.
 
 use std::time::Duration;
 
@@ -7,8 +8,8 @@ use k8s_openapi::ByteString;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Range of keys with the custom resources of Velero; `ConfigMaps`, and Leases of the installation, come before them, and
-/// other keys in between do no harm.
+/// Range of keys with the custom resources of Velero; `ConfigMaps`, and Leases of the installation,
+/// come before them, and other keys in between do no harm.
 const FROM: &str = "/registry/configmaps/";
 const TO: &str = "/registry/velero.io0";
 
@@ -58,19 +59,27 @@ pub(crate) async fn watch(
 ) -> anyhow::Result<()> {
     let base64 = |text: &str| serde_json::to_value(ByteString(text.as_bytes().to_vec()));
     let request = json!({ "create_request": { "key": base64(FROM)?, "range_end": base64(TO)? } });
-    let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(5)).no_proxy().build()?;
+    let client = reqwest::Client::builder()
+        .connect_timeout(Duration::from_secs(5))
+        .no_proxy()
+        .build()?;
     let mut answer = client
         .post(format!("{url}/v3/watch"))
         .body(request.to_string())
         .send()
         .await
         .context("watch etcd")?;
-    anyhow::ensure!(answer.status().is_success(), "etcd answers {}", answer.status());
+    anyhow::ensure!(
+        answer.status().is_success(),
+        "etcd answers {}",
+        answer.status()
+    );
     let (mut buffer, mut ready) = (Vec::new(), Some(ready));
     while let Some(piece) = answer.chunk().await.context("the watch on etcd broke")? {
         buffer.extend_from_slice(&piece);
         let mut done = 0;
-        // The search continues where the last piece ended, or a long line would be searched again for each piece.
+        // The search continues where the last piece ended, or a long line would be searched again
+        // for each piece.
         while let Some(length) = buffer[done..].iter().position(|byte| *byte == b'\n') {
             let line: Line = serde_json::from_slice(&buffer[done..done + length])?;
             done += length + 1;
@@ -107,7 +116,10 @@ pub(crate) async fn sweep(url: &str, key: &str) -> anyhow::Result<()> {
     // The first key after those with this prefix: names only have characters below this one.
     let to = format!("{from}\u{7f}");
     let request = json!({ "key": base64(&from)?, "range_end": base64(&to)? });
-    let client = reqwest::Client::builder().timeout(Duration::from_secs(10)).no_proxy().build()?;
+    let client = reqwest::Client::builder()
+        .timeout(Duration::from_secs(10))
+        .no_proxy()
+        .build()?;
     client
         .post(format!("{url}/v3/kv/deleterange"))
         .body(request.to_string())

@@ -1,4 +1,5 @@
-//! The named points at which faults happen, which component is due for one, and how often each point was reached.
+//! The named points at which faults happen, which component is due for one, and how often each
+//! point was reached.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -34,7 +35,8 @@ pub(crate) enum Point {
     OperatorReplyLost,
     /// A stored object is created again, by a client that has not seen it.
     SecondCreation,
-    /// An object is deleted before its work begins; where real controllers work, while it is queued.
+    /// An object is deleted before its work begins; where real controllers work, while it is
+    /// queued.
     DeletedUnbegun,
     /// A webhook replica is killed between its write of the ledger and its answer, and restarted.
     WebhookKilled,
@@ -60,7 +62,8 @@ pub(crate) enum Point {
     /// Every second request of our programs to the API servers, or its answer, is lost.
     NetworkLossy,
     CertificateReplaced,
-    /// Webhooks, and then controllers, are replaced one after another, by another version and back if there is one.
+    /// Webhooks, and then controllers, are replaced one after another, by another version and back
+    /// if there is one.
     RolledOut,
 }
 
@@ -107,7 +110,11 @@ impl Point {
     /// The faults of a process, without those that only real controllers have.
     pub(crate) fn of_a_process(controllers: bool) -> &'static [Self] {
         let [played @ .., _] = &Self::OF_A_PROCESS;
-        if controllers { &Self::OF_A_PROCESS } else { played }
+        if controllers {
+            &Self::OF_A_PROCESS
+        } else {
+            played
+        }
     }
 
     /// Faults around the programs in a soak.
@@ -213,11 +220,24 @@ impl Faults {
         *locked(&self.reached).entry(point).or_default() += 1;
     }
 
-    /// Registers an attempt of a history, through this API server, for its own fault or else that of its history. Returns the
-    /// fault.
-    pub(crate) fn arm(&self, attempt: u64, history: u64, own: Option<Point>, server: usize) -> Option<Point> {
+    /// Registers an attempt of a history, through this API server, for its own fault or else that
+    /// of its history. Returns the fault.
+    pub(crate) fn arm(
+        &self,
+        attempt: u64,
+        history: u64,
+        own: Option<Point>,
+        server: usize,
+    ) -> Option<Point> {
         let point = own.or_else(|| locked(&self.of_history).get(&history).copied())?;
-        locked(&self.due).insert(attempt, Due { point, server, history });
+        locked(&self.due).insert(
+            attempt,
+            Due {
+                point,
+                server,
+                history,
+            },
+        );
         Some(point)
     }
 
@@ -232,7 +252,8 @@ impl Faults {
     pub(crate) fn disarm(&self, attempt: u64) {
         locked(&self.due).remove(&attempt);
         locked(&self.leaving).remove(&attempt);
-        locked(&self.at_ledger).retain(|_, (point, of)| *of != attempt || *point == Point::OperatorReplyLost);
+        locked(&self.at_ledger)
+            .retain(|_, (point, of)| *of != attempt || *point == Point::OperatorReplyLost);
     }
 
     /// Registers a history that is to trigger the fault of a process.
@@ -256,7 +277,8 @@ impl Faults {
         *locked(&self.link) = link;
     }
 
-    /// Delays a request of our programs to the API servers as the network does, and says what is lost of it.
+    /// Delays a request of our programs to the API servers as the network does, and says what is
+    /// lost of it.
     pub(crate) async fn passage(&self) -> Passage {
         let link = *locked(&self.link);
         match link {
@@ -278,7 +300,8 @@ impl Faults {
         self.busy.load(Ordering::SeqCst)
     }
 
-    /// A review of this attempt and uid was received: faults at a write of the ledger are found by the uid from now on.
+    /// A review of this attempt and uid was received: faults at a write of the ledger are found by
+    /// the uid from now on.
     pub(crate) fn reviewed(&self, attempt: u64, uid: &str) {
         use Point::{LedgerReplyLost, OperatorReplyLost, WebhookKilled, WebhookStopped};
         let due = locked(&self.due).get(&attempt).copied();
@@ -307,7 +330,8 @@ impl Faults {
                     return None;
                 }
                 self.disarm(attempt);
-                let stopped = (due.point == Point::ApiServerStopped).then_some(Duration::from_secs(6));
+                let stopped =
+                    (due.point == Point::ApiServerStopped).then_some(Duration::from_secs(6));
                 self.hit(|faults| &faults.servers, due.server, stopped);
             }
             _ => return None,
@@ -315,10 +339,15 @@ impl Faults {
         Some(due.point)
     }
 
-    /// The fault that is due now that the webhook replica with this number has written this ledger text.
+    /// The fault that is due now that the webhook replica with this number has written this ledger
+    /// text.
     pub(crate) fn ledger_written(self: &Arc<Self>, replica: usize, text: &str) -> Option<Point> {
-        let (point, attempt) = self.take_at_ledger(text, |point| point != Point::OperatorReplyLost)?;
-        let history = locked(&self.due).get(&attempt).map(|due| due.history).unwrap_or_default();
+        let (point, attempt) =
+            self.take_at_ledger(text, |point| point != Point::OperatorReplyLost)?;
+        let history = locked(&self.due)
+            .get(&attempt)
+            .map(|due| due.history)
+            .unwrap_or_default();
         match point {
             Point::WebhookKilled | Point::WebhookStopped => {
                 if !self.begin(point, history) {
@@ -354,15 +383,19 @@ impl Faults {
         point.inspect(|(point, _)| self.count(*point)).is_some()
     }
 
-    /// Whether the operator is to be stopped or crashed, now that it works on an object of this history.
+    /// Whether the operator is to be stopped or crashed, now that it works on an object of this
+    /// history.
     pub(crate) fn at_work(&self, history: u64) -> Option<Point> {
         let point = *locked(&self.of_history).get(&history)?;
-        let ours =
-            matches!(point, Point::OperatorStopped | Point::OperatorCrashed | Point::LeaderLeaseDeleted);
+        let ours = matches!(
+            point,
+            Point::OperatorStopped | Point::OperatorCrashed | Point::LeaderLeaseDeleted
+        );
         (ours && self.begin(point, history)).then_some(point)
     }
 
-    /// The Lease of a real controller was deleted: that controller ends, the supervisor restarts it, and the next leader begins.
+    /// The Lease of a real controller was deleted: that controller ends, the supervisor restarts
+    /// it, and the next leader begins.
     pub(crate) fn lease_deleted(self: &Arc<Self>) {
         let faults = self.clone();
         tokio::spawn(async move {
@@ -393,8 +426,9 @@ impl Faults {
 
     fn take_at_ledger(&self, text: &str, wanted: impl Fn(Point) -> bool) -> Option<(Point, u64)> {
         let mut at_ledger = locked(&self.at_ledger);
-        let stands =
-            |(uid, (point, _)): &(&String, &(Point, u64))| wanted(*point) && text.contains(uid.as_str());
+        let stands = |(uid, (point, _)): &(&String, &(Point, u64))| {
+            wanted(*point) && text.contains(uid.as_str())
+        };
         let uid = at_ledger.iter().find(stands)?.0.clone();
         at_ledger.remove(&uid)
     }

@@ -43,7 +43,10 @@ impl Fleet {
             process: Mutex::new(process),
             out: AtomicBool::new(false),
         };
-        Self { members: members.into_iter().map(member).collect(), turn: AtomicUsize::new(0) }
+        Self {
+            members: members.into_iter().map(member).collect(),
+            turn: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -64,9 +67,15 @@ impl Fleet {
     pub(crate) fn order_from(&self, first: usize) -> Vec<SocketAddr> {
         let count = self.members.len();
         let all = || (0..count).map(|step| &self.members[(first + step) % count]);
-        let well: Vec<_> =
-            all().filter(|member| !member.out.load(Ordering::SeqCst)).map(|member| member.address).collect();
-        if well.is_empty() { all().map(|member| member.address).collect() } else { well }
+        let well: Vec<_> = all()
+            .filter(|member| !member.out.load(Ordering::SeqCst))
+            .map(|member| member.address)
+            .collect();
+        if well.is_empty() {
+            all().map(|member| member.address).collect()
+        } else {
+            well
+        }
     }
 
     pub(crate) fn stop(&self, index: usize) {
@@ -75,7 +84,8 @@ impl Fleet {
         });
     }
 
-    /// After a stop: takes the process out of use once that was noticed, and continues it after `time`.
+    /// After a stop: takes the process out of use once that was noticed, and continues it after
+    /// `time`.
     pub(crate) async fn take_out_and_continue(&self, index: usize, time: Duration) {
         tokio::time::sleep(NOTICED).await;
         self.members[index].out.store(true, Ordering::SeqCst);
@@ -87,13 +97,16 @@ impl Fleet {
         self.members[index].out.store(false, Ordering::SeqCst);
     }
 
-    /// Restarts ended processes, as a Deployment does; for ever. A controller that has lost its lease ends.
+    /// Restarts ended processes, as a Deployment does; for ever. A controller that has lost its
+    /// lease ends.
     pub(crate) async fn supervise(&self) {
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
             for (index, member) in self.members.iter().enumerate() {
                 // A killed member is already out, and is restarted by the fault that killed it.
-                let ended = locked(&member.process).as_mut().is_some_and(Process::has_ended);
+                let ended = locked(&member.process)
+                    .as_mut()
+                    .is_some_and(Process::has_ended);
                 if ended && !member.out.load(Ordering::SeqCst) {
                     self.restart(index).await;
                 }
@@ -103,13 +116,20 @@ impl Fleet {
 
     /// The first member whose log fulfils a condition.
     pub(crate) fn position(&self, is: impl Fn(&str) -> bool) -> Option<usize> {
-        let log = |member: &Member| locked(&member.process).as_ref().map(Process::log).unwrap_or_default();
+        let log = |member: &Member| {
+            locked(&member.process)
+                .as_ref()
+                .map(Process::log)
+                .unwrap_or_default()
+        };
         self.members.iter().position(|member| is(&log(member)))
     }
 
     pub(crate) fn kill(&self, index: usize) {
         self.with(index, |process| {
-            let id = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+            let id = process
+                .id()
+                .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
             let _ = id.map(|id| kill_process(id, Signal::KILL));
         });
     }
@@ -154,7 +174,10 @@ impl Fleet {
 
     /// Takes the processes out, for the caller that provided them.
     pub(crate) fn give_back(&self) -> Vec<Process> {
-        self.members.iter().filter_map(|member| locked(&member.process).take()).collect()
+        self.members
+            .iter()
+            .filter_map(|member| locked(&member.process).take())
+            .collect()
     }
 
     pub(crate) fn logs(&self, lines: usize) -> String {

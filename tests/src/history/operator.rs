@@ -1,6 +1,6 @@
-//! Plays the engine: activates claims as the controller does, works, publishes the end, and releases the claim. Or plays a
-//! guarded operator: it starts every object that it sees, and may fail. It can be stopped, and it can crash at any step and
-//! start again.
+//! Plays the engine: activates claims as the controller does, works, publishes the end, and
+//! releases the claim. Or plays a guarded operator: it starts every object that it sees, and may
+//! fail. It can be stopped, and it can crash at any step and start again.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -76,7 +76,10 @@ impl Wishes {
     }
 
     fn time(&self, history: u64) -> Duration {
-        super::locked(&self.work).get(&history).copied().unwrap_or_default()
+        super::locked(&self.work)
+            .get(&history)
+            .copied()
+            .unwrap_or_default()
     }
 
     fn finished(&self, kind: Kind, name: &str) -> bool {
@@ -84,8 +87,8 @@ impl Wishes {
     }
 }
 
-/// Runs for ever, with a task for each object that is not over. After a crash all tasks end at once, and it starts again from
-/// what is stored. `guarded`: plays the guarded operator.
+/// Runs for ever, with a task for each object that is not over. After a crash all tasks end at
+/// once, and it starts again from what is stored. `guarded`: plays the guarded operator.
 pub(crate) async fn run(
     client: Client,
     guarded: bool,
@@ -98,8 +101,16 @@ pub(crate) async fn run(
     let (gate, closed) = watch::channel(true);
     let (crash, mut crashes) = mpsc::channel(1);
     let ledger = Arc::new(Semaphore::new(AT_THE_LEDGER));
-    let operator =
-        Operator { client, store, timeline, faults: faults.clone(), wishes, ledger, gate: closed, crash };
+    let operator = Operator {
+        client,
+        store,
+        timeline,
+        faults: faults.clone(),
+        wishes,
+        ledger,
+        gate: closed,
+        crash,
+    };
     let mut tasks: JoinSet<String> = JoinSet::new();
     let mut busy = HashSet::new();
     loop {
@@ -136,7 +147,10 @@ pub(crate) async fn run(
                 continue;
             }
         };
-        let unfinished = operator.timeline.life(&uid).is_some_and(|(_, life)| life.over().is_none());
+        let unfinished = operator
+            .timeline
+            .life(&uid)
+            .is_some_and(|(_, life)| life.over().is_none());
         if unfinished && busy.insert(uid.clone()) {
             tasks.spawn(operator.clone().work(uid));
         }
@@ -154,7 +168,10 @@ struct Working<'a> {
 impl Drop for Working<'_> {
     fn drop(&mut self) {
         // An object that is gone is not worked on, although the kit sees that a little later.
-        let gone = self.timeline.life(self.uid).and_then(|(_, life)| Some(life.gone?.time));
+        let gone = self
+            .timeline
+            .life(self.uid)
+            .and_then(|(_, life)| Some(life.gone?.time));
         let end = gone.unwrap_or_else(|| self.timeline.now());
         self.timeline.record(self.history, |record| {
             if let Some(work) = record.work.get_mut(self.index) {
@@ -168,7 +185,9 @@ impl Operator {
     /// All work on one object, until it is over.
     async fn work(self, uid: String) -> String {
         loop {
-            let Some((history, life)) = self.timeline.life(&uid) else { return uid };
+            let Some((history, life)) = self.timeline.life(&uid) else {
+                return uid;
+            };
             if life.over().is_some() {
                 return uid;
             }
@@ -177,7 +196,9 @@ impl Operator {
                 Ok(true) => return uid,
                 Ok(false) => {}
                 Err(error) => {
-                    self.timeline.record(history, |record| record.operator_errors.push(error.to_string()));
+                    self.timeline.record(history, |record| {
+                        record.operator_errors.push(error.to_string());
+                    });
                     sleep(AGAIN).await;
                 }
             }
@@ -194,7 +215,10 @@ impl Operator {
                 Err(ActivateError::Gone { .. } | ActivateError::Over { .. }) => {
                     self.release(key, &life.uid).await?;
                     sleep(AGAIN).await;
-                    return Ok(self.timeline.life(&life.uid).is_none_or(|(_, life)| life.over().is_some()));
+                    return Ok(self
+                        .timeline
+                        .life(&life.uid)
+                        .is_none_or(|(_, life)| life.over().is_some()));
                 }
                 // The claim waits in the queue for its turn.
                 Err(error) if error.category() == "waiting" => {
@@ -225,7 +249,11 @@ impl Operator {
             true => "Succeeded",
         };
         while !self.write(life, end).await? {
-            if self.timeline.life(&life.uid).is_none_or(|(_, life)| life.over().is_some()) {
+            if self
+                .timeline
+                .life(&life.uid)
+                .is_none_or(|(_, life)| life.over().is_some())
+            {
                 break;
             }
             sleep(AGAIN).await;
@@ -239,7 +267,9 @@ impl Operator {
     async fn at_work(&self, history: u64, life: &Life, token: Option<&Token>) {
         let mut object = life.object.clone();
         if let Some(token) = token {
-            object.area = Area::of(&plan::prefix(history), |namespace| token.footprint.includes(namespace));
+            object.area = Area::of(&plan::prefix(history), |namespace| {
+                token.footprint.includes(namespace)
+            });
         }
         let begin = self.timeline.now();
         let index = self.timeline.record(history, |record| {
@@ -252,7 +282,12 @@ impl Operator {
             });
             record.work.len() - 1
         });
-        let _working = Working { timeline: &self.timeline, history, uid: &life.uid, index };
+        let _working = Working {
+            timeline: &self.timeline,
+            history,
+            uid: &life.uid,
+            index,
+        };
         if let Some(point) = self.faults.at_work(history) {
             let _ = self.crash.send(point).await;
             if point == Point::OperatorCrashed {
@@ -287,7 +322,9 @@ impl Operator {
     }
 
     async fn release(&self, key: &ObjectKey, uid: &str) -> anyhow::Result<()> {
-        let Some(store) = &self.store else { return Ok(()) };
+        let Some(store) = &self.store else {
+            return Ok(());
+        };
         let _turn = self.ledger.acquire().await;
         backup_lock::release(store, key, uid).await?;
         Ok(())
@@ -298,14 +335,16 @@ impl Operator {
         let _ = self.gate.clone().wait_for(|open| *open).await;
     }
 
-    /// Writes phase or state, and sets or removes our finalizer, over the version that etcd reported last. False: the object
-    /// is gone or over, or it is being deleted and cannot begin.
+    /// Writes phase or state, and sets or removes our finalizer, over the version that etcd
+    /// reported last. False: the object is gone or over, or it is being deleted and cannot begin.
     async fn write(&self, life: &Life, phase: &str) -> anyhow::Result<bool> {
         let (home, resource) = place_of(life);
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), home, &resource);
         let begins = phase == BEGUN && !life.guarded;
         for _ in 0..50 {
-            let Some((_, now)) = self.timeline.life(&life.uid) else { return Ok(false) };
+            let Some((_, now)) = self.timeline.life(&life.uid) else {
+                return Ok(false);
+            };
             if now.over().is_some() || begins && now.deleted.is_some() && !now.finalizer {
                 return Ok(false);
             }
@@ -313,18 +352,25 @@ impl Operator {
                 return Ok(true);
             }
             // With resourceVersion and uid: never overwrites another client's change.
-            let mut patch =
-                json!({ "metadata": { "resourceVersion": now.version.to_string(), "uid": life.uid } });
+            let mut patch = json!({ "metadata": { "resourceVersion": now.version.to_string(), "uid": life.uid } });
             let name = &life.object.name;
             let params = PatchParams::default();
             let written = if life.guarded {
                 let state = if phase == BEGUN { "Running" } else { phase };
                 patch["status"] = json!({ "state": state });
-                timeout(REQUEST, api.patch_status(name, &params, &Patch::Merge(patch))).await?
+                timeout(
+                    REQUEST,
+                    api.patch_status(name, &params, &Patch::Merge(patch)),
+                )
+                .await?
             } else {
                 patch["status"] = json!({ "phase": phase });
                 let finalizer = life.object.kind.work_finalizer();
-                patch["metadata"]["finalizers"] = if begins { json!([finalizer]) } else { Value::Null };
+                patch["metadata"]["finalizers"] = if begins {
+                    json!([finalizer])
+                } else {
+                    Value::Null
+                };
                 timeout(REQUEST, api.patch(name, &params, &Patch::Merge(patch))).await?
             };
             match written {
@@ -335,7 +381,11 @@ impl Operator {
                 Err(error) => return Err(error.into()),
             }
         }
-        anyhow::bail!("{} {} is changed all the time", life.object.kind, life.object.name)
+        anyhow::bail!(
+            "{} {} is changed all the time",
+            life.object.kind,
+            life.object.name
+        )
     }
 }
 
@@ -343,7 +393,11 @@ impl Operator {
 fn place_of(life: &Life) -> (&'static str, ApiResource) {
     let kind = life.object.kind;
     if life.guarded {
-        let kind = if kind == Kind::Backup { percona::BACKUP } else { percona::RESTORE };
+        let kind = if kind == Kind::Backup {
+            percona::BACKUP
+        } else {
+            percona::RESTORE
+        };
         return (
             percona::NAMESPACE,
             ApiResource::from_gvk(&GroupVersionKind::gvk("ps.percona.com", "v1", kind)),

@@ -32,7 +32,8 @@ impl Kind {
         }
     }
 
-    /// Keeps an object of ours while it is worked on. For the lock, a deleted object without it is over.
+    /// Keeps an object of ours while it is worked on. For the lock, a deleted object without it is
+    /// over.
     pub(crate) fn work_finalizer(self) -> &'static str {
         match self {
             Self::Backup => BACKUP_WORK_FINALIZER,
@@ -69,7 +70,11 @@ pub(crate) struct Area(pub u8);
 impl Area {
     /// The namespaces that fulfil a condition.
     pub(crate) fn of(prefix: &str, is_in: impl Fn(&str) -> bool) -> Self {
-        Self((0..NAMESPACES).map(|index| u8::from(is_in(&namespace(prefix, index))) << index).sum())
+        Self(
+            (0..NAMESPACES)
+                .map(|index| u8::from(is_in(&namespace(prefix, index))) << index)
+                .sum(),
+        )
     }
 
     /// Whether a namespace is in both areas.
@@ -88,8 +93,9 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// Whether two objects must not be at work together, by the rules of the design and not by our code: one is a restore,
-    /// and they touch the same namespace. Objects of one name never conflict.
+    /// Whether two objects must not be at work together, by the rules of the design and not by our
+    /// code: one is a restore, and they touch the same namespace. Objects of one name never
+    /// conflict.
     pub(crate) fn collides(&self, other: &Self) -> bool {
         let same = self.kind == other.kind && self.name == other.name;
         let writes = self.kind == Kind::Restore || other.kind == Kind::Restore;
@@ -169,7 +175,11 @@ pub(crate) fn prefix(number: u64) -> String {
 
 /// The history that a name belongs to.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
-    name.strip_prefix('h')?.get(..6)?.parse().ok().filter(|_| name.as_bytes().get(7) == Some(&b'-'))
+    name.strip_prefix('h')?
+        .get(..6)?
+        .parse()
+        .ok()
+        .filter(|_| name.as_bytes().get(7) == Some(&b'-'))
 }
 
 /// Whether this is the name of a backup that was put into a bucket as another cluster would have.
@@ -179,27 +189,41 @@ pub(crate) fn is_foreign(name: &str) -> bool {
 
 /// The name of a history's namespace, which need not exist.
 pub(crate) fn namespace(prefix: &str, index: usize) -> String {
-    format!("{prefix}{}", char::from(b'a' + u8::try_from(index).unwrap_or_default()))
+    format!(
+        "{prefix}{}",
+        char::from(b'a' + u8::try_from(index).unwrap_or_default())
+    )
 }
 
-/// The namespaces that a stored object of this spec touches. A restore touches the targets of its mapping, and not the sources.
+/// The namespaces that a stored object of this spec touches. A restore touches the targets of its
+/// mapping, and not the sources.
 pub(crate) fn area_of(prefix: &str, spec: &Value) -> Area {
     let mapping = spec["namespaceMapping"].as_object();
-    let included = spec["includedNamespaces"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let included = spec["includedNamespaces"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
     let stay = included.filter(|name| mapping.is_none_or(|mapping| !mapping.contains_key(*name)));
-    let targets = mapping.into_iter().flatten().filter_map(|(_, to)| to.as_str());
+    let targets = mapping
+        .into_iter()
+        .flatten()
+        .filter_map(|(_, to)| to.as_str());
     let names: Vec<&str> = stay.chain(targets).collect();
     Area::of(prefix, |namespace| {
         let is = |name: &str| {
-            name == namespace || name.strip_suffix('*').is_some_and(|stem| namespace.starts_with(stem))
+            name == namespace
+                || name
+                    .strip_suffix('*')
+                    .is_some_and(|stem| namespace.starts_with(stem))
         };
         names.iter().any(|name| is(name))
     })
 }
 
 impl Plan {
-    /// The plan of this history. `process` is a fault that stops or kills a process; it hits the first creation of the
-    /// history that reaches its point.
+    /// The plan of this history. `process` is a fault that stops or kills a process; it hits the
+    /// first creation of the history that reaches its point.
     pub(crate) fn new(seed: u64, number: u64, setting: Setting, process: Option<Point>) -> Self {
         let mut random = Random::of(seed, number);
         loop {
@@ -220,7 +244,8 @@ impl Plan {
         for list in &mut lists {
             for _ in 0..5 - clients + random.below(3) {
                 let op = draw_op(random, &prefix, fixed, setting, &whose);
-                let server = usize::try_from(random.below(setting.servers as u64)).unwrap_or_default();
+                let server =
+                    usize::try_from(random.below(setting.servers as u64)).unwrap_or_default();
                 let mut after = Duration::from_millis(random.below(15));
                 // The work is over before some of the steps.
                 let longest = match whose {
@@ -241,29 +266,59 @@ impl Plan {
         if whose == (Whose::Installations { slow: true }) {
             // Usually in the middle of a restore.
             let after = Duration::from_millis(1000 + random.below(1500));
-            lists.push(vec![Step { after, server: 0, op: Op::Release }]);
+            lists.push(vec![Step {
+                after,
+                server: 0,
+                op: Op::Release,
+            }]);
         }
-        let mut plan = Self { number, prefix, whose, clients: lists, work };
+        let mut plan = Self {
+            number,
+            prefix,
+            whose,
+            clients: lists,
+            work,
+        };
         if process == Some(Point::ApiServerStopped) {
             plan.play_late_landing();
         }
         plan
     }
 
-    /// One client's creation is delayed by a stopped server. Another client retries a conflicting creation until the orphaned
-    /// claim is collected; then the first may be stored late.
+    /// One client's creation is delayed by a stopped server. Another client retries a conflicting
+    /// creation until the orphaned claim is collected; then the first may be stored late.
     fn play_late_landing(&mut self) {
         let full = |what: &str| format!("{}{what}", self.prefix);
         let create = |kind, what: &str| {
-            let object = Object { kind, name: full(what), area: Area(1) };
-            Op::Create(Create { object, how: How::Post, dry_run: false, fault: None })
+            let object = Object {
+                kind,
+                name: full(what),
+                area: Area(1),
+            };
+            Op::Create(Create {
+                object,
+                how: How::Post,
+                dry_run: false,
+                fault: None,
+            })
         };
-        let late = Step { after: Duration::ZERO, server: 0, op: create(Kind::Backup, "late") };
-        let mut asking =
-            vec![Step { after: Duration::from_millis(1500), server: 1, op: create(Kind::Restore, "asks-0") }];
+        let late = Step {
+            after: Duration::ZERO,
+            server: 0,
+            op: create(Kind::Backup, "late"),
+        };
+        let mut asking = vec![Step {
+            after: Duration::from_millis(1500),
+            server: 1,
+            op: create(Kind::Restore, "asks-0"),
+        }];
         for number in 1..12 {
             let op = create(Kind::Restore, &format!("asks-{number}"));
-            asking.push(Step { after: Duration::from_millis(350), server: 1, op });
+            asking.push(Step {
+                after: Duration::from_millis(350),
+                server: 1,
+                op,
+            });
         }
         self.work = Duration::from_millis(1500);
         self.clients = vec![vec![late], asking];
@@ -283,22 +338,41 @@ impl Plan {
 
     fn may_collide(&self) -> bool {
         let creations = |list: &[Step]| -> Vec<Create> {
-            let create =
-                |step: &Step| if let Op::Create(create) = &step.op { Some(create.clone()) } else { None };
-            list.iter().filter_map(create).filter(|create| !create.dry_run).collect()
+            let create = |step: &Step| {
+                if let Op::Create(create) = &step.op {
+                    Some(create.clone())
+                } else {
+                    None
+                }
+            };
+            list.iter()
+                .filter_map(create)
+                .filter(|create| !create.dry_run)
+                .collect()
         };
         let lists: Vec<_> = self.clients.iter().map(|list| creations(list)).collect();
         lists.iter().enumerate().any(|(index, list)| {
             let others = || lists[index + 1..].iter().flatten();
-            list.iter().any(|one| others().any(|other| one.object.collides(&other.object)))
+            list.iter()
+                .any(|one| others().any(|other| one.object.collides(&other.object)))
         })
     }
 }
 
-/// Names are few, so that they are used again. The second of each kind always has the same area, because it may be applied:
-/// an apply to an existing object is an update.
-fn draw_op(random: &mut Random, prefix: &str, fixed: [Area; 2], setting: Setting, whose: &Whose) -> Op {
-    let kind = if random.one_in(2) { Kind::Backup } else { Kind::Restore };
+/// Names are few, so that they are used again. The second of each kind always has the same area,
+/// because it may be applied: an apply to an existing object is an update.
+fn draw_op(
+    random: &mut Random,
+    prefix: &str,
+    fixed: [Area; 2],
+    setting: Setting,
+    whose: &Whose,
+) -> Op {
+    let kind = if random.one_in(2) {
+        Kind::Backup
+    } else {
+        Kind::Restore
+    };
     let which = random.below(2);
     let letter = if kind == Kind::Backup { 'b' } else { 'r' };
     let name = format!("{prefix}{letter}{which}");
@@ -326,13 +400,24 @@ fn draw_op(random: &mut Random, prefix: &str, fixed: [Area; 2], setting: Setting
                 Area(random.area())
             };
             let dry_run = random.one_in(8);
-            let name = if how == How::Generate { format!("{name}-") } else { name };
+            let name = if how == How::Generate {
+                format!("{name}-")
+            } else {
+                name
+            };
             let hit = setting.faults && !dry_run && random.one_in(10);
-            let fault = hit.then(|| random.pick(&Point::OF_ONE_REQUEST)).filter(|fault| {
-                let can_repeat = how != How::Generate || *fault != Point::SecondCreation;
-                can_repeat && whose.can_meet(*fault)
-            });
-            Op::Create(Create { object: Object { kind, name, area }, how, dry_run, fault })
+            let fault = hit
+                .then(|| random.pick(&Point::OF_ONE_REQUEST))
+                .filter(|fault| {
+                    let can_repeat = how != How::Generate || *fault != Point::SecondCreation;
+                    can_repeat && whose.can_meet(*fault)
+                });
+            Op::Create(Create {
+                object: Object { kind, name, area },
+                how,
+                dry_run,
+                fault,
+            })
         }
     }
 }

@@ -7,8 +7,8 @@ use super::plan::NAMESPACES;
 pub struct Random(u64);
 
 impl Random {
-    /// The source of a history. Both numbers are mixed first: otherwise neighbouring sources would give the same numbers,
-    /// shifted by a few steps.
+    /// The source of a history. Both numbers are mixed first: otherwise neighbouring sources would
+    /// give the same numbers, shifted by a few steps.
     pub fn of(seed: u64, history: u64) -> Self {
         Self(Self(seed).number() ^ Self(!history).number())
     }

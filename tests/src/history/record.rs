@@ -1,5 +1,5 @@
-//! The record of a history: requests and answers of its clients and of the webhook, work and when it was done, and what etcd
-//! held at which revision. The checker sees nothing else.
+//! The record of a history: requests and answers of its clients and of the webhook, work and when
+//! it was done, and what etcd held at which revision. The checker sees nothing else.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -8,8 +8,8 @@ use std::{
 
 use super::plan::{Kind, Object};
 
-/// A moment: an etcd revision, which orders all writes, and the time at which the kit saw it, since the start of the run on
-/// one monotonic clock.
+/// A moment: an etcd revision, which orders all writes, and the time at which the kit saw it, since
+/// the start of the run on one monotonic clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct At {
     pub revision: u64,
@@ -85,7 +85,8 @@ pub(crate) struct Write {
 pub(crate) struct Life {
     pub uid: String,
     pub object: Object,
-    /// Whether it belongs to a guarded operator. Such an object has another life when it is revived.
+    /// Whether it belongs to a guarded operator. Such an object has another life when it is
+    /// revived.
     pub guarded: bool,
     pub created: At,
     /// When its work began, by its phase.
@@ -96,8 +97,8 @@ pub(crate) struct Life {
     pub phase: String,
     /// Every phase that it was in, and when it reached it.
     pub phases: Vec<(String, At)>,
-    /// When it needed nothing from the cluster and so no claim: a backup of ours of which only the upload to its bucket was
-    /// left (`docs/design/lock.md`).
+    /// When it needed nothing from the cluster and so no claim: a backup of ours of which only the
+    /// upload to its bucket was left (`docs/design/lock.md`).
     pub rests: Vec<Span>,
     /// What the bucket held when its terminal phase was seen; `None` where that was not checked.
     pub stored: Option<StoredEnd>,
@@ -105,8 +106,8 @@ pub(crate) struct Life {
     pub failure_reason: String,
     /// When its deletion was requested.
     pub deleted: Option<At>,
-    /// Whether its status says that it never ends unless it is deleted: its claim was released by force, and it would have to
-    /// collect again.
+    /// Whether its status says that it never ends unless it is deleted: its claim was released by
+    /// force, and it would have to collect again.
     pub stuck: bool,
     pub finalizer: bool,
     /// Its resourceVersion: the revision of its last write.
@@ -126,23 +127,32 @@ pub(crate) struct StoredEnd {
 impl Life {
     /// Whether it was created in a terminal phase: imported from a bucket.
     pub(crate) fn is_imported(&self) -> bool {
-        self.ended.is_some_and(|ended| ended.revision == self.created.revision)
+        self.ended
+            .is_some_and(|ended| ended.revision == self.created.revision)
     }
 
     /// The first moment at which it could no longer work: ended, or gone.
     pub(crate) fn over(&self) -> Option<At> {
-        [self.ended, self.gone].into_iter().flatten().min_by_key(|at| at.revision)
+        [self.ended, self.gone]
+            .into_iter()
+            .flatten()
+            .min_by_key(|at| at.revision)
     }
 
     /// Whether both were stored, not over and not resting (see `rests`) at the same revision.
     pub(crate) fn meets(&self, other: &Self) -> bool {
         let meet = |one: &Span, other: &Span| {
-            let before =
-                |from: At, until: Option<At>| until.is_none_or(|until| from.revision < until.revision);
+            let before = |from: At, until: Option<At>| {
+                until.is_none_or(|until| from.revision < until.revision)
+            };
             before(one.from, other.until) && before(other.from, one.until)
         };
-        let (own, others) = (self.awake(self.created, self.over()), other.awake(other.created, other.over()));
-        own.iter().any(|one| others.iter().any(|other| meet(one, other)))
+        let (own, others) = (
+            self.awake(self.created, self.over()),
+            other.awake(other.created, other.over()),
+        );
+        own.iter()
+            .any(|one| others.iter().any(|other| meet(one, other)))
     }
 
     /// This time without the spans in `rests`.
@@ -150,8 +160,12 @@ impl Life {
         let begins = std::iter::once(Some(from)).chain(self.rests.iter().map(|rest| rest.until));
         let ends = self.rests.iter().map(|rest| Some(rest.from)).chain([None]);
         let awake = |(from, end): (Option<At>, Option<At>)| {
-            let until = [end, until].into_iter().flatten().min_by_key(|at| at.revision);
-            let from = from.filter(|from| until.is_none_or(|until| from.revision < until.revision))?;
+            let until = [end, until]
+                .into_iter()
+                .flatten()
+                .min_by_key(|at| at.revision);
+            let from =
+                from.filter(|from| until.is_none_or(|until| from.revision < until.revision))?;
             Some(Span { from, until })
         };
         begins.zip(ends).filter_map(awake).collect()
@@ -214,7 +228,8 @@ pub(crate) struct Record {
     pub marks: HashMap<String, Standing>,
     /// When the claim of a uid was released by force.
     pub releases: HashMap<String, At>,
-    /// When the Lease of an installation's leader was missing, by the namespace of the installation.
+    /// When the Lease of an installation's leader was missing, by the namespace of the
+    /// installation.
     pub leaderless: Vec<(String, Span)>,
     /// Items that restores wrote, where real controllers work.
     pub writes: Vec<Write>,
@@ -238,8 +253,8 @@ impl Record {
         *self.other_operations.entry(operation).or_default() += 1;
     }
 
-    /// Derives the work of real controllers from the phases of the objects. Work whose claim was released by force ends with
-    /// that release.
+    /// Derives the work of real controllers from the phases of the objects. Work whose claim was
+    /// released by force ends with that release.
     pub(crate) fn work_by_phases(&mut self) {
         self.settle_rests();
         for life in self.lives.values() {
@@ -249,22 +264,35 @@ impl Record {
             for Span { from, until } in life.awake(began, end) {
                 let (uid, object) = (life.uid.clone(), life.object.clone());
                 let end = until.map(|at| at.time);
-                self.work.push(Work { uid, object, token: None, begin: from.time, end });
+                self.work.push(Work {
+                    uid,
+                    object,
+                    token: None,
+                    begin: from.time,
+                    end,
+                });
             }
         }
     }
 
-    /// A backup in `rests` marks itself, then requests its claim, and rests again if that is refused: a rest ends only when
-    /// the claim is granted.
+    /// A backup in `rests` marks itself, then requests its claim, and rests again if that is
+    /// refused: a rest ends only when the claim is granted.
     fn settle_rests(&mut self) {
         for life in self.lives.values_mut() {
-            let spans = self.standings.get(&life.uid).map_or(&[][..], |standing| &standing.spans);
+            let spans = self
+                .standings
+                .get(&life.uid)
+                .map_or(&[][..], |standing| &standing.spans);
             let claimed = |from: At, until: At| {
                 let stood = |span: &&Span| {
                     let ended = span.until.is_some_and(|end| end.revision <= from.revision);
                     span.from.revision < until.revision && !ended
                 };
-                spans.iter().filter(stood).map(|span| span.from).min_by_key(|at| at.revision)
+                spans
+                    .iter()
+                    .filter(stood)
+                    .map(|span| span.from)
+                    .min_by_key(|at| at.revision)
             };
             let mut rests: Vec<Span> = Vec::new();
             for rest in life.rests.drain(..) {
@@ -272,7 +300,11 @@ impl Record {
                 match last.map(|(woke, last)| (claimed(woke, rest.from), woke, last)) {
                     Some((None, _, last)) => last.until = rest.until,
                     Some((Some(claim), woke, last)) => {
-                        last.until = Some(if claim.revision > woke.revision { claim } else { woke });
+                        last.until = Some(if claim.revision > woke.revision {
+                            claim
+                        } else {
+                            woke
+                        });
                         rests.push(rest);
                     }
                     None => rests.push(rest),
@@ -284,16 +316,26 @@ impl Record {
 
     /// The name of a restore that can be revived.
     pub(crate) fn failed_restore(&self) -> Option<String> {
-        let failed =
-            |life: &&Life| life.phase == "Error" && life.object.kind == Kind::Restore && life.gone.is_none();
-        self.lives.values().find(failed).map(|life| life.object.name.clone())
+        let failed = |life: &&Life| {
+            life.phase == "Error" && life.object.kind == Kind::Restore && life.gone.is_none()
+        };
+        self.lives
+            .values()
+            .find(failed)
+            .map(|life| life.object.name.clone())
     }
 
     /// Names and phases of stored objects that are not over, and the last error of their operator.
     pub(crate) fn unended(&self) -> String {
         let lives = self.lives.values().filter(|life| life.over().is_none());
-        let names: Vec<_> = lives.map(|life| format!("{} {:?}", life.object.name, life.phase)).collect();
-        format!("{}; operator: {:?}", names.join(", "), self.operator_errors.last())
+        let names: Vec<_> = lives
+            .map(|life| format!("{} {:?}", life.object.name, life.phase))
+            .collect();
+        format!(
+            "{}; operator: {:?}",
+            names.join(", "),
+            self.operator_errors.last()
+        )
     }
 
     /// Whether the outcome of an attempt is unknown: its object may still be stored.

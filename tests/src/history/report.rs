@@ -97,7 +97,10 @@ impl Report {
             self.imported += u64::from(life.is_imported());
             *self.ends.entry(life.phase.clone()).or_default() += 1;
             if !life.failure_reason.is_empty() {
-                *self.reasons.entry(shape_of(&life.failure_reason)).or_default() += 1;
+                *self
+                    .reasons
+                    .entry(shape_of(&life.failure_reason))
+                    .or_default() += 1;
             }
         }
         self.late += check::late_arrivals(record, rules) as u64;
@@ -105,7 +108,11 @@ impl Report {
         if let Some(error) = record.operator_errors.first() {
             self.operator_error.clone_from(error);
         }
-        self.violations.extend(check::check(record, rules).into_iter().map(|violation| (history, violation)));
+        self.violations.extend(
+            check::check(record, rules)
+                .into_iter()
+                .map(|violation| (history, violation)),
+        );
     }
 
     pub fn broken(&self) -> BTreeMap<Promise, usize> {
@@ -124,8 +131,16 @@ impl Report {
             self.seed,
             self.broken()
         );
-        anyhow::ensure!(self.trouble.is_empty(), "the kit had trouble: {:?}", self.trouble);
-        anyhow::ensure!(self.missed.is_empty(), "points that were never reached: {:?}", self.missed);
+        anyhow::ensure!(
+            self.trouble.is_empty(),
+            "the kit had trouble: {:?}",
+            self.trouble
+        );
+        anyhow::ensure!(
+            self.missed.is_empty(),
+            "points that were never reached: {:?}",
+            self.missed
+        );
         anyhow::ensure!(self.counted > 0, "no history had a conflict");
         Ok(())
     }
@@ -141,11 +156,21 @@ impl fmt::Display for Report {
             "seed {}: {} histories in {seconds:.1} s ({speed:.1} in a second)",
             self.seed, self.histories
         )?;
-        writeln!(f, "  {} of them with {} conflicts", self.counted, self.conflicts)?;
+        writeln!(
+            f,
+            "  {} of them with {} conflicts",
+            self.counted, self.conflicts
+        )?;
         writeln!(
             f,
             "  {} operations: {} admitted, {} refused, {} dry runs; {} pieces of work, {} late arrivals, {} strays",
-            self.operations, self.admitted, self.refused, self.dry_runs, self.works, self.late, self.strays
+            self.operations,
+            self.admitted,
+            self.refused,
+            self.dry_runs,
+            self.works,
+            self.late,
+            self.strays
         )?;
         writeln!(
             f,
@@ -157,12 +182,23 @@ impl fmt::Display for Report {
             writeln!(f, "  {count} failed: {reason}")?;
         }
         for (code, count) in &self.failed {
-            let example = self.examples.get(code).map(String::as_str).unwrap_or_default();
-            let what =
-                if *code == 0 { "no answer".to_owned() } else { format!("{code}, such as {example:.160}") };
+            let example = self
+                .examples
+                .get(code)
+                .map(String::as_str)
+                .unwrap_or_default();
+            let what = if *code == 0 {
+                "no answer".to_owned()
+            } else {
+                format!("{code}, such as {example:.160}")
+            };
             writeln!(f, "  {count} otherwise: {what}")?;
         }
-        writeln!(f, "  {} versions of the ledger, the largest {} bytes", self.ledger.0, self.ledger.1)?;
+        writeln!(
+            f,
+            "  {} versions of the ledger, the largest {} bytes",
+            self.ledger.0, self.ledger.1
+        )?;
         if self.operator_errors > 0 {
             writeln!(
                 f,
@@ -179,7 +215,12 @@ impl fmt::Display for Report {
         for trouble in self.trouble.iter().take(SHOWN) {
             writeln!(f, "  trouble: {trouble}")?;
         }
-        writeln!(f, "  {} violations {:?}", self.violations.len(), self.broken())?;
+        writeln!(
+            f,
+            "  {} violations {:?}",
+            self.violations.len(),
+            self.broken()
+        )?;
         for (history, violation) in self.violations.iter().take(SHOWN) {
             writeln!(f, "  history {history}: {violation}")?;
         }
@@ -193,7 +234,11 @@ impl fmt::Display for Report {
 /// A reason without the words that contain digits, such as names.
 fn shape_of(reason: &str) -> String {
     let word = |word: &str| {
-        if word.contains(|letter: char| letter.is_ascii_digit()) { "…".to_owned() } else { word.to_owned() }
+        if word.contains(|letter: char| letter.is_ascii_digit()) {
+            "…".to_owned()
+        } else {
+            word.to_owned()
+        }
     };
     let words: Vec<String> = reason.split(' ').take(16).map(word).collect();
     words.join(" ")

@@ -38,18 +38,21 @@ const OPEN: usize = 120;
 const OPEN_WITH_CONTROLLERS: usize = 40;
 /// The same in a soak, which ends when they are over.
 const OPEN_IN_A_SOAK: usize = 30;
-/// One history in this many has the fault of a process: in a short run, in a long one, and in a soak.
+/// One history in this many has the fault of a process: in a short run, in a long one, and in a
+/// soak.
 const PROCESS_FAULT_EVERY: [u64; 3] = [32, 60, 12];
 /// Number of histories from which a run is long.
 const LONG: u64 = 1000;
 /// Maximum number of histories that are added to reach missed points.
 const EXTRA: u64 = 60;
-/// Longest time to the end of an object or a claim: the longest fault, the grace, and time to notice.
+/// Longest time to the end of an object or a claim: the longest fault, the grace, and time to
+/// notice.
 const ENDS_WITHIN: Duration = Duration::from_secs(45);
-/// The same with real controllers: includes the next leader's election, and its retries while an API server refuses requests
-/// after its start.
+/// The same with real controllers: includes the next leader's election, and its retries while an
+/// API server refuses requests after its start.
 const LEADS_WITHIN: Duration = Duration::from_secs(90);
-/// Extra time for the disturbances of a soak: each ends within 30 s, and the backoff of retries grows.
+/// Extra time for the disturbances of a soak: each ends within 30 s, and the backoff of retries
+/// grows.
 const DISTURBED: Duration = Duration::from_mins(1);
 const TOLD_EVERY: Duration = Duration::from_secs(30);
 
@@ -58,11 +61,13 @@ pub struct Options {
     pub count: u64,
     pub seed: u64,
     pub faults: bool,
-    /// The webhook that only looks replaces ours, and the operator starts every object that it sees.
+    /// The webhook that only looks replaces ours, and the operator starts every object that it
+    /// sees.
     pub naive: bool,
     /// Real controllers of two installations work, instead of the operator that the kit plays.
     pub controllers: bool,
-    /// A soak: histories begin for this long, `count` is ignored, and clients have more operations and faults.
+    /// A soak: histories begin for this long, `count` is ignored, and clients have more operations
+    /// and faults.
     pub soak: Option<Duration>,
     /// Programs of another version, which alternate with ours in a soak.
     pub other: Option<Programs>,
@@ -71,7 +76,11 @@ pub struct Options {
 
 /// Plays the histories in a world without webhooks and controllers.
 pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report> {
-    let folder = target().join(if options.soak.is_some() { "soak" } else { "histories" });
+    let folder = target().join(if options.soak.is_some() {
+        "soak"
+    } else {
+        "histories"
+    });
     std::fs::create_dir_all(&folder)?;
     let stage = Arc::new(Stage::start(world, options).await?);
     let start = Instant::now();
@@ -83,7 +92,11 @@ pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report>
         wanted: Mutex::default(),
         clusters: (0..CLUSTERS).map(|_| Turn::default()).collect(),
         doing: Mutex::default(),
-        report: Mutex::new(Report { seed: options.seed, folder: folder.clone(), ..Report::default() }),
+        report: Mutex::new(Report {
+            seed: options.seed,
+            folder: folder.clone(),
+            ..Report::default()
+        }),
         rules: Rules {
             freed_within: ends_within(options),
             grace: GRACE,
@@ -99,10 +112,20 @@ pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report>
         }
     }
     // A soak adds no histories for missed points.
-    let missed = if options.faults && options.soak.is_none() { run.missed() } else { Vec::new() };
-    let Run { stage: of_the_run, report, .. } = run;
+    let missed = if options.faults && options.soak.is_none() {
+        run.missed()
+    } else {
+        Vec::new()
+    };
+    let Run {
+        stage: of_the_run,
+        report,
+        ..
+    } = run;
     drop(of_the_run);
-    let mut report = report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut report = report
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     report.elapsed = start.elapsed();
     report.missed = missed;
     report.reached = stage.faults.reached();
@@ -120,14 +143,29 @@ pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report>
 
 /// Keeps the logs of the tested programs after the run, to investigate findings.
 fn keep_logs(stage: &Stage, folder: &Path) -> anyhow::Result<()> {
-    std::fs::write(folder.join("webhooks.log"), stage.faults.webhooks.logs(usize::MAX))?;
-    std::fs::write(folder.join("controllers.log"), stage.faults.controllers.logs(usize::MAX))?;
+    std::fs::write(
+        folder.join("webhooks.log"),
+        stage.faults.webhooks.logs(usize::MAX),
+    )?;
+    std::fs::write(
+        folder.join("controllers.log"),
+        stage.faults.controllers.logs(usize::MAX),
+    )?;
     Ok(())
 }
 
 fn ends_within(options: &Options) -> Duration {
-    let soak = if options.soak.is_some() { DISTURBED } else { Duration::ZERO };
-    soak + ENDS_WITHIN + if options.controllers { LEADS_WITHIN } else { Duration::ZERO }
+    let soak = if options.soak.is_some() {
+        DISTURBED
+    } else {
+        Duration::ZERO
+    };
+    soak + ENDS_WITHIN
+        + if options.controllers {
+            LEADS_WITHIN
+        } else {
+            Duration::ZERO
+        }
 }
 
 struct Run {
@@ -148,7 +186,12 @@ struct Run {
 impl Run {
     /// Plays all histories, and then those added for missed points.
     async fn all(&self) {
-        let Options { count, faults, soak, .. } = self.options;
+        let Options {
+            count,
+            faults,
+            soak,
+            ..
+        } = self.options;
         if let Some(time) = soak {
             let end = Instant::now() + time;
             self.play((0..).take_while(|_| Instant::now() < end)).await;
@@ -168,23 +211,34 @@ impl Run {
     async fn play(&self, numbers: impl Iterator<Item = u64>) {
         let open = match self.options {
             Options { soak: Some(_), .. } => OPEN_IN_A_SOAK,
-            Options { controllers: true, .. } => OPEN_WITH_CONTROLLERS,
+            Options {
+                controllers: true, ..
+            } => OPEN_WITH_CONTROLLERS,
             _ => OPEN,
         };
         let histories = stream::iter(numbers).map(|number| self.history(number));
-        histories.buffer_unordered(open).for_each(async |()| {}).await;
+        histories
+            .buffer_unordered(open)
+            .for_each(async |()| {})
+            .await;
     }
 
     fn missed(&self) -> Vec<Point> {
         let reached = self.stage.faults.reached();
-        let all = Point::OF_ONE_REQUEST.into_iter().chain(self.process_faults().iter().copied());
+        let all = Point::OF_ONE_REQUEST
+            .into_iter()
+            .chain(self.process_faults().iter().copied());
         all.filter(|point| !reached.contains_key(point)).collect()
     }
 
     /// The fault of a process that is planned for a history.
     fn planned(&self, number: u64) -> Option<Point> {
         let Options { count, soak, .. } = self.options;
-        let every = PROCESS_FAULT_EVERY[if soak.is_some() { 2 } else { usize::from(count >= LONG) }];
+        let every = PROCESS_FAULT_EVERY[if soak.is_some() {
+            2
+        } else {
+            usize::from(count >= LONG)
+        }];
         let due = self.options.faults && number % every == every / 4;
         let turn = usize::try_from(number / every).unwrap_or_default();
         let points = self.process_faults();
@@ -222,9 +276,17 @@ impl Run {
     }
 
     async fn history(&self, number: u64) {
-        let Stage { clients, timeline, faults, wishes, .. } = &*self.stage;
+        let Stage {
+            clients,
+            timeline,
+            faults,
+            wishes,
+            ..
+        } = &*self.stage;
         let planned = self.planned(number);
-        let Options { seed, controllers, .. } = self.options;
+        let Options {
+            seed, controllers, ..
+        } = self.options;
         let setting = Setting {
             servers: faults.servers.len(),
             faults: self.options.faults,
@@ -244,10 +306,18 @@ impl Run {
         }
         let point = planned.or(of_a_process).or_else(|| faults.take_owed());
         // One after another, or they would prevent each other.
-        let turn = if point.is_some() { Some(self.process_fault.lock().await) } else { None };
+        let turn = if point.is_some() {
+            Some(self.process_fault.lock().await)
+        } else {
+            None
+        };
         {
             // Holders of this lock do not wait for a slot as well, or the lock would be held idle.
-            let _slot = if turn.is_none() { Some(self.slots.acquire().await) } else { None };
+            let _slot = if turn.is_none() {
+                Some(self.slots.acquire().await)
+            } else {
+                None
+            };
             self.doing(number, "its clients act");
             wishes.work(number, plan.work);
             if let Some(point) = point {
@@ -258,7 +328,10 @@ impl Run {
         if point.is_some() {
             self.doing(number, "a fault of a process");
             // The operator may not have reached its point yet.
-            self.until(Duration::from_secs(3), || faults.busy() || self.all_over(number)).await;
+            self.until(Duration::from_secs(3), || {
+                faults.busy() || self.all_over(number)
+            })
+            .await;
             faults.end_history(number);
             self.until(self.rules.freed_within, || !faults.busy()).await;
         }
@@ -285,7 +358,12 @@ impl Run {
 
     /// Ends what is left, waits until the ledger no longer names it, and deletes it.
     async fn clean_up(&self, number: u64) {
-        let Stage { timeline, faults, wishes, .. } = &*self.stage;
+        let Stage {
+            timeline,
+            faults,
+            wishes,
+            ..
+        } = &*self.stage;
         let prefix = plan::prefix(number);
         // Requests that went through a stopped process may still take effect.
         if faults.busy() && timeline.record(number, |record| record.is_unsure()) {
@@ -293,22 +371,38 @@ impl Run {
             sleep(Duration::from_secs(1)).await;
         }
         wishes.work(number, Duration::ZERO);
-        if !self.until(self.rules.freed_within, || self.all_over(number)).await {
-            let (unended, record) = timeline.record(number, |record| (record.unended(), record.clone()));
-            self.trouble(&format!("history {number}: some objects never ended: {unended}"));
-            write_for_readers(&locked(&self.report).folder, number, &format!("{unended}\n{record:#?}"));
+        if !self
+            .until(self.rules.freed_within, || self.all_over(number))
+            .await
+        {
+            let (unended, record) =
+                timeline.record(number, |record| (record.unended(), record.clone()));
+            self.trouble(&format!(
+                "history {number}: some objects never ended: {unended}"
+            ));
+            write_for_readers(
+                &locked(&self.report).folder,
+                number,
+                &format!("{unended}\n{record:#?}"),
+            );
         }
         // As a user does who reads the message of such a backup.
-        if timeline
-            .record(number, |record| record.lives.values().any(|life| life.stuck && life.over().is_none()))
-        {
+        if timeline.record(number, |record| {
+            record
+                .lives
+                .values()
+                .any(|life| life.stuck && life.over().is_none())
+        }) {
             self.sweep(number, &prefix).await;
         }
         // A claim whose client received no answer may be written while the rest is being deleted.
         loop {
             self.doing(number, "claims are freed");
-            // The checker decides whether it was in time; here the text shows whether anything is left at all.
-            let freed = self.until(self.rules.freed_within, || !timeline.in_ledger(&prefix)).await;
+            // The checker decides whether it was in time; here the text shows whether anything is
+            // left at all.
+            let freed = self
+                .until(self.rules.freed_within, || !timeline.in_ledger(&prefix))
+                .await;
             if !freed {
                 self.trouble(&format!("history {number}: the ledger still names it"));
             }
@@ -318,7 +412,8 @@ impl Run {
             }
             if !freed {
                 // Deleted objects keep their claims for a little longer.
-                self.until(self.rules.freed_within, || !timeline.in_ledger(&prefix)).await;
+                self.until(self.rules.freed_within, || !timeline.in_ledger(&prefix))
+                    .await;
                 return;
             }
         }
@@ -358,7 +453,9 @@ impl Run {
 
     /// Waits until a condition holds. False: timeout.
     async fn until(&self, time: Duration, so: impl Fn() -> bool) -> bool {
-        wait::until("it is so", time, async || anyhow::Ok(so())).await.is_ok()
+        wait::until("it is so", time, async || anyhow::Ok(so()))
+            .await
+            .is_ok()
     }
 }
 

@@ -28,7 +28,8 @@ const HELD: Duration = Duration::from_millis(800);
 /// How long a client that wants to delete a backup waits for its end.
 const ENDS: Duration = Duration::from_secs(5);
 
-/// A namespace with a claim whose snapshots become ready, and one with a claim whose snapshots never do.
+/// A namespace with a claim whose snapshots become ready, and one with a claim whose snapshots
+/// never do.
 pub(crate) const VOLUMES: [&str; 2] = ["soak-ready", "soak-never-ready"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +42,8 @@ pub(crate) enum SoakOp {
     Schedule { name: String, area: Area },
     /// Requests the deletion of a backup with its files.
     RequestDeletion(String),
-    /// Puts a backup of another cluster, in this phase, into the bucket of its installation, and requests synchronisation.
+    /// Puts a backup of another cluster, in this phase, into the bucket of its installation, and
+    /// requests synchronisation.
     Import { name: String, phase: &'static str },
     /// Requests synchronisation of a bucket: that of the installation to which this name belongs.
     Synchronise(String),
@@ -57,15 +59,24 @@ pub(super) fn draw(random: &mut Random, prefix: &str) -> SoakOp {
         0 => SoakOp::Cancel(Kind::Backup, name('b')),
         1 => SoakOp::Cancel(Kind::Restore, name('r')),
         2 => SoakOp::Hold(Area(random.area())),
-        3 => SoakOp::Schedule { name: name('s'), area: Area(random.area()) },
+        3 => SoakOp::Schedule {
+            name: name('s'),
+            area: Area(random.area()),
+        },
         4 => SoakOp::RequestDeletion(name('b')),
         5 => SoakOp::RequestDeletion(name('x')),
         6 | 7 => {
             let phase = random.pick(&["Completed", "Completed", "PartiallyFailed", "InProgress"]);
-            SoakOp::Import { name: name('x'), phase }
+            SoakOp::Import {
+                name: name('x'),
+                phase,
+            }
         }
         8 | 9 => SoakOp::Synchronise(name('b')),
-        _ => SoakOp::Volumes { name: name('v'), ready: random.one_in(2) },
+        _ => SoakOp::Volumes {
+            name: name('v'),
+            ready: random.one_in(2),
+        },
     }
 }
 
@@ -85,11 +96,14 @@ impl SoakOp {
 
 impl Clients {
     pub(super) async fn soak(&self, plan: &Plan, step: &Step, op: &SoakOp) {
-        self.timeline.record(plan.number, |record| record.did(op.name()));
+        self.timeline
+            .record(plan.number, |record| record.did(op.name()));
         let server = step.server;
         match op {
             SoakOp::Cancel(kind, name) => {
-                self.timeline.record(plan.number, |record| record.cancellations.insert(name.clone()));
+                self.timeline.record(plan.number, |record| {
+                    record.cancellations.insert(name.clone())
+                });
                 let path = format!("{}/{name}", plan.whose.path(*kind, name));
                 let change = json!({ "metadata": { "annotations": { CANCEL_ANNOTATION: "now" } } });
                 self.write(Method::PATCH, path, MERGE, change, server).await;
@@ -99,22 +113,49 @@ impl Clients {
                 let path = collection(name, "schedules");
                 let spec = json!({ "schedule": format!("@every {INTERVAL}s"), "template": {
                     "includedNamespaces": namespaces(&plan.prefix, *area), "includedResources": ["configmaps"] } });
-                self.write(Method::POST, path.clone(), JSON, object("Schedule", name, &spec), server).await;
+                self.write(
+                    Method::POST,
+                    path.clone(),
+                    JSON,
+                    object("Schedule", name, &spec),
+                    server,
+                )
+                .await;
                 sleep(RUNS).await;
-                self.write(Method::DELETE, format!("{path}/{name}"), JSON, json!({}), server).await;
+                self.write(
+                    Method::DELETE,
+                    format!("{path}/{name}"),
+                    JSON,
+                    json!({}),
+                    server,
+                )
+                .await;
             }
             SoakOp::RequestDeletion(name) => {
                 self.ended(plan, name).await;
-                self.timeline.record(plan.number, |record| record.deletions.insert(name.clone()));
+                self.timeline
+                    .record(plan.number, |record| record.deletions.insert(name.clone()));
                 let request = object("DeleteBackupRequest", name, &json!({ "backupName": name }));
-                self.write(Method::POST, collection(name, "deletebackuprequests"), JSON, request, server)
-                    .await;
+                self.write(
+                    Method::POST,
+                    collection(name, "deletebackuprequests"),
+                    JSON,
+                    request,
+                    server,
+                )
+                .await;
             }
-            // A backup that was deleted is not imported again: that could not be told from a wrong return.
+            // A backup that was deleted is not imported again: that could not be told from a wrong
+            // return.
             SoakOp::Import { name, .. }
-                if self.timeline.record(plan.number, |record| record.deletions.contains(name)) => {}
+                if self
+                    .timeline
+                    .record(plan.number, |record| record.deletions.contains(name)) => {}
             SoakOp::Import { name, phase } => {
-                let imported = self.buckets.as_ref().map(|buckets| buckets.import(name, phase));
+                let imported = self
+                    .buckets
+                    .as_ref()
+                    .map(|buckets| buckets.import(name, phase));
                 if let Some(Err(error)) = imported {
                     self.timeline.broke(&format!("{error:#}"));
                 }
@@ -126,7 +167,14 @@ impl Clients {
                 let spec = json!({ "includedNamespaces": [VOLUMES[usize::from(!ready)]],
                     "itemOperationTimeout": format!("{seconds}s") });
                 let backup = object("Backup", name, &spec);
-                self.write(Method::POST, collection(name, "backups"), JSON, backup, server).await;
+                self.write(
+                    Method::POST,
+                    collection(name, "backups"),
+                    JSON,
+                    backup,
+                    server,
+                )
+                .await;
             }
         }
     }
@@ -134,8 +182,13 @@ impl Clients {
     /// Waits a little for an ended backup of this name.
     async fn ended(&self, plan: &Plan, name: &str) {
         let _ = until("a backup has ended", ENDS, async || {
-            let ended = |life: &Life| life.object.name == name && life.ended.is_some() && life.gone.is_none();
-            anyhow::Ok(self.timeline.record(plan.number, |record| record.lives.values().any(ended)))
+            let ended = |life: &Life| {
+                life.object.name == name && life.ended.is_some() && life.gone.is_none()
+            };
+            anyhow::Ok(
+                self.timeline
+                    .record(plan.number, |record| record.lives.values().any(ended)),
+            )
         })
         .await;
     }
@@ -159,14 +212,20 @@ impl Clients {
     /// Holds as `kubectl backup locks hold` does, and ends the hold.
     async fn hold(&self, prefix: &str, area: Area) {
         let Some(ledgers) = &self.ledgers else { return };
-        let key = ObjectKey::new(ObjectKind::Hold, installation(prefix), &format!("{prefix}hold"));
+        let key = ObjectKey::new(
+            ObjectKind::Hold,
+            installation(prefix),
+            &format!("{prefix}hold"),
+        );
         let uid = format!("hold-{:?}", self.timeline.now());
         let footprint = Footprint::namespaces(namespaces(prefix, area));
         let taken = |ledger: &mut Ledger| {
             ledger.claim(&key).is_none() && ledger.hold(&key, &uid, &footprint, "", "soak").is_ok()
         };
         // Without an answer, it may have been written all the same.
-        let _ = ledgers.change(VELERO_SCOPE, Instant::now() + PATIENCE, taken).await;
+        let _ = ledgers
+            .change(VELERO_SCOPE, Instant::now() + PATIENCE, taken)
+            .await;
         sleep(HELD).await;
         self.end_hold(prefix).await;
     }
@@ -174,10 +233,19 @@ impl Clients {
     /// Removes the hold of a history, if there is one.
     pub(super) async fn end_hold(&self, prefix: &str) {
         let Some(ledgers) = &self.ledgers else { return };
-        let key = ObjectKey::new(ObjectKind::Hold, installation(prefix), &format!("{prefix}hold"));
+        let key = ObjectKey::new(
+            ObjectKind::Hold,
+            installation(prefix),
+            &format!("{prefix}hold"),
+        );
         let release = |ledger: &mut Ledger| {
-            let uids =
-                ledger.claim(&key).map(|claim| claim.entries.iter().map(|entry| entry.uid.clone()).collect());
+            let uids = ledger.claim(&key).map(|claim| {
+                claim
+                    .entries
+                    .iter()
+                    .map(|entry| entry.uid.clone())
+                    .collect()
+            });
             let uids: Vec<String> = uids.unwrap_or_default();
             let mut done = false;
             for uid in &uids {
@@ -186,13 +254,24 @@ impl Clients {
             done
         };
         // A failed change is retried when the history is cleaned up.
-        let _ = ledgers.change(VELERO_SCOPE, Instant::now() + PATIENCE, release).await;
+        let _ = ledgers
+            .change(VELERO_SCOPE, Instant::now() + PATIENCE, release)
+            .await;
     }
 
     async fn write(&self, method: Method, path: String, content: &str, body: Value, server: usize) {
         let path = format!("{path}?timeout=15s");
         let (body, patience) = (Some((content, body)), PATIENCE);
-        self.send(Request { method, path, body, user: None, server, lose: false, patience }).await;
+        self.send(Request {
+            method,
+            path,
+            body,
+            user: None,
+            server,
+            lose: false,
+            patience,
+        })
+        .await;
     }
 }
 
@@ -203,9 +282,15 @@ fn object(kind: &str, name: &str, spec: &Value) -> Value {
 }
 
 fn collection(name: &str, plural: &str) -> String {
-    format!("/apis/velero.io/v1/namespaces/{}/{plural}", installation(name))
+    format!(
+        "/apis/velero.io/v1/namespaces/{}/{plural}",
+        installation(name)
+    )
 }
 
 fn namespaces(prefix: &str, area: Area) -> Vec<String> {
-    (0..NAMESPACES).filter(|index| area.0 & 1 << index != 0).map(|index| namespace(prefix, index)).collect()
+    (0..NAMESPACES)
+        .filter(|index| area.0 & 1 << index != 0)
+        .map(|index| namespace(prefix, index))
+        .collect()
 }

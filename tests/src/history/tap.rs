@@ -1,5 +1,5 @@
-//! A reverse proxy that ends TLS on both sides, so that it can identify single requests and lose the answer to exactly one of
-//! them.
+//! A reverse proxy that ends TLS on both sides, so that it can identify single requests and lose
+//! the answer to exactly one of them.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -39,13 +39,30 @@ impl<S: Sync> FromRequest<S> for Request {
 
     async fn from_request(request: axum::extract::Request, _: &S) -> Result<Self, StatusCode> {
         let (parts, body) = request.into_parts();
-        let body = axum::body::to_bytes(body, BODY_LIMIT).await.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
-        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let body = axum::body::to_bytes(body, BODY_LIMIT)
+            .await
+            .map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
+        let path = parts
+            .uri
+            .path_and_query()
+            .map_or("/", |path| path.as_str())
+            .to_owned();
         let mut headers = parts.headers;
-        for hop in ["host", "connection", "content-length", "transfer-encoding", "accept-encoding"] {
+        for hop in [
+            "host",
+            "connection",
+            "content-length",
+            "transfer-encoding",
+            "accept-encoding",
+        ] {
             headers.remove(hop);
         }
-        Ok(Self { method: parts.method, path, headers, body })
+        Ok(Self {
+            method: parts.method,
+            path,
+            headers,
+            body,
+        })
     }
 }
 
@@ -59,7 +76,10 @@ impl Request {
         let mut last = None;
         for address in to {
             let request = client
-                .request(self.method.clone(), format!("https://{address}{}", self.path))
+                .request(
+                    self.method.clone(),
+                    format!("https://{address}{}", self.path),
+                )
                 .headers(self.headers.clone())
                 .body(self.body.clone());
             match request.send().await {
@@ -87,8 +107,9 @@ pub(crate) fn pass(from: reqwest::Response) -> Response {
 
 /// Answers with nothing: the stream, or the connection, breaks.
 pub(crate) fn cut() -> Response {
-    let broken =
-        stream::once(async { Err::<Bytes, _>(std::io::Error::from(std::io::ErrorKind::ConnectionReset)) });
+    let broken = stream::once(async {
+        Err::<Bytes, _>(std::io::Error::from(std::io::ErrorKind::ConnectionReset))
+    });
     Body::from_stream(broken).into_response()
 }
 

@@ -39,9 +39,14 @@ pub(crate) fn is_slow(number: u64) -> bool {
     number % 3 == 1
 }
 
-/// The namespace of the installation to which an object of this name belongs: every second name is of the second one.
+/// The namespace of the installation to which an object of this name belongs: every second name is
+/// of the second one.
 pub(crate) fn installation(name: &str) -> &'static str {
-    if name.get(9..10) == Some("1") { SECOND } else { NAMESPACE }
+    if name.get(9..10) == Some("1") {
+        SECOND
+    } else {
+        NAMESPACE
+    }
 }
 
 impl Whose {
@@ -49,21 +54,27 @@ impl Whose {
     pub(crate) fn of(number: u64, setting: Setting) -> Self {
         if setting.guarded && number % GUARDED_EVERY == GUARDED_EVERY / 2 {
             let cluster = number / GUARDED_EVERY % u64::from(CLUSTERS);
-            Self::Operators { cluster: usize::try_from(cluster).unwrap_or_default() }
+            Self::Operators {
+                cluster: usize::try_from(cluster).unwrap_or_default(),
+            }
         } else if setting.controllers {
-            Self::Installations { slow: is_slow(number) }
+            Self::Installations {
+                slow: is_slow(number),
+            }
         } else {
             Self::Ours
         }
     }
 
-    /// The Completed backup of each installation that is the source of restores, with one namespace for each of a history's.
+    /// The Completed backup of each installation that is the source of restores, with one namespace
+    /// for each of a history's.
     pub(crate) fn source(slow: bool) -> &'static str {
         if slow { "slow" } else { "quick" }
     }
 
-    /// Whether their creations may have this fault. A second webhook that denies would also deny each change of state if the
-    /// object were stored without it, and the operator would make no progress.
+    /// Whether their creations may have this fault. A second webhook that denies would also deny
+    /// each change of state if the object were stored without it, and the operator would make no
+    /// progress.
     pub(crate) fn can_meet(&self, fault: Point) -> bool {
         fault != Point::SiblingDenies || !matches!(self, Self::Operators { .. })
     }
@@ -90,9 +101,16 @@ impl Whose {
             // A little later than our claim needs; the checker verifies whether it was later.
             annotations[sibling::ANNOTATION] = json!("delay-60,403");
         }
-        let field = if create.how == How::Generate { "generateName" } else { "name" };
+        let field = if create.how == How::Generate {
+            "generateName"
+        } else {
+            "name"
+        };
         let (version, kind) = match self {
-            Self::Operators { .. } => (percona::VERSION, format!("PerconaServerMySQL{}", create.object.kind)),
+            Self::Operators { .. } => (
+                percona::VERSION,
+                format!("PerconaServerMySQL{}", create.object.kind),
+            ),
             _ => ("velero.io/v1", create.object.kind.to_string()),
         };
         json!({ "apiVersion": version, "kind": kind, "spec": self.spec(create, prefix),
@@ -106,7 +124,9 @@ impl Whose {
             .map(|index| namespace(prefix, index))
             .collect();
         match self {
-            Self::Operators { cluster } => return json!({ "clusterName": format!("cluster-{cluster}") }),
+            Self::Operators { cluster } => {
+                return json!({ "clusterName": format!("cluster-{cluster}") });
+            }
             Self::Installations { slow } if restore => {
                 let source = Self::source(*slow);
                 let from = |name: &String| format!("{source}-{}", &name[prefix.len()..]);
@@ -124,8 +144,7 @@ impl Whose {
             return json!({ "includedNamespaces": names, "includedResources": ["configmaps"] });
         }
         // A backup of this name may exist: then it cannot be deleted meanwhile.
-        let mut spec =
-            json!({ "includedNamespaces": names, "backupName": format!("{prefix}b{}", area.0 & 1) });
+        let mut spec = json!({ "includedNamespaces": names, "backupName": format!("{prefix}b{}", area.0 & 1) });
         // A restore writes to the targets of its mapping.
         if names.len() == 2 {
             let from = format!("{prefix}mapped");

@@ -1,8 +1,9 @@
 //! Images for the container runtime: those of the project are built by its Dockerfile.
 //!
-//! The last stages of the Dockerfile are run unchanged. The stages that they copy from are not built in containers here:
-//! `build` has the programs that the tests were built with, `system` the C library of this machine, which these programs
-//! need, with its certificate authorities and the one of the tests' store.
+//! The last stages of the Dockerfile are run unchanged. The stages that they copy from are not
+//! built in containers here: `build` has the programs that the tests were built with, `system` the
+//! C library of this machine, which these programs need, with its certificate authorities and the
+//! one of the tests' store.
 
 use std::{
     collections::BTreeSet,
@@ -33,8 +34,14 @@ pub(super) struct Images {
 
 impl Images {
     /// Prepares the sources of the project's images; `authority` (PEM) is trusted in them, too.
-    pub(super) async fn prepare(folder: &Path, programs: &Programs, authority: &str) -> anyhow::Result<Self> {
-        let images = Self { folder: folder.to_owned() };
+    pub(super) async fn prepare(
+        folder: &Path,
+        programs: &Programs,
+        authority: &str,
+    ) -> anyhow::Result<Self> {
+        let images = Self {
+            folder: folder.to_owned(),
+        };
         let built = folder.join("build/src/target/release");
         std::fs::create_dir_all(&built)?;
         let mut libraries = BTreeSet::new();
@@ -43,7 +50,11 @@ impl Images {
             run("strip", &[Path::new("-o"), &built.join(name), program]).await?;
             let needed = run("ldd", &[program.as_path()]).await?;
             libraries.extend(
-                needed.stdout.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from),
+                needed
+                    .stdout
+                    .split_whitespace()
+                    .filter(|word| word.starts_with('/'))
+                    .map(PathBuf::from),
             );
         }
         let system = folder.join("system/root-fs");
@@ -56,7 +67,8 @@ impl Images {
         for library in libraries {
             let copy = system.join(library.strip_prefix("/")?);
             std::fs::create_dir_all(copy.parent().context("no folder")?)?;
-            std::fs::copy(&library, &copy).with_context(|| format!("copy {}", library.display()))?;
+            std::fs::copy(&library, &copy)
+                .with_context(|| format!("copy {}", library.display()))?;
         }
         let authorities = std::fs::read_to_string(AUTHORITIES)?;
         std::fs::write(
@@ -71,8 +83,12 @@ impl Images {
     /// Builds all images that the node needs. Returns their archives.
     pub(super) async fn build(&self) -> anyhow::Result<Vec<PathBuf>> {
         let dockerfile = root().join("Dockerfile");
-        let contexts = ["build", "system"]
-            .map(|stage| format!("--build-context={stage}={}", self.folder.join(stage).display()));
+        let contexts = ["build", "system"].map(|stage| {
+            format!(
+                "--build-context={stage}={}",
+                self.folder.join(stage).display()
+            )
+        });
         let mut archives = Vec::new();
         for program in ["backup-webhook", "backup-controller"] {
             let target = format!("--target={program}");
@@ -80,14 +96,25 @@ impl Images {
             archives.push(self.image(&image_of(program), &dockerfile, &flags).await?);
         }
         for (image, program, recipe) in [
-            ("pause:tests", "/usr/bin/catatonit", "COPY catatonit /\nENTRYPOINT [\"/catatonit\", \"-P\"]\n"),
-            (TOOLS, "/usr/bin/busybox", "COPY busybox /bin/\nENTRYPOINT [\"/bin/busybox\"]\n"),
+            (
+                "pause:tests",
+                "/usr/bin/catatonit",
+                "COPY catatonit /\nENTRYPOINT [\"/catatonit\", \"-P\"]\n",
+            ),
+            (
+                TOOLS,
+                "/usr/bin/busybox",
+                "COPY busybox /bin/\nENTRYPOINT [\"/bin/busybox\"]\n",
+            ),
         ] {
             let name = image.replace(':', "-");
             let file = self.folder.join(format!("{name}.dockerfile"));
             std::fs::write(&file, format!("FROM scratch\n{recipe}"))?;
             let context = self.context(&name)?;
-            std::fs::copy(program, context.join(Path::new(program).file_name().context("no name")?))?;
+            std::fs::copy(
+                program,
+                context.join(Path::new(program).file_name().context("no name")?),
+            )?;
             archives.push(self.image(image, &file, &[]).await?);
         }
         Ok(archives)
@@ -98,13 +125,28 @@ impl Images {
         let name = image.replace(':', "-");
         let context = self.context(&name)?;
         let mut build = self.buildah("bud");
-        build.args(["--network=none", "--pull-never", "--timestamp=0", "--quiet"]).args(flags);
-        build.args(["--tag", image, "--file"]).arg(recipe).arg(&context);
-        Ran::of(build).await?.expect_code(0).with_context(|| format!("build {image}"))?;
+        build
+            .args(["--network=none", "--pull-never", "--timestamp=0", "--quiet"])
+            .args(flags);
+        build
+            .args(["--tag", image, "--file"])
+            .arg(recipe)
+            .arg(&context);
+        Ran::of(build)
+            .await?
+            .expect_code(0)
+            .with_context(|| format!("build {image}"))?;
         let archive = self.folder.join(format!("{name}.tar"));
         let mut push = self.buildah("push");
-        push.args(["--quiet", image, &format!("docker-archive:{}:{image}", archive.display())]);
-        Ran::of(push).await?.expect_code(0).with_context(|| format!("write the archive of {image}"))?;
+        push.args([
+            "--quiet",
+            image,
+            &format!("docker-archive:{}:{image}", archive.display()),
+        ]);
+        Ran::of(push)
+            .await?
+            .expect_code(0)
+            .with_context(|| format!("write the archive of {image}"))?;
         Ok(archive)
     }
 
@@ -128,5 +170,8 @@ impl Images {
 async fn run(program: &str, args: &[&Path]) -> anyhow::Result<Ran> {
     let mut command = Command::new(program);
     command.args(args);
-    Ran::of(command).await?.expect_code(0).with_context(|| format!("run {program}"))
+    Ran::of(command)
+        .await?
+        .expect_code(0)
+        .with_context(|| format!("run {program}"))
 }

@@ -1,10 +1,11 @@
 //! Whether this machine can be a node, and the namespaces of a node.
 //!
 //! 1. [`missing`] says what a machine lacks.
-//! 2. [`run_inside`] starts this program again in separate namespaces and control groups, below a first process that reaps
-//!    the orphans of pods.
-//! 3. When that program or this one ends, for whatever reason, the kernel ends every process inside, and removes mounts and
-//!    networks. The empty folders of the control groups are removed by this program, or by the next run.
+//! 2. [`run_inside`] starts this program again in separate namespaces and control groups, below a
+//!    first process that reaps the orphans of pods.
+//! 3. When that program or this one ends, for whatever reason, the kernel ends every process
+//!    inside, and removes mounts and networks. The empty folders of the control groups are removed
+//!    by this program, or by the next run.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,7 +17,8 @@ use anyhow::{Context as _, bail};
 
 use super::ADDRESS;
 use crate::binaries::{
-    PROGRAMS, Programs, build_clients, build_control_plane, build_dns, build_node_programs, go_available,
+    PROGRAMS, Programs, build_clients, build_control_plane, build_dns, build_node_programs,
+    go_available,
 };
 
 /// This variable is set inside.
@@ -37,8 +39,10 @@ const NEEDED: [(&str, &str); 12] = [
     ("strip", "binutils"),
 ];
 /// Files of a node, and their Debian packages.
-const FILES: [(&str, &str); 2] =
-    [("/usr/lib/cni/bridge", "containernetworking-plugins"), (AUTHORITIES, "ca-certificates")];
+const FILES: [(&str, &str); 2] = [
+    ("/usr/lib/cni/bridge", "containernetworking-plugins"),
+    (AUTHORITIES, "ca-certificates"),
+];
 pub(super) const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 const NAMESPACES: [&str; 9] = [
     "--mount",
@@ -51,7 +55,8 @@ const NAMESPACES: [&str; 9] = [
     "--kill-child=SIGKILL",
     "--mount-proc",
 ];
-/// Uses the kernel features that are needed: bridges, pairs of interfaces, address translation, overlays.
+/// Uses the kernel features that are needed: bridges, pairs of interfaces, address translation,
+/// overlays.
 const PROBE: &str = "mount -t tmpfs probe /mnt && mkdir /mnt/lower /mnt/upper /mnt/work /mnt/all && \
     mount -t overlay -o lowerdir=/mnt/lower,upperdir=/mnt/upper,workdir=/mnt/work probe /mnt/all && \
     ip link add probe type bridge && ip link add probe0 type veth peer name probe1 && \
@@ -60,16 +65,24 @@ const PROBE: &str = "mount -t tmpfs probe /mnt && mkdir /mnt/lower /mnt/upper /m
 /// Why no node can be made here; `None` if one can.
 pub fn missing() -> anyhow::Result<Option<String>> {
     let others = ["KUBECONFIG_FOR_TESTS", "KUBEBUILDER_ASSETS"];
-    if let Some(name) = others.into_iter().find(|name| std::env::var_os(name).is_some()) {
-        return Ok(Some(format!("{name} is set, and a node is made beside the kit's own control plane")));
+    if let Some(name) = others
+        .into_iter()
+        .find(|name| std::env::var_os(name).is_some())
+    {
+        return Ok(Some(format!(
+            "{name} is set, and a node is made beside the kit's own control plane"
+        )));
     }
     if !rustix::process::geteuid().is_root() {
         return Ok(Some("a node is made by root".to_owned()));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let has = |program: &str| std::env::split_paths(&path).any(|folder| folder.join(program).exists());
+    let has =
+        |program: &str| std::env::split_paths(&path).any(|folder| folder.join(program).exists());
     let programs = NEEDED.into_iter().filter(|(program, _)| !has(program));
-    let files = FILES.into_iter().filter(|(file, _)| !Path::new(file).exists());
+    let files = FILES
+        .into_iter()
+        .filter(|(file, _)| !Path::new(file).exists());
     let (names, mut packages): (Vec<_>, Vec<_>) = programs.chain(files).unzip();
     if !names.is_empty() {
         packages.dedup();
@@ -80,14 +93,22 @@ pub fn missing() -> anyhow::Result<Option<String>> {
         )));
     }
     if !go_available() {
-        return Ok(Some("kubelet is built from its Go module, and there is no Go".to_owned()));
+        return Ok(Some(
+            "kubelet is built from its Go module, and there is no Go".to_owned(),
+        ));
     }
     if groups()?.is_empty() {
-        return Ok(Some("there are no control groups of version 1 in /sys/fs/cgroup".to_owned()));
+        return Ok(Some(
+            "there are no control groups of version 1 in /sys/fs/cgroup".to_owned(),
+        ));
     }
-    let probe = Command::new("unshare").args(NAMESPACES).args(["sh", "-ec", PROBE]).output()?;
+    let probe = Command::new("unshare")
+        .args(NAMESPACES)
+        .args(["sh", "-ec", PROBE])
+        .output()?;
     let said = String::from_utf8_lossy(&probe.stderr);
-    Ok((!probe.status.success()).then(|| format!("the kernel does not let a node be made: {}", said.trim())))
+    Ok((!probe.status.success())
+        .then(|| format!("the kernel does not let a node be made: {}", said.trim())))
 }
 
 pub fn is_inside() -> bool {
@@ -108,14 +129,26 @@ pub fn run_inside(arguments: &[String], input: Stdio) -> anyhow::Result<bool> {
     let groups = Groups::make()?;
     // Killed with this program; unshare's child is killed with unshare.
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "sh", "-ec", JOIN, "sh"]).args(&groups.0).args(["--", "unshare"]);
-    command.args(NAMESPACES).args(["catatonit", "--", "sh", "-ec", include_str!("prepare.sh")]);
-    command.arg(ADDRESS.to_string()).arg(std::env::current_exe()?).args(arguments);
-    command.env(INSIDE, "yes").env(PROGRAMS, programs.folder()).stdin(input);
+    command
+        .args(["--pdeathsig", "KILL", "sh", "-ec", JOIN, "sh"])
+        .args(&groups.0)
+        .args(["--", "unshare"]);
+    command
+        .args(NAMESPACES)
+        .args(["catatonit", "--", "sh", "-ec", include_str!("prepare.sh")]);
+    command
+        .arg(ADDRESS.to_string())
+        .arg(std::env::current_exe()?)
+        .args(arguments);
+    command
+        .env(INSIDE, "yes")
+        .env(PROGRAMS, programs.folder())
+        .stdin(input);
     Ok(command.status().context("run setpriv")?.success())
 }
 
-/// Control groups of one run: the folder of each controller, below the group that this process is in.
+/// Control groups of one run: the folder of each controller, below the group that this process is
+/// in.
 struct Groups(Vec<PathBuf>);
 
 impl Groups {
@@ -178,7 +211,12 @@ fn remove_abandoned(parent: &Path) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(parent)? {
         let entry = entry?;
         let name = entry.file_name();
-        let Some(run) = name.to_str().and_then(|name| name.strip_prefix(Groups::PREFIX)) else { continue };
+        let Some(run) = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(Groups::PREFIX))
+        else {
+            continue;
+        };
         if !Path::new("/proc").join(run).exists() {
             remove(&entry.path())?;
         }

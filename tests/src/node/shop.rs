@@ -10,7 +10,9 @@ impl Node {
     pub async fn create_shop(&self) -> anyhow::Result<()> {
         let kubectl = self.kubectl()?;
         for object in objects() {
-            kubectl.succeeds(&["apply", "-f", &kubectl.manifest(&object)?]).await?;
+            kubectl
+                .succeeds(&["apply", "-f", &kubectl.manifest(&object)?])
+                .await?;
         }
         Ok(())
     }
@@ -20,7 +22,10 @@ impl Node {
         let deployments = objects_in(&self.client, "shop", "apps/v1", "Deployment");
         until("the shop is available", START, async || {
             let deployment = deployments.get("server").await?;
-            anyhow::Ok(deployment.data["status"]["availableReplicas"] == deployment.data["spec"]["replicas"])
+            anyhow::Ok(
+                deployment.data["status"]["availableReplicas"]
+                    == deployment.data["spec"]["replicas"],
+            )
         })
         .await
     }

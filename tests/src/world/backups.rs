@@ -5,8 +5,9 @@ use std::{fmt::Debug, time::Duration};
 use anyhow::ensure;
 use backup_core::{
     api::{
-        Backup, BackupPhase, BackupSpec, BackupStatus, BackupStorageLocation, DeleteBackupRequest, Restore,
-        RestorePhase, RestoreSpec, RestoreStatus, delete_backup_request::DeleteBackupRequestSpec,
+        Backup, BackupPhase, BackupSpec, BackupStatus, BackupStorageLocation, DeleteBackupRequest,
+        Restore, RestorePhase, RestoreSpec, RestoreStatus,
+        delete_backup_request::DeleteBackupRequestSpec,
     },
     labels::BLOCKED_ANNOTATION,
 };
@@ -29,7 +30,10 @@ pub fn of_namespaces(names: &[&str]) -> BackupSpec {
 
 /// A backup of these namespaces into this location.
 pub fn into_location(location: &str, namespaces: &[&str]) -> BackupSpec {
-    BackupSpec { storage_location: Some(location.to_owned()), ..of_namespaces(namespaces) }
+    BackupSpec {
+        storage_location: Some(location.to_owned()),
+        ..of_namespaces(namespaces)
+    }
 }
 
 /// A backup of a namespace into the location of the same name.
@@ -39,17 +43,26 @@ pub fn of_place(name: &str) -> BackupSpec {
 
 /// A restore of everything in a backup.
 pub fn from_backup(name: &str) -> RestoreSpec {
-    RestoreSpec { backup_name: Some(name.to_owned()), ..RestoreSpec::default() }
+    RestoreSpec {
+        backup_name: Some(name.to_owned()),
+        ..RestoreSpec::default()
+    }
 }
 
 /// A restore of the namespace and backup of this name into another namespace.
 pub fn into_namespace(name: &str, other: &str) -> RestoreSpec {
-    RestoreSpec { namespace_mapping: [(name.to_owned(), other.to_owned())].into(), ..from_backup(name) }
+    RestoreSpec {
+        namespace_mapping: [(name.to_owned(), other.to_owned())].into(),
+        ..from_backup(name)
+    }
 }
 
 /// A restore that claims a namespace, from a backup that does not exist.
 pub fn claiming(namespace: &str) -> RestoreSpec {
-    RestoreSpec { included_namespaces: vec![namespace.to_owned()], ..from_backup("there-is-none") }
+    RestoreSpec {
+        included_namespaces: vec![namespace.to_owned()],
+        ..from_backup("there-is-none")
+    }
 }
 
 /// Operations of a backup or restore: attempted, completed, failed.
@@ -85,7 +98,10 @@ pub fn annotated<K: ResourceExt>(mut object: K, key: &str, value: &str) -> K {
 
 /// Why a backup is blocked; empty if it is not.
 pub fn blocked_reason(backup: &Backup) -> &str {
-    backup.annotations().get(BLOCKED_ANNOTATION).map_or("", String::as_str)
+    backup
+        .annotations()
+        .get(BLOCKED_ANNOTATION)
+        .map_or("", String::as_str)
 }
 
 impl World {
@@ -107,19 +123,30 @@ impl World {
     }
 
     pub async fn create_backup(&self, name: &str, spec: BackupSpec) -> anyhow::Result<Backup> {
-        Ok(self.backups().create_object(&Backup::new(name, spec)).await?)
+        Ok(self
+            .backups()
+            .create_object(&Backup::new(name, spec))
+            .await?)
     }
 
     pub async fn create_restore(&self, name: &str, spec: RestoreSpec) -> anyhow::Result<Restore> {
-        Ok(self.restores().create_object(&Restore::new(name, spec)).await?)
+        Ok(self
+            .restores()
+            .create_object(&Restore::new(name, spec))
+            .await?)
     }
 
     /// Creates a Restore that claims a namespace, from a backup that does not exist.
-    pub async fn create_claiming_restore(&self, name: &str, namespace: &str) -> anyhow::Result<Restore> {
+    pub async fn create_claiming_restore(
+        &self,
+        name: &str,
+        namespace: &str,
+    ) -> anyhow::Result<Restore> {
         self.create_restore(name, claiming(namespace)).await
     }
 
-    /// Creates a Backup and waits until it has ended. Errors: it ends in another phase than `phase`.
+    /// Creates a Backup and waits until it has ended. Errors: it ends in another phase than
+    /// `phase`.
     pub async fn run_backup(
         &self,
         name: &str,
@@ -159,12 +186,18 @@ impl World {
 
     /// Waits until a backup has ended, in whatever phase.
     pub async fn backup_ended(&self, name: &str) -> anyhow::Result<Backup> {
-        self.reached(name, "has ended", ENDED, |backup: &Backup| backup.phase().is_terminal()).await
+        self.reached(name, "has ended", ENDED, |backup: &Backup| {
+            backup.phase().is_terminal()
+        })
+        .await
     }
 
     /// Waits until a restore has ended, in whatever phase.
     pub async fn restore_ended(&self, name: &str) -> anyhow::Result<Restore> {
-        self.reached(name, "has ended", ENDED, |restore: &Restore| restore.phase().is_terminal()).await
+        self.reached(name, "has ended", ENDED, |restore: &Restore| {
+            restore.phase().is_terminal()
+        })
+        .await
     }
 
     /// Waits until a backup has ended. Errors: it ends in another phase.
@@ -177,31 +210,55 @@ impl World {
     /// Waits until a restore has ended. Errors: it ends in another phase.
     pub async fn restore_ends(&self, name: &str, phase: RestorePhase) -> anyhow::Result<Restore> {
         let restore = self.restore_ended(name).await?;
-        let results = self.restore_file(name, "results.gz").await.unwrap_or_default();
-        ensure!(restore.phase() == phase, "{name}: {:?}, {results}", restore.status);
+        let results = self
+            .restore_file(name, "results.gz")
+            .await
+            .unwrap_or_default();
+        ensure!(
+            restore.phase() == phase,
+            "{name}: {:?}, {results}",
+            restore.status
+        );
         Ok(restore)
     }
 
     /// Waits until a backup is in this phase.
     pub async fn backup_reaches(&self, name: &str, phase: BackupPhase) -> anyhow::Result<Backup> {
-        self.reached(name, &format!("is {phase}"), SOON, |backup: &Backup| backup.phase() == phase).await
+        self.reached(name, &format!("is {phase}"), SOON, |backup: &Backup| {
+            backup.phase() == phase
+        })
+        .await
     }
 
     /// Waits until a restore is in this phase.
-    pub async fn restore_reaches(&self, name: &str, phase: RestorePhase) -> anyhow::Result<Restore> {
-        self.reached(name, &format!("is {phase}"), SOON, |restore: &Restore| restore.phase() == phase).await
+    pub async fn restore_reaches(
+        &self,
+        name: &str,
+        phase: RestorePhase,
+    ) -> anyhow::Result<Restore> {
+        self.reached(name, &format!("is {phase}"), SOON, |restore: &Restore| {
+            restore.phase() == phase
+        })
+        .await
     }
 
     /// Waits until a backup waits for operations.
     pub async fn backup_waits(&self, name: &str) -> anyhow::Result<Backup> {
-        self.backup_reaches(name, BackupPhase::WaitingForPluginOperations).await
+        self.backup_reaches(name, BackupPhase::WaitingForPluginOperations)
+            .await
     }
 
     /// Waits until a backup is blocked in this phase, and returns the reason.
     pub async fn backup_blocked(&self, name: &str, phase: &BackupPhase) -> anyhow::Result<String> {
-        let blocked = |backup: &Backup| !blocked_reason(backup).is_empty() && backup.phase() == *phase;
-        let backup = self.reached(name, &format!("is blocked in {phase}"), SOON, blocked).await?;
-        ensure!(backup.status.completion_timestamp.is_none(), "completed before it is stored");
+        let blocked =
+            |backup: &Backup| !blocked_reason(backup).is_empty() && backup.phase() == *phase;
+        let backup = self
+            .reached(name, &format!("is blocked in {phase}"), SOON, blocked)
+            .await?;
+        ensure!(
+            backup.status.completion_timestamp.is_none(),
+            "completed before it is stored"
+        );
         Ok(blocked_reason(&backup).to_owned())
     }
 
@@ -219,7 +276,10 @@ impl World {
             + Serialize
             + DeserializeOwned,
     {
-        let reached = self.api::<K>().wait_until(name, what, deadline, is_so).await;
+        let reached = self
+            .api::<K>()
+            .wait_until(name, what, deadline, is_so)
+            .await;
         reached.map_err(|error| error.context(self.logs(15)))
     }
 
@@ -230,8 +290,13 @@ impl World {
 
     /// Creates a DeleteBackupRequest with another name.
     pub async fn request_deletion_as(&self, request: &str, backup: &str) -> anyhow::Result<()> {
-        let spec = DeleteBackupRequestSpec { backup_name: backup.to_owned(), ..Default::default() };
-        self.api().create_object(&DeleteBackupRequest::new(request, spec)).await?;
+        let spec = DeleteBackupRequestSpec {
+            backup_name: backup.to_owned(),
+            ..Default::default()
+        };
+        self.api()
+            .create_object(&DeleteBackupRequest::new(request, spec))
+            .await?;
         Ok(())
     }
 

@@ -79,7 +79,8 @@ impl WorldBuilder {
 
     /// Extra flags of the controllers.
     pub fn controller_args(mut self, args: &[&str]) -> Self {
-        self.controller_args.extend(args.iter().map(ToString::to_string));
+        self.controller_args
+            .extend(args.iter().map(ToString::to_string));
         self
     }
 
@@ -89,14 +90,15 @@ impl WorldBuilder {
         self
     }
 
-    /// Both programs read a folder of profiles ([`World::profiles_folder`]) whose first file is this one.
+    /// Both programs read a folder of profiles ([`World::profiles_folder`]) whose first file is
+    /// this one.
     pub fn own_profile(mut self, file: &'static str, text: &'static str) -> Self {
         self.own_profile = Some((file, text));
         self
     }
 
-    /// Webhook replicas know one another, so that one of them does all writes of one ledger. Otherwise their writes conflict,
-    /// which most tests want.
+    /// Webhook replicas know one another, so that one of them does all writes of one ledger.
+    /// Otherwise their writes conflict, which most tests want.
     pub fn peers(mut self) -> Self {
         self.peers = true;
         self
@@ -108,22 +110,28 @@ impl WorldBuilder {
         self
     }
 
-    /// Puts plugins of Velero's kind into the controllers' plugin folder, if Go is there to build them.
+    /// Puts plugins of Velero's kind into the controllers' plugin folder, if Go is there to build
+    /// them.
     pub fn plugins(mut self) -> Self {
         self.plugins = true;
         self
     }
 
-    /// Controllers serve files to readers through the API server's service proxy. Needs a separate network ([`crate::network`]).
+    /// Controllers serve files to readers through the API server's service proxy. Needs a separate
+    /// network ([`crate::network`]).
     pub fn files(mut self) -> Self {
         self.files = Some(FilesNetwork::Own);
         self
     }
 
-    /// The world of `cargo xtask demo`: an installation as shipped, with stored files if this machine's network allows it.
+    /// The world of `cargo xtask demo`: an installation as shipped, with stored files if this
+    /// machine's network allows it.
     pub fn of_demo() -> Self {
         let files = network::address_of_machine().map(|_| FilesNetwork::OfMachine);
-        Self { files, ..Self::default() }
+        Self {
+            files,
+            ..Self::default()
+        }
     }
 
     /// The API server logs the requests of our programs ([`World::audit`]).
@@ -158,7 +166,10 @@ impl WorldBuilder {
     /// Starts all parts. They are ended when the world is dropped, also after an error.
     pub async fn start(self) -> anyhow::Result<World> {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let programs = self.programs.clone().map_or_else(|| Programs::build(&self.profile), Ok)?;
+        let programs = self
+            .programs
+            .clone()
+            .map_or_else(|| Programs::build(&self.profile), Ok)?;
         let folder = tempfile::Builder::new().prefix("backup-tests-").tempdir()?;
         let mut flags = self.api_server_args.clone();
         let mut audit = None;
@@ -170,7 +181,11 @@ impl WorldBuilder {
         let plane = ControlPlane::start(folder.path(), self.api_servers, &flags).await?;
         let client = plane.admin().await?;
         install::install(&client).await?;
-        let s3 = if s3_available() { Some(S3::start(folder.path()).await?) } else { None };
+        let s3 = if s3_available() {
+            Some(S3::start(folder.path()).await?)
+        } else {
+            None
+        };
         let mut world = World {
             builder: self.clone(),
             programs,

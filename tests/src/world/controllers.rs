@@ -35,13 +35,24 @@ pub struct EndsEarly {
 impl World {
     /// Skips a test if the programs have no named points (`backup_store::crash`).
     pub fn needs_debug_build(&self) -> anyhow::Result<()> {
-        let release = self.programs.controller.display().to_string().contains("/release/");
-        if release { Err(Skip("a release build has no such points").into()) } else { Ok(()) }
+        let release = self
+            .programs
+            .controller
+            .display()
+            .to_string()
+            .contains("/release/");
+        if release {
+            Err(Skip("a release build has no such points").into())
+        } else {
+            Ok(())
+        }
     }
 
     /// Restarts the first controller so that it kills itself at a named point.
     pub async fn crash_at(&mut self, point: &str) -> anyhow::Result<()> {
-        self.controllers[0].restart_with(&[("BACKUP_CRASH_AT", point)]).await
+        self.controllers[0]
+            .restart_with(&[("BACKUP_CRASH_AT", point)])
+            .await
     }
 
     /// Waits until the first controller has killed itself, and restarts it without a point.
@@ -51,7 +62,8 @@ impl World {
         self.controllers[0].restart().await
     }
 
-    /// A backup without a location, and one whose name is taken in the bucket; both end before their work begins.
+    /// A backup without a location, and one whose name is taken in the bucket; both end before
+    /// their work begins.
     pub async fn refused_and_failed(&self, prefix: &str) -> anyhow::Result<[EndsEarly; 2]> {
         let [refusal, failure] = crash::REFUSAL_POINTS;
         let (refused, failed) = (format!("{prefix}-refused"), format!("{prefix}-failed"));
@@ -60,7 +72,10 @@ impl World {
         let mut other = Backup::new(&failed, BackupSpec::default());
         other.metadata.uid = Some("of-another-cluster".to_owned());
         let key = format!("backups/{failed}/velero-backup.json");
-        self.s3()?.bucket(&failed)?.put(&key.into(), serde_json::to_vec(&other)?.into()).await?;
+        self.s3()?
+            .bucket(&failed)?
+            .put(&key.into(), serde_json::to_vec(&other)?.into())
+            .await?;
         let into = |location: &str| BackupSpec {
             storage_location: Some(location.to_owned()),
             ..of_namespaces(&["default"])
@@ -72,7 +87,12 @@ impl World {
                 name: refused,
                 phase: BackupPhase::FailedValidation,
             },
-            EndsEarly { point: failure, spec: into(&failed), name: failed, phase: BackupPhase::Failed },
+            EndsEarly {
+                point: failure,
+                spec: into(&failed),
+                name: failed,
+                phase: BackupPhase::Failed,
+            },
         ])
     }
 
@@ -84,15 +104,20 @@ impl World {
         Ok(())
     }
 
-    /// Restarts controllers that lost their lease, as a Deployment does: a long pause loses the lease, and how long a test
-    /// pauses a controller depends on the machine. Errors: a controller has ended for another reason.
+    /// Restarts controllers that lost their lease, as a Deployment does: a long pause loses the
+    /// lease, and how long a test pauses a controller depends on the machine. Errors: a controller
+    /// has ended for another reason.
     pub async fn controllers_run(&mut self) -> anyhow::Result<()> {
         for controller in &mut self.controllers {
             if !controller.has_ended() {
                 continue;
             }
             let last = controller.tail(1);
-            ensure!(last.contains(LEASE_LOST), "{} ended by itself: {last}", controller.name());
+            ensure!(
+                last.contains(LEASE_LOST),
+                "{} ended by itself: {last}",
+                controller.name()
+            );
             controller.restart().await?;
         }
         Ok(())
@@ -124,7 +149,10 @@ impl World {
     pub async fn leader(&self) -> anyhow::Result<usize> {
         let holder = self.lease_holder().await?;
         ensure!(!holder.is_empty(), "no controller leads");
-        let leader = self.controllers.iter().position(|process| is_of(&process.log(), &holder));
+        let leader = self
+            .controllers
+            .iter()
+            .position(|process| is_of(&process.log(), &holder));
         leader.with_context(|| format!("{holder} is none of ours"))
     }
 
@@ -135,14 +163,23 @@ impl World {
     /// The value of a series among the metrics of the first controller; `None` if it is not there.
     pub async fn metric(&self, series: &str) -> anyhow::Result<Option<f64>> {
         let address = self.controller_health.first().context("no controller")?;
-        let text = reqwest::get(format!("http://{address}/metrics")).await?.text().await?;
-        Ok(text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok()))
+        let text = reqwest::get(format!("http://{address}/metrics"))
+            .await?
+            .text()
+            .await?;
+        Ok(text
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok()))
     }
 }
 
 /// The leader of an installation's controllers; empty if there is none.
 pub(crate) async fn lease_holder(leases: &Api<Lease>) -> Result<String, kube::Error> {
-    let spec = leases.get("backup-controller").await?.spec.unwrap_or_default();
+    let spec = leases
+        .get("backup-controller")
+        .await?
+        .spec
+        .unwrap_or_default();
     Ok(spec.holder_identity.unwrap_or_default())
 }
 

@@ -1,4 +1,5 @@
-//! The lock in tests: its ledger, refusals, and controllers that are paused so that no claim ends by itself.
+//! The lock in tests: its ledger, refusals, and controllers that are paused so that no claim ends
+//! by itself.
 
 use std::{ops::Deref, path::PathBuf, time::Duration};
 
@@ -8,7 +9,9 @@ use backup_core::{
     labels::{INSTALLATIONS_ANNOTATION, LEDGER_ANNOTATION},
 };
 use backup_lock::Registration;
-use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, coordination::v1::Lease};
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingWebhookConfiguration, coordination::v1::Lease,
+};
 use kube::{
     Api, ResourceExt as _,
     core::{ObjectMeta, Status},
@@ -69,12 +72,16 @@ impl World {
         Ok(Paused(self))
     }
 
-    /// Names a namespace in the registration as one of a further installation, and waits until every replica knows it: only
-    /// then a dry run of a Backup with a bad duration is refused there.
+    /// Names a namespace in the registration as one of a further installation, and waits until
+    /// every replica knows it: only then a dry run of a Backup with a bad duration is refused
+    /// there.
     pub async fn name_installation(&self, namespace: &str) -> anyhow::Result<()> {
         let registrations = all_objects(&self.client, "admissionregistration.k8s.io/v1", KIND);
-        let annotation = json!({ "metadata": { "annotations": { INSTALLATIONS_ANNOTATION: namespace } } });
-        registrations.merge_patch(Registration::NAME, annotation).await?;
+        let annotation =
+            json!({ "metadata": { "annotations": { INSTALLATIONS_ANNOTATION: namespace } } });
+        registrations
+            .merge_patch(Registration::NAME, annotation)
+            .await?;
         let backups = objects_in(&self.client, namespace, "velero.io/v1", "Backup");
         let bad = json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
             "metadata": { "name": "does-it-count" }, "spec": { "ttl": "tomorrow" } });
@@ -88,14 +95,15 @@ impl World {
         .await
     }
 
-    /// Creates accounts and rights of a further installation in a namespace. Returns the kubeconfig of its controller.
+    /// Creates accounts and rights of a further installation in a namespace. Returns the kubeconfig
+    /// of its controller.
     pub async fn second_installation(&self, namespace: &str) -> anyhow::Result<PathBuf> {
-        let account =
-            json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": CONTROLLER } });
+        let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": CONTROLLER } });
         objects_in(&self.client, namespace, "v1", "ServiceAccount")
             .apply_object(CONTROLLER, &account)
             .await?;
-        let subjects = json!([{ "kind": "ServiceAccount", "name": CONTROLLER, "namespace": namespace }]);
+        let subjects =
+            json!([{ "kind": "ServiceAccount", "name": CONTROLLER, "namespace": namespace }]);
         let binding = |kind: &str, name: &str, role: &str| {
             json!({ "apiVersion": RBAC, "kind": kind, "metadata": { "name": name },
                 "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
@@ -103,22 +111,44 @@ impl World {
         };
         let everywhere = all_objects(&self.client, RBAC, "ClusterRoleBinding");
         everywhere
-            .apply_object(namespace, &binding("ClusterRoleBinding", namespace, "backup-controller"))
+            .apply_object(
+                namespace,
+                &binding("ClusterRoleBinding", namespace, "backup-controller"),
+            )
             .await?;
-        // In its own namespace it may delete ended objects; at the ledgers it has the rights of a user who may hold.
-        for (of, role) in [(namespace, "cluster-admin"), (NAMESPACE, "backup-lock-operator")] {
+        // In its own namespace it may delete ended objects; at the ledgers it has the rights of a
+        // user who may hold.
+        for (of, role) in [
+            (namespace, "cluster-admin"),
+            (NAMESPACE, "backup-lock-operator"),
+        ] {
             let object = binding("RoleBinding", namespace, role);
-            objects_in(&self.client, of, RBAC, "RoleBinding").apply_object(namespace, &object).await?;
+            objects_in(&self.client, of, RBAC, "RoleBinding")
+                .apply_object(namespace, &object)
+                .await?;
         }
-        self.plane.service_account_kubeconfig(namespace, CONTROLLER).await
+        self.plane
+            .service_account_kubeconfig(namespace, CONTROLLER)
+            .await
     }
 
-    /// Creates a bucket, its credentials and the location `default` for a further installation in a namespace.
+    /// Creates a bucket, its credentials and the location `default` for a further installation in a
+    /// namespace.
     pub async fn second_location(&self, namespace: &str) -> anyhow::Result<()> {
-        ensure_secret(&self.client, namespace, "cloud-credentials", "cloud", &S3::credentials()).await?;
+        ensure_secret(
+            &self.client,
+            namespace,
+            "cloud-credentials",
+            "cloud",
+            &S3::credentials(),
+        )
+        .await?;
         self.s3()?.create_bucket(namespace).await?;
         let mut location = self.locations().get("default").await?;
-        location.metadata = ObjectMeta { name: Some("default".to_owned()), ..ObjectMeta::default() };
+        location.metadata = ObjectMeta {
+            name: Some("default".to_owned()),
+            ..ObjectMeta::default()
+        };
         namespace.clone_into(&mut location.spec.object_storage.bucket);
         location.status = BackupStorageLocationStatus::default();
         let locations: Api<BackupStorageLocation> = Api::namespaced(self.client.clone(), namespace);
@@ -133,7 +163,12 @@ impl World {
     }
 
     pub async fn claims(&self) -> anyhow::Result<String> {
-        self.ledger().await?.annotations().get(LEDGER_ANNOTATION).cloned().context("no ledger")
+        self.ledger()
+            .await?
+            .annotations()
+            .get(LEDGER_ANNOTATION)
+            .cloned()
+            .context("no ledger")
     }
 
     /// Runs `happens` while the webhook is not registered.
@@ -154,17 +189,34 @@ impl World {
     /// Deletes every Backup and Restore that has not ended, and waits until the Backups are gone.
     pub async fn delete_unfinished(&self) -> anyhow::Result<()> {
         let (backups, restores) = (self.backups(), self.restores());
-        for backup in backups.list_all().await?.iter().filter(|backup| backup.phase().is_active()) {
+        for backup in backups
+            .list_all()
+            .await?
+            .iter()
+            .filter(|backup| backup.phase().is_active())
+        {
             backups.delete_object(&backup.name_any()).await?;
         }
-        for restore in restores.list_all().await?.iter().filter(|restore| restore.phase().is_active()) {
+        for restore in restores
+            .list_all()
+            .await?
+            .iter()
+            .filter(|restore| restore.phase().is_active())
+        {
             restores.delete_object(&restore.name_any()).await?;
         }
-        eventually("unfinished objects gone", Duration::from_secs(20), async || {
-            let left = backups.list_all().await?;
-            let left = left.iter().filter(|backup| backup.phase().is_active()).count();
-            Ok::<_, kube::Error>(when(left == 0, format!("{left} left")))
-        })
+        eventually(
+            "unfinished objects gone",
+            Duration::from_secs(20),
+            async || {
+                let left = backups.list_all().await?;
+                let left = left
+                    .iter()
+                    .filter(|backup| backup.phase().is_active())
+                    .count();
+                Ok::<_, kube::Error>(when(left == 0, format!("{left} left")))
+            },
+        )
         .await
     }
 }

@@ -15,7 +15,8 @@ use crate::{
 impl World {
     /// Creates a namespace with `count` ConfigMaps.
     pub async fn config_maps(&self, namespace: &str, count: usize) -> anyhow::Result<()> {
-        let data = |number: usize| json!({ "number": number.to_string(), "filling": "x".repeat(500) });
+        let data =
+            |number: usize| json!({ "number": number.to_string(), "filling": "x".repeat(500) });
         self.items(namespace, count, data).await
     }
 
@@ -25,12 +26,15 @@ impl World {
         let mut state: u64 = 1;
         let text: String = (0..512 * 1024)
             .map(|_| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 char::from(b'!' + u8::try_from((state >> 58) & 63).unwrap_or_default())
             })
             .map(|c| if c == '"' || c == '\\' { '~' } else { c })
             .collect();
-        self.items(namespace, count, |_| json!({ "noise": text })).await
+        self.items(namespace, count, |_| json!({ "noise": text }))
+            .await
     }
 
     async fn items(
@@ -56,7 +60,9 @@ impl World {
     /// Waits for the service account that every namespace gets.
     pub async fn service_account(&self, namespace: &str) -> anyhow::Result<()> {
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
-        api.wait_until("default", "exists", Duration::from_secs(30), |_| true).await.map(drop)
+        api.wait_until("default", "exists", Duration::from_secs(30), |_| true)
+            .await
+            .map(drop)
     }
 
     /// Deletes a namespace, and waits until it is gone.

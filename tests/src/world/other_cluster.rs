@@ -43,8 +43,14 @@ impl World {
     pub fn store_backup(&self, bucket: &str, name: &str, metadata: &Value) -> anyhow::Result<()> {
         let folder = self.stored_folder(bucket, name)?;
         std::fs::create_dir_all(&folder)?;
-        std::fs::write(folder.join(format!("{name}.tar.gz")), tarball(&[("metadata/version", b"1.1.0\n")])?)?;
-        std::fs::write(folder.join("velero-backup.json"), serde_json::to_vec_pretty(metadata)?)?;
+        std::fs::write(
+            folder.join(format!("{name}.tar.gz")),
+            tarball(&[("metadata/version", b"1.1.0\n")])?,
+        )?;
+        std::fs::write(
+            folder.join("velero-backup.json"),
+            serde_json::to_vec_pretty(metadata)?,
+        )?;
         Ok(())
     }
 
@@ -54,20 +60,33 @@ impl World {
     }
 
     /// Adds a compressed side file to such a backup: `<name>-<suffix>`.
-    pub fn store_file(&self, bucket: &str, name: &str, suffix: &str, list: &Value) -> anyhow::Result<()> {
+    pub fn store_file(
+        &self,
+        bucket: &str,
+        name: &str,
+        suffix: &str,
+        list: &Value,
+    ) -> anyhow::Result<()> {
         let folder = self.stored_folder(bucket, name)?;
         std::fs::create_dir_all(&folder)?;
-        Ok(std::fs::write(folder.join(format!("{name}-{suffix}")), gzipped(list.to_string().as_bytes())?)?)
+        Ok(std::fs::write(
+            folder.join(format!("{name}-{suffix}")),
+            gzipped(list.to_string().as_bytes())?,
+        )?)
     }
 
     /// The summary of the last synchronisation of a location.
     pub async fn sync_summary(&self, location: &str) -> anyhow::Result<Summary> {
         let location = self.locations().get(location).await?;
-        let text = location.annotations().get(SYNC_ANNOTATION).context("no pass was made")?;
+        let text = location
+            .annotations()
+            .get(SYNC_ANNOTATION)
+            .context("no pass was made")?;
         Ok(serde_json::from_str(text)?)
     }
 
-    /// Requests synchronisation, and returns its summary. `remove` is the number of removals that a user agrees to.
+    /// Requests synchronisation, and returns its summary. `remove` is the number of removals that a
+    /// user agrees to.
     pub async fn sync(&self, location: &str, remove: Option<u64>) -> anyhow::Result<Summary> {
         self.sync_within(location, remove, SOON).await
     }
@@ -87,14 +106,20 @@ impl World {
             let summary = self.sync_summary(location).await?;
             let seen = format!("{summary:?}");
             let made = summary.request.as_ref() == Some(&id);
-            anyhow::Ok(if made { Probe::Ready(summary) } else { Probe::NotYet(seen) })
+            anyhow::Ok(if made {
+                Probe::Ready(summary)
+            } else {
+                Probe::NotYet(seen)
+            })
         })
         .await
     }
 
     /// Waits until a backup is in the cluster.
     pub async fn backup_arrives(&self, name: &str) -> anyhow::Result<Backup> {
-        self.backups().wait_until(name, "is in the cluster", SOON, |_| true).await
+        self.backups()
+            .wait_until(name, "is in the cluster", SOON, |_| true)
+            .await
     }
 
     pub async fn all_arrive(&self, names: &[&str]) -> anyhow::Result<()> {
@@ -107,7 +132,9 @@ impl World {
     /// Waits until a backup is in the cluster with all of its objects.
     pub async fn backup_synced(&self, name: &str) -> anyhow::Result<Backup> {
         let whole = |backup: &Backup| !backup.annotations().contains_key(SYNC_PENDING_ANNOTATION);
-        self.backups().wait_until(name, "is no longer pending", Duration::from_mins(2), whole).await
+        self.backups()
+            .wait_until(name, "is no longer pending", Duration::from_mins(2), whole)
+            .await
     }
 
     /// Removes a location and its Backups from the cluster, as a test that ends does.

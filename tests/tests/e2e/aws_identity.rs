@@ -15,8 +15,9 @@ crate::tests! {
 
 const PLACE: &str = "aws-identity";
 
-/// Backs up more than one part into a location without keys, with these variables for the controller. Multipart uploads are
-/// completed on the condition that the key does not exist; requests for credentials must not carry that condition.
+/// Backs up more than one part into a location without keys, with these variables for the
+/// controller. Multipart uploads are completed on the condition that the key does not exist;
+/// requests for credentials must not carry that condition.
 async fn stores(
     world: &mut World,
     aws: &AwsIdentity,
@@ -38,7 +39,10 @@ async fn stores(
     let name = format!("{PLACE}-{way}");
     let ended = world.back_up(&name, into_location(way, &[PLACE])).await?;
     is_whole(world.s3()?, PLACE, &name, &ended).await?;
-    ensure!(aws.given(way)? > 0, "credentials were not asked for by way of {way}");
+    ensure!(
+        aws.given(way)? > 0,
+        "credentials were not asked for by way of {way}"
+    );
     world.remove_location(way).await
 }
 
@@ -51,25 +55,41 @@ async fn every_identity_that_aws_gives_can_store_a_backup(world: &mut World) -> 
     world.s3()?.create_bucket(PLACE).await?;
     world.noise(PLACE, 24).await?;
 
-    let profiles = format!("{}\n[role]\nrole_arn = {ROLE}\nsource_profile = default\n", S3::credentials());
+    let profiles = format!(
+        "{}\n[role]\nrole_arn = {ROLE}\nsource_profile = default\n",
+        S3::credentials()
+    );
     ensure_secret(&world.client, NAMESPACE, "roles", "cloud", &profiles).await?;
     let (url, region) = (aws.url(), ("AWS_REGION", "us-east-1"));
     let sts = ("AWS_ENDPOINT_URL_STS", url.as_str());
-    let profile =
-        json!({ "credential": { "name": "roles", "key": "cloud" }, "config": { "profile": "role" } });
+    let profile = json!({ "credential": { "name": "roles", "key": "cloud" }, "config": { "profile": "role" } });
     stores(world, &aws, "role", &[sts, region], &profile).await?;
 
     // Locations without a Secret use the remaining sources of credentials.
     world.remove_location("default").await?;
-    world.api::<Secret>().delete_object("cloud-credentials").await?;
+    world
+        .api::<Secret>()
+        .delete_object("cloud-credentials")
+        .await?;
     let none = json!({});
-    stores(world, &aws, "instance", &[("AWS_METADATA_ENDPOINT", &url)], &none).await?;
+    stores(
+        world,
+        &aws,
+        "instance",
+        &[("AWS_METADATA_ENDPOINT", &url)],
+        &none,
+    )
+    .await?;
     let agent = format!("{url}/v1/credentials");
     let of_pod = [
         ("AWS_CONTAINER_CREDENTIALS_FULL_URI", agent.as_str()),
         ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token),
     ];
     stores(world, &aws, "pod", &of_pod, &none).await?;
-    let web = [("AWS_ROLE_ARN", ROLE), ("AWS_WEB_IDENTITY_TOKEN_FILE", token), sts];
+    let web = [
+        ("AWS_ROLE_ARN", ROLE),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", token),
+        sts,
+    ];
     stores(world, &aws, "token", &web, &none).await
 }

@@ -1,4 +1,5 @@
-//! A file with a profile is broken while webhook and controller run, and they are restarted one by one.
+//! A file with a profile is broken while webhook and controller run, and they are restarted one by
+//! one.
 
 use backup_tests::{
     control_plane::client_without_retries,
@@ -19,7 +20,9 @@ pub const FINE: &str = include_str!("../../../crates/core/profiles/percona-ps.ya
 pub const FILE: &str = "percona-ps.yaml";
 const SOON: Duration = Duration::from_secs(30);
 
-async fn a_broken_profile_stops_nothing_but_what_it_is_about(world: &mut World) -> anyhow::Result<()> {
+async fn a_broken_profile_stops_nothing_but_what_it_is_about(
+    world: &mut World,
+) -> anyhow::Result<()> {
     guard(world).await?;
     // A client without retries.
     let client = client_without_retries(world.plane.admin_kubeconfig()).await?;
@@ -29,13 +32,20 @@ async fn a_broken_profile_stops_nothing_but_what_it_is_about(world: &mut World) 
             "spec": { "clusterName": name } });
         backups.create_json(object).await
     };
-    std::fs::write(world.profiles_folder().join(FILE), "name: percona-ps\ncolour: blue\n")?;
+    std::fs::write(
+        world.profiles_folder().join(FILE),
+        "name: percona-ps\ncolour: blue\n",
+    )?;
     world.restart_webhook(1).await?;
     world.webhooks[1].kill().await?;
-    eventually("the replica that has not read it goes on", SOON, async || {
-        let created = create("by-the-last-good").await;
-        anyhow::Ok(when(created.is_ok(), format!("{created:?}")))
-    })
+    eventually(
+        "the replica that has not read it goes on",
+        SOON,
+        async || {
+            let created = create("by-the-last-good").await;
+            anyhow::Ok(when(created.is_ok(), format!("{created:?}")))
+        },
+    )
     .await?;
     set_state(world, BACKUP, "by-the-last-good", "Succeeded").await?;
     world.restart_webhook(1).await?;
@@ -43,13 +53,26 @@ async fn a_broken_profile_stops_nothing_but_what_it_is_about(world: &mut World) 
     let error = eventually("the one that has read it is asked", SOON, async || {
         let error = refusal(create("not-judged").await)?;
         let judged = error.message.contains("cannot judge");
-        anyhow::Ok(if judged { Probe::Ready(error) } else { Probe::NotYet(error.message) })
+        anyhow::Ok(if judged {
+            Probe::Ready(error)
+        } else {
+            Probe::NotYet(error.message)
+        })
     })
     .await?;
-    says(&error.message, &["PerconaServerMySQLBackup", FILE, "colour", "profiles check"])?;
+    says(
+        &error.message,
+        &["PerconaServerMySQLBackup", FILE, "colour", "profiles check"],
+    )?;
     world.controllers[0].restart().await?;
-    world.back_up("while-a-profile-is-broken", of_namespaces(&["default"])).await?;
-    let unusable = world.metric(&format!("velero_profiles_unusable{{profile=\"{PROFILE}\"}}")).await?;
+    world
+        .back_up("while-a-profile-is-broken", of_namespaces(&["default"]))
+        .await?;
+    let unusable = world
+        .metric(&format!(
+            "velero_profiles_unusable{{profile=\"{PROFILE}\"}}"
+        ))
+        .await?;
     ensure!(unusable == Some(1.0), "{unusable:?}");
     std::fs::write(world.profiles_folder().join(FILE), FINE)?;
     world.restart_webhooks().await?;

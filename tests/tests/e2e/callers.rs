@@ -29,31 +29,56 @@ struct Stranger {
 impl Stranger {
     fn of(world: &World) -> anyhow::Result<Self> {
         let ca = reqwest::Certificate::from_pem(world.webhook_ca.as_bytes())?;
-        let client = reqwest::Client::builder().tls_certs_only([ca]).http1_only().no_proxy();
+        let client = reqwest::Client::builder()
+            .tls_certs_only([ca])
+            .http1_only()
+            .no_proxy();
         let front = world.webhook_front.as_ref().context("no webhook")?;
         let client = client.timeout(Duration::from_secs(20)).build()?;
-        Ok(Self { client, url: format!("https://{}", front.address()) })
+        Ok(Self {
+            client,
+            url: format!("https://{}", front.address()),
+        })
     }
 
     async fn post(&self, path: &str, body: Vec<u8>) -> reqwest::Result<(StatusCode, String)> {
-        let request =
-            self.client.post(format!("{}{path}", self.url)).header("content-type", "application/json");
+        let request = self
+            .client
+            .post(format!("{}{path}", self.url))
+            .header("content-type", "application/json");
         let answer = request.body(body).send().await?;
         Ok((answer.status(), answer.text().await?))
     }
 }
 
-async fn a_forged_review_is_not_read_and_leaves_the_ledger_as_it_is(world: &mut World) -> anyhow::Result<()> {
+async fn a_forged_review_is_not_read_and_leaves_the_ledger_as_it_is(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.config_maps("forged", 1).await?;
-    world.back_up("forged-source", of_namespaces(&["forged"])).await?;
+    world
+        .back_up("forged-source", of_namespaces(&["forged"]))
+        .await?;
     let stranger = Stranger::of(world)?;
     let right = webhook_path(&world.client).await?;
     let wrong = format!("/validate/{}", "0".repeat(64));
     let world = &*world.pause_controllers()?;
-    world.create_backup("forged-runs", of_namespaces(&["forged"])).await?;
-    let uid = world.backups().get("forged-runs").await?.uid().unwrap_or_default();
+    world
+        .create_backup("forged-runs", of_namespaces(&["forged"]))
+        .await?;
+    let uid = world
+        .backups()
+        .get("forged-runs")
+        .await?
+        .uid()
+        .unwrap_or_default();
     let before = world.ledger().await?;
-    for path in ["/", "/validate", &wrong, &right[..right.len() - 1], &format!("{right}0")] {
+    for path in [
+        "/",
+        "/validate",
+        &wrong,
+        &right[..right.len() - 1],
+        &format!("{right}0"),
+    ] {
         for (kind, operation) in [
             ("Backup", "CREATE"),
             ("Restore", "CREATE"),
@@ -62,7 +87,10 @@ async fn a_forged_review_is_not_read_and_leaves_the_ledger_as_it_is(world: &mut 
             ("Backup", "DELETE"),
         ] {
             let (status, answer) = stranger.post(path, forged(kind, operation, &uid)).await?;
-            ensure!(status == StatusCode::FORBIDDEN, "{path}: {kind} {operation}: {status} {answer}");
+            ensure!(
+                status == StatusCode::FORBIDDEN,
+                "{path}: {kind} {operation}: {status} {answer}"
+            );
             says(&answer, &["registration"])?;
         }
     }
@@ -72,10 +100,15 @@ async fn a_forged_review_is_not_read_and_leaves_the_ledger_as_it_is(world: &mut 
         "the ledger has changed: {after:?}"
     );
     // With the right path, the same review is accepted, but it still changes nothing.
-    let (status, answer) = stranger.post(&right, forged("Backup", "CREATE", &uid)).await?;
+    let (status, answer) = stranger
+        .post(&right, forged("Backup", "CREATE", &uid))
+        .await?;
     ensure!(status == StatusCode::OK, "{status} {answer}");
     let claims = world.claims().await?;
-    ensure!(!claims.contains("house"), "an entry was forced by a repeated review: {claims}");
+    ensure!(
+        !claims.contains("house"),
+        "an entry was forced by a repeated review: {claims}"
+    );
     Ok(())
 }
 
@@ -110,13 +143,19 @@ async fn a_path_that_is_taken_out_of_the_registration_is_replaced_at_once(
             service.path = None;
         }
     }
-    registrations.replace("backup-webhook", &PostParams::default(), &registration).await?;
+    registrations
+        .replace("backup-webhook", &PostParams::default(), &registration)
+        .await?;
     let new = eventually("another path", SOON, async || {
         // The first request is refused, and triggers a check of the registration.
         let backup = Backup::new("asked", of_namespaces(&["nowhere"]));
         let _ = world.backups().create(&dry_run(), &backup).await;
         let path = webhook_path(&world.client).await?;
-        anyhow::Ok(if path == old { Probe::NotYet(path) } else { Probe::Ready(path) })
+        anyhow::Ok(if path == old {
+            Probe::NotYet(path)
+        } else {
+            Probe::Ready(path)
+        })
     })
     .await?;
     // All replicas accept both paths until every API server has seen the new one.
@@ -129,11 +168,19 @@ async fn a_path_that_is_taken_out_of_the_registration_is_replaced_at_once(
     }
     let backup = Backup::new("asked", of_namespaces(&["nowhere"]));
     eventually("creations are decided on", SOON, async || {
-        world.backups().create(&dry_run(), &backup).await.map(Probe::Ready)
+        world
+            .backups()
+            .create(&dry_run(), &backup)
+            .await
+            .map(Probe::Ready)
     })
     .await?;
     // The annotation with further installations is kept, like all fields that are not ours.
-    let annotations = registrations.get("backup-webhook").await?.metadata.annotations;
+    let annotations = registrations
+        .get("backup-webhook")
+        .await?
+        .metadata
+        .annotations;
     let names = |annotations: Option<std::collections::BTreeMap<String, String>>| {
         annotations.and_then(|all| all.get(INSTALLATIONS_ANNOTATION).cloned())
     };
@@ -141,7 +188,9 @@ async fn a_path_that_is_taken_out_of_the_registration_is_replaced_at_once(
     Ok(())
 }
 
-async fn reviews_of_any_size_and_number_fit_into_the_memory(world: &mut World) -> anyhow::Result<()> {
+async fn reviews_of_any_size_and_number_fit_into_the_memory(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let stranger = &Stranger::of(world)?;
     let right = webhook_path(&world.client).await?;
     let padded = |start: &[u8], with: u8| {
@@ -149,21 +198,47 @@ async fn reviews_of_any_size_and_number_fit_into_the_memory(world: &mut World) -
         body.resize(LARGEST, with);
         body
     };
-    let start = br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"object":["#;
+    let start =
+        br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"object":["#;
     let nested = [&start[..], &br#"{"a":{}},"#.repeat(300_000)].concat();
     for (what, path, body, times, expected) in [
-        ("of strangers", "/validate", padded(b"", b'x'), 300, [403, 403]),
-        ("of the largest size", &right, padded(b"", b'x'), 300, [400, 503]),
+        (
+            "of strangers",
+            "/validate",
+            padded(b"", b'x'),
+            300,
+            [403, 403],
+        ),
+        (
+            "of the largest size",
+            &right,
+            padded(b"", b'x'),
+            300,
+            [400, 503],
+        ),
         ("of lists", &right, padded(start, b'['), 40, [413, 503]),
         ("of many objects", &right, nested, 40, [413, 503]),
-        ("that are too large", &right, vec![b'x'; LARGEST + 1], 40, [413, 413]),
+        (
+            "that are too large",
+            &right,
+            vec![b'x'; LARGEST + 1],
+            40,
+            [413, 413],
+        ),
     ] {
-        let posts = stream::iter(0..times).map(|_| stranger.post(path, body.clone())).buffer_unordered(100);
+        let posts = stream::iter(0..times)
+            .map(|_| stranger.post(path, body.clone()))
+            .buffer_unordered(100);
         let answers: Vec<_> = posts.collect().await;
         for answer in answers {
             // A request that is refused before it was read may lose its connection.
-            let Ok((status, answer)) = answer else { continue };
-            ensure!(expected.contains(&status.as_u16()), "{what}: {status} {answer}");
+            let Ok((status, answer)) = answer else {
+                continue;
+            };
+            ensure!(
+                expected.contains(&status.as_u16()),
+                "{what}: {status} {answer}"
+            );
         }
     }
     for webhook in &world.webhooks {
@@ -172,7 +247,11 @@ async fn reviews_of_any_size_and_number_fit_into_the_memory(world: &mut World) -
     }
     let backup = Backup::new("after-the-flood", of_namespaces(&["nowhere"]));
     eventually("creations are decided on", SOON, async || {
-        world.backups().create(&dry_run(), &backup).await.map(Probe::Ready)
+        world
+            .backups()
+            .create(&dry_run(), &backup)
+            .await
+            .map(Probe::Ready)
     })
     .await?;
     Ok(())

@@ -1,5 +1,5 @@
-//! What clients see and do when a creation is refused, and when the webhook has failures. The measurements are printed for
-//! `docs/evidence/clients.md`.
+//! What clients see and do when a creation is refused, and when the webhook has failures. The
+//! measurements are printed for `docs/evidence/clients.md`.
 
 use std::time::Instant;
 
@@ -61,7 +61,10 @@ impl Seen {
             format!("{} created", seen.name)
         } else {
             let causes = serde_json::Value::from(seen.causes.clone());
-            format!("{} {}: {} (causes {causes})", seen.code, seen.reason, seen.error)
+            format!(
+                "{} {}: {} (causes {causes})",
+                seen.code, seen.reason, seen.error
+            )
         };
         Self {
             client: client.to_owned(),
@@ -78,7 +81,13 @@ impl Seen {
             Err(kube::Error::Api(status)) => format!("{} {}: {status}", status.code, status.reason),
             Err(error) => error.to_string(),
         };
-        Self { client: client.to_owned(), code: None, printed, elapsed: start.elapsed(), attempts: None }
+        Self {
+            client: client.to_owned(),
+            code: None,
+            printed,
+            elapsed: start.elapsed(),
+            attempts: None,
+        }
     }
 
     /// Prints one line of the table in `docs/evidence/clients.md`.
@@ -101,15 +110,28 @@ const CREATING: [(&str, &[&str]); 5] = [
     ("kubectl create", &["create"]),
     ("kubectl apply", &["apply"]),
     ("kubectl apply --server-side", &["apply", "--server-side"]),
-    ("kubectl create --dry-run=server", &["create", "--dry-run=server"]),
-    ("kubectl apply --server-side --dry-run=server", &["apply", "--server-side", "--dry-run=server"]),
+    (
+        "kubectl create --dry-run=server",
+        &["create", "--dry-run=server"],
+    ),
+    (
+        "kubectl apply --server-side --dry-run=server",
+        &["apply", "--server-side", "--dry-run=server"],
+    ),
 ];
 
-async fn every_client_prints_who_is_in_the_way_and_stores_nothing(world: &mut World) -> anyhow::Result<()> {
+async fn every_client_prints_who_is_in_the_way_and_stores_nothing(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let world = &*world.pause_controllers()?;
     let kubectl = world.kubectl()?;
     let holder = world.create_claiming_restore("holder", "clients-a").await?;
-    let since = holder.metadata.creation_timestamp.context("no creation time")?.0.to_string();
+    let since = holder
+        .metadata
+        .creation_timestamp
+        .context("no creation time")?
+        .0
+        .to_string();
     let refused = Backup::new("refused", of_namespaces(&["clients-a"]));
     let manifest = kubectl.manifest(&with_kind(&refused))?;
 
@@ -121,99 +143,183 @@ async fn every_client_prints_who_is_in_the_way_and_stores_nothing(world: &mut Wo
         let seen = Seen::ran(client, &ran);
         seen.print(world.admissions("").await? - before);
         ensure!(ran.code == 1 && ran.stdout.is_empty(), "{ran:?}");
-        ensure!(ran.stderr.contains("(Forbidden)"), "{client}: not shown as forbidden: {}", ran.stderr);
-        ensure!(!ran.stderr.contains("--force-conflicts"), "advises force: {}", ran.stderr);
+        ensure!(
+            ran.stderr.contains("(Forbidden)"),
+            "{client}: not shown as forbidden: {}",
+            ran.stderr
+        );
+        ensure!(
+            !ran.stderr.contains("--force-conflicts"),
+            "advises force: {}",
+            ran.stderr
+        );
         stands_alone(&seen, &since)?;
-        ensure!(world.admissions("").await? - before == 1, "{client}: the webhook was asked more than once");
+        ensure!(
+            world.admissions("").await? - before == 1,
+            "{client}: the webhook was asked more than once"
+        );
         not_stored(world, "refused").await?;
     }
 
-    for (client, flags) in [("client-go", &[][..]), ("client-go, dry run", &["--dry-run"])] {
+    for (client, flags) in [
+        ("client-go", &[][..]),
+        ("client-go, dry run", &["--dry-run"]),
+    ] {
         let before = world.admissions("").await?;
         let answer = kubectl.client_go(&manifest, "backups", flags).await?;
         let seen = Seen::client_go(client, &answer);
         seen.print(world.admissions("").await? - before);
-        ensure!(answer.code == 403 && answer.reason == "Forbidden" && answer.attempts == 1, "{answer:?}");
-        ensure!(!answer.causes.is_empty() && answer.retry_after_seconds > 0, "{answer:?}");
+        ensure!(
+            answer.code == 403 && answer.reason == "Forbidden" && answer.attempts == 1,
+            "{answer:?}"
+        );
+        ensure!(
+            !answer.causes.is_empty() && answer.retry_after_seconds > 0,
+            "{answer:?}"
+        );
         stands_alone(&seen, &since)?;
         not_stored(world, "refused").await?;
     }
 
     for dry_run in [false, true] {
         let (before, start) = (world.admissions("").await?, Instant::now());
-        let answer = world.backups().create(&PostParams { dry_run, ..PostParams::default() }, &refused).await;
-        let seen = Seen::kube_rs(if dry_run { "kube-rs, dry run" } else { "kube-rs" }, start, &answer);
+        let answer = world
+            .backups()
+            .create(
+                &PostParams {
+                    dry_run,
+                    ..PostParams::default()
+                },
+                &refused,
+            )
+            .await;
+        let seen = Seen::kube_rs(
+            if dry_run {
+                "kube-rs, dry run"
+            } else {
+                "kube-rs"
+            },
+            start,
+            &answer,
+        );
         let calls = world.admissions("").await? - before;
         seen.print(calls);
         stands_alone(&seen, &since)?;
         ensure!(calls == 1, "the webhook was asked {calls} times");
         let status = refusal(answer)?;
-        ensure!(status.code == 403 && status.reason == "Forbidden", "{status:?}");
+        ensure!(
+            status.code == 403 && status.reason == "Forbidden",
+            "{status:?}"
+        );
         not_stored(world, "refused").await?;
     }
     world.delete_unfinished().await
 }
 
-async fn a_restore_is_refused_to_kubectl_with_the_backup_in_its_way(world: &mut World) -> anyhow::Result<()> {
+async fn a_restore_is_refused_to_kubectl_with_the_backup_in_its_way(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let world = &*world.pause_controllers()?;
     let kubectl = world.kubectl()?;
-    world.create_backup("holder", of_namespaces(&["clients-b"])).await?;
+    world
+        .create_backup("holder", of_namespaces(&["clients-b"]))
+        .await?;
     let restore = serde_json::json!({ "apiVersion": "velero.io/v1", "kind": "Restore",
         "metadata": { "name": "refused", "namespace": "velero" },
         "spec": { "backupName": "there-is-none", "includedNamespaces": ["clients-b"] } });
-    let ran = kubectl.run(&["create", "-f", &kubectl.manifest(&restore)?]).await?;
+    let ran = kubectl
+        .run(&["create", "-f", &kubectl.manifest(&restore)?])
+        .await?;
     Seen::ran("kubectl create (a Restore)", &ran).print(None);
-    ensure!(ran.code == 1 && ran.stderr.contains("(Forbidden)") && ran.stderr.contains("holder"), "{ran:?}");
-    ensure!(ran.stderr.contains("kubectl backup") && ran.elapsed < PROMPT, "{ran:?}");
-    ensure!(world.restores().get_opt("refused").await?.is_none(), "stored although it was refused");
+    ensure!(
+        ran.code == 1 && ran.stderr.contains("(Forbidden)") && ran.stderr.contains("holder"),
+        "{ran:?}"
+    );
+    ensure!(
+        ran.stderr.contains("kubectl backup") && ran.elapsed < PROMPT,
+        "{ran:?}"
+    );
+    ensure!(
+        world.restores().get_opt("refused").await?.is_none(),
+        "stored although it was refused"
+    );
     world.delete_unfinished().await
 }
 
 /// kubectl reads before it replaces, and the API server does not create custom resources by PUT.
-async fn replace_of_what_is_not_there_never_asks_the_webhook(world: &mut World) -> anyhow::Result<()> {
+async fn replace_of_what_is_not_there_never_asks_the_webhook(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let world = &*world.pause_controllers()?;
     let kubectl = world.kubectl()?;
     world.create_claiming_restore("holder", "clients-c").await?;
-    let manifest = kubectl.manifest(&with_kind(&Backup::new("missing", of_namespaces(&["clients-c"]))))?;
+    let manifest = kubectl.manifest(&with_kind(&Backup::new(
+        "missing",
+        of_namespaces(&["clients-c"]),
+    )))?;
     let before = world.admissions("").await?;
     let ran = kubectl.run(&["replace", "-f", &manifest]).await?;
     let calls = world.admissions("").await? - before;
     Seen::ran("kubectl replace (nothing there)", &ran).print(calls);
-    ensure!(ran.code == 1 && ran.stderr.contains("(NotFound)") && ran.elapsed < PROMPT, "{ran:?}");
+    ensure!(
+        ran.code == 1 && ran.stderr.contains("(NotFound)") && ran.elapsed < PROMPT,
+        "{ran:?}"
+    );
     ensure!(calls == 0, "the webhook was asked {calls} times");
     not_stored(world, "missing").await?;
 
     // With --force and no old object it is a plain creation.
-    let ran = kubectl.run(&["replace", "--force", "-f", &manifest]).await?;
-    Seen::ran("kubectl replace --force (nothing there)", &ran).print(world.admissions("").await? - before);
-    ensure!(ran.code == 1 && ran.stderr.contains("holder") && ran.elapsed < PROMPT, "{ran:?}");
+    let ran = kubectl
+        .run(&["replace", "--force", "-f", &manifest])
+        .await?;
+    Seen::ran("kubectl replace --force (nothing there)", &ran)
+        .print(world.admissions("").await? - before);
+    ensure!(
+        ran.code == 1 && ran.stderr.contains("holder") && ran.elapsed < PROMPT,
+        "{ran:?}"
+    );
     not_stored(world, "missing").await?;
     world.delete_unfinished().await
 }
 
-/// The old object is already deleted when the new one is refused: no admission in between could prevent that. The stored
-/// backup is kept.
+/// The old object is already deleted when the new one is refused: no admission in between could
+/// prevent that. The stored backup is kept.
 async fn replace_with_force_deletes_before_it_is_refused(world: &mut World) -> anyhow::Result<()> {
-    world.create_backup("replaced", of_namespaces(&["clients-d"])).await?;
+    world
+        .create_backup("replaced", of_namespaces(&["clients-d"]))
+        .await?;
     world.backup_ended("replaced").await?;
     let world = &*world.pause_controllers()?;
     let kubectl = world.kubectl()?;
     world.create_claiming_restore("holder", "clients-d").await?;
-    let manifest = kubectl.manifest(&with_kind(&Backup::new("replaced", of_namespaces(&["clients-d"]))))?;
+    let manifest = kubectl.manifest(&with_kind(&Backup::new(
+        "replaced",
+        of_namespaces(&["clients-d"]),
+    )))?;
     let before = world.admissions("denied").await?;
-    let ran = kubectl.run(&["replace", "--force", "-f", &manifest]).await?;
+    let ran = kubectl
+        .run(&["replace", "--force", "-f", &manifest])
+        .await?;
     Seen::ran("kubectl replace --force (an ended Backup)", &ran)
         .print(world.admissions("denied").await? - before);
     ensure!(ran.code == 1 && ran.elapsed < PROMPT, "{ran:?}");
-    ensure!(ran.stderr.contains("holder") && ran.stderr.contains("kubectl backup"), "{ran:?}");
+    ensure!(
+        ran.stderr.contains("holder") && ran.stderr.contains("kubectl backup"),
+        "{ran:?}"
+    );
     let left = world.backups().get_opt("replaced").await?;
-    ensure!(left.is_none_or(|backup| backup.phase().is_terminal()), "a refused Backup is stored");
+    ensure!(
+        left.is_none_or(|backup| backup.phase().is_terminal()),
+        "a refused Backup is stored"
+    );
     world.delete_unfinished().await
 }
 
-/// The webhook cannot reach the API server, so it answers 503 with a retry delay of one second; every client waits, and
-/// succeeds after the failure.
-async fn trouble_of_the_webhook_is_waited_out_by_clients_themselves(world: &mut World) -> anyhow::Result<()> {
+/// The webhook cannot reach the API server, so it answers 503 with a retry delay of one second;
+/// every client waits, and succeeds after the failure.
+async fn trouble_of_the_webhook_is_waited_out_by_clients_themselves(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let front = world.plane_front()?;
     front.set(Fault::Refuse);
     let creates = |name: &str| Backup::new(name, of_namespaces(&["clients-e"]));
@@ -224,12 +330,17 @@ async fn trouble_of_the_webhook_is_waited_out_by_clients_themselves(world: &mut 
     for seen in all? {
         let elapsed = seen.elapsed;
         ensure!(elapsed > TROUBLE / 2, "there was no trouble: {elapsed:?}");
-        ensure!(elapsed < TROUBLE + Duration::from_secs(15), "took {elapsed:?}");
+        ensure!(
+            elapsed < TROUBLE + Duration::from_secs(15),
+            "took {elapsed:?}"
+        );
     }
     all_gone(world, "trouble").await
 }
 
-async fn without_any_webhook_creations_fail_at_once_and_say_why(world: &mut World) -> anyhow::Result<()> {
+async fn without_any_webhook_creations_fail_at_once_and_say_why(
+    world: &mut World,
+) -> anyhow::Result<()> {
     for webhook in &mut world.webhooks {
         webhook.kill().await?;
     }
@@ -237,7 +348,10 @@ async fn without_any_webhook_creations_fail_at_once_and_say_why(world: &mut Worl
     world.restart_webhooks().await?;
     result?;
     let name = "after-the-webhook";
-    world.create_backup(name, of_namespaces(&["clients-f"])).await.context("the webhook is back")?;
+    world
+        .create_backup(name, of_namespaces(&["clients-f"]))
+        .await
+        .context("the webhook is back")?;
     gone(world, name).await
 }
 
@@ -247,15 +361,37 @@ async fn without_webhook(world: &World) -> anyhow::Result<()> {
     let manifest = kubectl.manifest(&with_kind(&backup))?;
     let mut all = Vec::new();
     for (client, args) in &CREATING[..3] {
-        all.push(Seen::ran(client, &kubectl.run(&[args, &["-f", &manifest][..]].concat()).await?));
+        all.push(Seen::ran(
+            client,
+            &kubectl
+                .run(&[args, &["-f", &manifest][..]].concat())
+                .await?,
+        ));
     }
-    all.push(Seen::client_go("client-go", &kubectl.client_go(&manifest, "backups", &[]).await?));
+    all.push(Seen::client_go(
+        "client-go",
+        &kubectl.client_go(&manifest, "backups", &[]).await?,
+    ));
     let start = Instant::now();
-    all.push(Seen::kube_rs("kube-rs", start, &world.backups().create_object(&backup).await));
+    all.push(Seen::kube_rs(
+        "kube-rs",
+        start,
+        &world.backups().create_object(&backup).await,
+    ));
     for seen in all {
         seen.print(None);
-        ensure!(seen.code.is_none_or(|code| code == 1), "{}: exit code {:?}", seen.client, seen.code);
-        ensure!(seen.printed.contains("failed calling webhook"), "{}: {}", seen.client, seen.printed);
+        ensure!(
+            seen.code.is_none_or(|code| code == 1),
+            "{}: exit code {:?}",
+            seen.client,
+            seen.code
+        );
+        ensure!(
+            seen.printed.contains("failed calling webhook"),
+            "{}: {}",
+            seen.client,
+            seen.printed
+        );
         ensure!(seen.elapsed < PROMPT, "{}: {:?}", seen.client, seen.elapsed);
     }
     not_stored(world, "no-webhook").await
@@ -268,29 +404,50 @@ async fn a_creation_that_waits_is_admitted_when_the_holder_has_ended(
     let world = &*world.pause_controllers()?;
     world.create_claiming_restore("held", "clients-g").await?;
     let waiting = |name: &str| {
-        annotated(Backup::new(name, of_namespaces(&["clients-g"])), "backup-lock/on-conflict", "wait")
+        annotated(
+            Backup::new(name, of_namespaces(&["clients-g"])),
+            "backup-lock/on-conflict",
+            "wait",
+        )
     };
     let (all, held) = tokio::join!(all_wait(world, "waits", waiting), async {
         tokio::time::sleep(HELD).await;
         let stored = world.backups().list_all().await?;
-        let early = stored.iter().any(|backup| backup.name_any().starts_with("waits-"));
+        let early = stored
+            .iter()
+            .any(|backup| backup.name_any().starts_with("waits-"));
         ensure!(!early, "created beside the restore");
-        world.controllers.iter().try_for_each(backup_tests::process::Process::resume)
+        world
+            .controllers
+            .iter()
+            .try_for_each(backup_tests::process::Process::resume)
     });
     held?;
     for seen in all? {
-        ensure!(seen.elapsed > HELD && seen.elapsed < Duration::from_secs(40), "{:?}", seen.elapsed);
+        ensure!(
+            seen.elapsed > HELD && seen.elapsed < Duration::from_secs(40),
+            "{:?}",
+            seen.elapsed
+        );
     }
     all_gone(world, "waits").await
 }
 
-/// Creates a Backup by each client, `<stem>-1` and so on, all at the same time. Each of them must wait, and succeed.
-async fn all_wait(world: &World, stem: &str, backup: impl Fn(&str) -> Backup) -> anyhow::Result<Vec<Seen>> {
+/// Creates a Backup by each client, `<stem>-1` and so on, all at the same time. Each of them must
+/// wait, and succeed.
+async fn all_wait(
+    world: &World,
+    stem: &str,
+    backup: impl Fn(&str) -> Backup,
+) -> anyhow::Result<Vec<Seen>> {
     let kubectl = world.kubectl()?;
-    let manifest = |number: usize| kubectl.manifest(&with_kind(&backup(&format!("{stem}-{number}"))));
+    let manifest =
+        |number: usize| kubectl.manifest(&with_kind(&backup(&format!("{stem}-{number}"))));
     let by_kubectl = async |number: usize| {
         let (client, args) = CREATING[number - 1];
-        let ran = kubectl.succeeds(&[args, &["-f", &manifest(number)?]].concat()).await?;
+        let ran = kubectl
+            .succeeds(&[args, &["-f", &manifest(number)?]].concat())
+            .await?;
         anyhow::Ok(Seen::ran(client, &ran))
     };
     let by_client_go = async {
@@ -300,13 +457,21 @@ async fn all_wait(world: &World, stem: &str, backup: impl Fn(&str) -> Backup) ->
     };
     let by_kube_rs = async {
         let start = Instant::now();
-        let answer = world.backups().create_object(&backup(&format!("{stem}-5"))).await;
+        let answer = world
+            .backups()
+            .create_object(&backup(&format!("{stem}-5")))
+            .await;
         let seen = Seen::kube_rs("kube-rs", start, &answer);
         answer?;
         anyhow::Ok(seen)
     };
-    let (create, apply, server_side, client_go, kube_rs) =
-        tokio::join!(by_kubectl(1), by_kubectl(2), by_kubectl(3), by_client_go, by_kube_rs);
+    let (create, apply, server_side, client_go, kube_rs) = tokio::join!(
+        by_kubectl(1),
+        by_kubectl(2),
+        by_kubectl(3),
+        by_client_go,
+        by_kube_rs
+    );
     let all = vec![create?, apply?, server_side?, client_go?, kube_rs?];
     for seen in &all {
         seen.print(None);
@@ -322,16 +487,29 @@ async fn all_gone(world: &World, stem: &str) -> anyhow::Result<()> {
 }
 
 /// kube-rs is left out: it tries 16 times with doubling pauses, which takes over four minutes.
-async fn clients_that_must_wait_give_up_after_bounded_tries(world: &mut World) -> anyhow::Result<()> {
+async fn clients_that_must_wait_give_up_after_bounded_tries(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let kubectl = world.kubectl()?;
-    let told = |wish: &str| annotated(Backup::new("told", of_namespaces(&["clients-h"])), ANNOTATION, wish);
-    for (wish, tries) in
-        [("429,retry-1", 11), ("503,retry-1", 11), ("429", 1), ("503", 1), ("403,retry-1", 1)]
-    {
+    let told = |wish: &str| {
+        annotated(
+            Backup::new("told", of_namespaces(&["clients-h"])),
+            ANNOTATION,
+            wish,
+        )
+    };
+    for (wish, tries) in [
+        ("429,retry-1", 11),
+        ("503,retry-1", 11),
+        ("429", 1),
+        ("503", 1),
+        ("403,retry-1", 1),
+    ] {
         let manifest = kubectl.manifest(&with_kind(&told(wish)))?;
         let before = sibling.calls();
-        let creating = async |args: &[&str]| kubectl.run(&[args, &["-f", &manifest]].concat()).await;
+        let creating =
+            async |args: &[&str]| kubectl.run(&[args, &["-f", &manifest]].concat()).await;
         let (create, apply, server_side, client_go) = tokio::join!(
             creating(CREATING[0].1),
             creating(CREATING[1].1),
@@ -346,28 +524,48 @@ async fn clients_that_must_wait_give_up_after_bounded_tries(world: &mut World) -
         let client_go = client_go?;
         Seen::client_go(&format!("client-go told {wish}"), &client_go).print(calls / 4);
         ensure!(client_go.attempts == tries, "{client_go:?}");
-        ensure!(calls == 4 * u64::from(tries), "{calls} calls of four clients told {wish}");
+        ensure!(
+            calls == 4 * u64::from(tries),
+            "{calls} calls of four clients told {wish}"
+        );
     }
     // The one flag that shortens this: it limits all tries together.
     let manifest = kubectl.manifest(&with_kind(&told("429,retry-1")))?;
     let before = sibling.calls();
-    let ran = kubectl.run(&["create", "--request-timeout=3s", "-f", &manifest]).await?;
-    Seen::ran("kubectl create --request-timeout=3s told 429,retry-1", &ran).print(sibling.calls() - before);
+    let ran = kubectl
+        .run(&["create", "--request-timeout=3s", "-f", &manifest])
+        .await?;
+    Seen::ran("kubectl create --request-timeout=3s told 429,retry-1", &ran)
+        .print(sibling.calls() - before);
     ensure!(ran.code == 1 && ran.elapsed < PROMPT, "{ran:?}");
     sibling.remove().await
 }
 
-/// The message is all that users see: which object, in which phase, since when, and what to type next.
+/// The message is all that users see: which object, in which phase, since when, and what to type
+/// next.
 fn stands_alone(seen: &Seen, since: &str) -> anyhow::Result<()> {
     for part in ["holder", "New", since, "kubectl backup"] {
-        ensure!(seen.printed.contains(part), "{}: {part:?} is missing in: {}", seen.client, seen.printed);
+        ensure!(
+            seen.printed.contains(part),
+            "{}: {part:?} is missing in: {}",
+            seen.client,
+            seen.printed
+        );
     }
-    ensure!(seen.elapsed < PROMPT, "{} took {:?}", seen.client, seen.elapsed);
+    ensure!(
+        seen.elapsed < PROMPT,
+        "{} took {:?}",
+        seen.client,
+        seen.elapsed
+    );
     Ok(())
 }
 
 async fn not_stored(world: &World, name: &str) -> anyhow::Result<()> {
-    ensure!(!world.backups().exists(name).await?, "{name} is stored although it was refused");
+    ensure!(
+        !world.backups().exists(name).await?,
+        "{name} is stored although it was refused"
+    );
     Ok(())
 }
 
@@ -377,5 +575,8 @@ async fn not_stored(world: &World, name: &str) -> anyhow::Result<()> {
 async fn gone(world: &World, name: &str) -> anyhow::Result<()> {
     world.backup_ended(name).await?;
     world.backups().delete_object(name).await?;
-    world.backups().wait_gone(name, Duration::from_secs(30)).await
+    world
+        .backups()
+        .wait_gone(name, Duration::from_secs(30))
+        .await
 }

@@ -17,7 +17,9 @@ crate::tests! {
 /// Name of namespace, bucket and location.
 const PLACE: &str = "crash-points";
 
-async fn a_controller_killed_at_any_point_resumes_to_one_end(world: &mut World) -> anyhow::Result<()> {
+async fn a_controller_killed_at_any_point_resumes_to_one_end(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     world.s3()?.create_versioned_bucket(PLACE).await?;
     world.s3_location(PLACE, &world.s3()?.url()).await?;
@@ -29,7 +31,9 @@ async fn a_controller_killed_at_any_point_resumes_to_one_end(world: &mut World) 
         world.crashed(point).await?;
         let ended = world.backup_ends(&name, BackupPhase::Completed).await;
         let backup = ended.with_context(|| format!("killed at {point}"))?;
-        is_whole(world.s3()?, PLACE, &name, &backup).await.with_context(|| format!("killed at {point}"))?;
+        is_whole(world.s3()?, PLACE, &name, &backup)
+            .await
+            .with_context(|| format!("killed at {point}"))?;
     }
     Ok(())
 }
@@ -44,7 +48,9 @@ async fn a_restore_killed_at_any_point_resumes_to_one_end(world: &mut World) -> 
     for point in crash::RESTORE_POINTS {
         let name = format!("killed-{}", point.replace('.', "-"));
         world.crash_at(point).await?;
-        world.create_restore(&name, into_namespace(place, &name)).await?;
+        world
+            .create_restore(&name, into_namespace(place, &name))
+            .await?;
         world.crashed(point).await?;
         let ended = world.restore_ends(&name, RestorePhase::Completed).await;
         ended.with_context(|| format!("killed at {point}"))?;
@@ -56,7 +62,9 @@ async fn a_restore_killed_at_any_point_resumes_to_one_end(world: &mut World) -> 
         })
         .await
         .with_context(|| format!("killed at {point}"))?;
-        each_file_is_there_once(world, place, &name).await.with_context(|| format!("killed at {point}"))?;
+        each_file_is_there_once(world, place, &name)
+            .await
+            .with_context(|| format!("killed at {point}"))?;
     }
     Ok(())
 }
@@ -66,14 +74,24 @@ async fn each_file_is_there_once(world: &World, bucket: &str, name: &str) -> any
     let folder = format!("restores/{name}/");
     let mut files: Vec<String> = Vec::new();
     for (key, is_deletion) in world.s3()?.versions(bucket).await? {
-        if let Some(file) = key.strip_prefix(&folder).filter(|file| !file.starts_with(".private/")) {
+        if let Some(file) = key
+            .strip_prefix(&folder)
+            .filter(|file| !file.starts_with(".private/"))
+        {
             ensure!(!is_deletion, "{key} was deleted");
             files.push(file.to_owned());
         }
     }
     files.sort();
-    let suffixes = ["itemoperations.json.gz", "logs.gz", "resource-list.json.gz", "results.gz"];
-    let mut expected = suffixes.map(|suffix| format!("restore-{name}-{suffix}")).to_vec();
+    let suffixes = [
+        "itemoperations.json.gz",
+        "logs.gz",
+        "resource-list.json.gz",
+        "results.gz",
+    ];
+    let mut expected = suffixes
+        .map(|suffix| format!("restore-{name}-{suffix}"))
+        .to_vec();
     expected.push(format!("{name}-volumeinfo.json.gz"));
     expected.sort();
     ensure!(files == expected, "{files:?}");
@@ -81,30 +99,58 @@ async fn each_file_is_there_once(world: &World, bucket: &str, name: &str) -> any
 }
 
 /// Files left behind by a deleted Restore do not keep a later one of the same name from ending.
-async fn a_restore_made_again_under_its_name_has_files_of_its_own(world: &mut World) -> anyhow::Result<()> {
+async fn a_restore_made_again_under_its_name_has_files_of_its_own(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "made-again";
     world.backed_up(name, 3).await?;
-    world.restore(name, into_namespace(name, "made-again-1")).await?;
+    world
+        .restore(name, into_namespace(name, "made-again-1"))
+        .await?;
     // The files are deleted with the object.
     world.restores().delete_object(name).await?;
     world.restores().wait_gone(name, REACHED).await?;
     let left = world.s3()?.keys(BUCKET).await?;
-    ensure!(!left.iter().any(|key| key.starts_with("restores/made-again/")), "{left:?}");
-    world.restore(name, into_namespace(name, "made-again-2")).await?;
+    ensure!(
+        !left
+            .iter()
+            .any(|key| key.starts_with("restores/made-again/")),
+        "{left:?}"
+    );
+    world
+        .restore(name, into_namespace(name, "made-again-2"))
+        .await?;
     // A user removes the finalizer that would have deleted them.
     world.restores().delete_at_once(name).await?;
     world.restores().wait_gone(name, REACHED).await?;
     let left = world.s3()?.keys(BUCKET).await?;
-    ensure!(left.iter().any(|key| key.starts_with("restores/made-again/")), "{left:?}");
-    world.restore(name, into_namespace(name, "made-again-3")).await?;
+    ensure!(
+        left.iter()
+            .any(|key| key.starts_with("restores/made-again/")),
+        "{left:?}"
+    );
+    world
+        .restore(name, into_namespace(name, "made-again-3"))
+        .await?;
     let log = world.restore_log(name).await?;
-    ensure!(log.contains("made-again-3") && !log.contains("made-again-2"), "{log}");
+    ensure!(
+        log.contains("made-again-3") && !log.contains("made-again-2"),
+        "{log}"
+    );
     Ok(())
 }
 
-async fn a_controller_killed_before_it_reports_a_refusal_reports_it(world: &mut World) -> anyhow::Result<()> {
+async fn a_controller_killed_before_it_reports_a_refusal_reports_it(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.needs_debug_build()?;
-    for EndsEarly { point, name, spec, phase } in world.refused_and_failed("killed").await? {
+    for EndsEarly {
+        point,
+        name,
+        spec,
+        phase,
+    } in world.refused_and_failed("killed").await?
+    {
         world.crash_at(point).await?;
         world.create_backup(&name, spec).await?;
         world.crashed(point).await?;
@@ -114,11 +160,15 @@ async fn a_controller_killed_before_it_reports_a_refusal_reports_it(world: &mut 
 }
 
 /// A backup found in a bucket is imported with all of its objects.
-async fn a_synced_backup_arrives_whole_whenever_a_controller_dies(world: &mut World) -> anyhow::Result<()> {
+async fn a_synced_backup_arrives_whole_whenever_a_controller_dies(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     let bucket = "crash-sync";
     world.s3()?.create_bucket(bucket).await?;
-    world.synced_location(bucket, &world.s3()?.url(), &json!({})).await?;
+    world
+        .synced_location(bucket, &world.s3()?.url(), &json!({}))
+        .await?;
     let volumes: Api<PodVolumeBackup> = world.api();
     for point in crash::SYNC_POINTS {
         let name = format!("killed-{point}");
@@ -129,11 +179,22 @@ async fn a_synced_backup_arrives_whole_whenever_a_controller_dies(world: &mut Wo
                     "repoIdentifier": "r", "uploaderType": "kopia" },
                 "status": { "phase": "Completed", "snapshotID": "s" } })
         };
-        world.store_file(bucket, &name, "podvolumebackups.json.gz", &json!([volume(0), volume(1)]))?;
+        world.store_file(
+            bucket,
+            &name,
+            "podvolumebackups.json.gz",
+            &json!([volume(0), volume(1)]),
+        )?;
         world.store_completed(bucket, &name)?;
-        world.controllers[0].killed(REACHED).await.with_context(|| format!("{point} was not reached"))?;
+        world.controllers[0]
+            .killed(REACHED)
+            .await
+            .with_context(|| format!("{point} was not reached"))?;
         let half = world.backups().get(&name).await?;
-        ensure!(half.annotations().contains_key(SYNC_PENDING_ANNOTATION), "{point}: nothing says so");
+        ensure!(
+            half.annotations().contains_key(SYNC_PENDING_ANNOTATION),
+            "{point}: nothing says so"
+        );
         world.controllers[0].restart().await?;
         world.backup_synced(&name).await?;
         for number in 0..2 {

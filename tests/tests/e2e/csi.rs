@@ -1,5 +1,7 @@
-//! Snapshots of CSI volumes, and their operations: with the real definitions, and a snapshot controller and driver played by
-//! the kit.
+//! Snapshots of CSI volumes, and their operations: with the real definitions, and a snapshot
+//! controller and driver played by the kit.
+
+mod policies;
 
 use backup_core::{
     api::{BackupStatus, GoDuration},
@@ -11,6 +13,10 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::Client;
 
 use crate::prelude::*;
+use policies::{
+    a_policy_chooses_claims_by_their_modes_and_the_class_of_snapshots,
+    a_policy_for_all_backups_comes_after_those_of_a_backup,
+};
 
 crate::tests! {
     a_claim_is_snapshotted_and_completed_means_its_data_is_there,
@@ -36,17 +42,44 @@ const SOON: Duration = Duration::from_mins(1);
 async fn ready(world: &World) -> anyhow::Result<SnapshotController> {
     let client = &world.client;
     let driver = SnapshotController::start(client).await?;
-    snapshots::class(client, "ready", Behaviour::Ready(Duration::from_secs(2)), true).await?;
-    snapshots::class(client, "slow", Behaviour::Ready(Duration::from_secs(12)), false).await?;
-    snapshots::class(client, "errs", Behaviour::Errs("the array is on fire"), false).await?;
+    snapshots::class(
+        client,
+        "ready",
+        Behaviour::Ready(Duration::from_secs(2)),
+        true,
+    )
+    .await?;
+    snapshots::class(
+        client,
+        "slow",
+        Behaviour::Ready(Duration::from_secs(12)),
+        false,
+    )
+    .await?;
+    snapshots::class(
+        client,
+        "errs",
+        Behaviour::Errs("the array is on fire"),
+        false,
+    )
+    .await?;
     snapshots::class(client, "never-ready", Behaviour::NeverReady, false).await?;
-    snapshots::class(client, "never-cut", Behaviour::NeverCut("no space left"), false).await?;
+    snapshots::class(
+        client,
+        "never-cut",
+        Behaviour::NeverCut("no space left"),
+        false,
+    )
+    .await?;
     Ok(driver)
 }
 
 /// Number of claims to be snapshotted, and number of snapshots taken.
 fn snapshotted(status: &BackupStatus) -> (i64, i64) {
-    (status.csi_volume_snapshots_attempted, status.csi_volume_snapshots_completed)
+    (
+        status.csi_volume_snapshots_attempted,
+        status.csi_volume_snapshots_completed,
+    )
 }
 
 async fn a_claim_is_snapshotted_and_completed_means_its_data_is_there(
@@ -54,51 +87,112 @@ async fn a_claim_is_snapshotted_and_completed_means_its_data_is_there(
 ) -> anyhow::Result<()> {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-good", "data", "ready").await?;
-    let backup = world.back_up("csi-good", of_namespaces(&["csi-good"])).await?;
+    let backup = world
+        .back_up("csi-good", of_namespaces(&["csi-good"]))
+        .await?;
     let status = &backup.status;
-    ensure!(snapshotted(status) == (1, 1) && status.operations()[..2] == [1, 1], "{status:?}");
+    ensure!(
+        snapshotted(status) == (1, 1) && status.operations()[..2] == [1, 1],
+        "{status:?}"
+    );
 
     let stored = driver.stored();
-    let handle = stored.iter().next().context("no snapshot is in the storage system")?;
+    let handle = stored
+        .iter()
+        .next()
+        .context("no snapshot is in the storage system")?;
     let info = world.backup_file("csi-good", "volumeinfo.json.gz").await?;
     let entry = &info[0];
-    ensure!(entry["pvcName"] == "data" && entry["backupMethod"] == "CSISnapshot", "{info}");
-    ensure!(entry["csiSnapshotInfo"]["snapshotHandle"] == json!(handle), "{info}");
-    ensure!(entry["csiSnapshotInfo"]["ReadyToUse"] == true && entry["result"] == "succeeded", "{info}");
-    let operations = world.backup_file("csi-good", "itemoperations.json.gz").await?;
-    ensure!(operations[0]["status"]["phase"] == "Completed", "{operations}");
-    ensure!(operations[0]["spec"]["resourceIdentifier"]["Resource"] == "volumesnapshots", "{operations}");
+    ensure!(
+        entry["pvcName"] == "data" && entry["backupMethod"] == "CSISnapshot",
+        "{info}"
+    );
+    ensure!(
+        entry["csiSnapshotInfo"]["snapshotHandle"] == json!(handle),
+        "{info}"
+    );
+    ensure!(
+        entry["csiSnapshotInfo"]["ReadyToUse"] == true && entry["result"] == "succeeded",
+        "{info}"
+    );
+    let operations = world
+        .backup_file("csi-good", "itemoperations.json.gz")
+        .await?;
+    ensure!(
+        operations[0]["status"]["phase"] == "Completed",
+        "{operations}"
+    );
+    ensure!(
+        operations[0]["spec"]["resourceIdentifier"]["Resource"] == "volumesnapshots",
+        "{operations}"
+    );
 
-    let snapshot =
-        world.backup_item("csi-good", "volumesnapshots.snapshot.storage.k8s.io/namespaces/csi-good/").await?;
-    ensure!(snapshot["status"]["readyToUse"] == true, "not its last form: {snapshot}");
+    let snapshot = world
+        .backup_item(
+            "csi-good",
+            "volumesnapshots.snapshot.storage.k8s.io/namespaces/csi-good/",
+        )
+        .await?;
+    ensure!(
+        snapshot["status"]["readyToUse"] == true,
+        "not its last form: {snapshot}"
+    );
     ensure!(
         snapshot["metadata"]["annotations"]["velero.io/csi-volumesnapshot-handle"] == json!(handle),
         "{snapshot}"
     );
-    let content =
-        world.backup_item("csi-good", "volumesnapshotcontents.snapshot.storage.k8s.io/cluster/").await?;
-    ensure!(content["status"]["readyToUse"] == true, "not its last form: {content}");
-    let claim = world.backup_item("csi-good", "persistentvolumeclaims/namespaces/csi-good/data.json").await?;
+    let content = world
+        .backup_item(
+            "csi-good",
+            "volumesnapshotcontents.snapshot.storage.k8s.io/cluster/",
+        )
+        .await?;
     ensure!(
-        claim["metadata"]["labels"]["velero.io/volume-snapshot-name"] == snapshot["metadata"]["name"],
+        content["status"]["readyToUse"] == true,
+        "not its last form: {content}"
+    );
+    let claim = world
+        .backup_item(
+            "csi-good",
+            "persistentvolumeclaims/namespaces/csi-good/data.json",
+        )
+        .await?;
+    ensure!(
+        claim["metadata"]["labels"]["velero.io/volume-snapshot-name"]
+            == snapshot["metadata"]["name"],
         "{claim}"
     );
-    ensure!(claim["spec"]["resources"]["requests"]["storage"] == "2Gi", "{claim}");
-    world.backup_item("csi-good", "volumesnapshotclasses.snapshot.storage.k8s.io/cluster/ready.json").await?;
+    ensure!(
+        claim["spec"]["resources"]["requests"]["storage"] == "2Gi",
+        "{claim}"
+    );
+    world
+        .backup_item(
+            "csi-good",
+            "volumesnapshotclasses.snapshot.storage.k8s.io/cluster/ready.json",
+        )
+        .await?;
 
-    nothing_left(world).await.context("the snapshot has left the cluster")?;
+    nothing_left(world)
+        .await
+        .context("the snapshot has left the cluster")?;
     ensure!(driver.stored() == stored, "the snapshot itself is gone");
 
     // The snapshot is deleted with the backup.
     world.request_deletion("csi-good").await?;
     world.backup_gone("csi-good").await?;
-    ensure!(driver.stored().is_empty(), "the backup went before its snapshot: {:?}", driver.stored());
+    ensure!(
+        driver.stored().is_empty(),
+        "the backup went before its snapshot: {:?}",
+        driver.stored()
+    );
     nothing_left(world).await
 }
 
 /// Existing claims are left unchanged.
-async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut World) -> anyhow::Result<()> {
+async fn a_restore_provisions_missing_claims_from_their_snapshots(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let driver = ready(world).await?;
     let (client, [here, there]) = (&world.client, ["csi-back", "csi-copy"]);
     snapshots::claim(client, here, "data", "ready").await?;
@@ -119,18 +213,30 @@ async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut Wo
     // In place, where one claim exists, and into another namespace, where none does.
     for (name, mapped) in [("csi-in-place", None), ("csi-moved", Some(there))] {
         let mapping = format!("--namespace-mappings={here}:{}", mapped.unwrap_or(here));
-        let plan = world.kubectl_backup().succeeds(&["restore", here, &mapping, "--plan"]).await?.stdout;
-        let kept =
-            "the data of 1 of 2 volumes would not come back: csi-back/kept (its claim was there already";
+        let plan = world
+            .kubectl_backup()
+            .succeeds(&["restore", here, &mapping, "--plan"])
+            .await?
+            .stdout;
+        let kept = "the data of 1 of 2 volumes would not come back: csi-back/kept (its claim was there already";
         ensure!(plan.contains(kept) == mapped.is_none(), "{plan}");
-        ensure!(plan.contains("would not come back") == mapped.is_none(), "{plan}");
-        ensure!(driver.stored() == stored, "a plan has made or deleted snapshots: {:?}", driver.stored());
+        ensure!(
+            plan.contains("would not come back") == mapped.is_none(),
+            "{plan}"
+        );
+        ensure!(
+            driver.stored() == stored,
+            "a plan has made or deleted snapshots: {:?}",
+            driver.stored()
+        );
 
         let spec = mapped.map_or_else(|| from_backup(here), |to| into_namespace(here, to));
         world.restore(name, spec).await?;
         let namespace = mapped.unwrap_or(here);
         let found = disk(client, namespace, "data").await?;
-        let handle = found.strip_prefix("made-of-").with_context(|| format!("of nothing: {found}"))?;
+        let handle = found
+            .strip_prefix("made-of-")
+            .with_context(|| format!("of nothing: {found}"))?;
         ensure!(stored.contains(handle), "{handle} of {stored:?}");
         let kept = disk(client, namespace, "kept").await?;
         ensure!(kept.starts_with("made-of-") == mapped.is_some(), "{kept}");
@@ -139,17 +245,38 @@ async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut Wo
         let count = info.as_array().context("no list")?.len();
         ensure!(count == 2, "{info}");
         // This claim existed, and keeps its data.
-        let kept = info.as_array().into_iter().flatten().find(|told| told["pvcName"] == "kept");
-        ensure!(kept.is_some_and(|kept| (kept["skipped"] == true) == mapped.is_none()), "{info}");
-        let told = info.as_array().into_iter().flatten().find(|told| told["pvcName"] == "data");
+        let kept = info
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|told| told["pvcName"] == "kept");
+        ensure!(
+            kept.is_some_and(|kept| (kept["skipped"] == true) == mapped.is_none()),
+            "{info}"
+        );
+        let told = info
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|told| told["pvcName"] == "data");
         let told = told.context("nothing is told of the claim")?;
-        ensure!(told["restoreMethod"] == "CSISnapshot" && told["pvcNamespace"] == namespace, "{info}");
-        ensure!(told["csiSnapshotInfo"]["snapshotHandle"] == handle, "{info}");
+        ensure!(
+            told["restoreMethod"] == "CSISnapshot" && told["pvcNamespace"] == namespace,
+            "{info}"
+        );
+        ensure!(
+            told["csiSnapshotInfo"]["snapshotHandle"] == handle,
+            "{info}"
+        );
     }
 
     // Whatever happens to the restored objects, the snapshots belong to the backup.
     take_away(world).await?;
-    ensure!(driver.stored() == stored, "snapshots are gone: {:?}", driver.stored());
+    ensure!(
+        driver.stored() == stored,
+        "snapshots are gone: {:?}",
+        driver.stored()
+    );
     Ok(())
 }
 
@@ -175,130 +302,149 @@ async fn take_away(world: &World) -> anyhow::Result<()> {
 async fn disk(client: &Client, namespace: &str, claim: &str) -> anyhow::Result<String> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    eventually(&format!("claim {namespace}/{claim} has a volume"), SOON, async || {
-        let found = claims.get(claim).await?;
-        let Some(volume) = found.spec.and_then(|spec| spec.volume_name) else {
-            return Ok(Probe::NotYet(format!("{:?}", found.status)));
-        };
-        let disk = volumes.get(&volume).await?.spec.and_then(|spec| spec.csi).map(|csi| csi.volume_handle);
-        Ok::<_, kube::Error>(disk.map_or(Probe::NotYet("no volume of CSI".into()), Probe::Ready))
-    })
+    eventually(
+        &format!("claim {namespace}/{claim} has a volume"),
+        SOON,
+        async || {
+            let found = claims.get(claim).await?;
+            let Some(volume) = found.spec.and_then(|spec| spec.volume_name) else {
+                return Ok(Probe::NotYet(format!("{:?}", found.status)));
+            };
+            let disk = volumes
+                .get(&volume)
+                .await?
+                .spec
+                .and_then(|spec| spec.csi)
+                .map(|csi| csi.volume_handle);
+            Ok::<_, kube::Error>(
+                disk.map_or(Probe::NotYet("no volume of CSI".into()), Probe::Ready),
+            )
+        },
+    )
     .await
 }
 
-async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(world: &mut World) -> anyhow::Result<()> {
+async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-lost", "data", "ready").await?;
-    world.back_up("csi-lost", of_namespaces(&["csi-lost"])).await?;
+    world
+        .back_up("csi-lost", of_namespaces(&["csi-lost"]))
+        .await?;
     for handle in driver.stored() {
         driver.lose(&handle);
     }
     let spec = into_namespace("csi-lost", "csi-lost-copy");
-    let restore = world.run_restore("csi-lost", spec, RestorePhase::PartiallyFailed).await?;
-    let missing = MissingData::read(restore.annotations().get(MISSING_DATA_ANNOTATION).map(String::as_str));
+    let restore = world
+        .run_restore("csi-lost", spec, RestorePhase::PartiallyFailed)
+        .await?;
+    let missing = MissingData::read(
+        restore
+            .annotations()
+            .get(MISSING_DATA_ANNOTATION)
+            .map(String::as_str),
+    );
     let missing = missing.context("nothing is said of the data")?;
     ensure!((missing.missing, missing.of) == (1, 1), "{missing:?}");
-    ensure!(missing.volumes.contains_key("csi-lost-copy/data"), "{missing:?}");
+    ensure!(
+        missing.volumes.contains_key("csi-lost-copy/data"),
+        "{missing:?}"
+    );
     let errors = world.restore_errors("csi-lost").await?;
-    ensure!(errors.contains("data") && errors.contains("there is no snapshot"), "{errors}");
+    ensure!(
+        errors.contains("data") && errors.contains("there is no snapshot"),
+        "{errors}"
+    );
     let info = restored_volumes(world, "csi-lost").await?;
-    ensure!(info.as_array().is_some_and(|told| told.len() == 1), "{info}");
-    ensure!(info[0]["pvcName"] == "data" && info[0]["skipped"] == true, "{info}");
+    ensure!(
+        info.as_array().is_some_and(|told| told.len() == 1),
+        "{info}"
+    );
+    ensure!(
+        info[0]["pvcName"] == "data" && info[0]["skipped"] == true,
+        "{info}"
+    );
     take_away(world).await
 }
 
-async fn a_policy_chooses_claims_by_their_modes_and_the_class_of_snapshots(
+async fn a_snapshot_that_errs_is_reported_and_fails_no_other(
     world: &mut World,
 ) -> anyhow::Result<()> {
-    let _driver = ready(world).await?;
-    snapshots::claim(&world.client, "csi-policy", "data", "no-such-class").await?;
-    let text = "version: v1
-volumePolicies:
-- conditions: { pvcVolumeMode: Block }
-  action: { type: skip }
-- conditions: { pvcAccessModes: [ReadWriteMany, ReadWriteOnce] }
-  action: { type: skip }
-- conditions: { pvcVolumeMode: Filesystem, pvcAccessModes: [ReadWriteOnce] }
-  action: { type: snapshot, parameters: { snapshotClass: slow } }
-";
-    let maps: Api<ConfigMap> = world.api();
-    let map = json!({ "metadata": { "name": "class-policy" }, "data": { "policy.yaml": text } });
-    maps.create_json(map).await?;
-    let mut spec = of_namespaces(&["csi-policy"]);
-    spec.resource_policy = serde_json::from_value(json!({ "kind": "ConfigMap", "name": "class-policy" }))?;
-    let backup = world.back_up("csi-policy", spec).await;
-    maps.delete_object("class-policy").await?;
-    let status = backup?.status;
-    ensure!(snapshotted(&status) == (1, 1), "{status:?}");
-    world
-        .backup_item("csi-policy", "volumesnapshotclasses.snapshot.storage.k8s.io/cluster/slow.json")
-        .await?;
-    Ok(())
-}
-
-async fn a_policy_for_all_backups_comes_after_those_of_a_backup(world: &mut World) -> anyhow::Result<()> {
-    let name = "csi-for-all";
-    let _driver = ready(world).await?;
-    snapshots::claim(&world.client, name, "data", "ready").await?;
-    let maps: Api<ConfigMap> = world.api();
-    for (map, action) in [("for-all", "skip"), ("of-one", "snapshot")] {
-        let text =
-            format!("version: v1\nvolumePolicies:\n- conditions: {{}}\n  action: {{ type: {action} }}\n");
-        maps.create_json(json!({ "metadata": { "name": map }, "data": { "policy.yaml": text } })).await?;
-    }
-    world.controllers_with(&["--global-backup-volume-policies-configmap=for-all"]).await?;
-    let by_default = world.back_up(name, of_namespaces(&[name])).await;
-    let mut spec = of_namespaces(&[name]);
-    spec.resource_policy = serde_json::from_value(json!({ "kind": "ConfigMap", "name": "of-one" }))?;
-    let by_its_own = world.back_up("csi-of-one", spec).await;
-    world.controllers_with(&[]).await?;
-    for map in ["for-all", "of-one"] {
-        maps.delete_object(map).await?;
-    }
-    let by_default = by_default?;
-    ensure!(snapshotted(&by_default.status) == (0, 0), "{:?}", by_default.status);
-    ensure!(snapshotted(&by_its_own?.status) == (1, 1), "its own policy comes first");
-    let shown = world.kubectl_backup().succeeds(&["describe", name]).await?.stdout;
-    says(&shown, &["those of ConfigMap for-all, which are for all backups"])
-}
-
-async fn a_snapshot_that_errs_is_reported_and_fails_no_other(world: &mut World) -> anyhow::Result<()> {
     let _driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-two", "good", "ready").await?;
     snapshots::claim(&world.client, "csi-two", "bad", "errs").await?;
     let spec = of_namespaces(&["csi-two"]);
-    let status = world.run_backup("csi-two", spec, BackupPhase::PartiallyFailed).await?.status;
+    let status = world
+        .run_backup("csi-two", spec, BackupPhase::PartiallyFailed)
+        .await?
+        .status;
     ensure!(snapshotted(&status) == (2, 1), "{status:?}");
-    ensure!(status.backup_item_operations_failed == 1 && status.errors == 1, "{status:?}");
+    ensure!(
+        status.backup_item_operations_failed == 1 && status.errors == 1,
+        "{status:?}"
+    );
     let results = world.backup_file("csi-two", "results.gz").await?;
-    let error = results["errors"]["namespaces"]["csi-two"][0].as_str().unwrap_or_default().to_owned();
+    let error = results["errors"]["namespaces"]["csi-two"][0]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     ensure!(error.contains("the array is on fire"), "{results}");
     let info = world.backup_file("csi-two", "volumeinfo.json.gz").await?;
-    let results: Vec<_> =
-        info.as_array().into_iter().flatten().map(|entry| entry["result"].clone()).collect();
+    let results: Vec<_> = info
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|entry| entry["result"].clone())
+        .collect();
     ensure!(results == [json!("failed"), json!("succeeded")], "{info}");
-    let described = world.kubectl_backup().succeeds(&["describe", "csi-two"]).await?.stdout;
+    let described = world
+        .kubectl_backup()
+        .succeeds(&["describe", "csi-two"])
+        .await?
+        .stdout;
     let missing = "the data of 1 of 2 volumes is not in it: csi-two/bad (its snapshot failed)";
     ensure!(described.contains(missing), "{described}");
-    let listed = world.kubectl_backup().succeeds(&["get", "csi-two"]).await?.stdout;
-    ensure!(listed.contains("PartiallyFailed (1 volume without data)"), "{listed}");
+    let listed = world
+        .kubectl_backup()
+        .succeeds(&["get", "csi-two"])
+        .await?
+        .stdout;
+    ensure!(
+        listed.contains("PartiallyFailed (1 volume without data)"),
+        "{listed}"
+    );
     nothing_left(world).await
 }
 
-async fn a_snapshot_that_is_never_cut_is_an_error_of_its_claim(world: &mut World) -> anyhow::Result<()> {
+async fn a_snapshot_that_is_never_cut_is_an_error_of_its_claim(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-uncut", "data", "never-cut").await?;
-    let spec =
-        BackupSpec { csi_snapshot_timeout: Some(GoDuration::from_secs(3)), ..of_namespaces(&["csi-uncut"]) };
-    world.run_backup("csi-uncut", spec, BackupPhase::PartiallyFailed).await?;
+    let spec = BackupSpec {
+        csi_snapshot_timeout: Some(GoDuration::from_secs(3)),
+        ..of_namespaces(&["csi-uncut"])
+    };
+    world
+        .run_backup("csi-uncut", spec, BackupPhase::PartiallyFailed)
+        .await?;
     let results = world.backup_file("csi-uncut", "results.gz").await?;
-    let error = results["errors"]["namespaces"]["csi-uncut"][0].as_str().unwrap_or_default().to_owned();
-    ensure!(error.contains("csi-uncut/data") && error.contains("no space left"), "{results}");
+    let error = results["errors"]["namespaces"]["csi-uncut"][0]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    ensure!(
+        error.contains("csi-uncut/data") && error.contains("no space left"),
+        "{results}"
+    );
     ensure!(driver.stored().is_empty(), "{:?}", driver.stored());
     nothing_left(world).await
 }
 
-async fn a_snapshot_that_is_never_ready_ends_by_its_deadline(world: &mut World) -> anyhow::Result<()> {
+async fn a_snapshot_that_is_never_ready_ends_by_its_deadline(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-stuck", "data", "never-ready").await?;
     let spec = BackupSpec {
@@ -307,26 +453,49 @@ async fn a_snapshot_that_is_never_ready_ends_by_its_deadline(world: &mut World) 
     };
     world.create_backup("csi-stuck", spec).await?;
     world.backup_waits("csi-stuck").await?;
-    world.backup_ends("csi-stuck", BackupPhase::PartiallyFailed).await?;
-    let operations = world.backup_file("csi-stuck", "itemoperations.json.gz").await?;
-    let error = operations[0]["status"]["error"].as_str().unwrap_or_default();
-    ensure!(error.starts_with("Asynchronous action timed out"), "{operations}");
-    ensure!(driver.stored().is_empty(), "what nobody can use stays: {:?}", driver.stored());
+    world
+        .backup_ends("csi-stuck", BackupPhase::PartiallyFailed)
+        .await?;
+    let operations = world
+        .backup_file("csi-stuck", "itemoperations.json.gz")
+        .await?;
+    let error = operations[0]["status"]["error"]
+        .as_str()
+        .unwrap_or_default();
+    ensure!(
+        error.starts_with("Asynchronous action timed out"),
+        "{operations}"
+    );
+    ensure!(
+        driver.stored().is_empty(),
+        "what nobody can use stays: {:?}",
+        driver.stored()
+    );
     nothing_left(world).await
 }
 
-async fn a_killed_controller_goes_on_waiting_for_snapshots(world: &mut World) -> anyhow::Result<()> {
+async fn a_killed_controller_goes_on_waiting_for_snapshots(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let driver = ready(world).await?;
     for name in ["one", "two", "three"] {
         snapshots::claim(&world.client, "csi-killed", name, "slow").await?;
     }
-    world.create_backup("csi-killed", of_namespaces(&["csi-killed"])).await?;
+    world
+        .create_backup("csi-killed", of_namespaces(&["csi-killed"]))
+        .await?;
     world.backup_waits("csi-killed").await?;
     let cut = driver.stored();
     ensure!(cut.len() == 3, "{cut:?}");
     world.controllers[0].restart().await?;
-    let backup = world.backup_ends("csi-killed", BackupPhase::Completed).await?;
-    ensure!(backup.status.csi_volume_snapshots_completed == 3, "{:?}", backup.status);
+    let backup = world
+        .backup_ends("csi-killed", BackupPhase::Completed)
+        .await?;
+    ensure!(
+        backup.status.csi_volume_snapshots_completed == 3,
+        "{:?}",
+        backup.status
+    );
     ensure!(driver.stored() == cut, "snapshots were cut twice, or lost");
     nothing_left(world).await
 }
@@ -334,35 +503,51 @@ async fn a_killed_controller_goes_on_waiting_for_snapshots(world: &mut World) ->
 async fn waiting_backups_hold_no_slot(world: &mut World) -> anyhow::Result<()> {
     let _driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-long", "data", "slow").await?;
-    world.create_backup("csi-long", of_namespaces(&["csi-long"])).await?;
+    world
+        .create_backup("csi-long", of_namespaces(&["csi-long"]))
+        .await?;
     world.backup_waits("csi-long").await?;
     world.backed_up("csi-beside", 3).await?;
     let phase = world.backups().get("csi-long").await?.phase();
     ensure!(phase == BackupPhase::WaitingForPluginOperations, "{phase}");
-    world.backup_ends("csi-long", BackupPhase::Completed).await?;
+    world
+        .backup_ends("csi-long", BackupPhase::Completed)
+        .await?;
     Ok(())
 }
 
 async fn a_person_can_cancel_operations(world: &mut World) -> anyhow::Result<()> {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-cancel", "data", "never-ready").await?;
-    world.create_backup("csi-cancel", of_namespaces(&["csi-cancel"])).await?;
+    world
+        .create_backup("csi-cancel", of_namespaces(&["csi-cancel"]))
+        .await?;
     world.backup_waits("csi-cancel").await?;
     let cancel = json!({ "metadata": { "annotations": { CANCEL_ANNOTATION: "true" } } });
     world.backups().merge_patch("csi-cancel", cancel).await?;
-    world.backup_ends("csi-cancel", BackupPhase::PartiallyFailed).await?;
-    let operations = world.backup_file("csi-cancel", "itemoperations.json.gz").await?;
-    let error = operations[0]["status"]["error"].as_str().unwrap_or_default();
+    world
+        .backup_ends("csi-cancel", BackupPhase::PartiallyFailed)
+        .await?;
+    let operations = world
+        .backup_file("csi-cancel", "itemoperations.json.gz")
+        .await?;
+    let error = operations[0]["status"]["error"]
+        .as_str()
+        .unwrap_or_default();
     ensure!(error.starts_with("cancelled"), "{operations}");
     nothing_left(world).await?;
     ensure!(driver.stored().is_empty(), "{:?}", driver.stored());
     Ok(())
 }
 
-async fn a_deleted_backup_takes_its_running_snapshots_along(world: &mut World) -> anyhow::Result<()> {
+async fn a_deleted_backup_takes_its_running_snapshots_along(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-deleted", "data", "never-ready").await?;
-    world.create_backup("csi-deleted", of_namespaces(&["csi-deleted"])).await?;
+    world
+        .create_backup("csi-deleted", of_namespaces(&["csi-deleted"]))
+        .await?;
     world.backup_waits("csi-deleted").await?;
     world.backups().delete_object("csi-deleted").await?;
     world.backup_gone("csi-deleted").await?;
@@ -375,16 +560,29 @@ async fn claims_without_a_snapshot_are_named(world: &mut World) -> anyhow::Resul
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-none", "data", "ready").await?;
     snapshots::host_path_claim(&world.client, "csi-none", "local", "/tmp").await?;
-    world.back_up("csi-none", of_namespaces(&["csi-none"])).await?;
+    world
+        .back_up("csi-none", of_namespaces(&["csi-none"]))
+        .await?;
     let results = world.backup_file("csi-none", "results.gz").await?;
-    let warning = results["warnings"]["namespaces"]["csi-none"][0].as_str().unwrap_or_default().to_owned();
+    let warning = results["warnings"]["namespaces"]["csi-none"][0]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     ensure!(warning.contains("csi-none/local"), "{results}");
 
     // Requested snapshots are an error; unwanted ones are skipped silently.
-    let spec = BackupSpec { snapshot_volumes: Some(true), ..of_namespaces(&["csi-none"]) };
-    world.run_backup("csi-asked", spec, BackupPhase::PartiallyFailed).await?;
+    let spec = BackupSpec {
+        snapshot_volumes: Some(true),
+        ..of_namespaces(&["csi-none"])
+    };
+    world
+        .run_backup("csi-asked", spec, BackupPhase::PartiallyFailed)
+        .await?;
     let before = driver.stored();
-    let spec = BackupSpec { snapshot_volumes: Some(false), ..of_namespaces(&["csi-none"]) };
+    let spec = BackupSpec {
+        snapshot_volumes: Some(false),
+        ..of_namespaces(&["csi-none"])
+    };
     let backup = world.back_up("csi-unwanted", spec).await?;
     ensure!(
         driver.stored() == before && backup.status.csi_volume_snapshots_attempted == 0,
@@ -393,10 +591,15 @@ async fn claims_without_a_snapshot_are_named(world: &mut World) -> anyhow::Resul
     Ok(())
 }
 
-async fn a_location_read_only_or_gone_during_operations_is_awaited(world: &mut World) -> anyhow::Result<()> {
+async fn a_location_read_only_or_gone_during_operations_is_awaited(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let driver = ready(world).await?;
     let url = world.s3()?.url();
-    for (name, class) in [("csi-read-only", "gate-read-only"), ("csi-gone", "gate-gone")] {
+    for (name, class) in [
+        ("csi-read-only", "gate-read-only"),
+        ("csi-gone", "gate-gone"),
+    ] {
         world.s3()?.create_versioned_bucket(name).await?;
         world.s3_location(name, &url).await?;
         snapshots::class(&world.client, class, Behaviour::NeverReady, false).await?;
@@ -407,17 +610,30 @@ async fn a_location_read_only_or_gone_during_operations_is_awaited(world: &mut W
     let cut = driver.stored();
     let locations = world.locations();
     let mode = async |mode: &str| {
-        locations.merge_patch("csi-read-only", json!({ "spec": { "accessMode": mode } })).await
+        locations
+            .merge_patch("csi-read-only", json!({ "spec": { "accessMode": mode } }))
+            .await
     };
     mode("ReadOnly").await?;
     world.remove_location("csi-gone").await?;
     let mut before = Vec::new();
-    for (name, class) in [("csi-read-only", "gate-read-only"), ("csi-gone", "gate-gone")] {
+    for (name, class) in [
+        ("csi-read-only", "gate-read-only"),
+        ("csi-gone", "gate-gone"),
+    ] {
         before.push(world.s3()?.versions(name).await?);
-        snapshots::class(&world.client, class, Behaviour::Ready(Duration::ZERO), false).await?;
+        snapshots::class(
+            &world.client,
+            class,
+            Behaviour::Ready(Duration::ZERO),
+            false,
+        )
+        .await?;
     }
     for (name, words) in [("csi-read-only", "is read-only"), ("csi-gone", "not found")] {
-        let reason = world.backup_blocked(name, &BackupPhase::WaitingForPluginOperations).await?;
+        let reason = world
+            .backup_blocked(name, &BackupPhase::WaitingForPluginOperations)
+            .await?;
         ensure!(reason.contains(words), "{name}: {reason}");
     }
     // Another process sees the same.
@@ -425,8 +641,14 @@ async fn a_location_read_only_or_gone_during_operations_is_awaited(world: &mut W
     tokio::time::sleep(Duration::from_secs(4)).await;
     for (name, before) in ["csi-read-only", "csi-gone"].iter().zip(before) {
         let phase = world.backups().get(name).await?.phase();
-        ensure!(phase == BackupPhase::WaitingForPluginOperations, "{name} is {phase}");
-        ensure!(world.s3()?.versions(name).await? == before, "{name} was written to");
+        ensure!(
+            phase == BackupPhase::WaitingForPluginOperations,
+            "{name} is {phase}"
+        );
+        ensure!(
+            world.s3()?.versions(name).await? == before,
+            "{name} was written to"
+        );
     }
     mode("ReadWrite").await?;
     world.s3_location("csi-gone", &url).await?;
@@ -434,24 +656,43 @@ async fn a_location_read_only_or_gone_during_operations_is_awaited(world: &mut W
         let backup = world.backup_ends(name, BackupPhase::Completed).await?;
         is_whole(world.s3()?, name, name, &backup).await?;
     }
-    ensure!(driver.stored() == cut, "cut {cut:?}, then {:?}", driver.stored());
+    ensure!(
+        driver.stored() == cut,
+        "cut {cut:?}, then {:?}",
+        driver.stored()
+    );
     Ok(())
 }
 
 /// Waits until the cluster has no VolumeSnapshot and no content.
 async fn nothing_left(world: &World) -> anyhow::Result<()> {
-    eventually("no snapshot is left in the cluster", Duration::from_secs(20), async || {
-        let mut left = Vec::new();
-        for kind in ["VolumeSnapshot", "VolumeSnapshotContent"] {
-            let api = snapshots::api(&world.client, kind, None);
-            left.extend(api.list_all().await?.iter().map(kube::ResourceExt::name_any));
-        }
-        Ok::<_, kube::Error>(when(left.is_empty(), left.join(", ")))
-    })
+    eventually(
+        "no snapshot is left in the cluster",
+        Duration::from_secs(20),
+        async || {
+            let mut left = Vec::new();
+            for kind in ["VolumeSnapshot", "VolumeSnapshotContent"] {
+                let api = snapshots::api(&world.client, kind, None);
+                left.extend(
+                    api.list_all()
+                        .await?
+                        .iter()
+                        .map(kube::ResourceExt::name_any),
+                );
+            }
+            Ok::<_, kube::Error>(when(left.is_empty(), left.join(", ")))
+        },
+    )
     .await
 }
 
 /// The stored volume information of a restore.
 async fn restored_volumes(world: &World, restore: &str) -> anyhow::Result<Value> {
-    world.s3()?.document(BUCKET, &format!("restores/{restore}/{restore}-volumeinfo.json.gz")).await
+    world
+        .s3()?
+        .document(
+            BUCKET,
+            &format!("restores/{restore}/{restore}-volumeinfo.json.gz"),
+        )
+        .await
 }

@@ -20,8 +20,7 @@ const PLANTED: &str = "correct-horse-battery";
 /// Puts a secret wherever there may be one.
 async fn plant(world: &World, name: &str) -> anyhow::Result<()> {
     install::ensure_secret(&world.client, NAMESPACE, name, "password", PLANTED).await?;
-    let applied =
-        json!({ "kubectl.kubernetes.io/last-applied-configuration": format!("{{\"x\": \"{PLANTED}\"}}") });
+    let applied = json!({ "kubectl.kubernetes.io/last-applied-configuration": format!("{{\"x\": \"{PLANTED}\"}}") });
     let pod: Pod = serde_json::from_value(json!({
         "metadata": { "name": name, "annotations": applied, "labels": { "app.kubernetes.io/name": "backup-controller" } },
         "spec": { "containers": [{ "name": "main", "image": "none", "env": [{ "name": "KEY", "value": PLANTED }] }] },
@@ -56,7 +55,10 @@ fn opened(file: &Path) -> anyhow::Result<BTreeMap<String, String>> {
         let path = entry.path()?.display().to_string();
         let mut text = String::new();
         entry.read_to_string(&mut text)?;
-        files.insert(path.split_once('/').context("no folder")?.1.to_owned(), text);
+        files.insert(
+            path.split_once('/').context("no folder")?.1.to_owned(),
+            text,
+        );
     }
     Ok(files)
 }
@@ -68,13 +70,16 @@ fn is_without_secrets(files: &BTreeMap<String, String>) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn the_archive_for_a_report_has_everything_but_secrets(world: &mut World) -> anyhow::Result<()> {
+async fn the_archive_for_a_report_has_everything_but_secrets(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "debug-all";
     world.config_maps(name, 3).await?;
     let mut spec = of_namespaces(&[name]);
-    spec.hooks =
-        serde_json::from_value(json!({ "resources": [{ "name": "dump", "includedNamespaces": ["none"],
-        "pre": [{ "exec": { "command": ["mysql", format!("-p{PLANTED}")] } }] }] }))?;
+    spec.hooks = serde_json::from_value(
+        json!({ "resources": [{ "name": "dump", "includedNamespaces": ["none"],
+        "pre": [{ "exec": { "command": ["mysql", format!("-p{PLANTED}")] } }] }] }),
+    )?;
     world.back_up(name, spec).await?;
     plant(world, name).await?;
     let plugin = world.kubectl_backup();
@@ -84,10 +89,15 @@ async fn the_archive_for_a_report_has_everything_but_secrets(world: &mut World) 
     let refused = plugin.fails(2, &["debug", &backup, "-o", &output]).await?;
     says(&refused.stderr, &["refusing to write", "--yes"])?;
     ensure!(!file.exists(), "written without a yes");
-    let ran = plugin.succeeds(&["debug", &backup, "-o", &output, "--yes"]).await?;
+    let ran = plugin
+        .succeeds(&["debug", &backup, "-o", &output, "--yes"])
+        .await?;
     ensure!(ran.stdout.is_empty(), "{}", ran.stdout);
     println!("  an archive is made in {:?}", ran.elapsed);
-    ensure!(std::fs::metadata(&file)?.permissions().mode() & 0o777 == 0o600, "others can read it");
+    ensure!(
+        std::fs::metadata(&file)?.permissions().mode() & 0o777 == 0o600,
+        "others can read it"
+    );
     let files = opened(&file)?;
     is_without_secrets(&files)?;
     for (part, words) in [
@@ -109,44 +119,82 @@ async fn the_archive_for_a_report_has_everything_but_secrets(world: &mut World) 
         ("backup/results.json", "errors"),
         ("contents.txt", "In it, "),
     ] {
-        let text =
-            files.get(part).with_context(|| format!("no {part}: {:?}\n{}", files.keys(), ran.stderr))?;
+        let text = files
+            .get(part)
+            .with_context(|| format!("no {part}: {:?}\n{}", files.keys(), ran.stderr))?;
         ensure!(text.contains(words), "{part}: no {words:?} in\n{text}");
-        ensure!(part == "contents.txt" || ran.stderr.contains(part), "{part} is not listed: {}", ran.stderr);
+        ensure!(
+            part == "contents.txt" || ran.stderr.contains(part),
+            "{part} is not listed: {}",
+            ran.stderr
+        );
     }
     // No node runs the pod: its log is empty, or unavailable.
-    ensure!(files["contents.txt"].contains(&format!("logs/{name}/main.txt")), "{}", files["contents.txt"]);
+    ensure!(
+        files["contents.txt"].contains(&format!("logs/{name}/main.txt")),
+        "{}",
+        files["contents.txt"]
+    );
     let again = plugin.fails(1, &["debug", "-o", &output, "--yes"]).await?;
     says(&again.stderr, &["exists", "--force"])?;
-    plugin.succeeds(&["debug", "-o", &output, "--yes", "--force"]).await?;
+    plugin
+        .succeeds(&["debug", "-o", &output, "--yes", "--force"])
+        .await?;
     uproot(world, name).await
 }
 
-async fn who_may_only_read_gets_an_archive_that_names_the_rest(world: &mut World) -> anyhow::Result<()> {
+async fn who_may_only_read_gets_an_archive_that_names_the_rest(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "debug-reader";
     world.config_maps(name, 3).await?;
     world.back_up(name, of_namespaces(&[name])).await?;
-    world.restore(name, into_namespace(name, &format!("{name}-too"))).await?;
+    world
+        .restore(name, into_namespace(name, &format!("{name}-too")))
+        .await?;
     plant(world, name).await?;
     let file = world.folder().join("debug-reader.tar.gz");
     let output = file.display().to_string();
     let restore = format!("--restore={name}");
     let reader = world.reader().await?;
-    let ran = reader.succeeds(&["debug", &restore, "-o", &output, "--yes"]).await?;
+    let ran = reader
+        .succeeds(&["debug", &restore, "-o", &output, "--yes"])
+        .await?;
     let files = opened(&file)?;
     is_without_secrets(&files)?;
-    for part in ["version.txt", "locations.yaml", "events.yaml", "restore/log.txt", "restore/describe.txt"] {
+    for part in [
+        "version.txt",
+        "locations.yaml",
+        "events.yaml",
+        "restore/log.txt",
+        "restore/describe.txt",
+    ] {
         ensure!(files.contains_key(part), "no {part}: {}", ran.stderr);
     }
-    let (_, missing) = ran.stderr.split_once("Not in it:").context("nothing is missing")?;
-    for part in ["pods.yaml", "deployments.yaml", "webhook-configuration.yaml", "logs"] {
+    let (_, missing) = ran
+        .stderr
+        .split_once("Not in it:")
+        .context("nothing is missing")?;
+    for part in [
+        "pods.yaml",
+        "deployments.yaml",
+        "webhook-configuration.yaml",
+        "logs",
+    ] {
         ensure!(!files.contains_key(part), "{part} is there");
-        let line = missing.lines().find(|line| line.trim_start().starts_with(part));
-        ensure!(line.is_some_and(|line| line.contains("forbidden")), "{part}: {missing}");
+        let line = missing
+            .lines()
+            .find(|line| line.trim_start().starts_with(part));
+        ensure!(
+            line.is_some_and(|line| line.contains("forbidden")),
+            "{part}: {missing}"
+        );
     }
     // An account without rights gets messages about that.
     let stranger = world.kubectl_backup_as("stranger", None).await?;
-    let ran = stranger.succeeds(&["debug", &restore, "-o", &output, "--yes", "--force"]).await?;
+    let ran = stranger
+        .succeeds(&["debug", &restore, "-o", &output, "--yes", "--force"])
+        .await?;
     says(&ran.stderr, &["restore/log.txt", "forbidden"])?;
     is_without_secrets(&opened(&file)?)?;
     uproot(world, name).await

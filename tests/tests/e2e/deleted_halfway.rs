@@ -22,7 +22,13 @@ const SOON: Duration = Duration::from_mins(1);
 /// A bucket and a location, and a claim whose volume is snapshotted at once.
 async fn ready(world: &World, place: &str, url: &str) -> anyhow::Result<SnapshotController> {
     let driver = SnapshotController::start(&world.client).await?;
-    snapshots::class(&world.client, place, Behaviour::Ready(Duration::ZERO), false).await?;
+    snapshots::class(
+        &world.client,
+        place,
+        Behaviour::Ready(Duration::ZERO),
+        false,
+    )
+    .await?;
     world.s3()?.create_versioned_bucket(place).await?;
     world.s3_location(place, url).await?;
     snapshots::claim(&world.client, place, "data", place).await?;
@@ -30,12 +36,19 @@ async fn ready(world: &World, place: &str, url: &str) -> anyhow::Result<Snapshot
 }
 
 /// The snapshots in the storage system, once the cluster has no objects of snapshots.
-async fn stored_snapshots(world: &World, driver: &SnapshotController) -> anyhow::Result<BTreeSet<String>> {
+async fn stored_snapshots(
+    world: &World,
+    driver: &SnapshotController,
+) -> anyhow::Result<BTreeSet<String>> {
     eventually("no snapshot is left in the cluster", SOON, async || {
         let mut left = Vec::new();
         for kind in ["VolumeSnapshot", "VolumeSnapshotContent"] {
             left.extend(
-                snapshots::api(&world.client, kind, None).list_all().await?.iter().map(ResourceExt::name_any),
+                snapshots::api(&world.client, kind, None)
+                    .list_all()
+                    .await?
+                    .iter()
+                    .map(ResourceExt::name_any),
             );
         }
         Ok::<_, kube::Error>(when(left.is_empty(), left.join(", ")))
@@ -45,7 +58,11 @@ async fn stored_snapshots(world: &World, driver: &SnapshotController) -> anyhow:
 }
 
 async fn is_stored(world: &World, bucket: &str, name: &str) -> anyhow::Result<bool> {
-    Ok(world.s3()?.keys(bucket).await?.contains(&format!("backups/{name}/velero-backup.json")))
+    Ok(world
+        .s3()?
+        .keys(bucket)
+        .await?
+        .contains(&format!("backups/{name}/velero-backup.json")))
 }
 
 async fn a_backup_deleted_at_any_point_keeps_its_snapshot_if_and_only_if_it_is_stored(
@@ -56,20 +73,34 @@ async fn a_backup_deleted_at_any_point_keeps_its_snapshot_if_and_only_if_it_is_s
     let driver = ready(world, PLACE, &url).await?;
     let mut kept = Vec::new();
     // A backup with operations does not reach the excluded point.
-    let points = crash::POINTS.iter().filter(|point| **point != "after-finalizing-patch");
-    for point in ["before-operations", "after-operations", "after-renewal"].iter().chain(points) {
+    let points = crash::POINTS
+        .iter()
+        .filter(|point| **point != "after-finalizing-patch");
+    for point in ["before-operations", "after-operations", "after-renewal"]
+        .iter()
+        .chain(points)
+    {
         let name = format!("halfway-{}", point.replace('.', "-"));
         let before = driver.stored();
         world.crash_at(point).await?;
         world.create_backup(&name, of_place(PLACE)).await?;
-        world.controllers[0].killed(REACHED).await.with_context(|| format!("{point} was not reached"))?;
+        world.controllers[0]
+            .killed(REACHED)
+            .await
+            .with_context(|| format!("{point} was not reached"))?;
         world.backups().delete_object(&name).await?;
         world.controllers[0].restart().await?;
         let ends = async {
             world.backup_gone(&name).await?;
-            let more = stored_snapshots(world, &driver).await?.difference(&before).count();
+            let more = stored_snapshots(world, &driver)
+                .await?
+                .difference(&before)
+                .count();
             let stored = is_stored(world, PLACE, &name).await?;
-            ensure!(more == usize::from(stored), "{more} snapshots of a backup that is stored: {stored}");
+            ensure!(
+                more == usize::from(stored),
+                "{more} snapshots of a backup that is stored: {stored}"
+            );
             anyhow::Ok(stored)
         };
         let stored = ends.await.with_context(|| format!("deleted at {point}"))?;
@@ -77,18 +108,29 @@ async fn a_backup_deleted_at_any_point_keeps_its_snapshot_if_and_only_if_it_is_s
             kept.push(*point);
         } else {
             // Its name is free again.
-            world.back_up(&name, of_place(PLACE)).await.with_context(|| format!("after {point}"))?;
+            world
+                .back_up(&name, of_place(PLACE))
+                .await
+                .with_context(|| format!("after {point}"))?;
         }
     }
-    ensure!(kept.first() == Some(&"after-record") && kept.contains(&"before-terminal-patch"), "{kept:?}");
-    // A kept backup is like any other: it is imported again, can be restored, and can be deleted as a whole.
+    ensure!(
+        kept.first() == Some(&"after-record") && kept.contains(&"before-terminal-patch"),
+        "{kept:?}"
+    );
+    // A kept backup is like any other: it is imported again, can be restored, and can be deleted as
+    // a whole.
     let name = "halfway-after-record";
     world.sync(PLACE, None).await?;
     world.backup_ends(name, BackupPhase::Completed).await?;
     let before = driver.stored().len();
     world.request_deletion(name).await?;
     world.backup_gone(name).await?;
-    ensure!(driver.stored().len() + 1 == before, "{before} before, then {:?}", driver.stored());
+    ensure!(
+        driver.stored().len() + 1 == before,
+        "{before} before, then {:?}",
+        driver.stored()
+    );
     Ok(())
 }
 
@@ -104,16 +146,29 @@ async fn a_deletion_killed_at_any_point_leaves_nothing(world: &mut World) -> any
         world.backup_waits(point).await?;
         world.backups().delete_object(point).await?;
         world.crashed(point).await?;
-        world.backup_gone(point).await.with_context(|| format!("killed at {point}"))?;
-        let left = stored_snapshots(world, &driver).await.with_context(|| format!("killed at {point}"))?;
+        world
+            .backup_gone(point)
+            .await
+            .with_context(|| format!("killed at {point}"))?;
+        let left = stored_snapshots(world, &driver)
+            .await
+            .with_context(|| format!("killed at {point}"))?;
         ensure!(left == before, "killed at {point}: {left:?}");
         let mut keys = world.s3()?.keys(place).await?;
         keys.retain(|key| key.starts_with(&format!("backups/{point}/")));
         let mark = |key: &String| {
-            ["/owner", "/record-", "/journal-", "/operations-"].iter().any(|mark| key.contains(mark))
+            ["/owner", "/record-", "/journal-", "/operations-"]
+                .iter()
+                .any(|mark| key.contains(mark))
         };
-        ensure!(keys.iter().all(mark) && !keys.is_empty(), "killed at {point}: {keys:?}");
-        ensure!(world.s3()?.uploads(place).await?.is_empty(), "killed at {point}: parts are left");
+        ensure!(
+            keys.iter().all(mark) && !keys.is_empty(),
+            "killed at {point}: {keys:?}"
+        );
+        ensure!(
+            world.s3()?.uploads(place).await?.is_empty(),
+            "killed at {point}: parts are left"
+        );
     }
     Ok(())
 }
@@ -128,19 +183,39 @@ async fn a_store_that_is_down_keeps_no_restore_out_and_no_deletion_back(
     let front: FaultyS3 = world.faulty_s3().await?;
     let driver = ready(world, place, &front.url()).await?;
     let down = |asked: &Asked| asked.key.contains("/record-2") || asked.makes_final();
-    front.rule(move |asked| if down(asked) { Mood::Answer(503) } else { Mood::Pass });
+    front.rule(move |asked| {
+        if down(asked) {
+            Mood::Answer(503)
+        } else {
+            Mood::Pass
+        }
+    });
     for name in ["stuck", "stuck-and-deleted"] {
         world.create_backup(name, of_place(place)).await?;
         world.backup_blocked(name, &BackupPhase::Finalizing).await?;
     }
-    // From another location, into namespaces that the stuck backups have read, and those that they could still read.
-    let restore = world.restore("beside-stuck", from_backup(elsewhere)).await?;
-    ensure!(restore.status.phase == Some(RestorePhase::Completed), "{:?}", restore.status);
+    // From another location, into namespaces that the stuck backups have read, and those that they
+    // could still read.
+    let restore = world
+        .restore("beside-stuck", from_backup(elsewhere))
+        .await?;
+    ensure!(
+        restore.status.phase == Some(RestorePhase::Completed),
+        "{:?}",
+        restore.status
+    );
 
     front.rule(|_| Mood::Answer(503));
     world.backups().delete_object("stuck-and-deleted").await?;
-    world.backup_gone("stuck-and-deleted").await.context("a deletion waits for a dead store")?;
-    ensure!(driver.stored().len() == 2, "whether it is stored is not known: {:?}", driver.stored());
+    world
+        .backup_gone("stuck-and-deleted")
+        .await
+        .context("a deletion waits for a dead store")?;
+    ensure!(
+        driver.stored().len() == 2,
+        "whether it is stored is not known: {:?}",
+        driver.stored()
+    );
     front.calm();
     world.backup_ends("stuck", BackupPhase::Completed).await?;
     let stuck = world.backups().get("stuck").await?;
@@ -148,8 +223,14 @@ async fn a_store_that_is_down_keeps_no_restore_out_and_no_deletion_back(
     // The next synchronisation removes the rest of the deleted one, and its name is free again.
     world.location_available(place).await?;
     let compared = world.sync(place, None).await?;
-    let told = compared.notes.iter().find(|note| note.name == "stuck-and-deleted");
-    ensure!(told.is_some_and(|note| note.reason.contains("the Backup is gone")), "{compared:?}");
+    let told = compared
+        .notes
+        .iter()
+        .find(|note| note.name == "stuck-and-deleted");
+    ensure!(
+        told.is_some_and(|note| note.reason.contains("the Backup is gone")),
+        "{compared:?}"
+    );
     let left = stored_snapshots(world, &driver).await?;
     ensure!(left.len() == 1, "{left:?}");
     world.back_up("stuck-and-deleted", of_place(place)).await?;

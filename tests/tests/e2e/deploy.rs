@@ -22,21 +22,30 @@ crate::tests! {
     health_checks_are_patched_into_what_argocd_and_flux_read,
 }
 
-async fn everything_in_deploy_is_accepted_without_unknown_fields(world: &mut World) -> anyhow::Result<()> {
-    let discovery = Discovery::new(world.client.clone()).run_aggregated().await?;
+async fn everything_in_deploy_is_accepted_without_unknown_fields(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let discovery = Discovery::new(world.client.clone())
+        .run_aggregated()
+        .await?;
     let strict = PatchParams {
         dry_run: true,
         field_validation: Some(ValidationDirective::Strict),
         ..PatchParams::apply("another-pipeline").force()
     };
-    let profiles = Profile::builtin().into_iter().filter(|profile| !profile.is_velero());
+    let profiles = Profile::builtin()
+        .into_iter()
+        .filter(|profile| !profile.is_velero());
     let profiles = profiles.map(|profile| format!("deploy/profiles/{}", profile.name));
-    let folders = ["deploy/crds", "deploy/once", "deploy/base"].map(str::to_owned).into_iter();
+    let folders = ["deploy/crds", "deploy/once", "deploy/base"]
+        .map(str::to_owned)
+        .into_iter();
     for folder in folders.chain(profiles) {
         for mut object in install::documents(&root().join(&folder))? {
             let types = object.types.clone().context("no kind")?;
             if types.kind == "ValidatingWebhookConfiguration" {
-                // The kit has registered the webhook under a URL, which must not be merged with the Service.
+                // The kit has registered the webhook under a URL, which must not be merged with the
+                // Service.
                 object.metadata.name = Some("another".to_owned());
             }
             let api = install::api_of(&world.client, &discovery, &object)?;
@@ -49,7 +58,9 @@ async fn everything_in_deploy_is_accepted_without_unknown_fields(world: &mut Wor
     Ok(())
 }
 
-async fn an_overlay_sets_namespace_mode_and_profile_everywhere(world: &mut World) -> anyhow::Result<()> {
+async fn an_overlay_sets_namespace_mode_and_profile_everywhere(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let objects = render(
         world,
         "namespace: vault\nresources: [DEPLOY/once, DEPLOY]\ntransformers: [DEPLOY/namespace]\n\
@@ -59,7 +70,10 @@ async fn an_overlay_sets_namespace_mode_and_profile_everywhere(world: &mut World
     .await?;
 
     let of = |kind: &'static str| objects.iter().filter(move |object| object["kind"] == *kind);
-    for object in objects.iter().filter(|object| object["kind"] != "CustomResourceDefinition") {
+    for object in objects
+        .iter()
+        .filter(|object| object["kind"] != "CustomResourceDefinition")
+    {
         let mut old = Vec::new();
         strings(object, &mut |text| {
             if text == "velero" {
@@ -76,7 +90,10 @@ async fn an_overlay_sets_namespace_mode_and_profile_everywhere(world: &mut World
     let bindings: Vec<_> = of("ValidatingAdmissionPolicyBinding")
         .map(|binding| {
             let selector = &binding["spec"]["matchResources"]["namespaceSelector"]["matchLabels"];
-            (binding["metadata"]["name"].as_str(), selector["kubernetes.io/metadata.name"].as_str())
+            (
+                binding["metadata"]["name"].as_str(),
+                selector["kubernetes.io/metadata.name"].as_str(),
+            )
         })
         .collect();
     ensure!(
@@ -90,27 +107,57 @@ async fn an_overlay_sets_namespace_mode_and_profile_everywhere(world: &mut World
             ],
         "{bindings:?}"
     );
-    for webhook in of("ValidatingWebhookConfiguration").filter_map(|one| one["webhooks"].as_array()).flatten()
+    for webhook in of("ValidatingWebhookConfiguration")
+        .filter_map(|one| one["webhooks"].as_array())
+        .flatten()
     {
-        ensure!(webhook["clientConfig"]["service"]["namespace"] == "vault", "{webhook}");
+        ensure!(
+            webhook["clientConfig"]["service"]["namespace"] == "vault",
+            "{webhook}"
+        );
     }
     let pods = || of("Deployment").map(|one| &one["spec"]["template"]["spec"]);
-    let args: Vec<String> = pods().map(|pod| pod["containers"][0]["args"].to_string()).collect();
-    ensure!(args.len() == 2 && args.iter().all(|args| args.contains("--guard=percona-ps")), "{args:?}");
-    ensure!(args.iter().any(|args| args.contains("--guard=velero")), "{args:?}");
-    ensure!(args.iter().all(|args| args.contains("--profiles=/etc/backup-profiles")), "{args:?}");
+    let args: Vec<String> = pods()
+        .map(|pod| pod["containers"][0]["args"].to_string())
+        .collect();
+    ensure!(
+        args.len() == 2 && args.iter().all(|args| args.contains("--guard=percona-ps")),
+        "{args:?}"
+    );
+    ensure!(
+        args.iter().any(|args| args.contains("--guard=velero")),
+        "{args:?}"
+    );
+    ensure!(
+        args.iter()
+            .all(|args| args.contains("--profiles=/etc/backup-profiles")),
+        "{args:?}"
+    );
     for pod in pods() {
-        let mounts = pod["containers"][0]["volumeMounts"].as_array().into_iter().flatten();
-        let mount = mounts.into_iter().find(|mount| mount["mountPath"] == "/etc/backup-profiles");
+        let mounts = pod["containers"][0]["volumeMounts"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        let mount = mounts
+            .into_iter()
+            .find(|mount| mount["mountPath"] == "/etc/backup-profiles");
         let volume = mount.and_then(|mount| {
-            pod["volumes"].as_array()?.iter().find(|volume| volume["name"] == mount["name"])
+            pod["volumes"]
+                .as_array()?
+                .iter()
+                .find(|volume| volume["name"] == mount["name"])
         });
-        ensure!(volume.is_some_and(|volume| volume["configMap"]["name"] == "backup-profiles"), "{pod}");
+        ensure!(
+            volume.is_some_and(|volume| volume["configMap"]["name"] == "backup-profiles"),
+            "{pod}"
+        );
     }
     Ok(())
 }
 
-async fn health_checks_are_patched_into_what_argocd_and_flux_read(world: &mut World) -> anyhow::Result<()> {
+async fn health_checks_are_patched_into_what_argocd_and_flux_read(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let flux = "kustomize.toolkit.fluxcd.io/v1";
     let of_flux = |name: &str| {
         json!({ "apiVersion": flux, "kind": "Kustomization", "metadata": { "name": name, "namespace": "flux-system" },
@@ -118,18 +165,37 @@ async fn health_checks_are_patched_into_what_argocd_and_flux_read(world: &mut Wo
     };
     let settings = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "argocd-cm", "namespace": "argocd" },
         "data": { "url": "https://argocd.example.com" } });
-    let overlay = "resources: [objects.yaml]\ncomponents: [DEPLOY/gitops/argocd, DEPLOY/gitops/flux]\n";
-    let objects = render_with(world, overlay, &json!([settings, of_flux("one"), of_flux("two")])).await?;
+    let overlay =
+        "resources: [objects.yaml]\ncomponents: [DEPLOY/gitops/argocd, DEPLOY/gitops/flux]\n";
+    let objects = render_with(
+        world,
+        overlay,
+        &json!([settings, of_flux("one"), of_flux("two")]),
+    )
+    .await?;
 
-    let settings = of_kind(&objects, "ConfigMap").next().context("no ConfigMap")?;
+    let settings = of_kind(&objects, "ConfigMap")
+        .next()
+        .context("no ConfigMap")?;
     let data = settings["data"].as_object().context("no data")?;
-    ensure!(data["url"] == "https://argocd.example.com" && data.len() == 9, "{data:?}");
-    ensure!(data["resource.customizations.health.velero.io_Backup"].is_string(), "{data:?}");
+    ensure!(
+        data["url"] == "https://argocd.example.com" && data.len() == 9,
+        "{data:?}"
+    );
+    ensure!(
+        data["resource.customizations.health.velero.io_Backup"].is_string(),
+        "{data:?}"
+    );
     let kustomizations: Vec<_> = of_kind(&objects, "Kustomization").collect();
     ensure!(kustomizations.len() == 2, "{objects:?}");
     for one in kustomizations {
-        let checks = one["spec"]["healthCheckExprs"].as_array().context("no expressions")?;
-        ensure!(one["spec"]["path"] == "./backups" && checks.len() == 7, "{one}");
+        let checks = one["spec"]["healthCheckExprs"]
+            .as_array()
+            .context("no expressions")?;
+        ensure!(
+            one["spec"]["path"] == "./backups" && checks.len() == 7,
+            "{one}"
+        );
     }
     Ok(())
 }
@@ -150,8 +216,14 @@ async fn render_with(world: &World, overlay: &str, objects: &Value) -> anyhow::R
     let deploy = root().join("deploy").canonicalize()?.display().to_string();
     let overlay = overlay.replace("DEPLOY", &format!("{up}{}", deploy.trim_start_matches('/')));
     let header = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
-    std::fs::write(path.join("kustomization.yaml"), format!("{header}{overlay}"))?;
-    let ran = world.kubectl()?.succeeds(&["kustomize", &path.display().to_string()]).await?;
+    std::fs::write(
+        path.join("kustomization.yaml"),
+        format!("{header}{overlay}"),
+    )?;
+    let ran = world
+        .kubectl()?
+        .succeeds(&["kustomize", &path.display().to_string()])
+        .await?;
     serde_saphyr::from_multiple(&ran.stdout).with_context(|| ran.stderr.clone())
 }
 

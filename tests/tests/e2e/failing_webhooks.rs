@@ -1,4 +1,5 @@
-//! Webhooks that fail while a restore writes: they delay neither the restore nor its claim, and each error names its webhook.
+//! Webhooks that fail while a restore writes: they delay neither the restore nor its claim, and
+//! each error names its webhook.
 
 use backup_core::labels::BLOCKED_ANNOTATION;
 use k8s_openapi::{
@@ -38,7 +39,11 @@ async fn webhooks_that_are_dead_do_not_hold_a_restore(world: &mut World) -> anyh
         ensure_namespace(&client, name).await?;
     }
     let map = |at: usize| {
-        let (kind, inject) = if at < EACH { ("bad", "yes") } else { ("good", "no") };
+        let (kind, inject) = if at < EACH {
+            ("bad", "yes")
+        } else {
+            ("good", "no")
+        };
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": format!("{kind}-{at:03}"),
             "namespace": "mixed", "labels": { "inject": inject } } })
     };
@@ -48,16 +53,22 @@ async fn webhooks_that_are_dead_do_not_hold_a_restore(world: &mut World) -> anyh
             "metadata": { "labels": { "app": "web" } },
             "spec": { "containers": [{ "name": "c", "image": "registry.example.com/c:1" }] } } } });
     create_all(&client, (0..2 * EACH).map(map).chain([deployment])).await?;
-    world.back_up("dead-hook", of_namespaces(&["dead-hook", "mixed"])).await?;
+    world
+        .back_up("dead-hook", of_namespaces(&["dead-hook", "mixed"]))
+        .await?;
     for name in ["dead-hook", "mixed"] {
         world.delete_namespace(name).await?;
     }
 
     let hooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let dead = json!({ "url": DEAD_URL });
-    hooks.create_json(webhook("policy-engine", &dead, "dead-hook", &json!({}))).await?;
+    hooks
+        .create_json(webhook("policy-engine", &dead, "dead-hook", &json!({})))
+        .await?;
     let inject = json!({ "inject": "yes" });
-    hooks.create_json(webhook("injector", &dead, "mixed", &inject)).await?;
+    hooks
+        .create_json(webhook("injector", &dead, "mixed", &inject))
+        .await?;
 
     let done = restored(world).await;
     for name in ["policy-engine", "injector"] {
@@ -76,8 +87,17 @@ async fn restored(world: &World) -> anyhow::Result<()> {
         anyhow::Ok(said.is_some())
     };
     until("the restore says what it waits for", REACHED, shows).await?;
-    says(&said.unwrap_or_default(), &["it has waited since", "configmaps", "failed calling webhook"])?;
-    let restore = world.restore_ends(name, RestorePhase::PartiallyFailed).await?;
+    says(
+        &said.unwrap_or_default(),
+        &[
+            "it has waited since",
+            "configmaps",
+            "failed calling webhook",
+        ],
+    )?;
+    let restore = world
+        .restore_ends(name, RestorePhase::PartiallyFailed)
+        .await?;
     ensure!(begin.elapsed() < BOUND, "it took {:?}", begin.elapsed());
     ensure!(waits(&restore).is_none(), "{:?}", restore.metadata);
     // The Deployment, and perhaps the ConfigMap that its namespace has.
@@ -86,8 +106,18 @@ async fn restored(world: &World) -> anyhow::Result<()> {
     ensure!((97..=98).contains(&errors), "{:?}: {told}", restore.status);
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), "mixed");
     let there = maps.list_all().await?;
-    let of = |kind: &str| there.iter().filter(|map| map.name_any().starts_with(kind)).count();
-    ensure!((of("good-"), of("bad-")) == (EACH, 0), "{} and {}", of("good-"), of("bad-"));
+    let of = |kind: &str| {
+        there
+            .iter()
+            .filter(|map| map.name_any().starts_with(kind))
+            .count()
+    };
+    ensure!(
+        (of("good-"), of("bad-")) == (EACH, 0),
+        "{} and {}",
+        of("good-"),
+        of("bad-")
+    );
     says(
         &told,
         &[
@@ -97,7 +127,10 @@ async fn restored(world: &World) -> anyhow::Result<()> {
             "webhook \\\"mutate.policy-engine.example.com\\\" does not work",
         ],
     )?;
-    says(&world.restore_log(name).await?, &["it has waited since", "the wait is over"])
+    says(
+        &world.restore_log(name).await?,
+        &["it has waited since", "the wait is over"],
+    )
 }
 
 /// A definition whose objects are stored in one of two versions, with its conversion.
@@ -120,7 +153,9 @@ async fn items_whose_type_a_dead_webhook_converts_do_not_hold_a_restore(
     let (client, name) = (world.client.clone(), "converted");
     ensure_namespace(&client, name).await?;
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions.create_json(gauges("v2", &json!({ "strategy": "None" }))).await?;
+    definitions
+        .create_json(gauges("v2", &json!({ "strategy": "None" })))
+        .await?;
     let gauge = |name: &str| {
         json!({ "apiVersion": "converted.example.com/v2", "kind": "Gauge",
             "metadata": { "name": name, "namespace": "converted" } })
@@ -134,34 +169,50 @@ async fn items_whose_type_a_dead_webhook_converts_do_not_hold_a_restore(
 
     let conversion = json!({ "strategy": "Webhook", "webhook": { "conversionReviewVersions": ["v1"],
         "clientConfig": { "url": DEAD_URL } } });
-    definitions.merge_patch("gauges.converted.example.com", gauges("v1", &conversion)).await?;
+    definitions
+        .merge_patch("gauges.converted.example.com", gauges("v1", &conversion))
+        .await?;
     // For a moment the API server uses the old definition.
     ensure_namespace(&client, name).await?;
     let gauges = objects_in(&client, name, "converted.example.com/v2", "Gauge");
-    until("a creation needs the webhook", REACHED, async || match gauges.create_json(gauge("probe")).await {
-        Err(kube::Error::Api(status)) if status.message.contains("conversion webhook") => anyhow::Ok(true),
-        Err(error) => Err(error.into()),
-        Ok(_) => {
-            gauges.delete_object("probe").await?;
-            Ok(false)
-        }
-    })
+    until(
+        "a creation needs the webhook",
+        REACHED,
+        async || match gauges.create_json(gauge("probe")).await {
+            Err(kube::Error::Api(status)) if status.message.contains("conversion webhook") => {
+                anyhow::Ok(true)
+            }
+            Err(error) => Err(error.into()),
+            Ok(_) => {
+                gauges.delete_object("probe").await?;
+                Ok(false)
+            }
+        },
+    )
     .await?;
     // Stored without conversion; reading it in v2 needs the webhook.
     let there = json!({ "apiVersion": "converted.example.com/v1", "kind": "Gauge",
         "metadata": { "name": "g-1", "namespace": name } });
-    objects_in(&client, name, "converted.example.com/v1", "Gauge").create_json(there).await?;
+    objects_in(&client, name, "converted.example.com/v1", "Gauge")
+        .create_json(there)
+        .await?;
     let done = without_gauges(world, name).await;
-    definitions.delete_object("gauges.converted.example.com").await?;
+    definitions
+        .delete_object("gauges.converted.example.com")
+        .await?;
     done
 }
 
 async fn without_gauges(world: &World, name: &str) -> anyhow::Result<()> {
     let begin = std::time::Instant::now();
-    let spec =
-        RestoreSpec { excluded_resources: vec!["customresourcedefinitions".to_owned()], ..from_backup(name) };
+    let spec = RestoreSpec {
+        excluded_resources: vec!["customresourcedefinitions".to_owned()],
+        ..from_backup(name)
+    };
     world.create_restore(name, spec).await?;
-    let restore = world.restore_ends(name, RestorePhase::PartiallyFailed).await?;
+    let restore = world
+        .restore_ends(name, RestorePhase::PartiallyFailed)
+        .await?;
     ensure!(begin.elapsed() < BOUND, "it took {:?}", begin.elapsed());
     let told = world.restore_errors(name).await?;
     ensure!(restore.status.errors == 3, "{:?}: {told}", restore.status);
@@ -171,8 +222,13 @@ async fn without_gauges(world: &World, name: &str) -> anyhow::Result<()> {
         "Gauge \\\"g-2\\\" could not be created",
     ];
     says(&told, &named)?;
-    ensure!(told.matches(", Kind=Gauge does not work").count() == 3, "{told}");
+    ensure!(
+        told.matches(", Kind=Gauge does not work").count() == 3,
+        "{told}"
+    );
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), name);
-    maps.get("beside").await.context("what is beside them is not restored")?;
+    maps.get("beside")
+        .await
+        .context("what is beside them is not restored")?;
     Ok(())
 }

@@ -1,4 +1,7 @@
-//! Reading stored files through the API server alone: with the role `backup-reader`, and the real service proxy.
+//! Reading stored files through the API server alone: with the role `backup-reader`, and the real
+//! service proxy.
+
+mod large;
 
 use std::{os::unix::fs::PermissionsExt as _, process::Stdio};
 
@@ -26,6 +29,11 @@ use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt as _;
 
 use crate::prelude::*;
+use large::{
+    a_download_goes_on_where_a_killed_controller_broke_it_off,
+    a_large_tarball_is_read_in_ranges_with_little_memory,
+    of_a_large_tarball_that_was_looked_into_one_item_is_read_alone,
+};
 
 crate::tests! {
     logs_and_tarballs_are_read_through_the_api_server,
@@ -43,9 +51,6 @@ crate::tests! { BESIDE_A_LEADER: a_replica_that_does_not_lead_gives_files_too }
 
 /// The role of readers.
 const ROLE: &str = "backup-reader";
-/// Name of the large backup.
-const LARGE: &str = "read-large";
-
 /// A client of a ServiceAccount that has only this role.
 async fn reader(world: &World, name: &str) -> anyhow::Result<Client> {
     client_without_retries(&world.person(name, Some(ROLE)).await?).await
@@ -57,17 +62,12 @@ async fn backed_up(world: &World, name: &str) -> anyhow::Result<Backup> {
     world.back_up(name, of_namespaces(&[name])).await
 }
 
-/// A backup whose compressed size is more than 20 MiB; made once.
-async fn large(world: &World) -> anyhow::Result<Backup> {
-    if let Some(backup) = world.backups().get_opt(LARGE).await? {
-        return Ok(backup);
-    }
-    world.noise(LARGE, 60).await?;
-    world.back_up(LARGE, of_namespaces(&[LARGE])).await
-}
-
 async fn contents(world: &World, name: &str) -> anyhow::Result<Vec<u8>> {
-    Ok(world.s3()?.read(BUCKET, &format!("backups/{name}/{name}.tar.gz")).await?.to_vec())
+    Ok(world
+        .s3()?
+        .read(BUCKET, &format!("backups/{name}/{name}.tar.gz"))
+        .await?
+        .to_vec())
 }
 
 /// A granted request.
@@ -78,16 +78,32 @@ struct Grant {
 }
 
 /// A request of this user, and the answer.
-async fn asked(client: &Client, kind: &str, of: &str, uid: &str) -> anyhow::Result<(DownloadRequest, Key)> {
+async fn asked(
+    client: &Client,
+    kind: &str,
+    of: &str,
+    uid: &str,
+) -> anyhow::Result<(DownloadRequest, Key)> {
     let key = Key::new(Sha256::digest(format!("{of} {kind} {}", jiff::Timestamp::now())).into());
     let request = read_request(kind, of, uid, &key);
-    Ok((answered(&Api::namespaced(client.clone(), NAMESPACE), &request).await?, key))
+    Ok((
+        answered(&Api::namespaced(client.clone(), NAMESPACE), &request).await?,
+        key,
+    ))
 }
 
 async fn granted<K: VeleroKind>(client: &Client, kind: &str, of: &K) -> anyhow::Result<Grant> {
     let (request, key) = asked(client, kind, &of.name_any(), &of.uid().unwrap_or_default()).await?;
-    let path = request.status.download_url.clone().with_context(|| format!("{:?}", request.status))?;
-    Ok(Grant { request: request.name_any(), path, key })
+    let path = request
+        .status
+        .download_url
+        .clone()
+        .with_context(|| format!("{:?}", request.status))?;
+    Ok(Grant {
+        request: request.name_any(),
+        path,
+        key,
+    })
 }
 
 /// A GET with the key and these headers.
@@ -111,16 +127,31 @@ async fn fetch(
 async fn refusal(response: Response<Body>) -> anyhow::Result<(u16, String)> {
     let code = response.status().as_u16();
     let bytes = response.into_body().collect_bytes().await?;
-    let status: Value = serde_json::from_slice(&bytes)
-        .with_context(|| format!("{code}: {}", String::from_utf8_lossy(&bytes[..bytes.len().min(200)])))?;
-    ensure!(status["details"]["kind"] == "storedfiles", "not by the controller: {status}");
-    Ok((code, status["message"].as_str().unwrap_or_default().to_owned()))
+    let status: Value = serde_json::from_slice(&bytes).with_context(|| {
+        format!(
+            "{code}: {}",
+            String::from_utf8_lossy(&bytes[..bytes.len().min(200)])
+        )
+    })?;
+    ensure!(
+        status["details"]["kind"] == "storedfiles",
+        "not by the controller: {status}"
+    );
+    Ok((
+        code,
+        status["message"].as_str().unwrap_or_default().to_owned(),
+    ))
 }
 
 async fn no_requests(world: &World) -> anyhow::Result<()> {
     let api: Api<DownloadRequest> = world.api();
     eventually("requests are used up", Duration::from_secs(5), async || {
-        let left: Vec<String> = api.list_all().await?.iter().map(ResourceExt::name_any).collect();
+        let left: Vec<String> = api
+            .list_all()
+            .await?
+            .iter()
+            .map(ResourceExt::name_any)
+            .collect();
         Ok::<_, kube::Error>(when(left.is_empty(), format!("{left:?}")))
     })
     .await
@@ -128,19 +159,34 @@ async fn no_requests(world: &World) -> anyhow::Result<()> {
 
 /// Checks that the request is gone, because its last piece was sent.
 async fn used_up(world: &World, request: &str) -> anyhow::Result<()> {
-    ensure!(!world.api::<DownloadRequest>().exists(request).await?, "{request} is there");
+    ensure!(
+        !world.api::<DownloadRequest>().exists(request).await?,
+        "{request} is there"
+    );
     Ok(())
 }
 
-async fn logs_and_tarballs_are_read_through_the_api_server(world: &mut World) -> anyhow::Result<()> {
+async fn logs_and_tarballs_are_read_through_the_api_server(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "read-all";
     backed_up(world, name).await?;
-    world.restore(name, into_namespace(name, &format!("{name}-too"))).await?;
+    world
+        .restore(name, into_namespace(name, &format!("{name}-too")))
+        .await?;
     let person = world.reader().await?;
 
     let ran = person.succeeds(&["logs", name]).await?;
-    ensure!(ran.stdout == world.backup_log(name).await?, "{}", ran.stdout);
-    ensure!(ran.stdout.contains("level=info") && ran.stderr.is_empty(), "{}", ran.stderr);
+    ensure!(
+        ran.stdout == world.backup_log(name).await?,
+        "{}",
+        ran.stdout
+    );
+    ensure!(
+        ran.stdout.contains("level=info") && ran.stderr.is_empty(),
+        "{}",
+        ran.stderr
+    );
     println!("  a log is read in {:?}", ran.elapsed);
     let ran = person.succeeds(&["restore", "logs", name]).await?;
     let stored = world.restore_log(name).await?;
@@ -150,11 +196,23 @@ async fn logs_and_tarballs_are_read_through_the_api_server(world: &mut World) ->
     let output = file.display().to_string();
     let download = ["download", name, "-o", &output];
     person.succeeds(&download).await?;
-    ensure!(std::fs::read(&file)? == contents(world, name).await?, "other bytes");
-    ensure!(std::fs::metadata(&file)?.permissions().mode() & 0o777 == 0o600, "others can read Secrets");
+    ensure!(
+        std::fs::read(&file)? == contents(world, name).await?,
+        "other bytes"
+    );
+    ensure!(
+        std::fs::metadata(&file)?.permissions().mode() & 0o777 == 0o600,
+        "others can read Secrets"
+    );
     let again = person.fails(1, &download).await?;
-    ensure!(again.stderr.contains("exists") && again.stderr.contains("--force"), "{}", again.stderr);
-    person.succeeds(&[&download[..], &["--force"]].concat()).await?;
+    ensure!(
+        again.stderr.contains("exists") && again.stderr.contains("--force"),
+        "{}",
+        again.stderr
+    );
+    person
+        .succeeds(&[&download[..], &["--force"]].concat())
+        .await?;
     let gone = person.fails(1, &["logs", "never-was"]).await?;
     ensure!(gone.stderr.contains("was not found"), "{}", gone.stderr);
     no_requests(world).await?;
@@ -167,30 +225,50 @@ async fn logs_and_tarballs_are_read_through_the_api_server(world: &mut World) ->
         "a Secret"
     );
     let other = "/api/v1/namespaces/velero/services/backup-controller:files/proxy/files/x";
-    ensure!(fetch(&client, other, "", &[]).await?.status() == 403, "another name of the Service");
+    ensure!(
+        fetch(&client, other, "", &[]).await?.status() == 403,
+        "another name of the Service"
+    );
     let stranger = world.kubectl_backup_as("stranger", None).await?;
     let refused = stranger.fails(1, &["logs", name]).await?;
     ensure!(refused.stderr.contains("forbidden"), "{}", refused.stderr);
     // A user who may look, but not request files, cannot read any.
-    let viewer = world.kubectl_backup_as("viewer", Some("backup-lock-view")).await?;
+    let viewer = world
+        .kubectl_backup_as("viewer", Some("backup-lock-view"))
+        .await?;
     let refused = viewer.fails(1, &["logs", name]).await?;
-    ensure!(refused.stderr.contains("downloadrequests"), "{}", refused.stderr);
+    ensure!(
+        refused.stderr.contains("downloadrequests"),
+        "{}",
+        refused.stderr
+    );
     Ok(())
 }
 
-async fn a_key_opens_one_file_once_and_is_not_in_the_request(world: &mut World) -> anyhow::Result<()> {
+async fn a_key_opens_one_file_once_and_is_not_in_the_request(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "read-once";
     let backup = backed_up(world, name).await?;
-    let (one, other) = (reader(world, "reader").await?, reader(world, "other-reader").await?);
+    let (one, other) = (
+        reader(world, "reader").await?,
+        reader(world, "other-reader").await?,
+    );
     let grant = granted(&one, "BackupLog", &backup).await?;
     // Another user may read everything in the API, but that is not sufficient for access.
     let api: Api<DownloadRequest> = Api::namespaced(other.clone(), NAMESPACE);
     let seen = api.get(&grant.request).await?;
-    ensure!(!serde_json::to_string(&seen)?.contains(grant.key.as_str()), "the key is in the request");
+    ensure!(
+        !serde_json::to_string(&seen)?.contains(grant.key.as_str()),
+        "the key is in the request"
+    );
     let hash = seen.annotations()[READ_KEY_ANNOTATION].clone();
     let own = granted(&other, "BackupLog", &backup).await?;
-    for (what, key) in [("no key", ""), ("the hash", &hash), ("the key of another request", own.key.as_str())]
-    {
+    for (what, key) in [
+        ("no key", ""),
+        ("the hash", &hash),
+        ("the key of another request", own.key.as_str()),
+    ] {
         let (code, message) = refusal(fetch(&other, &grant.path, key, &[]).await?).await?;
         ensure!(code == 403, "{what}: {code} {message}");
     }
@@ -201,40 +279,67 @@ async fn a_key_opens_one_file_once_and_is_not_in_the_request(world: &mut World) 
     let response = fetch(&one, &grant.path, grant.key.as_str(), &[]).await?;
     ensure!(response.status() == 200, "{response:?}");
     let mut cached = response.headers().get_all(header::CACHE_CONTROL).iter();
-    ensure!(cached.any(|value| value == "no-store"), "{:?}", response.headers());
+    ensure!(
+        cached.any(|value| value == "no-store"),
+        "{:?}",
+        response.headers()
+    );
     let bytes = response.into_body().collect_bytes().await?;
     ensure!(
-        bytes == world.s3()?.read(BUCKET, &format!("backups/{name}/{name}-logs.gz")).await?,
+        bytes
+            == world
+                .s3()?
+                .read(BUCKET, &format!("backups/{name}/{name}-logs.gz"))
+                .await?,
         "other bytes"
     );
     let (code, used) = refusal(fetch(&one, &grant.path, grant.key.as_str(), &[]).await?).await?;
-    ensure!((code, &used) == (403, &never), "a second time: {code} {used}");
+    ensure!(
+        (code, &used) == (403, &never),
+        "a second time: {code} {used}"
+    );
 
     // Expired: a moment before the controller removes it, and after that.
     let grant = granted(&one, "BackupLog", &backup).await?;
-    let past =
-        json!({ "status": { "expiration": jiff::Timestamp::now() - jiff::SignedDuration::from_secs(1) } });
+    let past = json!({ "status": { "expiration": jiff::Timestamp::now() - jiff::SignedDuration::from_secs(1) } });
     let all: Api<DownloadRequest> = world.api();
     all.merge_patch(&grant.request, past).await?;
     let (code, message) = refusal(fetch(&one, &grant.path, grant.key.as_str(), &[]).await?).await?;
     ensure!((code, &message) == (403, &never), "over: {code} {message}");
 
     // Only GET is allowed.
-    let delete = Request::delete(&own.path).header(KEY_HEADER, own.key.as_str()).body(Body::empty())?;
+    let delete = Request::delete(&own.path)
+        .header(KEY_HEADER, own.key.as_str())
+        .body(Body::empty())?;
     ensure!(world.client.send(delete).await?.status() == 405, "a DELETE");
     let log = world.controllers[0].tail(100_000);
-    ensure!(!log.contains(grant.key.as_str()) && !log.contains(own.key.as_str()), "a key is in the log");
-    ensure!(log.contains("a file is read"), "that a file was read is not in the log");
-    fetch(&other, &own.path, own.key.as_str(), &[]).await?.into_body().collect_bytes().await?;
+    ensure!(
+        !log.contains(grant.key.as_str()) && !log.contains(own.key.as_str()),
+        "a key is in the log"
+    );
+    ensure!(
+        log.contains("a file is read"),
+        "that a file was read is not in the log"
+    );
+    fetch(&other, &own.path, own.key.as_str(), &[])
+        .await?
+        .into_body()
+        .collect_bytes()
+        .await?;
     no_requests(world).await
 }
 
-async fn of_concurrent_readers_with_one_key_one_gets_the_whole(world: &mut World) -> anyhow::Result<()> {
+async fn of_concurrent_readers_with_one_key_one_gets_the_whole(
+    world: &mut World,
+) -> anyhow::Result<()> {
     const READERS: usize = 4;
     const ROUNDS: usize = 10;
     let name = "read-raced";
     let backup = backed_up(world, name).await?;
-    let stored = world.s3()?.read(BUCKET, &format!("backups/{name}/{name}-logs.gz")).await?;
+    let stored = world
+        .s3()?
+        .read(BUCKET, &format!("backups/{name}/{name}-logs.gz"))
+        .await?;
     let kubeconfig = world.person("reader", Some(ROLE)).await?;
     // One connection each, so that none waits for another.
     let clients = try_join_all((0..READERS).map(|_| client_without_retries(&kubeconfig))).await?;
@@ -251,17 +356,28 @@ async fn of_concurrent_readers_with_one_key_one_gets_the_whole(world: &mut World
                 ensure!(code == 403, "{code} {message}");
                 return Ok(None);
             }
-            Ok(Some(response.into_body().collect_bytes().await.is_ok_and(|bytes| bytes == stored)))
+            Ok(Some(
+                response
+                    .into_body()
+                    .collect_bytes()
+                    .await
+                    .is_ok_and(|bytes| bytes == stored),
+            ))
         });
         let read = try_join_all(reads).await?;
         let whole = read.iter().filter(|read| **read == Some(true)).count();
-        ensure!(whole == 1, "round {round}: {whole} of {READERS} readers got all of it: {read:?}");
+        ensure!(
+            whole == 1,
+            "round {round}: {whole} of {READERS} readers got all of it: {read:?}"
+        );
         broken_off += read.iter().filter(|read| **read == Some(false)).count();
         used_up(world, &grant.request).await?;
     }
     // Later readers were refused, as they would be without any race.
     ensure!(broken_off > 0, "no two readers were at it at the same time");
-    println!("  {ROUNDS} times one of {READERS} got all; {broken_off} were broken off before the last piece");
+    println!(
+        "  {ROUNDS} times one of {READERS} got all; {broken_off} were broken off before the last piece"
+    );
     Ok(())
 }
 
@@ -272,10 +388,15 @@ async fn a_replica_that_does_not_lead_gives_files_too(world: &mut World) -> anyh
     // The Service leads to the other replica only.
     let endpoints: Api<Endpoints> = world.api();
     let both = endpoints.get("backup-controller").await?;
-    let subset =
-        both.subsets.as_ref().and_then(|subsets| subsets.get(other)).context("no second endpoint")?;
+    let subset = both
+        .subsets
+        .as_ref()
+        .and_then(|subsets| subsets.get(other))
+        .context("no second endpoint")?;
     let only = Patch::Merge(json!({ "subsets": [subset] }));
-    endpoints.patch("backup-controller", &PatchParams::default(), &only).await?;
+    endpoints
+        .patch("backup-controller", &PatchParams::default(), &only)
+        .await?;
     let person = world.reader().await?;
     let ran = person.succeeds(&["logs", name]).await?;
     let stored = world.backup_log(name).await?;
@@ -284,176 +405,68 @@ async fn a_replica_that_does_not_lead_gives_files_too(world: &mut World) -> anyh
     ensure!(log.contains("a file is read"), "another one gave it: {log}");
     no_requests(world).await?;
     let again = Patch::Merge(json!({ "subsets": both.subsets }));
-    endpoints.patch("backup-controller", &PatchParams::default(), &again).await?;
+    endpoints
+        .patch("backup-controller", &PatchParams::default(), &again)
+        .await?;
     Ok(())
 }
 
-async fn files_of_another_backup_of_the_name_are_not_given(world: &mut World) -> anyhow::Result<()> {
+async fn files_of_another_backup_of_the_name_are_not_given(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "read-namesake";
     let first = backed_up(world, name).await?;
     let client = reader(world, "reader").await?;
     let (refused, _) = asked(&client, "BackupLog", name, "another-uid").await?;
-    ensure!(refused.status.phase == Some(DownloadRequestPhase::Failed), "{:?}", refused.status);
+    ensure!(
+        refused.status.phase == Some(DownloadRequestPhase::Failed),
+        "{:?}",
+        refused.status
+    );
     let grant = granted(&client, "BackupLog", &first).await?;
-    // Deleted from the cluster and not from the bucket: the next backup of this name finds its folder taken.
+    // Deleted from the cluster and not from the bucket: the next backup of this name finds its
+    // folder taken.
     world.backups().delete_object(name).await?;
     world.backup_gone(name).await?;
-    let second = world.run_backup(name, of_namespaces(&[name]), BackupPhase::Failed).await?;
+    let second = world
+        .run_backup(name, of_namespaces(&[name]), BackupPhase::Failed)
+        .await?;
     tokio::time::sleep(Duration::from_secs(1)).await; // what is known of a backup is known for a second
-    let (code, message) = refusal(fetch(&client, &grant.path, grant.key.as_str(), &[]).await?).await?;
-    ensure!(code == 424 && message.contains("another one has its name now"), "{code} {message}");
+    let (code, message) =
+        refusal(fetch(&client, &grant.path, grant.key.as_str(), &[]).await?).await?;
+    ensure!(
+        code == 424 && message.contains("another one has its name now"),
+        "{code} {message}"
+    );
     let grant = granted(&client, "BackupLog", &second).await?;
-    let (code, message) = refusal(fetch(&client, &grant.path, grant.key.as_str(), &[]).await?).await?;
-    ensure!(code == 404 && message.contains("of another backup of this name"), "{code} {message}");
+    let (code, message) =
+        refusal(fetch(&client, &grant.path, grant.key.as_str(), &[]).await?).await?;
+    ensure!(
+        code == 404 && message.contains("of another backup of this name"),
+        "{code} {message}"
+    );
     let ran = world.reader().await?.fails(1, &["logs", name]).await?;
-    ensure!(ran.stderr.contains("of another backup of this name"), "{}", ran.stderr);
+    ensure!(
+        ran.stderr.contains("of another backup of this name"),
+        "{}",
+        ran.stderr
+    );
     Ok(())
 }
 
-async fn a_large_tarball_is_read_in_ranges_with_little_memory(world: &mut World) -> anyhow::Result<()> {
-    const READERS: usize = 16;
-    const MIB: usize = 1024 * 1024;
-    let backup = large(world).await?;
-    let stored = contents(world, LARGE).await?;
-    ensure!(stored.len() > 20 * MIB, "{} bytes", stored.len());
-    let client = reader(world, "reader").await?;
-    let grant = granted(&client, "BackupContents", &backup).await?;
-    let get = async |headers: &[(header::HeaderName, &str)]| {
-        fetch(&client, &grant.path, grant.key.as_str(), headers).await
-    };
-    let (size, third) = (stored.len(), stored.len() / 3);
-    let mut tag = String::new();
-    for (range, expected) in [
-        (format!("bytes=0-{}", third - 1), 0..third),
-        (format!("bytes={third}-{}", 2 * third - 1), third..2 * third),
-        ("bytes=0-0".to_owned(), 0..1),
-    ] {
-        let response = get(&[(header::RANGE, &range)]).await?;
-        let told = format!("bytes {}-{}/{size}", expected.start, expected.end - 1);
-        ensure!(
-            response.status() == 206 && response.headers()[header::CONTENT_RANGE] == *told,
-            "{response:?}"
-        );
-        ensure!(response.headers()[header::CONTENT_LENGTH] == *(expected.len().to_string()), "{response:?}");
-        tag = response.headers()[header::ETAG].to_str()?.to_owned();
-        ensure!(response.into_body().collect_bytes().await? == stored[expected], "{range}: other bytes");
-    }
-    let behind = get(&[(header::RANGE, &format!("bytes={size}-"))]).await?;
-    ensure!(behind.status() == 416, "{behind:?}");
-    ensure!(behind.headers()[header::CONTENT_RANGE] == *format!("bytes */{size}"), "{behind:?}");
-    let other = get(&[(header::RANGE, "bytes=5-"), (header::IF_RANGE, "\"other\"")]).await?;
-    ensure!(other.status() == 200, "another version: {other:?}");
-    drop(other);
-
-    // Readers who open a file and stop reading use one slot each, and little memory. None reads to the end, which would use
-    // the key up.
-    let all_but_one = format!("bytes=0-{}", size - 2);
-    let before = world.controllers[0].peak_memory_kib()?;
-    let kubeconfig = world.person("reader", Some(ROLE)).await?;
-    let standing = try_join_all((0..READERS).map(async |_| {
-        // On a shared connection, a stopped reader would block the others.
-        let client = client_without_retries(&kubeconfig).await?;
-        fetch(&client, &grant.path, grant.key.as_str(), &[(header::RANGE, &all_but_one)]).await
-    }))
-    .await?;
-    ensure!(standing.iter().all(|response| response.status() == 206), "{standing:?}");
-    let busy = get(&[]).await?;
-    ensure!(busy.status() == 503 && busy.headers()[header::RETRY_AFTER] == "2", "{busy:?}");
-    drop(standing);
-    let grown = world.controllers[0].peak_memory_kib()?.saturating_sub(before);
-    println!("  {READERS} readers of {} MiB have the controller grow by {} MiB", size / MIB, grown / 1024);
-    ensure!(grown < 48 * 1024, "{grown} KiB");
-    eventually("the places are free again", Duration::from_secs(5), async || {
-        let response = get(&[(header::RANGE, "bytes=0-0")]).await?;
-        anyhow::Ok(when(response.status() == 206, response.status().to_string()))
-    })
-    .await?;
-
-    let rest = get(&[(header::RANGE, &format!("bytes={}-", 2 * third)), (header::IF_RANGE, &tag)]).await?;
-    ensure!(rest.status() == 206, "{rest:?}");
-    ensure!(rest.into_body().collect_bytes().await? == stored[2 * third..], "the rest: other bytes");
-    let (code, message) = refusal(get(&[(header::RANGE, "bytes=0-0")]).await?).await?;
-    ensure!(code == 403, "after the last byte: {code} {message}");
-    used_up(world, &grant.request).await
-}
-
-async fn of_a_large_tarball_that_was_looked_into_one_item_is_read_alone(
+async fn a_store_that_hangs_takes_no_readers_from_other_stores(
     world: &mut World,
 ) -> anyhow::Result<()> {
-    large(world).await?;
-    let person = world.kubectl_backup_as("reader", Some(ROLE)).await?;
-    let mut maps =
-        person.succeeds(&["ls", LARGE, &format!("{LARGE}/configmaps"), "-o", "name"]).await?.stdout;
-    let last = maps.split_off(maps.trim_end().rfind('\n').context("there is one item")? + 1);
-    let item = format!("{LARGE}/configmaps/{}", last.trim());
-    let reads = || {
-        let log = world.controllers[0].tail(100_000);
-        let reads: Vec<&str> = log.lines().filter(|line| line.contains("\"a file is read\"")).collect();
-        (reads.len(), reads.last().is_some_and(|line| !line.contains("\"from\":0,")))
-    };
-    let (before, _) = reads();
-    let cat = person.succeeds(&["cat", LARGE, &item, "-o", "json"]).await?;
-    println!("  one item of it is read within {:?}", cat.elapsed);
-    let printed = cat.stdout;
-    let path = format!("configmaps/namespaces/{LARGE}/{}.json", last.trim());
-    let stored = world.backup_item(LARGE, &path).await?;
-    ensure!(serde_json::from_str::<serde_json::Value>(&printed)? == stored, "another item: {printed:.200}");
-    ensure!(reads() == (before + 1, true), "it was not read in part: {:?}", reads());
-    person.succeeds(&["ls", LARGE]).await?;
-    ensure!(reads().0 == before + 1, "the tarball was read again");
-    Ok(())
-}
-
-async fn a_download_goes_on_where_a_killed_controller_broke_it_off(world: &mut World) -> anyhow::Result<()> {
-    let backup = large(world).await?;
-    let stored = contents(world, LARGE).await?;
-    let client = reader(world, "reader").await?;
-    // By hand, with the same key.
-    let grant = granted(&client, "BackupContents", &backup).await?;
-    let mut body = fetch(&client, &grant.path, grant.key.as_str(), &[]).await?.into_body();
-    let mut read = body.frame().await.context("no bytes")??.into_data().unwrap_or_default().to_vec();
-    world.controllers[0].kill().await?;
-    while let Some(Ok(frame)) = body.frame().await {
-        read.extend_from_slice(&frame.into_data().unwrap_or_default());
-    }
-    ensure!(read.len() < stored.len(), "all was read before the controller was killed");
-    world.controllers[0].restart().await?;
-    let range = format!("bytes={}-", read.len());
-    let rest = eventually("the new controller gives the rest", Duration::from_secs(20), async || {
-        let rest = fetch(&client, &grant.path, grant.key.as_str(), &[(header::RANGE, &range)]).await?;
-        let status = rest.status();
-        anyhow::Ok(if status == 206 { Probe::Ready(rest) } else { Probe::NotYet(status.to_string()) })
-    })
-    .await?;
-    read.extend_from_slice(&rest.into_body().collect_bytes().await?);
-    ensure!(read == stored, "other bytes");
-
-    // By the command, which resumes by itself.
-    let person = world.reader().await?;
-    let kubeconfig = world.person("reader", Some(ROLE)).await?;
-    let mut command = tokio::process::Command::new(person.program());
-    command.args(["download", LARGE, "-o", "-"]).env("KUBECONFIG", kubeconfig).env_remove("VELERO_NAMESPACE");
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn()?;
-    let mut output = child.stdout.take().context("no output")?;
-    let mut read = vec![0; 1024 * 1024];
-    output.read_exact(&mut read).await?;
-    world.controllers[0].restart().await?;
-    output.read_to_end(&mut read).await?;
-    let ended = child.wait_with_output().await?;
-    let told = String::from_utf8_lossy(&ended.stderr);
-    ensure!(ended.status.success() && read == stored, "{}: {} bytes: {told}", ended.status, read.len());
-    ensure!(told.contains("trying again"), "it was not broken off: {told}");
-    println!("  the command said: {}", told.trim());
-    used_up(world, &grant.request).await
-}
-
-async fn a_store_that_hangs_takes_no_readers_from_other_stores(world: &mut World) -> anyhow::Result<()> {
     let (still, moving) = ("read-still", "read-moving");
     let store = world.faulty_s3().await?;
     world.s3()?.create_bucket(still).await?;
-    world.synced_location(still, &store.url(), &json!({})).await?;
+    world
+        .synced_location(still, &store.url(), &json!({}))
+        .await?;
     backed_up(world, moving).await?;
-    let backup = world.back_up(still, into_location(still, &[moving])).await?;
+    let backup = world
+        .back_up(still, into_location(still, &[moving]))
+        .await?;
     let person = world.reader().await?;
     let whole = person.succeeds(&["describe", still]).await?.stdout;
     ensure!(!whole.contains("unavailable"), "{whole}");
@@ -463,21 +476,30 @@ async fn a_store_that_hangs_takes_no_readers_from_other_stores(world: &mut World
     let clients = try_join_all((0..16).map(|_| client_without_retries(&kubeconfig))).await?;
     let grant = &granted(&clients[0], "BackupLog", &backup).await?;
     store.rule(|_| Mood::Held);
-    let standing = clients
-        .iter()
-        .map(async |client| refusal(fetch(client, &grant.path, grant.key.as_str(), &[]).await?).await);
+    let standing = clients.iter().map(async |client| {
+        refusal(fetch(client, &grant.path, grant.key.as_str(), &[]).await?).await
+    });
     let others = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
-        anyhow::Ok((person.run(&["logs", moving]).await?, person.run(&["describe", still]).await?))
+        anyhow::Ok((
+            person.run(&["logs", moving]).await?,
+            person.run(&["describe", still]).await?,
+        ))
     };
     let (standing, others) = tokio::try_join!(try_join_all(standing), others)?;
     let (log, described) = (others.0.expect_code(0)?, others.1.expect_code(0)?);
-    ensure!(!log.stdout.is_empty() && log.elapsed < Duration::from_secs(10), "{log:?}");
+    ensure!(
+        !log.stdout.is_empty() && log.elapsed < Duration::from_secs(10),
+        "{log:?}"
+    );
     says(&described.stdout, &["unavailable", "Everything was saved"])?;
     // Each part has a timeout of ten seconds.
     ensure!(described.elapsed < Duration::from_secs(15), "{described:?}");
     for (code, message) in standing {
-        ensure!(code == 503 && message.contains("gave no file within"), "{code} {message}");
+        ensure!(
+            code == 503 && message.contains("gave no file within"),
+            "{code} {message}"
+        );
     }
     store.calm();
     let again = person.succeeds(&["describe", still]).await?.stdout;

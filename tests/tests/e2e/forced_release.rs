@@ -1,5 +1,5 @@
-//! A forced release of a claim: its worker stops before it can conflict with an object admitted afterwards, and nothing
-//! claims it again.
+//! A forced release of a claim: its worker stops before it can conflict with an object admitted
+//! afterwards, and nothing claims it again.
 
 use std::time::Instant;
 
@@ -27,42 +27,95 @@ const LOOKS: Duration = Duration::from_secs(16);
 const SOON: Duration = Duration::from_mins(1);
 const FOREIGN: &str = "example.com/keeps-it";
 
-async fn a_released_restore_writes_nothing_two_seconds_later(world: &mut World) -> anyhow::Result<()> {
+async fn a_released_restore_writes_nothing_two_seconds_later(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.backed_up("forced", ITEMS).await?;
-    world.create_restore("forced", into_namespace("forced", "forced-copy")).await?;
+    world
+        .create_restore("forced", into_namespace("forced", "forced-copy"))
+        .await?;
     is_in_the_middle(world, "forced-copy").await?;
-    refusal(world.create_backup("forced-copy", of_namespaces(&["forced-copy"])).await)?;
+    refusal(
+        world
+            .create_backup("forced-copy", of_namespaces(&["forced-copy"]))
+            .await,
+    )?;
     let plugin = world.kubectl_backup();
-    let release = ["locks", "release", "restore/forced", "--reason=the node is gone", "--yes"];
+    let release = [
+        "locks",
+        "release",
+        "restore/forced",
+        "--reason=the node is gone",
+        "--yes",
+    ];
     let counted = async {
-        until("it is released", SOON, async || anyhow::Ok(world.claims().await?.contains(r#""Released""#)))
-            .await?;
+        until("it is released", SOON, async || {
+            anyhow::Ok(world.claims().await?.contains(r#""Released""#))
+        })
+        .await?;
         let released = Instant::now();
         tokio::time::sleep(FENCE).await;
         let then = written(world, "forced-copy").await?;
-        println!("    {} of {ITEMS} items {:?} after the release", then.len(), released.elapsed());
+        println!(
+            "    {} of {ITEMS} items {:?} after the release",
+            then.len(),
+            released.elapsed()
+        );
         anyhow::Ok(then)
     };
     let (ran, then) = tokio::join!(plugin.succeeds(&release), counted);
     let (ran, then) = (ran?, then?);
     says(&ran.stderr, &["Its worker has stopped: it is Failed"])?;
     ensure!(ran.stdout == "restore/velero/forced released\n", "{ran:?}");
-    ensure!(then.len() < ITEMS, "it was done before it could be stopped: this proves nothing");
+    ensure!(
+        then.len() < ITEMS,
+        "it was done before it could be stopped: this proves nothing"
+    );
     // A backup admitted now does not overlap with any write of the restore.
-    let backup = world.back_up("forced-copy", of_namespaces(&["forced-copy"])).await?;
+    let backup = world
+        .back_up("forced-copy", of_namespaces(&["forced-copy"]))
+        .await?;
     let later = written(world, "forced-copy").await?;
-    ensure!(later == then, "{} items were written later", later.len().abs_diff(then.len()));
+    ensure!(
+        later == then,
+        "{} items were written later",
+        later.len().abs_diff(then.len())
+    );
     let items = is_whole(world.s3()?, BUCKET, "forced-copy", &backup).await?;
-    let stored = items.iter().filter(|item| item.to_string().contains("configmaps")).count();
-    ensure!(stored >= then.len(), "the backup has {stored} of {} ConfigMaps", then.len());
+    let stored = items
+        .iter()
+        .filter(|item| item.to_string().contains("configmaps"))
+        .count();
+    ensure!(
+        stored >= then.len(),
+        "the backup has {stored} of {} ConfigMaps",
+        then.len()
+    );
 
     let restore = world.restores().get("forced").await?;
-    ensure!(restore.phase() == RestorePhase::Failed, "{:?}", restore.status);
+    ensure!(
+        restore.phase() == RestorePhase::Failed,
+        "{:?}",
+        restore.status
+    );
     let reason = restore.status.failure_reason.unwrap_or_default();
-    says(&reason, &["released by force by", "the node is gone", "what was written stays"])?;
-    let shown = plugin.run(&["restore", "describe", "forced", "--details"]).await?;
+    says(
+        &reason,
+        &[
+            "released by force by",
+            "the node is gone",
+            "what was written stays",
+        ],
+    )?;
+    let shown = plugin
+        .run(&["restore", "describe", "forced", "--details"])
+        .await?;
     says(&shown.stdout, &["the node is gone"])?;
-    ensure!(!world.claims().await?.contains("forced"), "{}", world.claims().await?);
+    ensure!(
+        !world.claims().await?.contains("forced"),
+        "{}",
+        world.claims().await?
+    );
     Ok(())
 }
 
@@ -71,7 +124,9 @@ async fn a_restore_that_is_ended_by_hand_writes_nothing_beside_a_backup(
     world: &mut World,
 ) -> anyhow::Result<()> {
     world.backed_up("ended", ITEMS).await?;
-    world.create_restore("ended", into_namespace("ended", "ended-copy")).await?;
+    world
+        .create_restore("ended", into_namespace("ended", "ended-copy"))
+        .await?;
     is_in_the_middle(world, "ended-copy").await?;
     let end = json!({ "status": { "phase": "Failed" },
         "metadata": { "annotations": { BREAK_GLASS_ANNOTATION: "the node is lost" } } });
@@ -86,19 +141,41 @@ async fn a_restore_that_is_ended_by_hand_writes_nothing_beside_a_backup(
     })
     .await?;
     let then = written(world, "ended-copy").await?;
-    println!("    {} of {ITEMS} items, a backup admitted {:?} after the end", then.len(), ended.elapsed());
-    ensure!(then.len() < ITEMS, "it was done before it could be stopped: this proves nothing");
-    world.wait_for_event("ForcedEnd", |object, _| object.name.as_deref() == Some("ended")).await?;
+    println!(
+        "    {} of {ITEMS} items, a backup admitted {:?} after the end",
+        then.len(),
+        ended.elapsed()
+    );
+    ensure!(
+        then.len() < ITEMS,
+        "it was done before it could be stopped: this proves nothing"
+    );
+    world
+        .wait_for_event("ForcedEnd", |object, _| {
+            object.name.as_deref() == Some("ended")
+        })
+        .await?;
     tokio::time::sleep(FENCE * 2).await;
     let later = written(world, "ended-copy").await?;
-    ensure!(later == then, "{} items were written later", later.len().abs_diff(then.len()));
-    let held =
-        world.restores().get("ended").await?.finalizers().iter().any(|one| one == RESTORE_WORK_FINALIZER);
+    ensure!(
+        later == then,
+        "{} items were written later",
+        later.len().abs_diff(then.len())
+    );
+    let held = world
+        .restores()
+        .get("ended")
+        .await?
+        .finalizers()
+        .iter()
+        .any(|one| one == RESTORE_WORK_FINALIZER);
     ensure!(!held, "it is still held");
     Ok(())
 }
 
-async fn a_released_object_of_another_operator_stays_released(world: &mut World) -> anyhow::Result<()> {
+async fn a_released_object_of_another_operator_stays_released(
+    world: &mut World,
+) -> anyhow::Result<()> {
     percona::guard(world).await?;
     percona::create(world, RESTORE, "ghost", "ghost").await?;
     percona::set_state(world, RESTORE, "ghost", "Running").await?;
@@ -106,19 +183,40 @@ async fn a_released_object_of_another_operator_stays_released(world: &mut World)
     ensure!(error.message.contains("ghost"), "{error:?}");
     let plugin = world.kubectl_backup();
     let scope = "--scope=percona-ps/db/ghost";
-    let release =
-        ["locks", "release", "restore/db/ghost", scope, "--reason=its operator was removed", "--yes"];
+    let release = [
+        "locks",
+        "release",
+        "restore/db/ghost",
+        scope,
+        "--reason=its operator was removed",
+        "--yes",
+    ];
     let ran = plugin.succeeds(&release).await?;
     says(&ran.stderr, &["cannot be known", "another operator"])?;
     let released = Instant::now();
     for number in 0.. {
-        let list = plugin.succeeds(&["locks", "percona-ps/db/ghost", "-o", "json"]).await?.stdout;
+        let list = plugin
+            .succeeds(&["locks", "percona-ps/db/ghost", "-o", "json"])
+            .await?
+            .stdout;
         let list: Value = serde_json::from_str(&list)?;
-        let entries = list["scopes"][0]["entries"].as_array().cloned().unwrap_or_default();
-        let ghost = entries.iter().find(|entry| entry["name"] == "ghost").context("it is forgotten")?;
-        ensure!(ghost["state"] == "Released", "claimed again {:?} later: {ghost}", released.elapsed());
+        let entries = list["scopes"][0]["entries"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let ghost = entries
+            .iter()
+            .find(|entry| entry["name"] == "ghost")
+            .context("it is forgotten")?;
+        ensure!(
+            ghost["state"] == "Released",
+            "claimed again {:?} later: {ghost}",
+            released.elapsed()
+        );
         let name = format!("ghost-{number}");
-        percona::create(world, BACKUP, &name, "ghost").await.context("it is in the way")?;
+        percona::create(world, BACKUP, &name, "ghost")
+            .await
+            .context("it is in the way")?;
         percona::set_state(world, BACKUP, &name, "Succeeded").await?;
         if released.elapsed() > LOOKS {
             break;
@@ -128,32 +226,62 @@ async fn a_released_object_of_another_operator_stays_released(world: &mut World)
     // The release is removed when the object ends.
     percona::set_state(world, RESTORE, "ghost", "Succeeded").await?;
     eventually("the release has ended", SOON, async || {
-        let list = plugin.succeeds(&["locks", "percona-ps/db/ghost", "-o", "json"]).await?.stdout;
+        let list = plugin
+            .succeeds(&["locks", "percona-ps/db/ghost", "-o", "json"])
+            .await?
+            .stdout;
         anyhow::Ok(when(!list.contains("Released"), list))
     })
     .await
 }
 
-async fn a_deleted_object_is_not_claimed_for_a_foreign_finalizer(world: &mut World) -> anyhow::Result<()> {
+async fn a_deleted_object_is_not_claimed_for_a_foreign_finalizer(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.backed_up("kept", ITEMS).await?;
     let mut restore = Restore::new("kept", into_namespace("kept", "kept-copy"));
     restore.metadata.finalizers = Some(vec![FOREIGN.to_owned()]);
-    let uid = world.restores().create_object(&restore).await?.metadata.uid.context("no uid")?;
+    let uid = world
+        .restores()
+        .create_object(&restore)
+        .await?
+        .metadata
+        .uid
+        .context("no uid")?;
     is_in_the_middle(world, "kept-copy").await?;
-    ensure!(world.claims().await?.contains(&uid), "it works without a claim");
+    ensure!(
+        world.claims().await?.contains(&uid),
+        "it works without a claim"
+    );
     world.restores().delete_object("kept").await?;
     let only_foreign = |restore: &Restore| restore.finalizers() == [FOREIGN];
-    world.restores().wait_until("kept", "was let go", SOON, only_foreign).await?;
+    world
+        .restores()
+        .wait_until("kept", "was let go", SOON, only_foreign)
+        .await?;
     let phase = world.restores().get("kept").await?.phase();
-    ensure!(phase.is_active(), "it is {phase}: it had ended before it was deleted");
+    ensure!(
+        phase.is_active(),
+        "it is {phase}: it had ended before it was deleted"
+    );
     let let_go = Instant::now();
-    world.back_up("kept-copy", of_namespaces(&["kept-copy"])).await.context("it is held still")?;
+    world
+        .back_up("kept-copy", of_namespaces(&["kept-copy"]))
+        .await
+        .context("it is held still")?;
     while let_go.elapsed() < LOOKS {
         let claims = world.claims().await?;
-        ensure!(!claims.contains(&uid), "claimed anew {:?} after it was let go: {claims}", let_go.elapsed());
+        ensure!(
+            !claims.contains(&uid),
+            "claimed anew {:?} after it was let go: {claims}",
+            let_go.elapsed()
+        );
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    world.restores().merge_patch("kept", json!({ "metadata": { "finalizers": null } })).await?;
+    world
+        .restores()
+        .merge_patch("kept", json!({ "metadata": { "finalizers": null } }))
+        .await?;
     world.restores().wait_gone("kept", SOON).await
 }
 
@@ -168,11 +296,18 @@ async fn is_in_the_middle(world: &World, namespace: &str) -> anyhow::Result<()> 
 
 /// Names of the ConfigMaps that a restore has written, with their resourceVersions.
 async fn written(world: &World, namespace: &str) -> anyhow::Result<Vec<(String, String)>> {
-    let all = config_maps(world, namespace).list_metadata(&ListParams::default()).await?;
+    let all = config_maps(world, namespace)
+        .list_metadata(&ListParams::default())
+        .await?;
     let named = |map: &kube::core::PartialObjectMeta<ConfigMap>| {
         (map.name_any(), map.resource_version().unwrap_or_default())
     };
-    Ok(all.items.iter().map(named).filter(|(name, _)| !name.starts_with("kube-root-ca")).collect())
+    Ok(all
+        .items
+        .iter()
+        .map(named)
+        .filter(|(name, _)| !name.starts_with("kube-root-ca"))
+        .collect())
 }
 
 fn config_maps(world: &World, namespace: &str) -> Api<ConfigMap> {

@@ -1,4 +1,5 @@
-//! A full ledger: what is refused and with which messages, and that every ending, removal or repair still fits into it.
+//! A full ledger: what is refused and with which messages, and that every ending, removal or repair
+//! still fits into it.
 
 use backup_core::{api::DeleteBackupRequest, labels::LEDGER_ANNOTATION};
 use backup_lock::{
@@ -29,11 +30,13 @@ const ALL_BYTES: usize = 240 * 1024;
 /// Fills the ledger with claims of objects that were never stored.
 async fn fill(world: &World, fill: impl FnMut(&mut Ledger)) -> anyhow::Result<()> {
     let store = LedgerStore::new(world.client.clone(), NAMESPACE);
-    Ok(store.change(VELERO_SCOPE, tokio::time::Instant::now() + SOON, fill).await?)
+    Ok(store
+        .change(VELERO_SCOPE, tokio::time::Instant::now() + SOON, fill)
+        .await?)
 }
 
-/// Admits objects of one namespace, each of another user, until there are this many entries or one is refused. Returns the
-/// refusal.
+/// Admits objects of one namespace, each of another user, until there are this many entries or one
+/// is refused. Returns the refusal.
 fn fill_with(
     ledger: &mut Ledger,
     kind: ObjectKind,
@@ -45,9 +48,16 @@ fn fill_with(
             break;
         }
         let key = ObjectKey::new(kind, NAMESPACE, &name(n));
-        let ask = Ask { requester: format!("person {n}"), creates: true, ..Ask::default() };
-        let footprint =
-            Footprint::namespaces([if kind == ObjectKind::Restore { "full-back" } else { "full" }]);
+        let ask = Ask {
+            requester: format!("person {n}"),
+            creates: true,
+            ..Ask::default()
+        };
+        let footprint = Footprint::namespaces([if kind == ObjectKind::Restore {
+            "full-back"
+        } else {
+            "full"
+        }]);
         let uid = format!("00000000-0000-4000-8000-{n:012}");
         if let Err(refusal) = ledger.admit(&key, &uid, &footprint, SINCE, &ask) {
             return Some(refusal);
@@ -63,7 +73,12 @@ async fn empty(world: &World) -> anyhow::Result<()> {
             .claims
             .iter()
             .filter(|claim| claim.key.name.starts_with("filler"))
-            .flat_map(|claim| claim.entries.iter().map(|entry| (claim.key.clone(), entry.uid.clone())))
+            .flat_map(|claim| {
+                claim
+                    .entries
+                    .iter()
+                    .map(|entry| (claim.key.clone(), entry.uid.clone()))
+            })
             .collect();
         for (key, uid) in keys {
             ledger.release(&key, &uid);
@@ -80,7 +95,9 @@ async fn the_last_entry_of_a_ledger_is_admitted_and_works_and_the_next_is_refuse
     let post = PostParams::default();
     let result = async {
         fill(world, |ledger| {
-            _ = fill_with(ledger, ObjectKind::Backup, BACKUPS - 1, |n| format!("filler-{n}"));
+            _ = fill_with(ledger, ObjectKind::Backup, BACKUPS - 1, |n| {
+                format!("filler-{n}")
+            });
         })
         .await?;
         let error = {
@@ -89,7 +106,11 @@ async fn the_last_entry_of_a_ledger_is_admitted_and_works_and_the_next_is_refuse
                 .create_backup("full-last", of_namespaces(&["full-last"]))
                 .await
                 .context("there is room for one")?;
-            let error = refusal(paused.create_backup("full-beyond", of_namespaces(&["full-last"])).await)?;
+            let error = refusal(
+                paused
+                    .create_backup("full-beyond", of_namespaces(&["full-last"]))
+                    .await,
+            )?;
             // More important kinds have reserved room.
             paused
                 .create_claiming_restore("full-restore", "full-elsewhere")
@@ -110,34 +131,53 @@ async fn the_last_entry_of_a_ledger_is_admitted_and_works_and_the_next_is_refuse
             ],
         )?;
         // It is activated and works, and its end is published.
-        world.backup_ends("full-last", BackupPhase::Completed).await?;
+        world
+            .backup_ends("full-last", BackupPhase::Completed)
+            .await?;
         let deletion = json!({ "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest",
             "metadata": { "name": "full-last" }, "spec": { "backupName": "full-last" } });
-        world.api::<DeleteBackupRequest>().create(&post, &serde_json::from_value(deletion)?).await?;
+        world
+            .api::<DeleteBackupRequest>()
+            .create(&post, &serde_json::from_value(deletion)?)
+            .await?;
         world.backup_gone("full-last").await?;
         // The entries of the restore and of the deletion request are removed, too.
         eventually("one place is free", SOON, async || {
-            let created = world.create_backup("full-again", of_namespaces(&["full-last"])).await;
+            let created = world
+                .create_backup("full-again", of_namespaces(&["full-last"]))
+                .await;
             anyhow::Ok(when(created.is_ok(), format!("{created:?}")))
         })
         .await?;
-        world.backup_ends("full-again", BackupPhase::Completed).await
+        world
+            .backup_ends("full-again", BackupPhase::Completed)
+            .await
     }
     .await;
     empty(world).await?;
     result.map(drop)
 }
 
-async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(world: &mut World) -> anyhow::Result<()> {
+async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.config_maps("full-bytes", 2).await?;
-    world.back_up("full-source", of_namespaces(&["full-bytes"])).await?;
+    world
+        .back_up("full-source", of_namespaces(&["full-bytes"]))
+        .await?;
     let result = async {
         // The room of backups, except for less than two entries.
         let long = |n: usize| format!("filler-{n:0>240}");
-        fill(world, |ledger| _ = fill_with(ledger, ObjectKind::Backup, BACKUPS, long)).await?;
+        fill(world, |ledger| {
+            _ = fill_with(ledger, ObjectKind::Backup, BACKUPS, long);
+        })
+        .await?;
         fill(world, |ledger| {
             // Not the last claim of all: that may be what an earlier test has left.
-            let last = ledger.claims.iter().rfind(|claim| claim.key.name.starts_with("filler"));
+            let last = ledger
+                .claims
+                .iter()
+                .rfind(|claim| claim.key.name.starts_with("filler"));
             let last = last.map(|claim| (claim.key.clone(), claim.entries[0].uid.clone()));
             last.inspect(|(key, uid)| _ = ledger.release(key, uid));
         })
@@ -145,18 +185,31 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(world: &mut Wo
         {
             let paused = world.pause_controllers()?;
             let named = |length: usize| format!("full-{}", "x".repeat(length));
-            let backup = |length: usize| Backup::new(&named(length), of_namespaces(&["full-bytes"]));
-            // A hold uses the remaining room, so that the length of a name decides: one letter is one byte.
+            let backup =
+                |length: usize| Backup::new(&named(length), of_namespaces(&["full-bytes"]));
+            // A hold uses the remaining room, so that the length of a name decides: one letter is
+            // one byte.
             let (mut fits, mut too_long) = (0, LONGEST_NAME);
             let pad = ObjectKey::new(ObjectKind::Hold, "", "filler-pad");
             for n in 1.. {
-                if paused.backups().create(&dry_run(), &backup(too_long)).await.is_err() {
+                if paused
+                    .backups()
+                    .create(&dry_run(), &backup(too_long))
+                    .await
+                    .is_err()
+                {
                     break;
                 }
                 fill(&paused, |ledger| {
                     ledger.release(&pad, "pad");
                     let by = "y".repeat(n * LONGEST_NAME / 3);
-                    _ = ledger.hold(&pad, "pad", &Footprint::namespaces(["full-held"]), SINCE, &by);
+                    _ = ledger.hold(
+                        &pad,
+                        "pad",
+                        &Footprint::namespaces(["full-held"]),
+                        SINCE,
+                        &by,
+                    );
                 })
                 .await?;
             }
@@ -171,9 +224,16 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(world: &mut Wo
             ensure!(fits > 0, "not even a name of one letter fits: {error:?}");
             says(
                 &error.message,
-                &["the ledger is full for backups", "these may fill 750 entries and 184320 bytes"],
+                &[
+                    "the ledger is full for backups",
+                    "these may fill 750 entries and 184320 bytes",
+                ],
             )?;
-            paused.backups().create_object(&backup(fits)).await.context("the last byte")?;
+            paused
+                .backups()
+                .create_object(&backup(fits))
+                .await
+                .context("the last byte")?;
             // Holds fill the rest completely.
             fill(&paused, |ledger| {
                 for n in 0.. {
@@ -181,7 +241,13 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(world: &mut Wo
                     let held = (1..=250).rev().find(|length| {
                         let by = "y".repeat(*length);
                         ledger
-                            .hold(&key, &n.to_string(), &Footprint::namespaces(["full-held"]), SINCE, &by)
+                            .hold(
+                                &key,
+                                &n.to_string(),
+                                &Footprint::namespaces(["full-held"]),
+                                SINCE,
+                                &by,
+                            )
                             .is_ok()
                     });
                     if held.is_none() {
@@ -193,8 +259,18 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(world: &mut Wo
             let bytes = paused.claims().await?.len();
             println!("    {bytes} bytes of {ALL_BYTES}");
             ensure!(bytes > ALL_BYTES * 2 / 3, "{bytes}");
-            let error = refusal(paused.create_claiming_restore("full-none", "full-none").await)?;
-            says(&error.message, &["the ledger is full for restores", "the rest is kept for deletions"])?;
+            let error = refusal(
+                paused
+                    .create_claiming_restore("full-none", "full-none")
+                    .await,
+            )?;
+            says(
+                &error.message,
+                &[
+                    "the ledger is full for restores",
+                    "the rest is kept for deletions",
+                ],
+            )?;
         }
         // The last one is activated, works and ends.
         let name = world
@@ -204,21 +280,36 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(world: &mut Wo
             .iter()
             .map(ResourceExt::name_any)
             .find(|name| name.contains("xxx"));
-        world.backup_ends(&name.context("it is gone")?, BackupPhase::Completed).await?;
+        world
+            .backup_ends(&name.context("it is gone")?, BackupPhase::Completed)
+            .await?;
         // A user releases a claim by force; this is recorded, and makes room.
         let first = format!("backup/{}", long(0));
-        let release = ["locks", "release", &first, "--reason=the ledger is full", "--yes"];
+        let release = [
+            "locks",
+            "release",
+            &first,
+            "--reason=the ledger is full",
+            "--yes",
+        ];
         world.kubectl_backup().succeeds(&release).await?;
         let ledger = Ledger::from_json(&world.claims().await?)?;
-        let released = ledger.claim(&ObjectKey::backup(NAMESPACE, &long(0))).context("it is forgotten")?;
+        let released = ledger
+            .claim(&ObjectKey::backup(NAMESPACE, &long(0)))
+            .context("it is forgotten")?;
         ensure!(format!("{released:?}").contains("Released"), "{released:?}");
         anyhow::Ok(())
     }
     .await;
     empty(world).await?;
     result?;
-    world.create_restore("full-back", from_backup("full-source")).await?;
-    world.restore_ends("full-back", RestorePhase::Completed).await.map(drop)
+    world
+        .create_restore("full-back", from_backup("full-source"))
+        .await?;
+    world
+        .restore_ends("full-back", RestorePhase::Completed)
+        .await
+        .map(drop)
 }
 
 async fn a_full_ledger_is_collected_and_rebuilt(world: &mut World) -> anyhow::Result<()> {
@@ -257,12 +348,18 @@ async fn a_full_ledger_is_collected_and_rebuilt(world: &mut World) -> anyhow::Re
     fill(world, to_the_end).await?;
     let leases: Api<k8s_openapi::api::coordination::v1::Lease> = world.api();
     let mut lease = world.ledger().await?;
-    let annotations = lease.metadata.annotations.as_mut().context("no annotations")?;
+    let annotations = lease
+        .metadata
+        .annotations
+        .as_mut()
+        .context("no annotations")?;
     let serial: u64 = annotations["backup-lock/serial"].parse()?;
     annotations.insert("backup-lock/serial".to_owned(), (serial + 1).to_string());
     let text = annotations[LEDGER_ANNOTATION].replacen("filler", "edited", 1);
     annotations.insert(LEDGER_ANNOTATION.to_owned(), text);
-    leases.replace("backup-lock-velero", &PostParams::default(), &lease).await?;
+    leases
+        .replace("backup-lock-velero", &PostParams::default(), &lease)
+        .await?;
     collected().await?;
     passes().await
 }

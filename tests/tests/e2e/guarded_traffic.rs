@@ -1,6 +1,6 @@
-//! Clients and live operators side by side, on two API servers: backups and restores of guarded operators are created,
-//! deleted and created again under few names, while the operators advance them, crash, and repeat earlier writes. Judged by
-//! every stored version.
+//! Clients and live operators side by side, on two API servers: backups and restores of guarded
+//! operators are created, deleted and created again under few names, while the operators advance
+//! them, crash, and repeat earlier writes. Judged by every stored version.
 
 use std::{
     collections::BTreeMap,
@@ -26,8 +26,8 @@ crate::tests! {
     no_backup_meets_a_restore_in_the_traffic_of_live_operators,
 }
 
-/// Objects that are created and deleted at once keep their claims for a grace, and refused ones for the time of their intent:
-/// both are short, so that many objects get their turn.
+/// Objects that are created and deleted at once keep their claims for a grace, and refused ones for
+/// the time of their intent: both are short, so that many objects get their turn.
 pub const WEBHOOK: &[&str] = &[
     "--guard=velero",
     "--guard=percona-pxc",
@@ -37,7 +37,8 @@ pub const WEBHOOK: &[&str] = &[
     "--orphan-grace=3s",
     "--intent=1s",
 ];
-/// Shortest time of the traffic; it continues for up to `MORE_TRAFFIC` until each operator had enough.
+/// Shortest time of the traffic; it continues for up to `MORE_TRAFFIC` until each operator had
+/// enough.
 const TRAFFIC: Duration = Duration::from_secs(12);
 const MORE_TRAFFIC: Duration = Duration::from_mins(1);
 /// Number of clients of each operator, on each API server.
@@ -76,16 +77,30 @@ const LIVE: [Live; 5] = [
         operator: VELERO,
         namespace: NAMESPACE,
         clusters: 2,
-        backup: (&["InProgress", "Finalizing"], &["Completed", "PartiallyFailed", "Failed"]),
-        restore: (&["InProgress", "Finalizing"], &["Completed", "PartiallyFailed", "Failed"]),
+        backup: (
+            &["InProgress", "Finalizing"],
+            &["Completed", "PartiallyFailed", "Failed"],
+        ),
+        restore: (
+            &["InProgress", "Finalizing"],
+            &["Completed", "PartiallyFailed", "Failed"],
+        ),
     },
     Live {
         operator: PXC,
         namespace: other_operators::NAMESPACE,
         clusters: 2,
-        backup: (&["Suspended", "Starting", "Running"], &["Succeeded", "Failed"]),
+        backup: (
+            &["Suspended", "Starting", "Running"],
+            &["Succeeded", "Failed"],
+        ),
         restore: (
-            &["Starting", "Stopping Cluster", "Restoring", "Starting Cluster"],
+            &[
+                "Starting",
+                "Stopping Cluster",
+                "Restoring",
+                "Starting Cluster",
+            ],
             &["Succeeded", "Failed"],
         ),
     },
@@ -95,7 +110,10 @@ const LIVE: [Live; 5] = [
         // Ended objects keep their claims for 40 s.
         clusters: 12,
         backup: (&["waiting", "requested", "running"], &["ready", "error"]),
-        restore: (&["waiting", "requested", "running"], &["ready", "error", "rejected"]),
+        restore: (
+            &["waiting", "requested", "running"],
+            &["ready", "error", "rejected"],
+        ),
     },
     Live {
         operator: PG,
@@ -108,7 +126,10 @@ const LIVE: [Live; 5] = [
         operator: CNPG,
         namespace: other_operators::NAMESPACE,
         clusters: 6,
-        backup: (&["pending", "started", "running", "finalizing"], &["completed", "failed"]),
+        backup: (
+            &["pending", "started", "running", "finalizing"],
+            &["completed", "failed"],
+        ),
         // A Cluster reports its end in another field.
         restore: (&["Setting up primary"], &[]),
     },
@@ -139,7 +160,9 @@ struct Seen {
     revivals: AtomicUsize,
 }
 
-async fn no_backup_meets_a_restore_in_the_traffic_of_live_operators(world: &mut World) -> anyhow::Result<()> {
+async fn no_backup_meets_a_restore_in_the_traffic_of_live_operators(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.needs_own_plane()?;
     for live in LIVE.iter().filter(|live| live.operator.profile != "velero") {
         live.operator.define(world).await?;
@@ -147,7 +170,11 @@ async fn no_backup_meets_a_restore_in_the_traffic_of_live_operators(world: &mut 
     }
     let seen: Vec<Seen> = LIVE.iter().map(|_| Seen::default()).collect();
     let stop = AtomicBool::new(false);
-    let traffic = try_join_all(LIVE.iter().zip(&seen).map(|(live, seen)| live.traffic(world, seen, &stop)));
+    let traffic = try_join_all(
+        LIVE.iter()
+            .zip(&seen)
+            .map(|(live, seen)| live.traffic(world, seen, &stop)),
+    );
     let (ended, ()) = tokio::join!(traffic, async {
         tokio::time::sleep(TRAFFIC).await;
         let enough = async || anyhow::Ok(seen.iter().all(Seen::had_traffic));
@@ -164,8 +191,17 @@ async fn no_backup_meets_a_restore_in_the_traffic_of_live_operators(world: &mut 
 
 impl Live {
     fn api(&self, client: &Client, kind: Kind) -> Api<DynamicObject> {
-        let Operator { version, backup, restore, .. } = self.operator;
-        let kind = if kind == Kind::Backup { backup } else { restore };
+        let Operator {
+            version,
+            backup,
+            restore,
+            ..
+        } = self.operator;
+        let kind = if kind == Kind::Backup {
+            backup
+        } else {
+            restore
+        };
         objects_in(client, self.namespace, version, kind)
     }
 
@@ -186,10 +222,18 @@ impl Live {
         }
         let mut clients = Vec::new();
         for number in 0..2 * CLIENTS {
-            clients.push(self.client(world.plane.client_of(number % 2, None).await?, number, seen, stop));
+            clients.push(self.client(
+                world.plane.client_of(number % 2, None).await?,
+                number,
+                seen,
+                stop,
+            ));
         }
         let operator = self.operator(world.plane.client_of(1, user).await?, seen, stop);
-        let (first, second) = (world.plane.client_of(0, None).await?, world.plane.client_of(1, None).await?);
+        let (first, second) = (
+            world.plane.client_of(0, None).await?,
+            world.plane.client_of(1, None).await?,
+        );
         let over = AtomicBool::new(false);
         let watch = |client, kind| self.watch(client, kind, seen, &over);
         let writers = async {
@@ -197,7 +241,11 @@ impl Live {
             over.store(true, SeqCst);
             Ok(())
         };
-        tokio::try_join!(writers, watch(first, Kind::Backup), watch(second, Kind::Restore))?;
+        tokio::try_join!(
+            writers,
+            watch(first, Kind::Backup),
+            watch(second, Kind::Restore)
+        )?;
         Ok(())
     }
 
@@ -216,8 +264,11 @@ impl Live {
             let api = self.api(&client, kind);
             // A Cluster is a scope by itself.
             let is_cluster = self.operator.profile == "cloudnative-pg" && kind == Kind::Restore;
-            let name =
-                if is_cluster { cluster.clone() } else { format!("{cluster}-{}", random.below(NAMES)) };
+            let name = if is_cluster {
+                cluster.clone()
+            } else {
+                format!("{cluster}-{}", random.below(NAMES))
+            };
             if random.one_in(if is_cluster { 2 } else { 4 }) {
                 match api.delete_object(&name).await {
                     Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 409) => {}
@@ -243,7 +294,11 @@ impl Live {
         if self.operator.profile == "velero" && kind == Kind::Backup {
             spec = json!({ "includedNamespaces": [cluster] });
         }
-        let kind_name = if kind == Kind::Backup { self.operator.backup } else { self.operator.restore };
+        let kind_name = if kind == Kind::Backup {
+            self.operator.backup
+        } else {
+            self.operator.restore
+        };
         let object = serde_json::from_value(self.operator.object(kind_name, name, &spec))?;
         match api.create(&PostParams::default(), &object).await {
             Ok(_) => seen.admitted.fetch_add(1, SeqCst),
@@ -257,8 +312,8 @@ impl Live {
         Ok(())
     }
 
-    /// Advances each object step by step. Now and then it crashes, and starts again from what is stored: it repeats its first
-    /// writes, also to ended objects.
+    /// Advances each object step by step. Now and then it crashes, and starts again from what is
+    /// stored: it repeats its first writes, also to ended objects.
     async fn operator(&self, client: Client, seen: &Seen, stop: &AtomicBool) -> anyhow::Result<()> {
         let mut random = Random::of(43, self.clusters);
         while !stop.load(SeqCst) {
@@ -266,7 +321,8 @@ impl Live {
             for kind in [Kind::Backup, Kind::Restore] {
                 let api = self.api(&client, kind);
                 for object in api.list(&ListParams::default()).await?.items {
-                    self.step(&api, kind, &object, restarted, &mut random, seen).await?;
+                    self.step(&api, kind, &object, restarted, &mut random, seen)
+                        .await?;
                 }
             }
             tokio::time::sleep(STEP).await;
@@ -283,8 +339,14 @@ impl Live {
         random: &mut Random,
         seen: &Seen,
     ) -> anyhow::Result<()> {
-        let (active, ends) = if kind == Kind::Backup { self.backup } else { self.restore };
-        let state = object.data["status"][self.operator.state].as_str().unwrap_or_default();
+        let (active, ends) = if kind == Kind::Backup {
+            self.backup
+        } else {
+            self.restore
+        };
+        let state = object.data["status"][self.operator.state]
+            .as_str()
+            .unwrap_or_default();
         let is_over = self.is_over(kind, object);
         let at = active.iter().position(|one| *one == state);
         let mut status = match at {
@@ -292,7 +354,9 @@ impl Live {
             _ if is_over || random.one_in(2) => return Ok(()),
             None => json!({ self.operator.state: active[0] }),
             Some(at) if at + 1 < active.len() => json!({ self.operator.state: active[at + 1] }),
-            Some(_) if ends.is_empty() => json!({ "currentPrimary": format!("{}-1", object.name_any()) }),
+            Some(_) if ends.is_empty() => {
+                json!({ "currentPrimary": format!("{}-1", object.name_any()) })
+            }
             Some(_) => json!({ self.operator.state: random.pick(ends) }),
         };
         // Over exactly this version, as an operator's client does; its cache may hold any version.
@@ -305,25 +369,37 @@ impl Live {
         let written = match self.operator.profile {
             "velero" => api.merge_patch(&name, patch).await,
             _ => {
-                api.patch_status(&name, &kube::api::PatchParams::default(), &kube::api::Patch::Merge(patch))
-                    .await
+                api.patch_status(
+                    &name,
+                    &kube::api::PatchParams::default(),
+                    &kube::api::Patch::Merge(patch),
+                )
+                .await
             }
         };
         match written {
-            Ok(_) if is_over && !ends.is_empty() => bail!("{kind:?} {name} came back to life from {state}"),
+            Ok(_) if is_over && !ends.is_empty() => {
+                bail!("{kind:?} {name} came back to life from {state}")
+            }
             Ok(_) => {}
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(kube::Error::Api(status)) if is_over && status.code == 403 => {
                 says(&status.message, &["has ended"])?;
                 seen.revivals.fetch_add(1, SeqCst);
             }
-            Err(error) => return Err(error).with_context(|| format!("{kind:?} {name} from {state:?}")),
+            Err(error) => {
+                return Err(error).with_context(|| format!("{kind:?} {name} from {state:?}"));
+            }
         }
         Ok(())
     }
 
     fn is_over(&self, kind: Kind, object: &DynamicObject) -> bool {
-        let (_, ends) = if kind == Kind::Backup { self.backup } else { self.restore };
+        let (_, ends) = if kind == Kind::Backup {
+            self.backup
+        } else {
+            self.restore
+        };
         let text = |field: &str| object.data["status"][field].as_str().unwrap_or_default();
         if ends.is_empty() {
             !text("currentPrimary").is_empty()
@@ -333,9 +409,20 @@ impl Live {
     }
 
     /// Records each version of one kind, until nothing is written and no event comes.
-    async fn watch(&self, client: Client, kind: Kind, seen: &Seen, over: &AtomicBool) -> anyhow::Result<()> {
+    async fn watch(
+        &self,
+        client: Client,
+        kind: Kind,
+        seen: &Seen,
+        over: &AtomicBool,
+    ) -> anyhow::Result<()> {
         let api = self.api(&client, kind);
-        let from = api.list(&ListParams::default()).await?.metadata.resource_version.unwrap_or_default();
+        let from = api
+            .list(&ListParams::default())
+            .await?
+            .metadata
+            .resource_version
+            .unwrap_or_default();
         let mut versions = api.watch(&WatchParams::default(), &from).await?.boxed();
         loop {
             match tokio::time::timeout(SILENCE, versions.next()).await {
@@ -349,28 +436,43 @@ impl Live {
 }
 
 impl Seen {
-    fn note(&self, live: &Live, kind: Kind, event: WatchEvent<DynamicObject>) -> anyhow::Result<()> {
+    fn note(
+        &self,
+        live: &Live,
+        kind: Kind,
+        event: WatchEvent<DynamicObject>,
+    ) -> anyhow::Result<()> {
         let (object, gone) = match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),
             WatchEvent::Deleted(object) => (object, true),
             WatchEvent::Bookmark(_) => return Ok(()),
             WatchEvent::Error(error) => bail!("the watch broke: {error:?}"),
         };
-        let revision = object.metadata.resource_version.as_deref().unwrap_or_default().parse()?;
+        let revision = object
+            .metadata
+            .resource_version
+            .as_deref()
+            .unwrap_or_default()
+            .parse()?;
         let name = object.name_any();
-        let Some(cluster) =
-            name.get(..name.rfind('-').filter(|_| name.matches('-').count() > 1).unwrap_or(name.len()))
-        else {
+        let Some(cluster) = name.get(
+            ..name
+                .rfind('-')
+                .filter(|_| name.matches('-').count() > 1)
+                .unwrap_or(name.len()),
+        ) else {
             return Ok(());
         };
         let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = lives.entry(object.metadata.uid.clone().unwrap_or_default()).or_insert_with(|| Life {
-            kind,
-            cluster: cluster.to_owned(),
-            name: name.clone(),
-            begin: revision,
-            end: None,
-        });
+        let seen = lives
+            .entry(object.metadata.uid.clone().unwrap_or_default())
+            .or_insert_with(|| Life {
+                kind,
+                cluster: cluster.to_owned(),
+                name: name.clone(),
+                begin: revision,
+                end: None,
+            });
         if gone || live.is_over(kind, &object) {
             seen.end.get_or_insert(revision);
         }
@@ -379,11 +481,16 @@ impl Seen {
 
     fn ended(&self, kind: Kind) -> usize {
         let lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
-        lives.values().filter(|life| life.kind == kind && life.end.is_some()).count()
+        lives
+            .values()
+            .filter(|life| life.kind == kind && life.end.is_some())
+            .count()
     }
 
     fn had_traffic(&self) -> bool {
-        self.ended(Kind::Backup) > 1 && self.ended(Kind::Restore) > 1 && self.refused.load(SeqCst) > 1
+        self.ended(Kind::Backup) > 1
+            && self.ended(Kind::Restore) > 1
+            && self.refused.load(SeqCst) > 1
     }
 
     fn judge(&self, live: &Live) -> anyhow::Result<()> {
@@ -393,7 +500,8 @@ impl Seen {
         for (number, one) in lives.iter().enumerate() {
             for other in &lives[number + 1..] {
                 let conflict = one.kind == Kind::Restore || other.kind == Kind::Restore;
-                let apart = one.cluster != other.cluster || one.kind == other.kind && one.name == other.name;
+                let apart = one.cluster != other.cluster
+                    || one.kind == other.kind && one.name == other.name;
                 let over = |life: &Life| life.end.unwrap_or(u64::MAX);
                 ensure!(
                     !conflict || apart || over(one) <= other.begin || over(other) <= one.begin,
@@ -407,8 +515,15 @@ impl Seen {
             "    {}: {admitted} admitted, {refused} refused, {backups} backups and {restores} restores ended, {revivals} late words",
             live.operator.profile
         );
-        ensure!(backups > 1 && restores > 1 && refused > 1, "there was too little traffic");
-        ensure!(lives.len() >= admitted, "{} were seen of {admitted}", lives.len());
+        ensure!(
+            backups > 1 && restores > 1 && refused > 1,
+            "there was too little traffic"
+        );
+        ensure!(
+            lives.len() >= admitted,
+            "{} were seen of {admitted}",
+            lives.len()
+        );
         Ok(())
     }
 }

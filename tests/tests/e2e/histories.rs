@@ -14,11 +14,17 @@ crate::tests! {
 /// Enough for each fault of a process to happen once.
 const HISTORIES: u64 = 200;
 const SEED: u64 = 1;
-/// Runs with the naive webhook: the slower the machine, the more rarely two objects of one history work together.
+/// Runs with the naive webhook: the slower the machine, the more rarely two objects of one history
+/// work together.
 const NAIVE_ROUNDS: u64 = 5;
 
 fn options() -> Options {
-    Options { count: HISTORIES, seed: SEED, faults: true, ..Options::default() }
+    Options {
+        count: HISTORIES,
+        seed: SEED,
+        faults: true,
+        ..Options::default()
+    }
 }
 
 async fn in_histories_full_of_faults_no_promise_is_broken(world: &mut World) -> anyhow::Result<()> {
@@ -33,7 +39,13 @@ async fn histories_catch_the_naive_webhook(world: &mut World) -> anyhow::Result<
     world.needs_own_plane()?;
     let mut broken = BTreeMap::new();
     for seed in SEED..=NAIVE_ROUNDS {
-        let options = Options { count: 40, seed, faults: false, naive: true, ..options() };
+        let options = Options {
+            count: 40,
+            seed,
+            faults: false,
+            naive: true,
+            ..options()
+        };
         let report = history::run(world, &options).await?;
         println!(
             "    {} histories, {} conflicts, broken: {:?}",
@@ -42,7 +54,10 @@ async fn histories_catch_the_naive_webhook(world: &mut World) -> anyhow::Result<
             report.broken()
         );
         broken.extend(report.broken());
-        if [Promise::WorkApart, Promise::AdmittedApart].iter().all(|promise| broken.contains_key(promise)) {
+        if [Promise::WorkApart, Promise::AdmittedApart]
+            .iter()
+            .all(|promise| broken.contains_key(promise))
+        {
             return Ok(());
         }
     }

@@ -1,5 +1,5 @@
-//! A small tarball in the bucket that would be large in memory: its restore ends with the reason, and other restores are
-//! unaffected.
+//! A small tarball in the bucket that would be large in memory: its restore ends with the reason,
+//! and other restores are unaffected.
 
 use backup_tests::archive::{tarball, tarball_with_long_path};
 use object_store::{ObjectStoreExt as _, path::Path as Key};
@@ -38,7 +38,10 @@ async fn a_hostile_tarball_ends_its_restore_and_no_other(world: &mut World) -> a
         ],
     )?;
     world.restore_ends(beside, RestorePhase::Completed).await?;
-    ensure!(world.count_config_maps(beside).await? >= ITEMS, "the other restore is not whole");
+    ensure!(
+        world.count_config_maps(beside).await? >= ITEMS,
+        "the other restore is not whole"
+    );
     is_within_the_limit(world)
 }
 
@@ -54,17 +57,32 @@ async fn an_item_that_would_fill_the_memory_is_named_and_the_others_are_restored
         )
     };
     // 16 MiB of text, and 1.6 GiB when decoded.
-    let bomb = item("bomb", &format!("[{}0]", r#"{"":0},"#.repeat(16 << 20 >> 3)));
+    let bomb = item(
+        "bomb",
+        &format!("[{}0]", r#"{"":0},"#.repeat(16 << 20 >> 3)),
+    );
     let good = item("good", r#"{"k":"v"}"#);
     let path = |item: &str| format!("resources/configmaps/namespaces/{name}/{item}.json");
     let entries = [(path("bomb"), bomb), (path("good"), good)];
-    let entries = entries.each_ref().map(|(path, json)| (path.as_str(), json.as_bytes()));
+    let entries = entries
+        .each_ref()
+        .map(|(path, json)| (path.as_str(), json.as_bytes()));
     replace_tarball(world, name, tarball(&entries)?).await?;
 
-    world.run_restore(name, from_backup(name), RestorePhase::PartiallyFailed).await?;
+    world
+        .run_restore(name, from_backup(name), RestorePhase::PartiallyFailed)
+        .await?;
     let errors = world.restore_errors(name).await?;
-    says(&errors, &["resources/configmaps/namespaces/bomb/bomb.json", "--restore-item-memory"])?;
-    objects_in(&world.client, name, "v1", "ConfigMap").get("good").await?;
+    says(
+        &errors,
+        &[
+            "resources/configmaps/namespaces/bomb/bomb.json",
+            "--restore-item-memory",
+        ],
+    )?;
+    objects_in(&world.client, name, "v1", "ConfigMap")
+        .get("good")
+        .await?;
     is_within_the_limit(world)
 }
 

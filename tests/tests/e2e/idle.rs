@@ -16,8 +16,13 @@ const MINUTE: Duration = Duration::from_mins(1);
 /// Time for the work caused by creating the history.
 const QUIET: Duration = Duration::from_mins(3);
 
-async fn an_idle_installation_asks_little_whatever_its_history(world: &mut World) -> anyhow::Result<()> {
-    let audit = world.audit.as_ref().context("the API server writes no audit log")?;
+async fn an_idle_installation_asks_little_whatever_its_history(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let audit = world
+        .audit
+        .as_ref()
+        .context("the API server writes no audit log")?;
     let yearly = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "yearly" },
         "spec": { "schedule": "0 0 1 1 *", "template": {} } });
     world.api::<Schedule>().create_json(yearly).await?;
@@ -36,7 +41,10 @@ async fn an_idle_installation_asks_little_whatever_its_history(world: &mut World
     .await?;
     let requests = within(audit, MINUTE).await?;
     for resource in ["backups", "restores"] {
-        ensure!(requests.count("list", resource) == 0, "lists all {resource}: {requests}");
+        ensure!(
+            requests.count("list", resource) == 0,
+            "lists all {resource}: {requests}"
+        );
     }
     ensure!(requests.total() < AT_MOST, "{requests}");
     println!("{requests}");

@@ -1,5 +1,5 @@
-//! Folders in a bucket without a finished backup are reported, and removed if they are old, hold nothing of value, and have
-//! no owner.
+//! Folders in a bucket without a finished backup are reported, and removed if they are old, hold
+//! nothing of value, and have no owner.
 
 use std::{
     path::Path,
@@ -24,9 +24,17 @@ const SOON: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_hours(24);
 
 /// Puts files of this age into a backup's folder.
-fn leave(world: &World, bucket: &str, name: &str, files: &[&str], age: Duration) -> anyhow::Result<()> {
+fn leave(
+    world: &World,
+    bucket: &str,
+    name: &str,
+    files: &[&str],
+    age: Duration,
+) -> anyhow::Result<()> {
     for file in files {
-        let path = world.stored_folder(bucket, name)?.join(file.replace("NAME", name));
+        let path = world
+            .stored_folder(bucket, name)?
+            .join(file.replace("NAME", name));
         std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
         std::fs::write(&path, b"somebody\n")?;
         grow_old(&path, age)?;
@@ -44,11 +52,16 @@ fn there(world: &World, bucket: &str, name: &str) -> anyhow::Result<bool> {
 }
 
 fn told<'s>(summary: &'s Summary, name: &str, what: &str) -> &'s str {
-    let note = summary.notes.iter().find(|note| note.name == name && note.what == what);
+    let note = summary
+        .notes
+        .iter()
+        .find(|note| note.name == name && note.what == what);
     note.map_or("", |note| note.reason.as_str())
 }
 
-async fn incomplete_backups_are_reported_and_only_old_ones_removed(world: &mut World) -> anyhow::Result<()> {
+async fn incomplete_backups_are_reported_and_only_old_ones_removed(
+    world: &mut World,
+) -> anyhow::Result<()> {
     const OWNER: &str = ".private/owner";
     let bucket = "strays";
     world.s3()?.create_bucket(bucket).await?;
@@ -58,7 +71,13 @@ async fn incomplete_backups_are_reported_and_only_old_ones_removed(world: &mut W
     leave(world, bucket, "week-scrap", &scrap, week)?;
     leave(world, bucket, "young-scrap", &scrap, Duration::ZERO)?;
     leave(world, bucket, "old-and-new", &[OWNER], old)?;
-    leave(world, bucket, "old-and-new", &["NAME-logs.gz"], Duration::ZERO)?;
+    leave(
+        world,
+        bucket,
+        "old-and-new",
+        &["NAME-logs.gz"],
+        Duration::ZERO,
+    )?;
     let stay = [
         ("old-contents", "NAME.tar.gz", "its contents are there"),
         ("old-journal", ".private/journal-1", "snapshots"),
@@ -74,13 +93,18 @@ async fn incomplete_backups_are_reported_and_only_old_ones_removed(world: &mut W
     }
     // Of another location, which does not even exist.
     leave(world, bucket, "old-named", &scrap, old)?;
-    world.create_backup("old-named", into_location("nowhere", &[])).await?;
+    world
+        .create_backup("old-named", into_location("nowhere", &[]))
+        .await?;
 
     let front = world.faulty_s3().await?;
     let mode = json!({ "accessMode": "ReadOnly", "backupSyncPeriod": "0" });
     world.synced_location(bucket, &front.url(), &mode).await?;
     let seen = world.sync(bucket, None).await?;
-    ensure!(seen.pruned == 0 && told(&seen, "old-scrap", "stray").contains("ReadOnly"), "{seen:?}");
+    ensure!(
+        seen.pruned == 0 && told(&seen, "old-scrap", "stray").contains("ReadOnly"),
+        "{seen:?}"
+    );
     ensure!(
         front.asked().iter().all(|asked| !asked.writes()),
         "a location that may only be read was written to"
@@ -89,30 +113,59 @@ async fn incomplete_backups_are_reported_and_only_old_ones_removed(world: &mut W
     // Without the right to delete, the report says so.
     let mode = json!({ "accessMode": "ReadWrite", "backupSyncPeriod": "0" });
     world.synced_location(bucket, &front.url(), &mode).await?;
-    front.rule(|asked| if asked.query.contains("delete") { Mood::Answer(403) } else { Mood::Pass });
+    front.rule(|asked| {
+        if asked.query.contains("delete") {
+            Mood::Answer(403)
+        } else {
+            Mood::Pass
+        }
+    });
     let seen = world.sync(bucket, None).await?;
     let refused = told(&seen, "old-scrap", "stray");
     ensure!(
-        seen.pruned == 0 && refused.contains("could not be removed") && refused.contains("AccessDenied"),
+        seen.pruned == 0
+            && refused.contains("could not be removed")
+            && refused.contains("AccessDenied"),
         "{seen:?}"
     );
     front.calm();
 
     let seen = world.sync(bucket, None).await?;
-    ensure!(seen.pruned == 1 && told(&seen, "old-scrap", "pruned").contains("held no backup"), "{seen:?}");
+    ensure!(
+        seen.pruned == 1 && told(&seen, "old-scrap", "pruned").contains("held no backup"),
+        "{seen:?}"
+    );
     ensure!(!there(world, bucket, "old-scrap")?, "it is still there");
-    ensure!(told(&seen, "week-scrap", "stray").contains("it is removed after"), "{seen:?}");
-    ensure!(told(&seen, "week-scrap", "stray").contains("uid somebody"), "{seen:?}");
+    ensure!(
+        told(&seen, "week-scrap", "stray").contains("it is removed after"),
+        "{seen:?}"
+    );
+    ensure!(
+        told(&seen, "week-scrap", "stray").contains("uid somebody"),
+        "{seen:?}"
+    );
     for name in ["young-scrap", "old-and-new"] {
-        ensure!(!told(&seen, name, "unfinished").is_empty(), "{name}: {seen:?}");
+        ensure!(
+            !told(&seen, name, "unfinished").is_empty(),
+            "{name}: {seen:?}"
+        );
     }
     for (name, _, reason) in stay {
-        ensure!(told(&seen, name, "stray").contains(reason), "{name}: {seen:?}");
+        ensure!(
+            told(&seen, name, "stray").contains(reason),
+            "{name}: {seen:?}"
+        );
     }
-    ensure!(seen.skipped_as("stray") == 5 && seen.removed == 0, "{seen:?}");
+    ensure!(
+        seen.skipped_as("stray") == 5 && seen.removed == 0,
+        "{seen:?}"
+    );
     world.backup_arrives("old-backup").await?;
     let seen = world.sync(bucket, None).await?;
-    ensure!(seen.pruned == 0 && seen.skipped_as("stray") == 5, "{seen:?}");
+    ensure!(
+        seen.pruned == 0 && seen.skipped_as("stray") == 5,
+        "{seen:?}"
+    );
     for name in stay.map(|(name, ..)| name).iter().chain(&[
         "week-scrap",
         "young-scrap",
@@ -124,7 +177,10 @@ async fn incomplete_backups_are_reported_and_only_old_ones_removed(world: &mut W
     }
     for (series, value) in [("sync_stray", 5.0), ("sync_pruned_total", 1.0)] {
         let series = format!("velero_backup_{series}{{backup_location_name=\"strays\"}}");
-        ensure!(world.metric(&series).await? == Some(value), "{series} is not {value}");
+        ensure!(
+            world.metric(&series).await? == Some(value),
+            "{series} is not {value}"
+        );
     }
     world.backups().delete_object("old-named").await?;
     world.forget_location(bucket).await
@@ -139,11 +195,19 @@ async fn a_folder_in_use_is_not_removed(world: &mut World) -> anyhow::Result<()>
     let bucket = "second-look";
     world.s3()?.create_bucket(bucket).await?;
     for name in ["written", "named", "nobodys"] {
-        leave(world, bucket, name, &[".private/owner", "NAME-logs.gz"], 31 * DAY)?;
+        leave(
+            world,
+            bucket,
+            name,
+            &[".private/owner", "NAME-logs.gz"],
+            31 * DAY,
+        )?;
     }
     let front = world.faulty_s3().await?;
     // Another cluster writes right after the first check.
-    let log = world.stored_folder(bucket, "written")?.join("written-logs.gz");
+    let log = world
+        .stored_folder(bucket, "written")?
+        .join("written-logs.gz");
     let looks = AtomicUsize::new(0);
     let is_held = Arc::new(AtomicBool::new(true));
     let held = Arc::clone(&is_held);
@@ -152,16 +216,31 @@ async fn a_folder_in_use_is_not_removed(world: &mut World) -> anyhow::Result<()>
             // A rule is asked at most twice about a request; the first write counts.
             let _ = std::fs::write(&log, b"more\n");
         }
-        if lists(asked, "named") && held.load(Ordering::SeqCst) { Mood::Held } else { Mood::Pass }
+        if lists(asked, "named") && held.load(Ordering::SeqCst) {
+            Mood::Held
+        } else {
+            Mood::Pass
+        }
     });
-    world.synced_location(bucket, &front.url(), &json!({ "backupSyncPeriod": "1s" })).await?;
+    world
+        .synced_location(bucket, &front.url(), &json!({ "backupSyncPeriod": "1s" }))
+        .await?;
     // A Backup is created while the folder is checked.
-    front.wait_for_request("the folder is looked at", SOON, |asked| lists(asked, "named")).await?;
-    world.create_backup("named", into_location("nowhere", &[])).await?;
+    front
+        .wait_for_request("the folder is looked at", SOON, |asked| {
+            lists(asked, "named")
+        })
+        .await?;
+    world
+        .create_backup("named", into_location("nowhere", &[]))
+        .await?;
     is_held.store(false, Ordering::SeqCst);
     eventually("the folder that is nobody's is removed", SOON, async || {
         let gone = !there(world, bucket, "nobodys")?;
-        anyhow::Ok(when(gone, format!("{:?}", world.sync_summary(bucket).await)))
+        anyhow::Ok(when(
+            gone,
+            format!("{:?}", world.sync_summary(bucket).await),
+        ))
     })
     .await?;
     for _ in 0..2 {

@@ -44,23 +44,42 @@ async fn stored_with_its_kind_gone(world: &World, name: &str) -> anyhow::Result<
     world.back_up(name, of_namespaces(&[name])).await?;
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     definitions.delete_object(&definition).await?;
-    definitions.wait_gone(&definition, Duration::from_mins(1)).await?;
+    definitions
+        .wait_gone(&definition, Duration::from_mins(1))
+        .await?;
     world.delete_namespace(name).await?;
     Ok(group)
 }
 
 fn without_definitions(backup: &str) -> RestoreSpec {
     let excluded_resources = vec!["customresourcedefinitions".to_owned()];
-    RestoreSpec { excluded_resources, ..from_backup(backup) }
+    RestoreSpec {
+        excluded_resources,
+        ..from_backup(backup)
+    }
 }
 
-async fn a_type_that_is_not_served_is_an_error_of_its_restore(world: &mut World) -> anyhow::Result<()> {
+async fn a_type_that_is_not_served_is_an_error_of_its_restore(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "not-served";
     stored_with_its_kind_gone(world, name).await?;
-    let restore = world.run_restore(name, without_definitions(name), RestorePhase::PartiallyFailed).await?;
+    let restore = world
+        .run_restore(
+            name,
+            without_definitions(name),
+            RestorePhase::PartiallyFailed,
+        )
+        .await?;
     ensure!(restore.status.errors == 1, "{:?}", restore.status);
-    says(&world.restore_errors(name).await?, &["gadgets.not-served.example.com", "1 item not restored"])?;
-    ensure!(world.count_config_maps(name).await? >= 2, "the rest is not there");
+    says(
+        &world.restore_errors(name).await?,
+        &["gadgets.not-served.example.com", "1 item not restored"],
+    )?;
+    ensure!(
+        world.count_config_maps(name).await? >= 2,
+        "the rest is not there"
+    );
     Ok(())
 }
 
@@ -68,36 +87,57 @@ async fn a_type_whose_server_is_away_is_waited_for(world: &mut World) -> anyhow:
     let name = "away";
     let group = stored_with_its_kind_gone(world, name).await?;
     let service = register_unreachable_group(&world.client, &group).await?;
-    world.create_restore(name, without_definitions(name)).await?;
+    world
+        .create_restore(name, without_definitions(name))
+        .await?;
     let rest = async || anyhow::Ok(world.count_config_maps(name).await? >= 2);
     until("the rest is restored", REACHED, rest).await?;
     let says = async || {
         let restore = world.restores().get(name).await?;
-        ensure!(restore.phase() == RestorePhase::InProgress, "{}", restore.phase());
-        let said = restore.annotations().get(BLOCKED_ANNOTATION).cloned().unwrap_or_default();
+        ensure!(
+            restore.phase() == RestorePhase::InProgress,
+            "{}",
+            restore.phase()
+        );
+        let said = restore
+            .annotations()
+            .get(BLOCKED_ANNOTATION)
+            .cloned()
+            .unwrap_or_default();
         anyhow::Ok(said.contains(&format!("it does not serve gadgets.{group} yet")))
     };
     until("the restore says which type it waits for", REACHED, says).await?;
     api_services(&world.client).delete_object(&service).await?;
     define_kind(&world.client, &group, "Gadget").await?;
     world.restore_ends(name, RestorePhase::Completed).await?;
-    let gadgets = all_objects(&world.client, &format!("{group}/v1"), "Gadget").list_all().await?;
+    let gadgets = all_objects(&world.client, &format!("{group}/v1"), "Gadget")
+        .list_all()
+        .await?;
     ensure!(gadgets.len() == 1, "{gadgets:?}");
     Ok(())
 }
 
-async fn what_is_being_deleted_is_restored_once_it_is_gone(world: &mut World) -> anyhow::Result<()> {
+async fn what_is_being_deleted_is_restored_once_it_is_gone(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "going";
     world.backed_up(name, 3).await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), name);
-    maps.merge_patch("item-1", json!({ "metadata": { "finalizers": ["example.com/held"] } })).await?;
+    maps.merge_patch(
+        "item-1",
+        json!({ "metadata": { "finalizers": ["example.com/held"] } }),
+    )
+    .await?;
     maps.delete_object("item-1").await?;
     world.create_restore(name, from_backup(name)).await?;
-    world.restore_reaches(name, RestorePhase::InProgress).await?;
+    world
+        .restore_reaches(name, RestorePhase::InProgress)
+        .await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let phase = world.restores().get(name).await?.phase();
     ensure!(phase == RestorePhase::InProgress, "{phase}");
-    maps.merge_patch("item-1", json!({ "metadata": { "finalizers": null } })).await?;
+    maps.merge_patch("item-1", json!({ "metadata": { "finalizers": null } }))
+        .await?;
     world.restore_ends(name, RestorePhase::Completed).await?;
     let item = maps.get("item-1").await?;
     ensure!(item.metadata.deletion_timestamp.is_none(), "{item:?}");
@@ -108,22 +148,47 @@ async fn what_keeps_a_namespace_that_terminates_is_said(world: &mut World) -> an
     let name = "kept-open";
     world.backed_up(name, 2).await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), name);
-    maps.merge_patch("item-1", json!({ "metadata": { "finalizers": ["example.com/held"] } })).await?;
+    maps.merge_patch(
+        "item-1",
+        json!({ "metadata": { "finalizers": ["example.com/held"] } }),
+    )
+    .await?;
     let namespaces: Api<Namespace> = Api::all(world.client.clone());
     namespaces.delete_object(name).await?;
     world.create_restore(name, from_backup(name)).await?;
-    let names_it = async || {
-        let restore = world.restores().get(name).await?;
-        let said = restore.annotations().get(BLOCKED_ANNOTATION).cloned().unwrap_or_default();
-        anyhow::Ok(said.contains("Some content in the namespace has finalizers remaining: example.com/held"))
-    };
-    until("the restore says what keeps the namespace", REACHED, names_it).await?;
-    let shown = world.kubectl_backup().run(&["restore", "describe", name]).await?.stdout;
+    let names_it =
+        async || {
+            let restore = world.restores().get(name).await?;
+            let said = restore
+                .annotations()
+                .get(BLOCKED_ANNOTATION)
+                .cloned()
+                .unwrap_or_default();
+            anyhow::Ok(said.contains(
+                "Some content in the namespace has finalizers remaining: example.com/held",
+            ))
+        };
+    until(
+        "the restore says what keeps the namespace",
+        REACHED,
+        names_it,
+    )
+    .await?;
+    let shown = world
+        .kubectl_backup()
+        .run(&["restore", "describe", name])
+        .await?
+        .stdout;
     says(
         &shown,
-        &["namespaces \"kept-open\" to be gone", "configmaps. has 1 resource instances", "example.com/held"],
+        &[
+            "namespaces \"kept-open\" to be gone",
+            "configmaps. has 1 resource instances",
+            "example.com/held",
+        ],
     )?;
-    maps.merge_patch("item-1", json!({ "metadata": { "finalizers": null } })).await?;
+    maps.merge_patch("item-1", json!({ "metadata": { "finalizers": null } }))
+        .await?;
     world.restore_ends(name, RestorePhase::Completed).await?;
     Ok(())
 }
@@ -134,17 +199,32 @@ async fn a_volume_whose_claim_is_gone_is_there_for_the_restored_claim(
     let (name, volume) = ("released", "pv-released-data");
     host_path_claim(&world.client, name, "data", "/data").await?;
     let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
-    volumes.merge_patch(volume, json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } })).await?;
+    volumes
+        .merge_patch(
+            volume,
+            json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } }),
+        )
+        .await?;
     world.back_up(name, of_namespaces(&[name])).await?;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), name);
     claims.delete_at_once("data").await?;
-    volumes.merge_patch_status(volume, json!({ "phase": "Released" })).await?;
+    volumes
+        .merge_patch_status(volume, json!({ "phase": "Released" }))
+        .await?;
     world.restore(name, from_backup(name)).await?;
-    let reference = volumes.get(volume).await?.spec.and_then(|spec| spec.claim_ref).unwrap_or_default();
+    let reference = volumes
+        .get(volume)
+        .await?
+        .spec
+        .and_then(|spec| spec.claim_ref)
+        .unwrap_or_default();
     let claim = claims.get("data").await?;
     // The cluster may have bound it by now.
     let free = reference.uid.is_none() || reference.uid == claim.uid();
-    ensure!(free && reference.name.as_deref() == Some("data"), "{reference:?}");
+    ensure!(
+        free && reference.name.as_deref() == Some("data"),
+        "{reference:?}"
+    );
     let claim = claim.spec.unwrap_or_default();
     ensure!(claim.volume_name.as_deref() == Some(volume), "{claim:?}");
     Ok(())
@@ -154,13 +234,23 @@ async fn what_differs_and_is_left_is_named_by_its_restore(world: &mut World) -> 
     let name = "left";
     world.backed_up(name, 2).await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), name);
-    maps.merge_patch("item-1", json!({ "data": { "changed": "since" } })).await?;
+    maps.merge_patch("item-1", json!({ "data": { "changed": "since" } }))
+        .await?;
     let restore = world.restore(name, from_backup(name)).await?;
-    let left = LeftItems::read(restore.annotations().get(LEFT_ITEMS_ANNOTATION).map(String::as_str));
+    let left = LeftItems::read(
+        restore
+            .annotations()
+            .get(LEFT_ITEMS_ANNOTATION)
+            .map(String::as_str),
+    );
     let left = left.context("nothing is said of what was left")?;
     ensure!(left.items.contains("ConfigMap left/item-1"), "{left:?}");
     ensure!(!left.items.contains("ConfigMap left/item-0"), "{left:?}");
-    ensure!(restore.annotations().get(MISSING_DATA_ANNOTATION).is_none(), "{:?}", restore.metadata);
+    ensure!(
+        restore.annotations().get(MISSING_DATA_ANNOTATION).is_none(),
+        "{:?}",
+        restore.metadata
+    );
     Ok(())
 }
 
@@ -168,14 +258,33 @@ async fn namespaces_that_would_become_one_are_refused(world: &mut World) -> anyh
     for name in ["one-of-two", "two-of-two"] {
         world.config_maps(name, 1).await?;
     }
-    world.back_up("two-of-two", of_namespaces(&["one-of-two", "two-of-two"])).await?;
+    world
+        .back_up("two-of-two", of_namespaces(&["one-of-two", "two-of-two"]))
+        .await?;
     let namespace_mapping = [("one-of-two".to_owned(), "two-of-two".to_owned())].into();
-    let spec = RestoreSpec { namespace_mapping, ..from_backup("two-of-two") };
-    let restore = world.run_restore("two-of-two", spec, RestorePhase::Failed).await?;
+    let spec = RestoreSpec {
+        namespace_mapping,
+        ..from_backup("two-of-two")
+    };
+    let restore = world
+        .run_restore("two-of-two", spec, RestorePhase::Failed)
+        .await?;
     let reason = restore.status.failure_reason.unwrap_or_default();
-    says(&reason, &["nothing was restored", "one-of-two", "spec.namespaceMapping"])?;
+    says(
+        &reason,
+        &[
+            "nothing was restored",
+            "one-of-two",
+            "spec.namespaceMapping",
+        ],
+    )?;
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), "two-of-two");
-    let labels = maps.get("item-0").await?.metadata.labels.unwrap_or_default();
+    let labels = maps
+        .get("item-0")
+        .await?
+        .metadata
+        .labels
+        .unwrap_or_default();
     ensure!(!labels.contains_key("velero.io/restore-name"), "{labels:?}");
     Ok(())
 }
@@ -190,9 +299,13 @@ async fn a_server_that_fails_for_a_while_costs_no_item(world: &mut World) -> any
         "admissionReviewVersions": ["v1"], "clientConfig": { "url": "https://127.0.0.1:1/" },
         "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": name } },
         "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"] }] });
-    hooks.create_json(json!({ "metadata": { "name": name }, "webhooks": [hook] })).await?;
+    hooks
+        .create_json(json!({ "metadata": { "name": name }, "webhooks": [hook] }))
+        .await?;
     world.create_restore(name, from_backup(name)).await?;
-    world.restore_reaches(name, RestorePhase::InProgress).await?;
+    world
+        .restore_reaches(name, RestorePhase::InProgress)
+        .await?;
     tokio::time::sleep(Duration::from_secs(10)).await;
     hooks.delete_object(name).await?;
     world.restore_ends(name, RestorePhase::Completed).await?;
@@ -222,11 +335,24 @@ async fn a_status_is_restored_where_that_is_asked_for(world: &mut World) -> anyh
         world.delete_namespace(name).await?;
         let types = json!({ "includedResources": ["services", format!("gadgets.{group}")] });
         let restore_status = serde_json::from_value(if asked { types } else { Value::Null })?;
-        let spec = RestoreSpec { restore_status, ..from_backup(name) };
+        let spec = RestoreSpec {
+            restore_status,
+            ..from_backup(name)
+        };
         world.restore(&format!("{name}-{number}"), spec).await?;
-        let service = services.get("s").await?.status.and_then(|status| status.load_balancer);
-        ensure!(service.and_then(|status| status.ingress).is_some() == asked, "of the service, {asked}");
-        ensure!((gadgets.get("g").await?.data["status"]["seen"] == true) == asked, "of the gadget, {asked}");
+        let service = services
+            .get("s")
+            .await?
+            .status
+            .and_then(|status| status.load_balancer);
+        ensure!(
+            service.and_then(|status| status.ingress).is_some() == asked,
+            "of the service, {asked}"
+        );
+        ensure!(
+            (gadgets.get("g").await?.data["status"]["seen"] == true) == asked,
+            "of the gadget, {asked}"
+        );
     }
     Ok(())
 }
@@ -237,18 +363,32 @@ async fn what_another_operator_would_run_again_is_restored_only_by_name(
     percona::guard(world).await?;
     percona::create(world, RESTORE, "done", "left-out").await?;
     percona::set_state(world, RESTORE, "done", "Succeeded").await?;
-    world.back_up("left-out", of_namespaces(&[DATABASES])).await?;
+    world
+        .back_up("left-out", of_namespaces(&[DATABASES]))
+        .await?;
     let theirs = objects_in(&world.client, DATABASES, VERSION, RESTORE);
     theirs.delete_object("done").await?;
 
     let restore = world.restore("left-out", from_backup("left-out")).await?;
     ensure!(restore.status.warnings >= 1, "{:?}", restore.status);
-    let results = world.restore_file("left-out", "results.gz").await?.to_string();
-    says(&results, &["perconaservermysqlrestores.ps.percona.com", "spec.includedResources"])?;
+    let results = world
+        .restore_file("left-out", "results.gz")
+        .await?
+        .to_string();
+    says(
+        &results,
+        &[
+            "perconaservermysqlrestores.ps.percona.com",
+            "spec.includedResources",
+        ],
+    )?;
     ensure!(!theirs.exists("done").await?, "it was restored");
 
     let included_resources = vec!["perconaservermysqlrestores".to_owned()];
-    let spec = RestoreSpec { included_resources, ..from_backup("left-out") };
+    let spec = RestoreSpec {
+        included_resources,
+        ..from_backup("left-out")
+    };
     world.restore("asked-for", spec).await?;
     ensure!(theirs.exists("done").await?, "it was asked for");
     theirs.delete_object("done").await.map_err(Into::into)

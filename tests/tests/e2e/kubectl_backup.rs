@@ -22,60 +22,115 @@ crate::tests! {
     a_refused_creation_is_retried_until_the_restore_has_ended,
 }
 
-async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut World) -> anyhow::Result<()> {
+async fn create_get_describe_restore_and_delete_do_what_they_say(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.config_maps("cli", 10).await?;
     let plugin = world.kubectl_backup();
-    plugin.succeeds(&["create", "cli", "--include-namespaces", "cli", "--wait"]).await?;
+    plugin
+        .succeeds(&["create", "cli", "--include-namespaces", "cli", "--wait"])
+        .await?;
 
     let table = plugin.succeeds(&["get"]).await?.stdout;
     let completed = |line: &str| line.starts_with("cli ") && line.contains("Completed");
-    ensure!(table.starts_with("NAME") && table.lines().any(completed), "{table}");
+    ensure!(
+        table.starts_with("NAME") && table.lines().any(completed),
+        "{table}"
+    );
     let names = plugin.succeeds(&["get", "cli", "-o", "name"]).await?.stdout;
     ensure!(names.trim() == "backup.velero.io/cli", "{names}");
     let json: serde_json::Value =
         serde_json::from_str(&plugin.succeeds(&["get", "cli", "-o", "json"]).await?.stdout)?;
     ensure!(json.to_string().contains("Completed"), "{json}");
 
-    let columns =
-        ["get", "cli", "-o", "custom-columns=NAME:.metadata.name,PHASE:.status.phase", "--no-headers"];
+    let columns = [
+        "get",
+        "cli",
+        "-o",
+        "custom-columns=NAME:.metadata.name,PHASE:.status.phase",
+        "--no-headers",
+    ];
     let row = plugin.succeeds(&columns).await?.stdout;
     ensure!(row == "cli   Completed\n", "{row:?}");
-    let held = plugin.succeeds(&["get", "--containing=cli", "-o", "name"]).await?.stdout;
+    let held = plugin
+        .succeeds(&["get", "--containing=cli", "-o", "name"])
+        .await?
+        .stdout;
     ensure!(held == "backup.velero.io/cli\n", "{held:?}");
-    let typed = plugin.succeeds(&["__complete", "describe", "cl"]).await?.stdout;
-    ensure!(typed.starts_with("cli\n") && typed.ends_with("\n:4\n"), "{typed:?}");
+    let typed = plugin
+        .succeeds(&["__complete", "describe", "cl"])
+        .await?
+        .stdout;
+    ensure!(
+        typed.starts_with("cli\n") && typed.ends_with("\n:4\n"),
+        "{typed:?}"
+    );
     let versions = plugin.succeeds(&["version"]).await?.stdout;
-    says(&versions, &["Controller  backup-controller v", "API server  v1."])?;
+    says(
+        &versions,
+        &["Controller  backup-controller v", "API server  v1."],
+    )?;
 
     let described = plugin.succeeds(&["describe", "cli"]).await?.stdout;
-    ensure!(described.contains("Completed") && described.contains("cli"), "{described}");
-    ensure!(described.lines().count() < 40, "more than a screen:\n{described}");
+    ensure!(
+        described.contains("Completed") && described.contains("cli"),
+        "{described}"
+    );
+    ensure!(
+        described.lines().count() < 40,
+        "more than a screen:\n{described}"
+    );
 
     world.delete_namespace("cli").await?;
-    plugin.succeeds(&["restore", "--from-backup", "cli", "--name", "cli", "--wait"]).await?;
+    plugin
+        .succeeds(&["restore", "--from-backup", "cli", "--name", "cli", "--wait"])
+        .await?;
     // The ten ConfigMaps, and the one that the cluster puts into every namespace.
     ensure!(world.count_config_maps("cli").await? >= 10, "not restored");
-    let described = plugin.succeeds(&["restore", "describe", "cli"]).await?.stdout;
+    let described = plugin
+        .succeeds(&["restore", "describe", "cli"])
+        .await?
+        .stdout;
     ensure!(described.contains("Completed"), "{described}");
     plugin.succeeds(&["restore", "get"]).await?;
 
-    plugin.succeeds(&["delete", "cli", "--wait", "--yes"]).await?;
-    ensure!(world.backups().get_opt("cli").await?.is_none(), "the Backup is still there");
-    let left: Vec<String> =
-        world.s3()?.keys(BUCKET).await?.into_iter().filter(|key| key.starts_with("backups/cli/")).collect();
+    plugin
+        .succeeds(&["delete", "cli", "--wait", "--yes"])
+        .await?;
+    ensure!(
+        world.backups().get_opt("cli").await?.is_none(),
+        "the Backup is still there"
+    );
+    let left: Vec<String> = world
+        .s3()?
+        .keys(BUCKET)
+        .await?
+        .into_iter()
+        .filter(|key| key.starts_with("backups/cli/"))
+        .collect();
     ensure!(left.is_empty(), "left in the bucket: {left:?}");
     let gone = plugin.fails(1, &["describe", "cli"]).await?;
-    ensure!(gone.stderr.contains("cli") && gone.stdout.is_empty(), "{gone:?}");
+    ensure!(
+        gone.stderr.contains("cli") && gone.stdout.is_empty(),
+        "{gone:?}"
+    );
     Ok(())
 }
 
-async fn without_files_of_the_controller_urls_of_the_store_are_read(world: &mut World) -> anyhow::Result<()> {
+async fn without_files_of_the_controller_urls_of_the_store_are_read(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "cli-urls";
     world.config_maps(name, 3).await?;
     let plugin = world.kubectl_backup();
-    plugin.succeeds(&["create", name, "--include-namespaces", name, "--wait"]).await?;
+    plugin
+        .succeeds(&["create", name, "--include-namespaces", name, "--wait"])
+        .await?;
     let seen = plugin.succeeds(&["describe", name]).await?.stdout;
-    ensure!(seen.contains("4 ConfigMap") && !seen.contains("unavailable"), "{seen}");
+    ensure!(
+        seen.contains("4 ConfigMap") && !seen.contains("unavailable"),
+        "{seen}"
+    );
     let log = plugin.succeeds(&["logs", name]).await?.stdout;
     ensure!(log.contains("collecting"), "{log}");
     plugin.succeeds(&["verify", name]).await?;
@@ -94,27 +149,61 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
         "--ttl=9000h",
     ];
     plugin.succeeds(&create).await?;
-    let triggered = plugin.succeeds(&["schedules", "trigger", "yearly", "-o", "name"]).await?.stdout;
-    let backup = triggered.trim().trim_start_matches("backup.velero.io/").to_owned();
+    let triggered = plugin
+        .succeeds(&["schedules", "trigger", "yearly", "-o", "name"])
+        .await?
+        .stdout;
+    let backup = triggered
+        .trim()
+        .trim_start_matches("backup.velero.io/")
+        .to_owned();
     plugin.succeeds(&["wait", &backup, "--timeout=1m"]).await?;
-    let described = plugin.succeeds(&["schedules", "describe", "yearly"]).await?.stdout;
-    ensure!(described.contains(&backup) && described.contains("Completed"), "{described}");
+    let described = plugin
+        .succeeds(&["schedules", "describe", "yearly"])
+        .await?
+        .stdout;
+    ensure!(
+        described.contains(&backup) && described.contains("Completed"),
+        "{described}"
+    );
     let status = of_namespace(&plugin, "cli-times").await?;
-    ensure!(status["protected"] == true && status["lastGood"]["name"] == backup.as_str(), "{status}");
+    ensure!(
+        status["protected"] == true && status["lastGood"]["name"] == backup.as_str(),
+        "{status}"
+    );
     plugin.succeeds(&["schedules", "pause", "yearly"]).await?;
     let status = of_namespace(&plugin, "cli-times").await?;
-    ensure!(status["reasons"] == json!(["schedule yearly is paused"]), "{status}");
+    ensure!(
+        status["reasons"] == json!(["schedule yearly is paused"]),
+        "{status}"
+    );
     let table = plugin.succeeds(&["schedules"]).await?.stdout;
-    ensure!(table.lines().any(|line| line.starts_with("yearly ") && line.contains("Paused")), "{table}");
-    plugin.succeeds(&["schedules", "delete", "yearly", "--yes"]).await?;
+    ensure!(
+        table
+            .lines()
+            .any(|line| line.starts_with("yearly ") && line.contains("Paused")),
+        "{table}"
+    );
+    plugin
+        .succeeds(&["schedules", "delete", "yearly", "--yes"])
+        .await?;
 
     let locations = plugin.succeeds(&["locations"]).await?.stdout;
     let available = |line: &str| line.starts_with("default ") && line.contains("Available");
     ensure!(locations.lines().any(available), "{locations}");
-    plugin.succeeds(&["locations", "describe", "default"]).await?;
-    let free = ["wait", "--for=free", "--namespaces=cli-times", "--timeout=1m"];
+    plugin
+        .succeeds(&["locations", "describe", "default"])
+        .await?;
+    let free = [
+        "wait",
+        "--for=free",
+        "--namespaces=cli-times",
+        "--timeout=1m",
+    ];
     plugin.succeeds(&free).await?;
-    plugin.fails(3, &["wait", &backup, "--for=phase=Failed"]).await?;
+    plugin
+        .fails(3, &["wait", &backup, "--for=phase=Failed"])
+        .await?;
     Ok(())
 }
 
@@ -124,23 +213,46 @@ async fn a_bucket_is_tried_before_its_location_is_stored(world: &mut World) -> a
     let names = async || {
         let all = world.locations().list_all().await?;
         anyhow::Ok(
-            all.iter().map(ResourceExt::name_any).filter(|one| one.starts_with(name)).collect::<Vec<_>>(),
+            all.iter()
+                .map(ResourceExt::name_any)
+                .filter(|one| one.starts_with(name))
+                .collect::<Vec<_>>(),
         )
     };
     let front = world.faulty_s3().await?;
     let config = |url: &str| format!("--config=region=us-east-1,s3ForcePathStyle=true,s3Url={url}");
     let (config, held) = (config(&world.s3()?.url()), config(&front.url()));
-    let create = ["locations", "create", name, "--provider=aws", "--bucket=cli-tried"];
+    let create = [
+        "locations",
+        "create",
+        name,
+        "--provider=aws",
+        "--bucket=cli-tried",
+    ];
     let create = [&create[..], &["--credential=cloud-credentials=cloud"]].concat();
 
-    let refused = plugin.fails(1, &[&create[..], &[&config, "--default"]].concat()).await?;
-    says(&refused.stderr, &["would be Unavailable, so nothing was created", "does not exist"])?;
+    let refused = plugin
+        .fails(1, &[&create[..], &[&config, "--default"]].concat())
+        .await?;
+    says(
+        &refused.stderr,
+        &[
+            "would be Unavailable, so nothing was created",
+            "does not exist",
+        ],
+    )?;
     ensure!(names().await?.is_empty(), "left: {:?}", names().await?);
-    ensure!(world.locations().get("default").await?.spec.default == Some(true), "no longer the default");
+    ensure!(
+        world.locations().get("default").await?.spec.default == Some(true),
+        "no longer the default"
+    );
 
     front.rule(|_| Mood::Held);
     let is_tried = front.wait_for_request("the bucket is tried", Duration::from_secs(30), |_| true);
-    let ran = plugin.interrupted(&[&create[..], &[&held]].concat(), is_tried).await?.expect_code(130)?;
+    let ran = plugin
+        .interrupted(&[&create[..], &[&held]].concat(), is_tried)
+        .await?
+        .expect_code(130)?;
     says(&ran.stderr, &["interrupted: nothing was created"])?;
     ensure!(!ran.stderr.contains("left"), "{ran:?}");
     ensure!(names().await?.is_empty(), "left: {:?}", names().await?);
@@ -151,14 +263,24 @@ async fn a_bucket_is_tried_before_its_location_is_stored(world: &mut World) -> a
     world.location_available(name).await?;
     ensure!(names().await? == [name], "left: {:?}", names().await?);
     let spec = world.locations().get(name).await?.spec;
-    let wrong = plugin.fails(1, &["locations", "set", name, "--credential=cli-wrong=cloud"]).await?;
+    let wrong = plugin
+        .fails(
+            1,
+            &["locations", "set", name, "--credential=cli-wrong=cloud"],
+        )
+        .await?;
     says(&wrong.stderr, &["so nothing was changed", "cli-wrong"])?;
-    ensure!(world.locations().get(name).await?.spec == spec, "it was changed");
+    ensure!(
+        world.locations().get(name).await?.spec == spec,
+        "it was changed"
+    );
     plugin.succeeds(&["locations", "set", name, &held]).await?;
     ensure!(names().await? == [name], "left: {:?}", names().await?);
     let config = world.locations().get(name).await?.spec.config;
     ensure!(config["s3Url"] == front.url(), "{config:?}");
-    plugin.succeeds(&["locations", "delete", name, "--yes"]).await?;
+    plugin
+        .succeeds(&["locations", "delete", name, "--yes"])
+        .await?;
     Ok(())
 }
 
@@ -170,13 +292,19 @@ async fn locations_of_snapshots_need_no_manifest(world: &mut World) -> anyhow::R
         "--config=region=e1,pool=a",
         "--credential=cloud-credentials=cloud",
     ];
-    plugin.succeeds(&[&of("create")[..], &create].concat()).await?;
-    plugin.succeeds(&[&of("set")[..], &["--config=region=e2,pool="]].concat()).await?;
+    plugin
+        .succeeds(&[&of("create")[..], &create].concat())
+        .await?;
+    plugin
+        .succeeds(&[&of("set")[..], &["--config=region=e2,pool="]].concat())
+        .await?;
     let spec = world.api::<VolumeSnapshotLocation>().get(name).await?.spec;
     let expected = json!({ "provider": "acme.example/disks", "config": { "region": "e2" },
         "credential": { "name": "cloud-credentials", "key": "cloud" } });
     ensure!(serde_json::to_value(&spec)? == expected, "{spec:?}");
-    plugin.succeeds(&[&of("delete")[..], &["--yes"]].concat()).await?;
+    plugin
+        .succeeds(&[&of("delete")[..], &["--yes"]].concat())
+        .await?;
     plugin.fails(1, &["locations", "snapshots", name]).await?;
     Ok(())
 }
@@ -186,7 +314,12 @@ async fn of_namespace(plugin: &KubectlBackup, name: &str) -> anyhow::Result<Valu
     let seen = plugin.fails(1, &["status", "-o", "json"]).await?.stdout;
     let status: Value = serde_json::from_str(&seen)?;
     let all = status["namespaces"].as_array();
-    Ok(all.into_iter().flatten().find(|one| one["name"] == name).cloned().unwrap_or_default())
+    Ok(all
+        .into_iter()
+        .flatten()
+        .find(|one| one["name"] == name)
+        .cloned()
+        .unwrap_or_default())
 }
 
 async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> anyhow::Result<()> {
@@ -195,33 +328,68 @@ async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> 
     let broken: Vec<String> = all
         .into_iter()
         .filter(|location| location.status.phase == Some(LocationPhase::Unavailable))
-        .map(|location| format!("✗ {:<23}{} is Unavailable", "locations", location.name_any()))
+        .map(|location| {
+            format!(
+                "✗ {:<23}{} is Unavailable",
+                "locations",
+                location.name_any()
+            )
+        })
         .collect();
-    let seen =
-        world.kubectl_backup().run(&["doctor"]).await?.expect_code(i32::from(!broken.is_empty()))?.stdout;
-    for check in
-        ["API server", "CRDs", "webhook configuration", "certificate", "webhook", "controller", "lock"]
-    {
-        let good = seen.lines().any(|line| line.starts_with(&format!("✓ {check} ")));
+    let seen = world
+        .kubectl_backup()
+        .run(&["doctor"])
+        .await?
+        .expect_code(i32::from(!broken.is_empty()))?
+        .stdout;
+    for check in [
+        "API server",
+        "CRDs",
+        "webhook configuration",
+        "certificate",
+        "webhook",
+        "controller",
+        "lock",
+    ] {
+        let good = seen
+            .lines()
+            .any(|line| line.starts_with(&format!("✓ {check} ")));
         ensure!(good, "{check}:\n{seen}");
     }
     for line in seen.lines().filter(|line| line.starts_with('✗')) {
-        ensure!(broken.iter().any(|one| line.starts_with(one)), "{line}\n{broken:?}");
+        ensure!(
+            broken.iter().any(|one| line.starts_with(one)),
+            "{line}\n{broken:?}"
+        );
     }
     Ok(())
 }
 
 async fn a_backup_that_does_not_complete_ends_with_code_3(world: &mut World) -> anyhow::Result<()> {
-    let args =
-        ["create", "code-3", "--include-namespaces=default", "--storage-location=there-is-none", "--wait"];
+    let args = [
+        "create",
+        "code-3",
+        "--include-namespaces=default",
+        "--storage-location=there-is-none",
+        "--wait",
+    ];
     let ran = world.kubectl_backup().fails(3, &args).await?;
-    ensure!(ran.stderr.contains("FailedValidation") && ran.stderr.contains("there-is-none"), "{ran:?}");
+    ensure!(
+        ran.stderr.contains("FailedValidation") && ran.stderr.contains("there-is-none"),
+        "{ran:?}"
+    );
     Ok(())
 }
 
 async fn waiting_too_long_ends_with_code_124(world: &mut World) -> anyhow::Result<()> {
     world.controllers[0].pause()?;
-    let create = ["create", "code-124", "--include-namespaces=default", "--wait", "--timeout=2s"];
+    let create = [
+        "create",
+        "code-124",
+        "--include-namespaces=default",
+        "--wait",
+        "--timeout=2s",
+    ];
     let ran = world.kubectl_backup().run(&create).await;
     world.controllers[0].resume()?;
     ran?.expect_code(124)?;
@@ -230,9 +398,11 @@ async fn waiting_too_long_ends_with_code_124(world: &mut World) -> anyhow::Resul
 }
 
 async fn wrong_usage_ends_with_code_2(world: &mut World) -> anyhow::Result<()> {
-    for args in
-        [&["create", "--no-such-flag"][..], &["no-such-command"], &["create", "x", "--ttl", "tomorrow"]]
-    {
+    for args in [
+        &["create", "--no-such-flag"][..],
+        &["no-such-command"],
+        &["create", "x", "--ttl", "tomorrow"],
+    ] {
         let ran = world.kubectl_backup().fails(2, args).await?;
         ensure!(ran.stdout.is_empty() && !ran.stderr.is_empty(), "{ran:?}");
     }
@@ -243,7 +413,12 @@ async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> anyh
     let read = |file: &Path| anyhow::Ok(serde_json::from_slice::<Value>(&std::fs::read(file)?)?);
     let admin = read(world.plane.admin_kubeconfig())?;
     let reader = read(&world.person("by-flags", Some("backup-reader")).await?)?;
-    let text = |of: &Value, at: &str| of.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |of: &Value, at: &str| {
+        of.pointer(at)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let cluster = |field: &str| text(&admin, &format!("/clusters/0/cluster/{field}"));
     let user = |of: &Value, field: &str| text(of, &format!("/users/0/user/{field}"));
     let empty = world.folder().join("empty.kubeconfig");
@@ -254,30 +429,56 @@ async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> anyh
         let place = [
             format!("--kubeconfig={}", empty.display()),
             format!("--server={}", cluster("server")),
-            format!("--certificate-authority={}", cluster("certificate-authority")),
+            format!(
+                "--certificate-authority={}",
+                cluster("certificate-authority")
+            ),
         ];
-        let line: Vec<String> =
-            place.iter().chain(more).cloned().chain(words.iter().map(ToString::to_string)).collect();
+        let line: Vec<String> = place
+            .iter()
+            .chain(more)
+            .cloned()
+            .chain(words.iter().map(ToString::to_string))
+            .collect();
         let plugin = &plugin;
-        async move { plugin.run(&line.iter().map(String::as_str).collect::<Vec<_>>()).await }
+        async move {
+            plugin
+                .run(&line.iter().map(String::as_str).collect::<Vec<_>>())
+                .await
+        }
     };
     let by_certificate = [
-        format!("--client-certificate={}", user(&admin, "client-certificate")),
+        format!(
+            "--client-certificate={}",
+            user(&admin, "client-certificate")
+        ),
         format!("--client-key={}", user(&admin, "client-key")),
     ];
     at(&by_certificate, &["get"]).await?.expect_code(0)?;
-    let other_host =
-        at(&by_certificate, &["get", "--tls-server-name=elsewhere.example"]).await?.expect_code(1)?;
+    let other_host = at(
+        &by_certificate,
+        &["get", "--tls-server-name=elsewhere.example"],
+    )
+    .await?
+    .expect_code(1)?;
     ensure!(other_host.stderr.contains("certificate"), "{other_host:?}");
-    let as_jane = at(&by_certificate, &["get", "--as=jane", "--as-uid=7"]).await?.expect_code(1)?;
+    let as_jane = at(&by_certificate, &["get", "--as=jane", "--as-uid=7"])
+        .await?
+        .expect_code(1)?;
     ensure!(as_jane.stderr.contains("jane"), "{as_jane:?}");
 
     let token = format!("--token={}", user(&reader, "token"));
-    at(std::slice::from_ref(&token), &["get"]).await?.expect_code(0)?;
-    let nobody = at(&["--token=nobody".to_owned()], &["get"]).await?.expect_code(1)?;
+    at(std::slice::from_ref(&token), &["get"])
+        .await?
+        .expect_code(0)?;
+    let nobody = at(&["--token=nobody".to_owned()], &["get"])
+        .await?
+        .expect_code(1)?;
     ensure!(nobody.stderr.contains("Log in again"), "{nobody:?}");
     // Uses the token, and not the administrator of the kubeconfig.
-    let create = plugin.fails(1, &["create", "not-theirs", "--dry-run=server", &token]).await?;
+    let create = plugin
+        .fails(1, &["create", "not-theirs", "--dry-run=server", &token])
+        .await?;
     ensure!(create.stderr.contains("by-flags"), "{create:?}");
     Ok(())
 }
@@ -286,9 +487,18 @@ async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> 
     world.controllers[0].pause()?;
     let plugin = world.kubectl_backup();
     let result = async {
-        plugin.succeeds(&["create", "holds-it", "--include-namespaces", "default"]).await?;
-        let restore =
-            ["restore", "--from-backup", "holds-it", "--name", "refused", "--include-namespaces", "default"];
+        plugin
+            .succeeds(&["create", "holds-it", "--include-namespaces", "default"])
+            .await?;
+        let restore = [
+            "restore",
+            "--from-backup",
+            "holds-it",
+            "--name",
+            "refused",
+            "--include-namespaces",
+            "default",
+        ];
         plugin.run(&restore).await?.expect_code(1)
     }
     .await;
@@ -299,17 +509,35 @@ async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> 
     Ok(())
 }
 
-async fn a_refused_creation_is_retried_until_the_restore_has_ended(world: &mut World) -> anyhow::Result<()> {
+async fn a_refused_creation_is_retried_until_the_restore_has_ended(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "retried";
     world.config_maps(name, 3).await?;
     let plugin = world.kubectl_backup();
     let namespaces = format!("--include-namespaces={name}");
-    plugin.succeeds(&["create", name, &namespaces, "--wait"]).await?;
+    plugin
+        .succeeds(&["create", name, &namespaces, "--wait"])
+        .await?;
     // Restores start, and end, only while the controller runs.
     world.controllers[0].pause()?;
-    let restore = ["restore", "--from-backup=retried", "--name=in-the-way", &namespaces];
-    let begun = plugin.run(&restore).await.and_then(|ran| ran.expect_code(0));
-    let create = ["create", "retried-again", &namespaces, "--retry-for=2m", "--wait"];
+    let restore = [
+        "restore",
+        "--from-backup=retried",
+        "--name=in-the-way",
+        &namespaces,
+    ];
+    let begun = plugin
+        .run(&restore)
+        .await
+        .and_then(|ran| ran.expect_code(0));
+    let create = [
+        "create",
+        "retried-again",
+        &namespaces,
+        "--retry-for=2m",
+        "--wait",
+    ];
     let (ran, resumed) = tokio::join!(plugin.run(&create), async {
         tokio::time::sleep(Duration::from_secs(3)).await;
         world.controllers[0].resume()
@@ -318,8 +546,17 @@ async fn a_refused_creation_is_retried_until_the_restore_has_ended(world: &mut W
     resumed?;
     let ran = ran?.expect_code(0)?;
     let told = &ran.stderr;
-    ensure!(told.contains("in-the-way") && told.contains("; trying again in "), "{ran:?}");
-    ensure!(ran.stdout == "backup.velero.io/retried-again created\n", "{ran:?}");
-    ensure!(world.backup_ended("retried-again").await?.phase() == BackupPhase::Completed, "{ran:?}");
+    ensure!(
+        told.contains("in-the-way") && told.contains("; trying again in "),
+        "{ran:?}"
+    );
+    ensure!(
+        ran.stdout == "backup.velero.io/retried-again created\n",
+        "{ran:?}"
+    );
+    ensure!(
+        world.backup_ended("retried-again").await?.phase() == BackupPhase::Completed,
+        "{ran:?}"
+    );
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Takeover of a backup whose journal is full of large items, or whose record has large files: memory does not grow with them.
+//! Takeover of a backup whose journal is full of large items, or whose record has large files:
+//! memory does not grow with them.
 
 use std::{io::Read as _, path::Path};
 
@@ -18,10 +19,17 @@ const ENTRIES: usize = 10_000;
 const ITEM: usize = 100 << 10;
 const MEMORY_KIB: u64 = 256 << 10;
 /// Files of the record that are made large, and their size (bytes).
-const LARGE_FILES: [&str; 4] = ["-logs.gz", "-results.gz", "-resource-list.json.gz", "-volumeinfo.json.gz"];
+const LARGE_FILES: [&str; 4] = [
+    "-logs.gz",
+    "-results.gz",
+    "-resource-list.json.gz",
+    "-volumeinfo.json.gz",
+];
 const LARGE: usize = 64 << 20;
 
-async fn ten_thousand_large_entries_are_taken_over_in_little_memory(world: &mut World) -> anyhow::Result<()> {
+async fn ten_thousand_large_entries_are_taken_over_in_little_memory(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     world.config_maps(PLACE, 3).await?;
     world.s3()?.create_bucket(PLACE).await?;
@@ -29,7 +37,10 @@ async fn ten_thousand_large_entries_are_taken_over_in_little_memory(world: &mut 
     let point = crash::POINTS[0];
     world.crash_at(point).await?;
     let backup = world.create_backup(PLACE, of_place(PLACE)).await?;
-    world.controllers[0].killed(REACHED).await.with_context(|| format!("{point} was not reached"))?;
+    world.controllers[0]
+        .killed(REACHED)
+        .await
+        .with_context(|| format!("{point} was not reached"))?;
 
     // An action has changed each of many items and started an operation, which has ended by now.
     let folder = world.stored_folder(PLACE, PLACE)?.join(".private");
@@ -38,7 +49,8 @@ async fn ten_thousand_large_entries_are_taken_over_in_little_memory(world: &mut 
         let name = (number % ENTRIES).to_string();
         let started = (number <= ENTRIES).then(|| {
             let item = json!({ "metadata": { "name": name }, "data": { "text": text } });
-            let executed = json!({ "item": item, "additional": [], "operation": name, "afterOperation": [] });
+            let executed =
+                json!({ "item": item, "additional": [], "operation": name, "afterOperation": [] });
             json!({ "executed": executed, "at": "2026-01-01T00:00:00Z" })
         });
         let item = json!({ "groupResource": "configmaps", "namespace": PLACE, "name": name });
@@ -53,7 +65,9 @@ async fn ten_thousand_large_entries_are_taken_over_in_little_memory(world: &mut 
     Ok(())
 }
 
-async fn a_record_of_large_files_is_taken_over_in_little_memory(world: &mut World) -> anyhow::Result<()> {
+async fn a_record_of_large_files_is_taken_over_in_little_memory(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     let place = "large-record";
     world.config_maps(place, 3).await?;
@@ -71,7 +85,12 @@ async fn a_record_of_large_files_is_taken_over_in_little_memory(world: &mut Worl
         ensure!(written == LARGE as u64, "{suffix}: {written} bytes");
     }
     let peak = world.controllers[0].peak_memory_kib()?;
-    println!("{} files of {} MiB: {} MiB at most", LARGE_FILES.len(), LARGE >> 20, peak >> 10);
+    println!(
+        "{} files of {} MiB: {} MiB at most",
+        LARGE_FILES.len(),
+        LARGE >> 20,
+        peak >> 10
+    );
     ensure!(peak < MEMORY_KIB, "{peak} KiB");
     Ok(())
 }
@@ -92,7 +111,9 @@ fn enlarge(record: &Path) -> anyhow::Result<()> {
     }
     let (name, header) = files.remove(0);
     let mut header: Value = serde_json::from_slice(&header)?;
-    let said = header["files"].as_array_mut().context("it names no files")?;
+    let said = header["files"]
+        .as_array_mut()
+        .context("it names no files")?;
     for (said, (_, bytes)) in said.iter_mut().zip(&files) {
         said["bytes"] = json!(bytes.len());
         said["sha256"] = json!(sha256(bytes));

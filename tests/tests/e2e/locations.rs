@@ -1,5 +1,5 @@
-//! The status of a location is true: whether it can be read and written, with credentials that may change at any time, and
-//! what its bucket keeps. It is shown to users, with the remedy.
+//! The status of a location is true: whether it can be read and written, with credentials that may
+//! change at any time, and what its bucket keeps. It is shown to users, with the remedy.
 
 use std::time::Instant;
 
@@ -43,19 +43,27 @@ async fn hourly(world: &World, name: &str, url: &str, more: &Value) -> anyhow::R
 
 /// Waits until the location is unavailable, with this text in its message.
 async fn says(world: &World, name: &str, text: &str) -> anyhow::Result<String> {
-    let message = |location: &BackupStorageLocation| location.status.message.clone().unwrap_or_default();
+    let message =
+        |location: &BackupStorageLocation| location.status.message.clone().unwrap_or_default();
     let says = |location: &BackupStorageLocation| {
-        location.status.phase == Some(LocationPhase::Unavailable) && message(location).contains(text)
+        location.status.phase == Some(LocationPhase::Unavailable)
+            && message(location).contains(text)
     };
-    let location = world.locations().wait_until(name, &format!("says {text:?}"), AT_ONCE, says).await?;
+    let location = world
+        .locations()
+        .wait_until(name, &format!("says {text:?}"), AT_ONCE, says)
+        .await?;
     Ok(message(&location))
 }
 
 async fn available(world: &World, name: &str) -> anyhow::Result<BackupStorageLocation> {
-    world.location_in(name, LocationPhase::Available, AT_ONCE).await
+    world
+        .location_in(name, LocationPhase::Available, AT_ONCE)
+        .await
 }
 
-/// Nothing is sent to a host that would receive the credentials of all locations, and no folder is created on the system.
+/// Nothing is sent to a host that would receive the credentials of all locations, and no folder is
+/// created on the system.
 async fn a_location_that_leads_elsewhere_is_unavailable_and_names_the_flag(
     world: &mut World,
 ) -> anyhow::Result<()> {
@@ -65,16 +73,19 @@ async fn a_location_that_leads_elsewhere_is_unavailable_and_names_the_flag(
         "config": { "storeEndpoint": endpoint }, "validationFrequency": "1h" });
     world.apply_location("leads-elsewhere", leads).await?;
     let message = says(world, "leads-elsewhere", "--allowed-endpoints").await?;
-    ensure!(message.contains("127.0.0.1") && message.contains("storeEndpoint"), "{message}");
+    ensure!(
+        message.contains("127.0.0.1") && message.contains("storeEndpoint"),
+        "{message}"
+    );
     let asked = tokio::time::timeout(Duration::from_millis(200), listener.accept()).await;
     ensure!(asked.is_err(), "the host was asked");
     let folder = "/usr/backups-of-a-test";
-    let holds =
-        json!({ "provider": "local", "objectStorage": { "bucket": folder }, "validationFrequency": "1h" });
+    let holds = json!({ "provider": "local", "objectStorage": { "bucket": folder }, "validationFrequency": "1h" });
     world.apply_location("in-the-system", holds).await?;
     says(world, "in-the-system", "--allowed-local-paths").await?;
     ensure!(!std::path::Path::new(folder).exists(), "it was made");
-    let fine = json!({ "provider": "local", "objectStorage": { "bucket": world.folder().join("fine") } });
+    let fine =
+        json!({ "provider": "local", "objectStorage": { "bucket": world.folder().join("fine") } });
     world.apply_location("in-a-folder", fine).await?;
     available(world, "in-a-folder").await?;
     for name in ["leads-elsewhere", "in-the-system", "in-a-folder"] {
@@ -95,17 +106,26 @@ async fn patch(world: &World, name: &str, patch: Value) -> anyhow::Result<()> {
 
 /// Waits for an Event on a location.
 async fn told(world: &World, location: &str, reason: &str) -> anyhow::Result<String> {
-    world.wait_for_event(reason, |object, _| object.name.as_deref() == Some(location)).await
+    world
+        .wait_for_event(reason, |object, _| object.name.as_deref() == Some(location))
+        .await
 }
 
-async fn a_corrected_secret_makes_its_location_available_at_once(world: &mut World) -> anyhow::Result<()> {
+async fn a_corrected_secret_makes_its_location_available_at_once(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "mended";
     world.s3()?.create_bucket(name).await?;
     let good = S3::credentials();
     let wrong = good.replace(SECRET, "wrong");
     let credential = json!({ "credential": { "name": name, "key": "cloud" } });
     hourly(world, name, &world.s3()?.url(), &credential).await?;
-    says(world, name, "Secret mended of spec.credential not found: create it").await?;
+    says(
+        world,
+        name,
+        "Secret mended of spec.credential not found: create it",
+    )
+    .await?;
     ensure_secret(&world.client, NAMESPACE, name, "other", &good).await?;
     says(world, name, "has no key cloud").await?;
     ensure_secret(&world.client, NAMESPACE, name, "cloud", &wrong).await?;
@@ -113,28 +133,55 @@ async fn a_corrected_secret_makes_its_location_available_at_once(world: &mut Wor
     let began = Instant::now();
     ensure_secret(&world.client, NAMESPACE, name, "cloud", &good).await?;
     available(world, name).await?;
-    println!("  available {:.1} s after the Secret was mended", began.elapsed().as_secs_f64());
+    println!(
+        "  available {:.1} s after the Secret was mended",
+        began.elapsed().as_secs_f64()
+    );
 
     // The same for the Secret of the CA.
     let storage = json!({ "bucket": name, "caCertRef": { "name": "mended-ca", "key": "ca.crt" } });
     patch(world, name, json!({ "spec": { "objectStorage": storage } })).await?;
-    says(world, name, "Secret mended-ca of spec.objectStorage.caCertRef not found").await?;
-    ensure_secret(&world.client, NAMESPACE, "mended-ca", "ca.crt", "no certificate").await?;
+    says(
+        world,
+        name,
+        "Secret mended-ca of spec.objectStorage.caCertRef not found",
+    )
+    .await?;
+    ensure_secret(
+        &world.client,
+        NAMESPACE,
+        "mended-ca",
+        "ca.crt",
+        "no certificate",
+    )
+    .await?;
     says(world, name, "caCert").await?;
-    ensure_secret(&world.client, NAMESPACE, "mended-ca", "ca.crt", &world.webhook_ca).await?;
+    ensure_secret(
+        &world.client,
+        NAMESPACE,
+        "mended-ca",
+        "ca.crt",
+        &world.webhook_ca,
+    )
+    .await?;
     available(world, name).await?;
 
     // Deleting a Secret is reported, too, and no validation happens in between.
     let before = available(world, name).await?.status.last_validation_time;
     ensure_secret(&world.client, NAMESPACE, "nobody-uses-this", "cloud", &good).await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    ensure!(available(world, name).await?.status.last_validation_time == before, "it was validated");
+    ensure!(
+        available(world, name).await?.status.last_validation_time == before,
+        "it was validated"
+    );
     world.api::<Secret>().delete_object(name).await?;
     says(world, name, "not found").await?;
     world.remove_location(name).await
 }
 
-async fn credentials_that_expire_during_a_backup_lose_nothing(world: &mut World) -> anyhow::Result<()> {
+async fn credentials_that_expire_during_a_backup_lose_nothing(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "expire-in-use";
     world.s3()?.create_bucket(name).await?;
     let (good, front) = (S3::credentials(), world.faulty_s3().await?);
@@ -143,7 +190,13 @@ async fn credentials_that_expire_during_a_backup_lose_nothing(world: &mut World)
     hourly(world, name, &front.url(), &credential).await?;
     available(world, name).await?;
     world.noise(name, 3).await?;
-    front.rule(|asked| if asked.makes_final() { Mood::Answer(403) } else { Mood::Pass });
+    front.rule(|asked| {
+        if asked.makes_final() {
+            Mood::Answer(403)
+        } else {
+            Mood::Pass
+        }
+    });
     world.create_backup(name, of_place(name)).await?;
     world.backup_blocked(name, &BackupPhase::Finalizing).await?;
     let wrong = good.replace(SECRET, "expired");
@@ -151,7 +204,10 @@ async fn credentials_that_expire_during_a_backup_lose_nothing(world: &mut World)
     says(world, name, "SignatureDoesNotMatch").await?;
     front.calm();
     tokio::time::sleep(Duration::from_secs(3)).await;
-    ensure!(world.backups().get(name).await?.phase() == BackupPhase::Finalizing, "not kept");
+    ensure!(
+        world.backups().get(name).await?.phase() == BackupPhase::Finalizing,
+        "not kept"
+    );
     ensure_secret(&world.client, NAMESPACE, name, "cloud", &good).await?;
     world.backup_ends(name, BackupPhase::Completed).await?;
     world.remove_location(name).await
@@ -163,18 +219,41 @@ async fn a_bucket_that_refuses_writes_is_unavailable_with_the_reason(
     let name = "no-writes";
     world.s3()?.create_bucket(name).await?;
     let front = world.faulty_s3().await?;
-    front.rule(|asked| if asked.writes() { Mood::Answer(403) } else { Mood::Pass });
-    hourly(world, name, &front.url(), &json!({ "validationFrequency": "2s" })).await?;
+    front.rule(|asked| {
+        if asked.writes() {
+            Mood::Answer(403)
+        } else {
+            Mood::Pass
+        }
+    });
+    hourly(
+        world,
+        name,
+        &front.url(),
+        &json!({ "validationFrequency": "2s" }),
+    )
+    .await?;
     let message = says(world, name, "s3:PutObject").await?;
-    ensure!(message.contains(PROBE) && message.contains("accessMode to ReadOnly"), "{message}");
+    ensure!(
+        message.contains(PROBE) && message.contains("accessMode to ReadOnly"),
+        "{message}"
+    );
     // Does what the message says.
     patch(world, name, json!({ "spec": { "accessMode": "ReadOnly" } })).await?;
     available(world, name).await?;
     let before = front.asked().len();
     tokio::time::sleep(Duration::from_secs(3)).await;
     let asked = front.asked().split_off(before);
-    ensure!(!asked.is_empty() && asked.iter().all(|asked| !asked.writes()), "{asked:?}");
-    patch(world, name, json!({ "spec": { "accessMode": "ReadWrite" } })).await?;
+    ensure!(
+        !asked.is_empty() && asked.iter().all(|asked| !asked.writes()),
+        "{asked:?}"
+    );
+    patch(
+        world,
+        name,
+        json!({ "spec": { "accessMode": "ReadWrite" } }),
+    )
+    .await?;
     says(world, name, "s3:PutObject").await?;
     front.calm();
     available(world, name).await?;
@@ -182,30 +261,57 @@ async fn a_bucket_that_refuses_writes_is_unavailable_with_the_reason(
     let before = front.asked().len();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let asked = front.asked().split_off(before);
-    ensure!(asked.len() >= 2 && asked.iter().all(|asked| asked.query.contains("list-type=2")), "{asked:?}");
+    ensure!(
+        asked.len() >= 2
+            && asked
+                .iter()
+                .all(|asked| asked.query.contains("list-type=2")),
+        "{asked:?}"
+    );
     ensure!(world.s3()?.keys(name).await?.is_empty(), "something stays");
     world.remove_location(name).await
 }
 
-async fn a_bucket_that_refuses_deletions_is_available_and_reported(world: &mut World) -> anyhow::Result<()> {
+async fn a_bucket_that_refuses_deletions_is_available_and_reported(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "no-deletions";
     world.s3()?.create_bucket(name).await?;
     let front = world.faulty_s3().await?;
     front.rule(|asked| {
         let deletes = asked.method == http::Method::DELETE || asked.query.contains("delete");
-        if deletes { Mood::Answer(403) } else { Mood::Pass }
+        if deletes {
+            Mood::Answer(403)
+        } else {
+            Mood::Pass
+        }
     });
     hourly(world, name, &front.url(), &json!({})).await?;
     let location = available(world, name).await?;
     let why = facts(&location)?.not_removable.context("not told")?;
     ensure!(why.contains(PROBE) && why.contains("AccessDenied"), "{why}");
-    let note = told(world, name, "NotRemovable").await?;
+    let note = told(world, name, "DeletesDenied").await?;
     ensure!(note.contains("expired"), "{note}");
-    // The remaining key does no harm, neither here nor to a Velero server: it is in no folder of a backup.
-    ensure!(world.s3()?.keys(name).await? == [PROBE], "{:?}", world.s3()?.keys(name).await?);
-    patch(world, name, json!({ "spec": { "validationFrequency": "2h" } })).await?;
+    // The remaining key does no harm, neither here nor to a Velero server: it is in no folder of a
+    // backup.
+    ensure!(
+        world.s3()?.keys(name).await? == [PROBE],
+        "{:?}",
+        world.s3()?.keys(name).await?
+    );
+    patch(
+        world,
+        name,
+        json!({ "spec": { "validationFrequency": "2h" } }),
+    )
+    .await?;
     front.calm();
-    patch(world, name, json!({ "spec": { "validationFrequency": "3h" } })).await?;
+    patch(
+        world,
+        name,
+        json!({ "spec": { "validationFrequency": "3h" } }),
+    )
+    .await?;
     eventually("it is removed by the next look", AT_ONCE, async || {
         let clean = world.s3()?.keys(name).await?.is_empty();
         let told = facts(&world.locations().get(name).await?)?.not_removable;
@@ -216,52 +322,112 @@ async fn a_bucket_that_refuses_deletions_is_available_and_reported(world: &mut W
 }
 
 /// No keys accumulate in a bucket that keeps versions.
-async fn versions_and_object_lock_of_a_bucket_are_reported(world: &mut World) -> anyhow::Result<()> {
+async fn versions_and_object_lock_of_a_bucket_are_reported(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let url = world.s3()?.url();
     world.s3()?.create_bucket("keeps-nothing").await?;
-    world.s3()?.create_versioned_bucket("keeps-versions").await?;
+    world
+        .s3()?
+        .create_versioned_bucket("keeps-versions")
+        .await?;
     world.s3()?.create_locked_bucket("keeps-locked").await?;
     for (name, versions, lock, kept) in [
         ("keeps-nothing", Versions::Off, "off", 0),
         ("keeps-versions", Versions::Enabled, "off", 1),
-        ("keeps-locked", Versions::Enabled, "on, COMPLIANCE for 1 days by default", 1),
+        (
+            "keeps-locked",
+            Versions::Enabled,
+            "on, COMPLIANCE for 1 days by default",
+            1,
+        ),
     ] {
         hourly(world, name, &url, &json!({})).await?;
         let found = facts(&available(world, name).await?)?;
-        ensure!(found.versions == Some(versions) && found.unknown.is_none(), "{name}: {found:?}");
-        ensure!(found.lock.as_ref().is_some_and(|found| found.to_string() == lock), "{name}: {found:?}");
+        ensure!(
+            found.versions == Some(versions) && found.unknown.is_none(),
+            "{name}: {found:?}"
+        );
+        ensure!(
+            found
+                .lock
+                .as_ref()
+                .is_some_and(|found| found.to_string() == lock),
+            "{name}: {found:?}"
+        );
         // Each change triggers another test.
         for frequency in ["2h", "3h", "4h"] {
             let before = available(world, name).await?.status.last_validation_time;
             tokio::time::sleep(Duration::from_millis(1100)).await; // times are whole seconds
-            patch(world, name, json!({ "spec": { "validationFrequency": frequency } })).await?;
+            patch(
+                world,
+                name,
+                json!({ "spec": { "validationFrequency": frequency } }),
+            )
+            .await?;
             let validated = |location: &BackupStorageLocation| {
                 let status = &location.status;
-                status.phase == Some(LocationPhase::Available) && status.last_validation_time != before
+                status.phase == Some(LocationPhase::Available)
+                    && status.last_validation_time != before
             };
-            world.locations().wait_until(name, "is validated again", AT_ONCE, validated).await?;
+            world
+                .locations()
+                .wait_until(name, "is validated again", AT_ONCE, validated)
+                .await?;
         }
         let left = world.s3()?.versions(name).await?;
-        ensure!(left == vec![(PROBE.to_owned(), false); kept], "{name}: {left:?}");
+        ensure!(
+            left == vec![(PROBE.to_owned(), false); kept],
+            "{name}: {left:?}"
+        );
     }
     // Without the right to read the versioning state, that is reported, and retried as well.
     let front = world.faulty_s3().await?;
-    front.rule(|asked| if asked.query.contains("versioning") { Mood::Answer(403) } else { Mood::Pass });
+    front.rule(|asked| {
+        if asked.query.contains("versioning") {
+            Mood::Answer(403)
+        } else {
+            Mood::Pass
+        }
+    });
     world.s3()?.create_versioned_bucket("keeps-quiet").await?;
     for frequency in ["2h", "3h", "4h"] {
         let before = front.asked().len();
-        hourly(world, "keeps-quiet", &front.url(), &json!({ "validationFrequency": frequency })).await?;
-        let deletes = || front.asked()[before..].iter().any(|asked| asked.query.contains("delete"));
-        until("it is looked at closely", AT_ONCE, async || anyhow::Ok(deletes())).await?;
+        hourly(
+            world,
+            "keeps-quiet",
+            &front.url(),
+            &json!({ "validationFrequency": frequency }),
+        )
+        .await?;
+        let deletes = || {
+            front.asked()[before..]
+                .iter()
+                .any(|asked| asked.query.contains("delete"))
+        };
+        until("it is looked at closely", AT_ONCE, async || {
+            anyhow::Ok(deletes())
+        })
+        .await?;
         let found = facts(&available(world, "keeps-quiet").await?)?;
         let unknown = found.unknown.clone().unwrap_or_default();
-        ensure!(unknown.contains("s3:GetBucketVersioning is not granted"), "{found:?}");
+        ensure!(
+            unknown.contains("s3:GetBucketVersioning is not granted"),
+            "{found:?}"
+        );
     }
     world.remove_location("keeps-quiet").await?;
     let note = told(world, "keeps-locked", "ObjectLock").await?;
     ensure!(note.contains("COMPLIANCE for 1 days"), "{note}");
-    let shown = world.kubectl_backup().run(&["locations", "sync", "keeps-locked"]).await?.stdout;
-    ensure!(shown.contains("COMPLIANCE for 1 days") && shown.contains("kept"), "{shown}");
+    let shown = world
+        .kubectl_backup()
+        .run(&["locations", "sync", "keeps-locked"])
+        .await?
+        .stdout;
+    ensure!(
+        shown.contains("COMPLIANCE for 1 days") && shown.contains("kept"),
+        "{shown}"
+    );
     for name in ["keeps-nothing", "keeps-versions", "keeps-locked"] {
         world.remove_location(name).await?;
     }
@@ -271,13 +437,22 @@ async fn versions_and_object_lock_of_a_bucket_are_reported(world: &mut World) ->
 async fn a_negative_period_is_named_by_its_location(world: &mut World) -> anyhow::Result<()> {
     let name = "negative-period";
     world.s3()?.create_bucket(name).await?;
-    hourly(world, name, &world.s3()?.url(), &json!({ "backupSyncPeriod": "-5s" })).await?;
+    hourly(
+        world,
+        name,
+        &world.s3()?.url(),
+        &json!({ "backupSyncPeriod": "-5s" }),
+    )
+    .await?;
     let named = |location: &BackupStorageLocation| {
         let message = location.status.message.as_deref().unwrap_or_default();
         location.status.phase == Some(LocationPhase::Available)
             && message.contains("spec.backupSyncPeriod is negative (-5s), which counts as not set")
     };
-    world.locations().wait_until(name, "names the period", AT_ONCE, named).await?;
+    world
+        .locations()
+        .wait_until(name, "names the period", AT_ONCE, named)
+        .await?;
     let told = world.kubectl_backup().run(&["doctor"]).await?.stdout;
     ensure!(
         told.contains("negative-period is Available")
@@ -285,9 +460,18 @@ async fn a_negative_period_is_named_by_its_location(world: &mut World) -> anyhow
         "{told}"
     );
     patch(world, name, json!({ "spec": { "backupSyncPeriod": "5m" } })).await?;
-    let mended =
-        |location: &BackupStorageLocation| location.status.message.as_deref().unwrap_or_default().is_empty();
-    world.locations().wait_until(name, "says nothing", AT_ONCE, mended).await?;
+    let mended = |location: &BackupStorageLocation| {
+        location
+            .status
+            .message
+            .as_deref()
+            .unwrap_or_default()
+            .is_empty()
+    };
+    world
+        .locations()
+        .wait_until(name, "says nothing", AT_ONCE, mended)
+        .await?;
     world.remove_location(name).await
 }
 
@@ -299,7 +483,8 @@ async fn of_several_default_locations_the_newest_stays(world: &mut World) -> any
         let marked = async |name: &str| {
             Ok::<_, kube::Error>(world.locations().get(name).await?.spec.default == Some(true))
         };
-        let one_is_left = async || Ok::<_, kube::Error>(!marked("default").await? && marked(name).await?);
+        let one_is_left =
+            async || Ok::<_, kube::Error>(!marked("default").await? && marked(name).await?);
         // The old one detects it at its next validation.
         until("the newer default is left", AT_ONCE, &one_is_left).await?;
         let note = told(world, "default", "NotDefault").await?;
@@ -313,21 +498,35 @@ async fn of_several_default_locations_the_newest_stays(world: &mut World) -> any
     patch(world, "default", json!({ "spec": { "default": true } })).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let alone = world.locations().get("default").await?;
-    ensure!(alone.spec.default == Some(true), "the only one is not left alone");
+    ensure!(
+        alone.spec.default == Some(true),
+        "the only one is not left alone"
+    );
     result
 }
 
-async fn foreign_folders_in_a_bucket_are_named_until_they_are_gone(world: &mut World) -> anyhow::Result<()> {
+async fn foreign_folders_in_a_bucket_are_named_until_they_are_gone(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "shared-with-photos";
     world.s3()?.create_bucket(name).await?;
     let files = world.s3()?.files(name);
     let folder = files.join("photos");
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join("1.jpg"), b"x")?;
-    hourly(world, name, &world.s3()?.url(), &json!({ "validationFrequency": "2s" })).await?;
+    hourly(
+        world,
+        name,
+        &world.s3()?.url(),
+        &json!({ "validationFrequency": "2s" }),
+    )
+    .await?;
     let message = says(world, name, "photos").await?;
     ensure!(message.contains("expected only backups"), "{message}");
-    ensure!(!files.join(PROBE).exists(), "it was written to all the same");
+    ensure!(
+        !files.join(PROBE).exists(),
+        "it was written to all the same"
+    );
     std::fs::remove_dir_all(&folder)?;
     available(world, name).await?;
     world.remove_location(name).await

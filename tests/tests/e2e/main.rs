@@ -80,7 +80,8 @@ use std::process::ExitCode;
 use backup_tests::{Skip, World, WorldBuilder, world::controllers::ALONE};
 use runner::{Suite, Test};
 
-/// A list of tests, `TESTS` or with a given name, over functions `async fn(&mut World) -> anyhow::Result<()>`.
+/// A list of tests, `TESTS` or with a given name, over functions `async fn(&mut World) ->
+/// anyhow::Result<()>`.
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
         crate::tests!(TESTS: $($name),*);
@@ -96,17 +97,29 @@ async fn main() -> ExitCode {
     runner::run(suites())
 }
 
-/// Every world with the tests that share it; the longest come first, so that no long one is left at the end.
+/// Every world with the tests that share it; the longest come first, so that no long one is left at
+/// the end.
 fn suites() -> Vec<Suite> {
     let suite = |name, tests: &[&[Test]], world: WorldBuilder| {
         let world = world.controller_args(&["--store-validation-frequency=2s"]);
-        Suite { name, tests: tests.concat(), world }
+        Suite {
+            name,
+            tests: tests.concat(),
+            world,
+        }
     };
     let csi = ["--features=EnableCSI", "--item-operation-sync-frequency=1s"];
     let with_plugins = || {
-        let args =
-            ["--item-operation-sync-frequency=1s", "--plugin-timeout=15s", ALONE, "--concurrent-backups=2"];
-        World::builder().webhooks(1).plugins().controller_args(&args)
+        let args = [
+            "--item-operation-sync-frequency=1s",
+            "--plugin-timeout=15s",
+            ALONE,
+            "--concurrent-backups=2",
+        ];
+        World::builder()
+            .webhooks(1)
+            .plugins()
+            .controller_args(&args)
     };
     vec![
         suite(
@@ -124,7 +137,9 @@ fn suites() -> Vec<Suite> {
         suite(
             "a store that misbehaves",
             &[store_faults::TESTS],
-            World::builder().webhooks(1).controller_args(&["--concurrent-backups=2"]),
+            World::builder()
+                .webhooks(1)
+                .controller_args(&["--concurrent-backups=2"]),
         ),
         suite(
             "our webhook",
@@ -158,7 +173,11 @@ fn suites() -> Vec<Suite> {
             ],
             World::builder(),
         ),
-        suite("plugins with many operations", &[many_operations::TESTS], with_plugins()),
+        suite(
+            "plugins with many operations",
+            &[many_operations::TESTS],
+            with_plugins(),
+        ),
         suite(
             "schedules, and backups that expire",
             &[schedules::TESTS, deletion::TESTS, gitops::TESTS],
@@ -181,7 +200,10 @@ fn suites() -> Vec<Suite> {
         suite(
             "programs whose clocks are wrong",
             &[moved_clocks::TESTS],
-            World::builder().peers().own_certificates().webhook_args(&["--certificate-lifetime=12s"]),
+            World::builder()
+                .peers()
+                .own_certificates()
+                .webhook_args(&["--certificate-lifetime=12s"]),
         ),
         suite("the demo", &[readme::TESTS], WorldBuilder::of_demo()),
         suite(
@@ -203,7 +225,11 @@ fn suites() -> Vec<Suite> {
         ),
         suite(
             "a controller that is killed",
-            &[crash_points::TESTS, operation_crashes::TESTS, changing_lists::TESTS],
+            &[
+                crash_points::TESTS,
+                operation_crashes::TESTS,
+                changing_lists::TESTS,
+            ],
             World::builder()
                 .webhooks(1)
                 .api_server_args(changing_lists::FROM_ETCD)
@@ -212,9 +238,9 @@ fn suites() -> Vec<Suite> {
         suite(
             "an API server that is stopped",
             &[api_outages::TESTS],
-            World::builder()
-                .webhooks(1)
-                .controller_args(&[&csi[..], &["--concurrent-backups=4", api_outages::BUDGET]].concat()),
+            World::builder().webhooks(1).controller_args(
+                &[&csi[..], &["--concurrent-backups=4", api_outages::BUDGET]].concat(),
+            ),
         ),
         suite(
             "backups that are deleted before their end",
@@ -271,7 +297,10 @@ fn suites() -> Vec<Suite> {
         suite(
             "a guard beside a Velero server",
             &[deploy::guard::TESTS],
-            World::builder().webhooks(1).webhook_args(&["--guard=velero"]).controllers(0),
+            World::builder()
+                .webhooks(1)
+                .webhook_args(&["--guard=velero"])
+                .controllers(0),
         ),
         suite(
             "every policy, and no programs",
@@ -289,7 +318,10 @@ fn suites() -> Vec<Suite> {
         Suite {
             name: "nothing to do",
             tests: idle::TESTS.to_vec(),
-            world: World::builder().controllers(2).controller_args(&["--backup-sync-period=1m"]).audited(),
+            world: World::builder()
+                .controllers(2)
+                .controller_args(&["--backup-sync-period=1m"])
+                .audited(),
         },
         suite(
             "identities that AWS gives",
@@ -303,7 +335,11 @@ fn suites() -> Vec<Suite> {
         ),
         suite(
             "a ledger that is lost and found",
-            &[claims::TESTS, full_ledger::WITH_A_SHORT_GRACE, two_installations::TESTS],
+            &[
+                claims::TESTS,
+                full_ledger::WITH_A_SHORT_GRACE,
+                two_installations::TESTS,
+            ],
             World::builder()
                 .webhook_args(&[orphaned_claims::GRACE])
                 .controller_args(&[orphaned_claims::GRACE]),
@@ -332,7 +368,11 @@ fn suites() -> Vec<Suite> {
         suite(
             "live operators, and two API servers",
             &[guarded_traffic::TESTS],
-            World::builder().api_servers(2).peers().webhook_args(guarded_traffic::WEBHOOK).controllers(0),
+            World::builder()
+                .api_servers(2)
+                .peers()
+                .webhook_args(guarded_traffic::WEBHOOK)
+                .controllers(0),
         ),
         suite(
             "a profile that is broken while it is used",
@@ -345,12 +385,19 @@ fn suites() -> Vec<Suite> {
         ),
         suite(
             "claims that are released by force",
-            &[forced_release::TESTS, incomplete_restores::BESIDE_ANOTHER_OPERATOR],
+            &[
+                forced_release::TESTS,
+                incomplete_restores::BESIDE_ANOTHER_OPERATOR,
+            ],
             World::builder()
                 .webhooks(1)
                 .webhook_args(&["--guard=percona-ps"])
                 .controller_args(&["--guard=percona-ps", ALONE]),
         ),
-        suite("the naive webhook", &[collisions::CONTROL], World::builder().naive_webhook().controllers(0)),
+        suite(
+            "the naive webhook",
+            &[collisions::CONTROL],
+            World::builder().naive_webhook().controllers(0),
+        ),
     ]
 }

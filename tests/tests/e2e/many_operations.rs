@@ -1,5 +1,5 @@
-//! A controller is killed during hundreds of plugin operations of backups or restores: none is forgotten, and none is started
-//! twice.
+//! A controller is killed during hundreds of plugin operations of backups or restores: none is
+//! forgotten, and none is started twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,8 @@ crate::tests! {
 const EACH: usize = 100;
 /// Minimum number of all operations in flight when it is killed between two executions.
 const BEFORE: usize = 150;
-/// Points at the end that the first backup reaches while operations of the other one run, or have just ended.
+/// Points at the end that the first backup reaches while operations of the other one run, or have
+/// just ended.
 const LATER: [&str; 2] = ["after-record", "before-metadata"];
 
 /// None is started twice either.
@@ -27,7 +28,9 @@ async fn a_crash_forgets_none_of_hundreds_of_operations(world: &mut World) -> an
 }
 
 /// None is started twice either.
-async fn a_crash_forgets_none_of_hundreds_of_restore_operations(world: &mut World) -> anyhow::Result<()> {
+async fn a_crash_forgets_none_of_hundreds_of_restore_operations(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let mut points = [crash::EXECUTION_POINTS, crash::OPERATION_POINTS].concat();
     points.retain(|point| *point != "after-renewal");
     killed_at_each(world, Of::Restores, &points).await
@@ -41,7 +44,8 @@ enum Of {
 }
 
 impl Of {
-    /// Each has its own backup, which either has operations itself, or has restores with operations.
+    /// Each has its own backup, which either has operations itself, or has restores with
+    /// operations.
     fn namespaces(self) -> [&'static str; 2] {
         match self {
             Self::Backups => ["in-flight-a", "in-flight-b"],
@@ -59,16 +63,23 @@ impl Of {
 
     async fn create(self, world: &World, namespace: &str, name: &str) -> anyhow::Result<()> {
         match self {
-            Self::Backups => world.create_backup(name, of_scripted(namespace)).await.map(drop),
+            Self::Backups => world
+                .create_backup(name, of_scripted(namespace))
+                .await
+                .map(drop),
             Self::Restores => {
                 let namespace_mapping = [(namespace.to_owned(), name.to_owned())].into();
-                let spec = RestoreSpec { namespace_mapping, ..into_back(namespace) };
+                let spec = RestoreSpec {
+                    namespace_mapping,
+                    ..into_back(namespace)
+                };
                 world.create_restore(name, spec).await.map(drop)
             }
         }
     }
 
-    /// Waits for the end, whose status must be true. Returns how many operations are reported as unknown.
+    /// Waits for the end, whose status must be true. Returns how many operations are reported as
+    /// unknown.
     async fn ended(self, world: &World, namespace: &str, name: &str) -> anyhow::Result<usize> {
         const FILE: &str = "itemoperations.json.gz";
         let (phase, errors, counted, operations, told) = match self {
@@ -76,23 +87,45 @@ impl Of {
                 let backup = world.backup_ended(name).await?;
                 let (phase, status) = (backup.phase().to_string(), backup.status);
                 let file = world.backup_file(name, FILE).await?;
-                (phase, status.errors, status.operations(), file, world.backup_errors(name).await?)
+                (
+                    phase,
+                    status.errors,
+                    status.operations(),
+                    file,
+                    world.backup_errors(name).await?,
+                )
             }
             Self::Restores => {
                 let restore = world.restore_ended(name).await?;
                 let (phase, status) = (restore.phase().to_string(), restore.status);
                 let file = world.restore_file(name, FILE).await?;
-                (phase, status.errors, status.operations(), file, world.restore_errors(name).await?)
+                (
+                    phase,
+                    status.errors,
+                    status.operations(),
+                    file,
+                    world.restore_errors(name).await?,
+                )
             }
         };
         let known = completed_once(&operations)?;
         let missing = EACH - known;
-        let expected = if missing == 0 { "Completed" } else { "PartiallyFailed" };
-        ensure!(phase == expected && errors == i64::try_from(missing)?, "{phase}, {errors} errors: {told}");
+        let expected = if missing == 0 {
+            "Completed"
+        } else {
+            "PartiallyFailed"
+        };
+        ensure!(
+            phase == expected && errors == i64::try_from(missing)?,
+            "{phase}, {errors} errors: {told}"
+        );
         ensure!(counted[..2] == [i64::try_from(known)?; 2], "{counted:?}");
         if missing > 0 {
             says(&told, &["is not known"])?;
-            ensure!(matches!(self, Self::Restores) || told.contains(namespace), "{told}");
+            ensure!(
+                matches!(self, Self::Restores) || told.contains(namespace),
+                "{told}"
+            );
         }
         Ok(missing)
     }
@@ -101,8 +134,13 @@ impl Of {
 async fn killed_at_each(world: &mut World, of: Of, points: &[&str]) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     let plugins = world.plugins()?;
-    let names: Vec<String> = (0..EACH).map(|number| format!("item-{number:03}")).collect();
-    let items: Vec<Script<'_>> = names.iter().map(|name| (name.as_str(), of.call(), "start=8s")).collect();
+    let names: Vec<String> = (0..EACH)
+        .map(|number| format!("item-{number:03}"))
+        .collect();
+    let items: Vec<Script<'_>> = names
+        .iter()
+        .map(|name| (name.as_str(), of.call(), "start=8s"))
+        .collect();
     for namespace in of.namespaces() {
         match of {
             Of::Backups => world.scripted(namespace, &items).await?,
@@ -110,23 +148,42 @@ async fn killed_at_each(world: &mut World, of: Of, points: &[&str]) -> anyhow::R
         }
     }
     for point in points {
-        killed_at(world, &plugins, of, point).await.with_context(|| format!("killed at {point}"))?;
+        killed_at(world, &plugins, of, point)
+            .await
+            .with_context(|| format!("killed at {point}"))?;
     }
     Ok(())
 }
 
-async fn killed_at(world: &mut World, plugins: &VeleroPlugins, of: Of, point: &str) -> anyhow::Result<()> {
+async fn killed_at(
+    world: &mut World,
+    plugins: &VeleroPlugins,
+    of: Of,
+    point: &str,
+) -> anyhow::Result<()> {
     let earlier = plugins.calls().len();
     let between = crash::EXECUTION_POINTS.contains(&point);
-    world.crash_at(&if between { format!("{point}#{BEFORE}") } else { point.to_owned() }).await?;
+    world
+        .crash_at(&if between {
+            format!("{point}#{BEFORE}")
+        } else {
+            point.to_owned()
+        })
+        .await?;
     for namespace in of.namespaces() {
-        of.create(world, namespace, &format!("{namespace}-{point}")).await?;
+        of.create(world, namespace, &format!("{namespace}-{point}"))
+            .await?;
     }
-    world.controllers[0].killed(REACHED).await.context("it was not reached")?;
+    world.controllers[0]
+        .killed(REACHED)
+        .await
+        .context("it was not reached")?;
     world.controllers[0].restart().await?;
     let mut unknown = 0;
     for namespace in of.namespaces() {
-        unknown += of.ended(world, namespace, &format!("{namespace}-{point}")).await?;
+        unknown += of
+            .ended(world, namespace, &format!("{namespace}-{point}"))
+            .await?;
     }
     none_twice(plugins, of, earlier, point, unknown)
 }
@@ -134,10 +191,20 @@ async fn killed_at(world: &mut World, plugins: &VeleroPlugins, of: Of, point: &s
 /// Number of recorded operations; each must be listed once, and be Completed.
 fn completed_once(operations: &Value) -> anyhow::Result<usize> {
     let operations = operations.as_array().context("no list")?;
-    let known: BTreeSet<&str> =
-        operations.iter().filter_map(|one| one["spec"]["operationID"].as_str()?.split('|').next()).collect();
-    ensure!(known.len() == operations.len(), "one is there twice: {operations:?}");
-    ensure!(operations.iter().all(|one| one["status"]["phase"] == "Completed"), "{operations:?}");
+    let known: BTreeSet<&str> = operations
+        .iter()
+        .filter_map(|one| one["spec"]["operationID"].as_str()?.split('|').next())
+        .collect();
+    ensure!(
+        known.len() == operations.len(),
+        "one is there twice: {operations:?}"
+    );
+    ensure!(
+        operations
+            .iter()
+            .all(|one| one["status"]["phase"] == "Completed"),
+        "{operations:?}"
+    );
     Ok(known.len())
 }
 
@@ -151,9 +218,17 @@ fn none_twice(
 ) -> anyhow::Result<()> {
     // At most the current item of each of them. Its outcome cannot be known.
     let around = ["before-execution", "after-execution"].contains(&point);
-    ensure!((usize::from(around)..=of.namespaces().len()).contains(&unknown), "{unknown} are unknown");
+    ensure!(
+        (usize::from(around)..=of.namespaces().len()).contains(&unknown),
+        "{unknown} are unknown"
+    );
     let mut executed: BTreeMap<String, usize> = BTreeMap::new();
-    for called in plugins.calls().split_off(earlier).into_iter().filter(|called| called.call == of.call()) {
+    for called in plugins
+        .calls()
+        .split_off(earlier)
+        .into_iter()
+        .filter(|called| called.call == of.call())
+    {
         *executed.entry(called.item).or_default() += 1;
     }
     let not_executed = EACH * of.namespaces().len() - executed.len();

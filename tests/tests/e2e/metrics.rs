@@ -10,15 +10,21 @@ crate::tests! {
 }
 
 async fn of_schedule(world: &World, name: &str) -> anyhow::Result<Option<f64>> {
-    world.metric(&format!("velero_{name}{{schedule=\"measured\"}}")).await
+    world
+        .metric(&format!("velero_{name}{{schedule=\"measured\"}}"))
+        .await
 }
 
 async fn is(world: &World, name: &str, expected: Option<f64>) -> anyhow::Result<()> {
     // The watch behind the gauges may lag behind the test.
-    eventually(&format!("{name} is {expected:?}"), Duration::from_secs(10), async || {
-        let found = of_schedule(world, name).await?;
-        anyhow::Ok(when(found == expected, format!("{found:?}")))
-    })
+    eventually(
+        &format!("{name} is {expected:?}"),
+        Duration::from_secs(10),
+        async || {
+            let found = of_schedule(world, name).await?;
+            anyhow::Ok(when(found == expected, format!("{found:?}")))
+        },
+    )
     .await
 }
 
@@ -29,12 +35,24 @@ async fn scheduled(world: &World, name: &str, spec: BackupSpec) -> anyhow::Resul
     world.backup_ended(name).await
 }
 
-async fn metrics_are_right_across_a_restart_of_the_controller(world: &mut World) -> anyhow::Result<()> {
+async fn metrics_are_right_across_a_restart_of_the_controller(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.config_maps("measured", 3).await?;
     let good = scheduled(world, "measured-good", of_namespaces(&["measured"])).await?;
-    scheduled(world, "measured-less", of_namespaces(&["measured", "measured-gone"])).await?;
+    scheduled(
+        world,
+        "measured-less",
+        of_namespaces(&["measured", "measured-gone"]),
+    )
+    .await?;
     let items = good.status.progress.context("no progress")?.items_backed_up;
-    let success = good.status.completion_timestamp.context("no end")?.0.as_second();
+    let success = good
+        .status
+        .completion_timestamp
+        .context("no end")?
+        .0
+        .as_second();
     #[allow(clippy::cast_precision_loss)] // far below 2^52
     let (items, success) = (Some(items as f64), Some(success as f64));
     for (name, expected) in [
@@ -46,7 +64,11 @@ async fn metrics_are_right_across_a_restart_of_the_controller(world: &mut World)
     ] {
         is(world, name, expected).await?;
     }
-    ensure!(of_schedule(world, "backup_tarball_size_bytes").await?.is_some_and(|bytes| bytes > 100.0));
+    ensure!(
+        of_schedule(world, "backup_tarball_size_bytes")
+            .await?
+            .is_some_and(|bytes| bytes > 100.0)
+    );
     let stored = [
         ("backup_last_status", Some(0.0)),
         ("backup_items_total", items),
@@ -63,7 +85,12 @@ async fn metrics_are_right_across_a_restart_of_the_controller(world: &mut World)
     }
     // Counters start at zero in each process.
     is(world, "backup_success_total", None).await?;
-    let there = world.backups().list_metadata(&ListParams::default()).await?.items.len();
+    let there = world
+        .backups()
+        .list_metadata(&ListParams::default())
+        .await?
+        .items
+        .len();
     #[allow(clippy::cast_precision_loss)]
     let there = there as f64;
     let total = world.metric("velero_backup_total").await?;

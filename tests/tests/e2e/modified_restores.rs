@@ -35,10 +35,14 @@ resourceModifierRules:
 fn modified_by(config_map: &str, namespace: &str) -> anyhow::Result<RestoreSpec> {
     let reference = json!({ "kind": "configmap", "name": config_map });
     let spec = into_namespace(namespace, &format!("{namespace}-back"));
-    Ok(RestoreSpec { resource_modifier: serde_json::from_value(reference)?, ..spec })
+    Ok(RestoreSpec {
+        resource_modifier: serde_json::from_value(reference)?,
+        ..spec
+    })
 }
 
-/// A web server with its settings, and a pod with a claim; only the web server and the pod are labelled.
+/// A web server with its settings, and a pod with a claim; only the web server and the pod are
+/// labelled.
 fn shop(namespace: &str) -> Vec<Value> {
     let web = json!({ "app": "web" });
     let metadata = |name: &str| json!({ "name": name, "namespace": namespace, "labels": web });
@@ -71,13 +75,19 @@ fn configuration(name: &str, action: &str, data: &Value) -> Value {
         "metadata": { "name": name, "namespace": NAMESPACE, "labels": labels }, "data": data })
 }
 
-async fn configured_actions_and_modifiers_change_what_is_restored(world: &mut World) -> anyhow::Result<()> {
+async fn configured_actions_and_modifiers_change_what_is_restored(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "modified";
     ensure_namespace(&world.client, name).await?;
     create_all(&world.client, shop(name)).await?;
     world.back_up(name, of_namespaces(&[name])).await?;
     let configurations = [
-        configuration("other-classes", "change-storage-class", &json!({ "slow-modified": "fast-modified" })),
+        configuration(
+            "other-classes",
+            "change-storage-class",
+            &json!({ "slow-modified": "fast-modified" }),
+        ),
         configuration(
             "other-images",
             "change-image-name",
@@ -98,14 +108,29 @@ async fn configured_actions_and_modifiers_change_what_is_restored(world: &mut Wo
 async fn changed_restores(world: &World, name: &str) -> anyhow::Result<()> {
     let labelled = |spec: RestoreSpec| {
         let selector = serde_json::from_value(json!({ "matchLabels": { "app": "web" } }))?;
-        anyhow::Ok(RestoreSpec { label_selector: Some(selector), ..spec })
+        anyhow::Ok(RestoreSpec {
+            label_selector: Some(selector),
+            ..spec
+        })
     };
     let spec = || labelled(modified_by("changes", name)?);
     // The class that replaces the other one is missing.
-    world.run_restore("modified-without-class", spec()?, RestorePhase::PartiallyFailed).await?;
+    world
+        .run_restore(
+            "modified-without-class",
+            spec()?,
+            RestorePhase::PartiallyFailed,
+        )
+        .await?;
     says(
         &world.restore_errors("modified-without-class").await?,
-        &["PersistentVolumeClaim", "StorageClass", "fast-modified", "which does not exist", "StatefulSet"],
+        &[
+            "PersistentVolumeClaim",
+            "StorageClass",
+            "fast-modified",
+            "which does not exist",
+            "StatefulSet",
+        ],
     )?;
     let class = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "fast-modified" },
         "provisioner": "example.com/none" });
@@ -119,16 +144,28 @@ async fn changed_restores(world: &World, name: &str) -> anyhow::Result<()> {
 
     let back = format!("{name}-back");
     let get = async |api_version: &str, kind: &str, name: &str| {
-        let object = objects_in(&world.client, &back, api_version, kind).get(name).await?;
+        let object = objects_in(&world.client, &back, api_version, kind)
+            .get(name)
+            .await?;
         anyhow::Ok(serde_json::to_value(object)?)
     };
-    let claim =
-        get("v1", "PersistentVolumeClaim", "data").await.context("the claim comes along with its pod")?;
-    ensure!(claim["spec"]["storageClassName"] == "fast-modified", "{claim}");
+    let claim = get("v1", "PersistentVolumeClaim", "data")
+        .await
+        .context("the claim comes along with its pod")?;
+    ensure!(
+        claim["spec"]["storageClassName"] == "fast-modified",
+        "{claim}"
+    );
     let set = get("apps/v1", "StatefulSet", "db").await?;
-    ensure!(set["spec"]["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "fast-modified", "{set}");
+    ensure!(
+        set["spec"]["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "fast-modified",
+        "{set}"
+    );
     let pod = get("v1", "Pod", "once").await?;
-    ensure!(pod["spec"]["containers"][0]["image"] == "new.example/once", "{pod}");
+    ensure!(
+        pod["spec"]["containers"][0]["image"] == "new.example/once",
+        "{pod}"
+    );
     let settings = get("v1", "ConfigMap", "settings").await?;
     let annotations = json!({ "kept": "1", "example.com/size": "5" });
     ensure!(
@@ -136,19 +173,28 @@ async fn changed_restores(world: &World, name: &str) -> anyhow::Result<()> {
         "{settings}"
     );
     let service = get("v1", "Service", "web").await?;
-    ensure!(service["metadata"]["annotations"] == json!({ "kept": "1", "new": "yes" }), "{service}");
+    ensure!(
+        service["metadata"]["annotations"] == json!({ "kept": "1", "new": "yes" }),
+        "{service}"
+    );
     let web = get("apps/v1", "Deployment", "web").await?;
     let containers = &web["spec"]["template"]["spec"]["containers"];
     // The actions ran before the modifier, and do not see what it sets.
     ensure!(
-        containers[0]["image"] == "new.example/shop:1" && containers[1]["image"] == "old.example/side",
+        containers[0]["image"] == "new.example/shop:1"
+            && containers[1]["image"] == "old.example/side",
         "{containers}"
     );
-    ensure!(containers[0]["env"] == json!([{ "name": "LEVEL", "value": "low" }]), "{containers}");
+    ensure!(
+        containers[0]["env"] == json!([{ "name": "LEVEL", "value": "low" }]),
+        "{containers}"
+    );
     Ok(())
 }
 
-async fn a_modifier_that_is_wrong_or_missing_starts_nothing(world: &mut World) -> anyhow::Result<()> {
+async fn a_modifier_that_is_wrong_or_missing_starts_nothing(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "unmodified";
     world.backed_up(name, 3).await?;
     let rules = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "wrong", "namespace": NAMESPACE },
@@ -156,20 +202,30 @@ async fn a_modifier_that_is_wrong_or_missing_starts_nothing(world: &mut World) -
     create_all(&world.client, [rules]).await?;
     for (config_map, words) in [
         ("none-such", ["spec.resourceModifier.name", "none-such"]),
-        ("wrong", ["resourceModifierRules[0].patches[2].operation", "clone"]),
+        (
+            "wrong",
+            ["resourceModifierRules[0].patches[2].operation", "clone"],
+        ),
     ] {
         let restore = format!("unmodified-{config_map}");
         let spec = modified_by(config_map, name)?;
-        let status = world.run_restore(&restore, spec, RestorePhase::FailedValidation).await?.status;
+        let status = world
+            .run_restore(&restore, spec, RestorePhase::FailedValidation)
+            .await?
+            .status;
         says(&status.validation_errors.join("; "), &words)?;
     }
-    let there = all_objects(&world.client, "v1", "Namespace").exists("unmodified-back").await?;
+    let there = all_objects(&world.client, "v1", "Namespace")
+        .exists("unmodified-back")
+        .await?;
     ensure!(!there, "something was restored");
     Ok(())
 }
 
 /// The API server removes some zeros from a Deployment, and keeps others.
-async fn zeros_that_a_modifier_sets_are_as_they_were_asked_for(world: &mut World) -> anyhow::Result<()> {
+async fn zeros_that_a_modifier_sets_are_as_they_were_asked_for(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let (name, back) = ("zeros", "zeros-back");
     ensure_namespace(&world.client, name).await?;
     create_all(&world.client, [shop(name).remove(3)]).await?;
@@ -182,17 +238,27 @@ async fn zeros_that_a_modifier_sets_are_as_they_were_asked_for(world: &mut World
         "data": { "rules.yaml": rules } });
     create_all(&world.client, [map]).await?;
     // Created in one restore, and updated in another.
-    for (restore, existing_resource_policy) in
-        [("zeros-created", None), ("zeros-updated", Some("update".to_owned()))]
-    {
-        let spec = RestoreSpec { existing_resource_policy, ..modified_by("zeros", name)? };
+    for (restore, existing_resource_policy) in [
+        ("zeros-created", None),
+        ("zeros-updated", Some("update".to_owned())),
+    ] {
+        let spec = RestoreSpec {
+            existing_resource_policy,
+            ..modified_by("zeros", name)?
+        };
         let status = world.restore(restore, spec).await?.status;
         let told = world.restore_file(restore, "results.gz").await?.to_string();
         ensure!((status.errors, status.warnings) == (0, 0), "{told}");
-        let web =
-            serde_json::to_value(objects_in(&world.client, back, "apps/v1", "Deployment").get("web").await?)?;
+        let web = serde_json::to_value(
+            objects_in(&world.client, back, "apps/v1", "Deployment")
+                .get("web")
+                .await?,
+        )?;
         let pod = &web["spec"]["template"]["spec"];
-        ensure!(pod["automountServiceAccountToken"] == false && pod.get("hostNetwork").is_none(), "{pod}");
+        ensure!(
+            pod["automountServiceAccountToken"] == false && pod.get("hostNetwork").is_none(),
+            "{pod}"
+        );
     }
     Ok(())
 }
@@ -214,17 +280,33 @@ async fn a_default_modifier_is_for_restores_that_name_none_and_do_not_ask_to_be_
     };
     let maps: Api<ConfigMap> = world.api();
     for (map, size) in [("default-rules", "by-default"), ("own-rules", "own")] {
-        maps.create_json(json!({ "metadata": { "name": map }, "data": { "rules.yaml": rules(size) } }))
-            .await?;
+        maps.create_json(
+            json!({ "metadata": { "name": map }, "data": { "rules.yaml": rules(size) } }),
+        )
+        .await?;
     }
-    world.controllers_with(&["--default-resource-modifier-configmap=default-rules"]).await?;
+    world
+        .controllers_with(&["--default-resource-modifier-configmap=default-rules"])
+        .await?;
     let into = |to: &str| into_namespace(name, to);
     let own = serde_json::from_value(json!({ "kind": "configmap", "name": "own-rules" }))?;
     let mut ended = Vec::new();
     for (to, spec) in [
         ("by-default-1", into("by-default-1")),
-        ("by-default-2", RestoreSpec { resource_modifier: own, ..into("by-default-2") }),
-        ("by-default-3", RestoreSpec { skip_default_resource_modifier: Some(true), ..into("by-default-3") }),
+        (
+            "by-default-2",
+            RestoreSpec {
+                resource_modifier: own,
+                ..into("by-default-2")
+            },
+        ),
+        (
+            "by-default-3",
+            RestoreSpec {
+                skip_default_resource_modifier: Some(true),
+                ..into("by-default-3")
+            },
+        ),
     ] {
         ended.push(world.restore(to, spec).await);
     }

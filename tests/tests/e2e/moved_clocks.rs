@@ -37,12 +37,18 @@ async fn a_replica_with_a_wrong_clock_keeps_nobody_out_and_frees_nothing(
     world.webhooks[0].restart_with(&clock.variables()).await?;
     replica::answers(&mut world.webhooks[0], world.webhook_health[0], "/readyz").await?;
     let sibling = Sibling::start(&world.client, world.folder()).await?;
-    let orphan = annotated(Backup::new("never-stored", of_namespaces(&["by-clock"])), ANNOTATION, "403");
+    let orphan = annotated(
+        Backup::new("never-stored", of_namespaces(&["by-clock"])),
+        ANNOTATION,
+        "403",
+    );
     refusal(world.backups().create_object(&orphan).await)?;
     sibling.remove().await?;
     let client = client_without_retries(world.plane.admin_kubeconfig()).await?;
-    let (backups, restores): (Api<Backup>, Api<Restore>) =
-        (Api::namespaced(client.clone(), NAMESPACE), Api::namespaced(client, NAMESPACE));
+    let (backups, restores): (Api<Backup>, Api<Restore>) = (
+        Api::namespaced(client.clone(), NAMESPACE),
+        Api::namespaced(client, NAMESPACE),
+    );
     let backup = Backup::new("by-clock", of_namespaces(&["elsewhere"]));
     until("the sibling is not asked any more", SOON, async || {
         anyhow::Ok(backups.create(&dry_run(), &backup).await.is_ok())
@@ -53,13 +59,18 @@ async fn a_replica_with_a_wrong_clock_keeps_nobody_out_and_frees_nothing(
         let (start, mut creations) = (Instant::now(), 0);
         while start.elapsed() < ROTATION {
             let created = backups.create(&dry_run(), &backup).await;
-            created.with_context(|| format!("{what}: creation {creations}, after {:?}", start.elapsed()))?;
+            created.with_context(|| {
+                format!("{what}: creation {creations}, after {:?}", start.elapsed())
+            })?;
             creations += 1;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let beside = Restore::new("beside-it", claiming("by-clock"));
         let refused = refusal(restores.create(&dry_run(), &beside).await).context(what)?;
-        ensure!(refused.code == 403 && refused.message.contains("never-stored"), "{what}: {refused:?}");
+        ensure!(
+            refused.code == 403 && refused.message.contains("never-stored"),
+            "{what}: {refused:?}"
+        );
     }
     // The next tests need an unmoved clock.
     world.restart_webhook(0).await
@@ -71,9 +82,13 @@ async fn a_controller_with_a_wrong_clock_deletes_nothing_and_works_on(
 ) -> anyhow::Result<()> {
     let clock = MovedClock::new(world.folder())?;
     world.controllers[0].stop(SOON).await?;
-    world.controllers[0].restart_with(&clock.variables()).await?;
+    world.controllers[0]
+        .restart_with(&clock.variables())
+        .await?;
     world.config_maps("by-wrong-clock", 3).await?;
-    world.back_up("kept-by-clock", of_namespaces(&["by-wrong-clock"])).await?;
+    world
+        .back_up("kept-by-clock", of_namespaces(&["by-wrong-clock"]))
+        .await?;
     let schedule = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "by-clock" },
         "spec": { "schedule": "@every 3s", "template": { "includedNamespaces": ["by-wrong-clock"] } } });
     let schedules = world.api::<Schedule>();
@@ -101,16 +116,33 @@ async fn a_controller_with_a_wrong_clock_deletes_nothing_and_works_on(
     }
     clock.forward(Duration::ZERO)?;
     world.location_available("default").await?;
-    world.back_up("after-by-clock", of_namespaces(&["by-wrong-clock"])).await?;
-    world.create_restore("by-clock", from_backup("kept-by-clock")).await?;
-    world.restore_ends("by-clock", RestorePhase::Completed).await?;
-    eventually("the schedule goes on from now", Duration::from_mins(1), async || {
-        let last = noted().await?;
-        anyhow::Ok(when(last > Some(here) && last < Some(here + YEAR / 2), format!("{last:?}")))
-    })
+    world
+        .back_up("after-by-clock", of_namespaces(&["by-wrong-clock"]))
+        .await?;
+    world
+        .create_restore("by-clock", from_backup("kept-by-clock"))
+        .await?;
+    world
+        .restore_ends("by-clock", RestorePhase::Completed)
+        .await?;
+    eventually(
+        "the schedule goes on from now",
+        Duration::from_mins(1),
+        async || {
+            let last = noted().await?;
+            anyhow::Ok(when(
+                last > Some(here) && last < Some(here + YEAR / 2),
+                format!("{last:?}"),
+            ))
+        },
+    )
     .await?;
     schedules.delete_object("by-clock").await?;
-    ensure!(world.controllers[0].is_running(), "it has ended:\n{}", world.controllers[0].tail(5));
+    ensure!(
+        world.controllers[0].is_running(),
+        "it has ended:\n{}",
+        world.controllers[0].tail(5)
+    );
     world.controllers[0].stop(SOON).await?;
     world.controllers[0].restart().await
 }

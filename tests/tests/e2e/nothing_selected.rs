@@ -21,7 +21,8 @@ async fn changed(world: &World, name: &str) -> anyhow::Result<Api<ConfigMap>> {
     create_all(&world.client, [map("old")]).await?;
     world.back_up(name, of_namespaces(&[name])).await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), name);
-    maps.merge_patch("settings", json!({ "data": { "colour": "new" } })).await?;
+    maps.merge_patch("settings", json!({ "data": { "colour": "new" } }))
+        .await?;
     Ok(maps)
 }
 
@@ -31,15 +32,30 @@ async fn a_name_that_is_not_in_the_backup_writes_nothing(world: &mut World) -> a
     let user = world.kubectl_backup();
     for (number, (flags, expected)) in [
         (
-            ["--namespace-mappings=namedd:copy", "--existing-resource-policy=update"],
+            [
+                "--namespace-mappings=namedd:copy",
+                "--existing-resource-policy=update",
+            ],
             "spec.namespaceMapping.namedd",
         ),
-        (["--include-namespaces=namedd", "--include-resources=cm"], "\"namedd\" is not in backup \"named\""),
         (
-            ["--include-resources=configmapz", "--existing-resource-policy=update"],
+            ["--include-namespaces=namedd", "--include-resources=cm"],
+            "\"namedd\" is not in backup \"named\"",
+        ),
+        (
+            [
+                "--include-resources=configmapz",
+                "--existing-resource-policy=update",
+            ],
             "no type is called \"configmapz\"",
         ),
-        (["--include-namespaces=x*", "--existing-resource-policy=update"], "select no item"),
+        (
+            [
+                "--include-namespaces=x*",
+                "--existing-resource-policy=update",
+            ],
+            "select no item",
+        ),
     ]
     .into_iter()
     .enumerate()
@@ -51,56 +67,121 @@ async fn a_name_that_is_not_in_the_backup_writes_nothing(world: &mut World) -> a
         let run = user.fails(3, &[&create[..], &["--wait"]].concat()).await?;
         says(&run.stderr, &["Failed", "nothing was restored", expected])?;
         let settings = maps.get("settings").await?;
-        ensure!(settings.data.unwrap_or_default()["colour"] == "new", "{flags:?} has overwritten it");
+        ensure!(
+            settings.data.unwrap_or_default()["colour"] == "new",
+            "{flags:?} has overwritten it"
+        );
     }
     let namespaces: Api<Namespace> = Api::all(world.client.clone());
-    ensure!(!namespaces.exists("copy").await?, "the target of the mapping was made");
+    ensure!(
+        !namespaces.exists("copy").await?,
+        "the target of the mapping was made"
+    );
     // Short names, and a pattern without a match beside existing names.
-    let create =
-        ["restore", name, "--name=named-back", "--include-namespaces=named,x*", "--include-resources=cm"];
-    user.succeeds(&[&create[..], &["--existing-resource-policy=update", "--wait"]].concat()).await?;
-    ensure!(maps.get("settings").await?.data.unwrap_or_default()["colour"] == "old", "it was not restored");
+    let create = [
+        "restore",
+        name,
+        "--name=named-back",
+        "--include-namespaces=named,x*",
+        "--include-resources=cm",
+    ];
+    user.succeeds(
+        &[
+            &create[..],
+            &["--existing-resource-policy=update", "--wait"],
+        ]
+        .concat(),
+    )
+    .await?;
+    ensure!(
+        maps.get("settings").await?.data.unwrap_or_default()["colour"] == "old",
+        "it was not restored"
+    );
     let warnings = world.restore_file("named-back", "results.gz").await?["warnings"].to_string();
     says(&warnings, &["matches no namespace of backup"])
 }
 
 async fn a_backup_of_nothing_is_no_success(world: &mut World) -> anyhow::Result<()> {
     let user = world.kubectl_backup();
-    let create = |name, flag| ["create", name, "--include-namespaces=default", flag, "--wait"];
-    let typo = user.fails(3, &create("of-a-typo", "--include-resources=configmapz")).await?;
+    let create = |name, flag| {
+        [
+            "create",
+            name,
+            "--include-namespaces=default",
+            flag,
+            "--wait",
+        ]
+    };
+    let typo = user
+        .fails(3, &create("of-a-typo", "--include-resources=configmapz"))
+        .await?;
     says(&typo.stderr, &["PartiallyFailed", "Nothing was saved"])?;
-    says(&user.succeeds(&["describe", "of-a-typo"]).await?.stdout, &["no, there is nothing in it"])?;
+    says(
+        &user.succeeds(&["describe", "of-a-typo"]).await?.stdout,
+        &["no, there is nothing in it"],
+    )?;
     let errors = world.backup_file("of-a-typo", "results.gz").await?["errors"].to_string();
-    says(&errors, &["no type that can be backed up is called", "configmapz"])?;
+    says(
+        &errors,
+        &["no type that can be backed up is called", "configmapz"],
+    )?;
     // Without the Namespace object, which a selector includes otherwise.
-    let nothing = ["--include-resources=configmaps", "--selector=app=there-is-none", "--wait"];
-    let of_nothing = [&["create", "of-nothing", "--include-namespaces=default"][..], &nothing].concat();
+    let nothing = [
+        "--include-resources=configmaps",
+        "--selector=app=there-is-none",
+        "--wait",
+    ];
+    let of_nothing = [
+        &["create", "of-nothing", "--include-namespaces=default"][..],
+        &nothing,
+    ]
+    .concat();
     let empty = user.fails(3, &of_nothing).await?;
     says(&empty.stderr, &["Completed", "Nothing was saved"])?;
     // With the Namespace object.
-    let labelled =
-        ["create", "of-a-label", "--include-namespaces=default", "-l", "app=there-is-none", "--wait"];
-    says(&user.succeeds(&labelled).await?.stderr, &["Everything was saved, with 1 warning"])?;
+    let labelled = [
+        "create",
+        "of-a-label",
+        "--include-namespaces=default",
+        "-l",
+        "app=there-is-none",
+        "--wait",
+    ];
+    says(
+        &user.succeeds(&labelled).await?.stderr,
+        &["Everything was saved, with 1 warning"],
+    )?;
     let warnings = world.backup_file("of-a-label", "results.gz").await?["warnings"].to_string();
     says(&warnings, &["the label selector selects no item"])?;
     // There is nothing to restore.
-    user.fails(3, &["restore", "of-nothing", "--name=of-nothing", "--wait"]).await?;
+    user.fails(3, &["restore", "of-nothing", "--name=of-nothing", "--wait"])
+        .await?;
     let restore = world.restores().get("of-nothing").await?;
-    says(&restore.status.failure_reason.unwrap_or_default(), &["holds no items"])
+    says(
+        &restore.status.failure_reason.unwrap_or_default(),
+        &["holds no items"],
+    )
 }
 
 async fn an_exclude_that_leaves_nothing_out_is_named(world: &mut World) -> anyhow::Result<()> {
     let name = "idle-excludes";
     world.config_maps(name, 1).await?;
-    let excluded = ["kube-system", "kube-sytsem", "idle-x*"].map(str::to_owned).to_vec();
-    let spec = BackupSpec { excluded_namespaces: excluded, ..of_namespaces(&["idle-e*"]) };
+    let excluded = ["kube-system", "kube-sytsem", "idle-x*"]
+        .map(str::to_owned)
+        .to_vec();
+    let spec = BackupSpec {
+        excluded_namespaces: excluded,
+        ..of_namespaces(&["idle-e*"])
+    };
     let backup = world.back_up(name, spec).await?;
     ensure!(backup.status.warnings == 2, "{:?}", backup.status);
     let warnings = world.backup_file(name, "results.gz").await?["warnings"].to_string();
     for exclude in ["kube-sytsem", "idle-x*"] {
         says(
             &warnings,
-            &[&format!("no namespace is called \\\"{exclude}\\\": excluding it leaves nothing out")],
+            &[&format!(
+                "no namespace is called \\\"{exclude}\\\": excluding it leaves nothing out"
+            )],
         )?;
     }
     Ok(())
@@ -113,22 +194,37 @@ async fn items_are_found_by_every_name_of_their_type(world: &mut World) -> anyho
         let item = format!("called/{of_type}/settings");
         // Backups of other tests whose location was removed are not searched.
         says(&user.run(&["search", &item]).await?.stdout, &["called"])?;
-        says(&user.succeeds(&["cat", "called", &item]).await?.stdout, &["colour: old"])?;
+        says(
+            &user.succeeds(&["cat", "called", &item]).await?.stdout,
+            &["colour: old"],
+        )?;
         let place = format!("called/{of_type}");
-        says(&user.succeeds(&["ls", "called", &place]).await?.stdout, &["settings"])?;
+        says(
+            &user.succeeds(&["ls", "called", &place]).await?.stdout,
+            &["settings"],
+        )?;
         let include = format!("--include-resources={of_type}");
         user.fails(1, &["diff", "called", &include]).await?;
     }
     let unknown = "called/configmapz/settings";
     for line in [&["search", unknown][..], &["cat", "called", unknown]] {
-        says(&user.fails(1, line).await?.stderr, &["no type is called \"configmapz\""])?;
+        says(
+            &user.fails(1, line).await?.stderr,
+            &["no type is called \"configmapz\""],
+        )?;
     }
     says(
-        &user.fails(1, &["search", "called/cm/nowhere"]).await?.stderr,
+        &user
+            .fails(1, &["search", "called/cm/nowhere"])
+            .await?
+            .stderr,
         &["none of", "has called/cm/nowhere"],
     )?;
     says(
-        &user.fails(2, &["diff", "called", "--include-resources=deploy"]).await?.stderr,
+        &user
+            .fails(2, &["diff", "called", "--include-resources=deploy"])
+            .await?
+            .stderr,
         &["nothing can be compared"],
     )
 }

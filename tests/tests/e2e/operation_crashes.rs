@@ -1,4 +1,5 @@
-//! A controller is killed around the operations of a backup: the next one continues them, and no snapshot is taken twice.
+//! A controller is killed around the operations of a backup: the next one continues them, and no
+//! snapshot is taken twice.
 
 use std::collections::BTreeSet;
 
@@ -27,11 +28,25 @@ const CLAIMS: usize = 3;
 /// Contents above this size have more than one part (bytes).
 const PART: u64 = 8 << 20;
 
-async fn a_crash_around_operations_goes_on_with_the_same_ones(world: &mut World) -> anyhow::Result<()> {
+async fn a_crash_around_operations_goes_on_with_the_same_ones(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     let driver = SnapshotController::start(&world.client).await?;
-    snapshots::class(&world.client, "soon", Behaviour::Ready(Duration::from_millis(500)), true).await?;
-    snapshots::class(&world.client, "later", Behaviour::Ready(Duration::from_secs(2)), false).await?;
+    snapshots::class(
+        &world.client,
+        "soon",
+        Behaviour::Ready(Duration::from_millis(500)),
+        true,
+    )
+    .await?;
+    snapshots::class(
+        &world.client,
+        "later",
+        Behaviour::Ready(Duration::from_secs(2)),
+        false,
+    )
+    .await?;
     world.s3()?.create_versioned_bucket(PLACE).await?;
     world.s3_location(PLACE, &world.s3()?.url()).await?;
     world.noise(LARGE, 22).await?;
@@ -40,11 +55,18 @@ async fn a_crash_around_operations_goes_on_with_the_same_ones(world: &mut World)
             snapshots::claim(&world.client, namespace, name, class).await?;
         }
     }
-    for point in crash::OPERATION_POINTS.iter().filter(|point| !LATER.contains(point)) {
-        killed_at(world, &driver, PLACE, point).await.with_context(|| format!("killed at {point}"))?;
+    for point in crash::OPERATION_POINTS
+        .iter()
+        .filter(|point| !LATER.contains(point))
+    {
+        killed_at(world, &driver, PLACE, point)
+            .await
+            .with_context(|| format!("killed at {point}"))?;
     }
     for point in LATER {
-        killed_at(world, &driver, LARGE, point).await.with_context(|| format!("killed at {point}"))?;
+        killed_at(world, &driver, LARGE, point)
+            .await
+            .with_context(|| format!("killed at {point}"))?;
     }
     Ok(())
 }
@@ -58,26 +80,53 @@ async fn killed_at(
     let name = format!("at-{point}");
     let before = driver.stored();
     world.crash_at(point).await?;
-    let spec = BackupSpec { included_namespaces: vec![namespace.to_owned()], ..of_place(PLACE) };
+    let spec = BackupSpec {
+        included_namespaces: vec![namespace.to_owned()],
+        ..of_place(PLACE)
+    };
     let created = world.create_backup(&name, spec).await?;
-    world.controllers[0].killed(REACHED).await.context("it was not reached")?;
+    world.controllers[0]
+        .killed(REACHED)
+        .await
+        .context("it was not reached")?;
     let cut = driver.stored();
     let begun = begun(world, &created.uid().unwrap_or_default()).await?;
-    ensure!(cut.difference(&before).count() == CLAIMS && begun.len() == CLAIMS, "{cut:?}, {begun:?}");
+    ensure!(
+        cut.difference(&before).count() == CLAIMS && begun.len() == CLAIMS,
+        "{cut:?}, {begun:?}"
+    );
     world.controllers[0].restart().await?;
 
     let backup = world.backup_ends(&name, BackupPhase::Completed).await?;
     let s3 = world.s3()?;
     let entries = is_whole(s3, PLACE, &name, &backup).await?;
-    let size = s3.bucket(PLACE)?.head(&format!("backups/{name}/{name}.tar.gz").into()).await?.size;
-    ensure!(size > PART || namespace == PLACE, "{size} bytes are one part only");
-    ensure!(driver.stored() == cut, "cut {cut:?}, then {:?}", driver.stored());
+    let size = s3
+        .bucket(PLACE)?
+        .head(&format!("backups/{name}/{name}.tar.gz").into())
+        .await?
+        .size;
+    ensure!(
+        size > PART || namespace == PLACE,
+        "{size} bytes are one part only"
+    );
+    ensure!(
+        driver.stored() == cut,
+        "cut {cut:?}, then {:?}",
+        driver.stored()
+    );
     let operations = counts_equal_lists(s3, PLACE, &name, &backup, &entries).await?;
-    ensure!(operations == begun, "begun as {begun:?}, ended as {operations:?}");
-    eventually("no snapshot is left in the cluster", Duration::from_secs(20), async || {
-        let left = self::begun(world, &created.uid().unwrap_or_default()).await?;
-        anyhow::Ok(when(left.is_empty(), format!("{left:?}")))
-    })
+    ensure!(
+        operations == begun,
+        "begun as {begun:?}, ended as {operations:?}"
+    );
+    eventually(
+        "no snapshot is left in the cluster",
+        Duration::from_secs(20),
+        async || {
+            let left = self::begun(world, &created.uid().unwrap_or_default()).await?;
+            anyhow::Ok(when(left.is_empty(), format!("{left:?}")))
+        },
+    )
     .await
 }
 
@@ -86,8 +135,15 @@ pub async fn begun(world: &World, uid: &str) -> anyhow::Result<BTreeSet<String>>
     let api = snapshots::api(&world.client, "VolumeSnapshot", None);
     let params = ListParams::default().labels(&format!("velero.io/backup-uid={uid}"));
     let id = |snapshot: &kube::core::DynamicObject| {
-        let time = snapshot.creation_timestamp().map(|time| time.0).unwrap_or_default();
-        format!("{}/{}/{time}", snapshot.namespace().unwrap_or_default(), snapshot.name_any())
+        let time = snapshot
+            .creation_timestamp()
+            .map(|time| time.0)
+            .unwrap_or_default();
+        format!(
+            "{}/{}/{time}",
+            snapshot.namespace().unwrap_or_default(),
+            snapshot.name_any()
+        )
     };
     Ok(api.list(&params).await?.items.iter().map(id).collect())
 }

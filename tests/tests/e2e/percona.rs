@@ -1,8 +1,9 @@
-//! The race between backups and restores of Percona's operator for MySQL, step by step, on definitions of the same shape:
-//! without us, and with us.
+//! The race between backups and restores of Percona's operator for MySQL, step by step, on
+//! definitions of the same shape: without us, and with us.
 //!
-//! The operator is simulated by its steps: a backup checks whether a restore holds the Lease of the cluster, and then starts;
-//! a restore takes the Lease, checks whether a backup has started, and then starts.
+//! The operator is simulated by its steps: a backup checks whether a restore holds the Lease of the
+//! cluster, and then starts; a restore takes the Lease, checks whether a backup has started, and
+//! then starts.
 
 use backup_tests::{
     install::install_profile,
@@ -31,19 +32,27 @@ enum Turn {
     Restore,
 }
 
-async fn in_no_order_do_perconas_backup_and_restore_run_together(world: &mut World) -> anyhow::Result<()> {
+async fn in_no_order_do_perconas_backup_and_restore_run_together(
+    world: &mut World,
+) -> anyhow::Result<()> {
     percona::ensure(world).await?;
     let (mut alone, mut refused) = (0, 0);
     for (number, order) in orders().into_iter().enumerate() {
         let (both, _) = play(world, &format!("alone-{number}"), &order).await?;
         alone += usize::from(both);
     }
-    ensure!(alone > 0, "the race as it was reported was not seen without us: this proves nothing");
+    ensure!(
+        alone > 0,
+        "the race as it was reported was not seen without us: this proves nothing"
+    );
     guard(world).await?;
     for (number, order) in orders().into_iter().enumerate() {
         let (both, turned_away) = play(world, &format!("guarded-{number}"), &order).await?;
         ensure!(!both, "both worked in {order:?}");
-        ensure!(turned_away, "nobody was refused in {order:?}, although both were there");
+        ensure!(
+            turned_away,
+            "nobody was refused in {order:?}, although both were there"
+        );
         refused += 1;
     }
     println!(
@@ -52,15 +61,21 @@ async fn in_no_order_do_perconas_backup_and_restore_run_together(world: &mut Wor
     Ok(())
 }
 
-async fn a_restore_that_comes_back_from_error_claims_again(world: &mut World) -> anyhow::Result<()> {
+async fn a_restore_that_comes_back_from_error_claims_again(
+    world: &mut World,
+) -> anyhow::Result<()> {
     guard(world).await?;
     create(world, RESTORE, "erring", "revived").await?;
     set_state(world, RESTORE, "erring", "Error").await?;
-    create(world, BACKUP, "meanwhile", "revived").await.context("the restore has ended, for now")?;
+    create(world, BACKUP, "meanwhile", "revived")
+        .await
+        .context("the restore has ended, for now")?;
     let error = refusal(set_state(world, RESTORE, "erring", "New").await)?;
     ensure!(error.message.contains("meanwhile"), "{error:?}");
     set_state(world, BACKUP, "meanwhile", "Succeeded").await?;
-    set_state(world, RESTORE, "erring", "New").await.context("nothing is in its way")?;
+    set_state(world, RESTORE, "erring", "New")
+        .await
+        .context("nothing is in its way")?;
     let error = refusal(create(world, BACKUP, "later", "revived").await)?;
     ensure!(error.message.contains("erring"), "{error:?}");
     set_state(world, RESTORE, "erring", "Failed").await?;
@@ -69,7 +84,8 @@ async fn a_restore_that_comes_back_from_error_claims_again(world: &mut World) ->
     Ok(())
 }
 
-/// A webhook beside ours is slow: the revival is admitted, while the stored object still has the restore's final state.
+/// A webhook beside ours is slow: the revival is admitted, while the stored object still has the
+/// restore's final state.
 async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> anyhow::Result<()> {
     guard(world).await?;
     create(world, RESTORE, "reviving", "reviving").await?;
@@ -86,8 +102,16 @@ async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> anyhow::Re
         tokio::time::sleep(Duration::from_millis(500)).await;
         let error = refusal(create(world, BACKUP, "reviving", "reviving").await)?;
         let stored = api(world, RESTORE).get("reviving").await?;
-        ensure!(stored.data["status"]["state"] == "Error", "it was written before the backup was refused");
-        ensure!(error.message.contains("Restore db/reviving was requested at"), "{error:?}");
+        ensure!(
+            stored.data["status"]["state"] == "Error",
+            "it was written before the backup was refused"
+        );
+        ensure!(
+            error
+                .message
+                .contains("Restore db/reviving was requested at"),
+            "{error:?}"
+        );
         Ok(())
     };
     let (revived, refused) = tokio::join!(set_state(world, RESTORE, "reviving", "New"), meanwhile);
@@ -95,20 +119,39 @@ async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> anyhow::Re
     refused?;
     sibling.remove().await?;
     set_state(world, RESTORE, "reviving", "Failed").await?;
-    create(world, BACKUP, "reviving", "reviving").await.context("what it was revived for has ended")
+    create(world, BACKUP, "reviving", "reviving")
+        .await
+        .context("what it was revived for has ended")
 }
 
-async fn perconas_own_lease_is_honoured_while_its_holder_runs(world: &mut World) -> anyhow::Result<()> {
+async fn perconas_own_lease_is_honoured_while_its_holder_runs(
+    world: &mut World,
+) -> anyhow::Result<()> {
     guard(world).await?;
     create(world, RESTORE, "leased", "leased").await?;
-    let uid = api(world, RESTORE).get("leased").await?.metadata.uid.context("no uid")?;
+    let uid = api(world, RESTORE)
+        .get("leased")
+        .await?
+        .metadata
+        .uid
+        .context("no uid")?;
     let leases: Api<Lease> = world.api();
     take_lease(world, "leased", &format!("leased|{uid}")).await?;
     let before = leases.get("restore-lock-leased").await?;
-    ensure!(refusal(create(world, BACKUP, "leased", "leased").await)?.message.contains("leased"), "admitted");
+    ensure!(
+        refusal(create(world, BACKUP, "leased", "leased").await)?
+            .message
+            .contains("leased"),
+        "admitted"
+    );
     set_state(world, RESTORE, "leased", "Succeeded").await?;
-    create(world, BACKUP, "leased", "leased").await.context("whoever holds it has ended")?;
-    ensure!(leases.get("restore-lock-leased").await? == before, "the operator's Lease was written");
+    create(world, BACKUP, "leased", "leased")
+        .await
+        .context("whoever holds it has ended")?;
+    ensure!(
+        leases.get("restore-lock-leased").await? == before,
+        "the operator's Lease was written"
+    );
     Ok(())
 }
 
@@ -121,33 +164,69 @@ async fn perconas_objects_are_shown_from_their_own_fields(world: &mut World) -> 
     let plugin = world.kubectl_backup();
     let table = plugin.succeeds(&["get", "--kind=ps-backup"]).await?;
     let row = |name: &str| {
-        let mut rows = table.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        rows.find(|row| row.get(1) == Some(&name)).with_context(|| format!("{name}: {table:?}"))
+        let mut rows = table
+            .stdout
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>());
+        rows.find(|row| row.get(1) == Some(&name))
+            .with_context(|| format!("{name}: {table:?}"))
     };
     let runs = row("shown")?;
-    ensure!(runs[..5] == ["db", "shown", "Running", "no", "percona-ps/db/shown"], "{runs:?}");
+    ensure!(
+        runs[..5] == ["db", "shown", "Running", "no", "percona-ps/db/shown"],
+        "{runs:?}"
+    );
     ensure!(matches!(runs[6], "Reserved" | "Active"), "{runs:?}");
     ensure!(row("shown-over")?[2..4] == ["Failed", "yes"], "{table:?}");
-    let described = ["describe", "--kind=perconaservermysqlbackups.ps.percona.com", "db/shown", "-o", "json"];
+    let described = [
+        "describe",
+        "--kind=perconaservermysqlbackups.ps.percona.com",
+        "db/shown",
+        "-o",
+        "json",
+    ];
     let text = plugin.succeeds(&described).await?.stdout;
     let view: serde_json::Value = serde_json::from_str(&text)?;
-    ensure!(view["state"] == "Running" && view["hasEnded"] == false, "{view}");
-    ensure!(view["claim"]["name"] == "shown" && view["scope"] == "percona-ps/db/shown", "{view}");
+    ensure!(
+        view["state"] == "Running" && view["hasEnded"] == false,
+        "{view}"
+    );
+    ensure!(
+        view["claim"]["name"] == "shown" && view["scope"] == "percona-ps/db/shown",
+        "{view}"
+    );
     let unknown = plugin.fails(1, &["get", "--kind=pods"]).await?;
-    ensure!(unknown.stderr.contains("perconaservermysqlrestores.ps.percona.com"), "{unknown:?}");
+    ensure!(
+        unknown
+            .stderr
+            .contains("perconaservermysqlrestores.ps.percona.com"),
+        "{unknown:?}"
+    );
     set_state(world, BACKUP, "shown", "Succeeded").await?;
     Ok(())
 }
 
 /// Every order of three steps of each side.
 fn orders() -> Vec<Vec<Turn>> {
-    let of =
-        |bits: u32| (0..6).map(|n| if bits >> n & 1 == 1 { Turn::Backup } else { Turn::Restore }).collect();
-    (0..64_u32).filter(|bits| bits.count_ones() == 3).map(of).collect()
+    let of = |bits: u32| {
+        (0..6)
+            .map(|n| {
+                if bits >> n & 1 == 1 {
+                    Turn::Backup
+                } else {
+                    Turn::Restore
+                }
+            })
+            .collect()
+    };
+    (0..64_u32)
+        .filter(|bits| bits.count_ones() == 3)
+        .map(of)
+        .collect()
 }
 
-/// Plays one order of steps on a separate database cluster. Returns whether both worked at the same time, and whether one was
-/// refused.
+/// Plays one order of steps on a separate database cluster. Returns whether both worked at the same
+/// time, and whether one was refused.
 async fn play(world: &World, cluster: &str, order: &[Turn]) -> anyhow::Result<(bool, bool)> {
     let mut backup = Actor::default();
     let mut restore = Actor::default();
@@ -155,15 +234,26 @@ async fn play(world: &World, cluster: &str, order: &[Turn]) -> anyhow::Result<(b
     for turn in order {
         match turn {
             Turn::Backup => match backup.step() {
-                Some(1) => backup.go(create(world, BACKUP, cluster, cluster).await, &mut turned_away)?,
+                Some(1) => backup.go(
+                    create(world, BACKUP, cluster, cluster).await,
+                    &mut turned_away,
+                )?,
                 Some(2) => backup.stands = !lease_is_held(world, cluster).await?,
                 Some(_) => backup.start(set_state(world, BACKUP, cluster, "Running").await)?,
                 None => {}
             },
             Turn::Restore => match restore.step() {
-                Some(1) => restore.go(create(world, RESTORE, cluster, cluster).await, &mut turned_away)?,
+                Some(1) => restore.go(
+                    create(world, RESTORE, cluster, cluster).await,
+                    &mut turned_away,
+                )?,
                 Some(2) => {
-                    let uid = api(world, RESTORE).get(cluster).await?.metadata.uid.unwrap_or_default();
+                    let uid = api(world, RESTORE)
+                        .get(cluster)
+                        .await?
+                        .metadata
+                        .uid
+                        .unwrap_or_default();
                     take_lease(world, cluster, &format!("{cluster}|{uid}")).await?;
                     restore.stands = !backup_has_started(world, cluster).await?;
                 }
@@ -215,11 +305,17 @@ async fn only_the_operator_ends_its_work(world: &mut World) -> anyhow::Result<()
     set_state(world, BACKUP, "worked-on", "Running").await?;
     let forged = async |state: &str| {
         let backups = api(world, BACKUP);
-        backups.merge_patch_status("worked-on", json!({ "state": state })).await.map(drop).err()
+        backups
+            .merge_patch_status("worked-on", json!({ "state": state }))
+            .await
+            .map(drop)
+            .err()
     };
     eventually("the policy refuses", SOON, async || {
         anyhow::Ok(match forged("Succeeded").await {
-            Some(kube::Error::Api(status)) if status.message.contains("percona-server-mysql-operator") => {
+            Some(kube::Error::Api(status))
+                if status.message.contains("percona-server-mysql-operator") =>
+            {
                 Probe::Ready(())
             }
             other => {
@@ -246,8 +342,13 @@ pub(crate) async fn guard(world: &World) -> anyhow::Result<()> {
     eventually("the webhook is asked", SOON, async || {
         let nameless = json!({ "apiVersion": VERSION, "kind": BACKUP,
             "metadata": { "name": "probe" }, "spec": { "clusterName": "" } });
-        let answer = api(world, BACKUP).create(&dry_run(), &serde_json::from_value(nameless)?).await;
-        let text = answer.err().map(|error| error.to_string()).unwrap_or_default();
+        let answer = api(world, BACKUP)
+            .create(&dry_run(), &serde_json::from_value(nameless)?)
+            .await;
+        let text = answer
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default();
         anyhow::Ok(when(text.contains("spec.clusterName"), text))
     })
     .await
@@ -257,14 +358,24 @@ fn api(world: &World, kind: &str) -> Api<DynamicObject> {
     objects_in(&world.client, NAMESPACE, VERSION, kind)
 }
 
-pub(crate) async fn create(world: &World, kind: &str, name: &str, cluster: &str) -> anyhow::Result<()> {
+pub(crate) async fn create(
+    world: &World,
+    kind: &str,
+    name: &str,
+    cluster: &str,
+) -> anyhow::Result<()> {
     let object = json!({ "apiVersion": VERSION, "kind": kind,
         "metadata": { "name": name }, "spec": { "clusterName": cluster } });
     api(world, kind).create_json(object).await?;
     Ok(())
 }
 
-pub(crate) async fn set_state(world: &World, kind: &str, name: &str, state: &str) -> anyhow::Result<()> {
+pub(crate) async fn set_state(
+    world: &World,
+    kind: &str,
+    name: &str,
+    state: &str,
+) -> anyhow::Result<()> {
     let operator = world.plane.impersonate(OPERATOR).await?;
     objects_in(&operator, NAMESPACE, VERSION, kind)
         .merge_patch_status(name, json!({ "state": state }))
@@ -282,7 +393,10 @@ async fn take_lease(world: &World, cluster: &str, holder: &str) -> anyhow::Resul
 }
 
 async fn lease_is_held(world: &World, cluster: &str) -> anyhow::Result<bool> {
-    Ok(world.api::<Lease>().exists(&format!("restore-lock-{cluster}")).await?)
+    Ok(world
+        .api::<Lease>()
+        .exists(&format!("restore-lock-{cluster}"))
+        .await?)
 }
 
 async fn backup_has_started(world: &World, cluster: &str) -> anyhow::Result<bool> {

@@ -3,7 +3,9 @@
 pub(crate) use std::time::Duration;
 
 pub(crate) use anyhow::{Context as _, bail, ensure};
-pub(crate) use backup_core::api::{Backup, BackupPhase, BackupSpec, Restore, RestorePhase, RestoreSpec};
+pub(crate) use backup_core::api::{
+    Backup, BackupPhase, BackupSpec, Restore, RestorePhase, RestoreSpec,
+};
 pub(crate) use backup_tests::{
     Skip, World,
     api::{ApiExt as _, all_objects, create_all, dry_run, objects_in},

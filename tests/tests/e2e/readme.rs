@@ -29,7 +29,10 @@ async fn each_command_of_the_readme_works_in_the_demo(world: &mut World) -> anyh
         let good = ran.code == 0 || (words == ["status"] && ran.stderr.is_empty());
         ensure!(good, "kubectl backup {command}: {ran:?}");
         let said = format!("{}{}", ran.stdout, ran.stderr);
-        ensure!(!said.contains("unavailable: "), "kubectl backup {command}: {said}");
+        ensure!(
+            !said.contains("unavailable: "),
+            "kubectl backup {command}: {said}"
+        );
     }
     Ok(())
 }
@@ -38,8 +41,20 @@ async fn each_command_of_the_readme_works_in_the_demo(world: &mut World) -> anyh
 fn commands() -> anyhow::Result<Vec<String>> {
     let text = std::fs::read_to_string(root().join("README.md"))?;
     let [nightly, shop] = NAMES;
-    let lines = text.lines().map(|line| line.trim().trim_start_matches("$ "));
+    let lines = text
+        .lines()
+        .map(|line| line.trim().trim_start_matches("$ "));
     let commands = lines.filter_map(|line| line.strip_prefix("kubectl backup "));
-    let commands = commands.filter(|command| !DONE_BY_THE_DEMO.iter().any(|done| command.starts_with(done)));
-    Ok(commands.map(|command| command.replace(nightly, "shown").replace(shop, "describe shown")).collect())
+    let commands = commands.filter(|command| {
+        !DONE_BY_THE_DEMO
+            .iter()
+            .any(|done| command.starts_with(done))
+    });
+    Ok(commands
+        .map(|command| {
+            command
+                .replace(nightly, "shown")
+                .replace(shop, "describe shown")
+        })
+        .collect())
 }

@@ -1,4 +1,5 @@
-//! Plugins of Velero's kind for items of a restore (`tests/plugins`). Each item says what they do with it.
+//! Plugins of Velero's kind for items of a restore (`tests/plugins`). Each item says what they do
+//! with it.
 
 use backup_core::{api::GoDuration, labels::CANCEL_ANNOTATION};
 use backup_store::crash;
@@ -28,10 +29,17 @@ fn made(world: &World, backup: &str) -> Api<ConfigMap> {
 }
 
 fn marked(object: &ConfigMap) -> Option<&str> {
-    object.metadata.annotations.as_ref()?.get("example.io/marked-by").map(String::as_str)
+    object
+        .metadata
+        .annotations
+        .as_ref()?
+        .get("example.io/marked-by")
+        .map(String::as_str)
 }
 
-async fn a_plugin_changes_items_of_a_restore_and_leaves_one_out(world: &mut World) -> anyhow::Result<()> {
+async fn a_plugin_changes_items_of_a_restore_and_leaves_one_out(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let plugins = world.plugins()?;
     let name = "ria-alter";
     let items = [
@@ -43,23 +51,53 @@ async fn a_plugin_changes_items_of_a_restore_and_leaves_one_out(world: &mut Worl
     ];
     world.scripted_backup(name, &items).await?;
     let restore = world.restore(name, into_back(name)).await?;
-    ensure!((restore.status.errors, restore.status.warnings) == (0, 0), "{:?}", restore.status);
+    ensure!(
+        (restore.status.errors, restore.status.warnings) == (0, 0),
+        "{:?}",
+        restore.status
+    );
     let made = made(world, name);
-    ensure!(marked(&made.get("a").await?) == Some("alter"), "it was not changed");
+    ensure!(
+        marked(&made.get("a").await?) == Some("alter"),
+        "it was not changed"
+    );
     ensure!(made.get_opt("b").await?.is_none(), "it was to be left out");
     ensure!(marked(&made.get("c").await?).is_none(), "not its business");
-    ensure!(made.get_opt("d").await?.is_none() && made.get_opt("other").await?.is_some(), "not renamed");
-    ensure!(made.get("e").await?.data.is_some_and(|data| data["of"] == "e"), "not as it was");
-    let calls: Vec<_> = plugins.calls().into_iter().filter(|called| called.item.starts_with(name)).collect();
+    ensure!(
+        made.get_opt("d").await?.is_none() && made.get_opt("other").await?.is_some(),
+        "not renamed"
+    );
+    ensure!(
+        made.get("e")
+            .await?
+            .data
+            .is_some_and(|data| data["of"] == "e"),
+        "not as it was"
+    );
+    let calls: Vec<_> = plugins
+        .calls()
+        .into_iter()
+        .filter(|called| called.item.starts_with(name))
+        .collect();
     ensure!(calls.len() == 4, "each once: {calls:?}");
     let log = world.restore_log(name).await?;
-    ensure!(log.contains("plugin plugins: hello") && log.contains("example.io/alter"), "{log}");
+    ensure!(
+        log.contains("plugin plugins: hello") && log.contains("example.io/alter"),
+        "{log}"
+    );
     let list = world.restore_file(name, "resource-list.json.gz").await?;
-    ensure!(list["v1/ConfigMap"].to_string().contains("ria-alter-back/b(skipped)"), "{list}");
+    ensure!(
+        list["v1/ConfigMap"]
+            .to_string()
+            .contains("ria-alter-back/b(skipped)"),
+        "{list}"
+    );
     Ok(())
 }
 
-async fn related_items_of_a_plugin_are_restored_first_and_awaited(world: &mut World) -> anyhow::Result<()> {
+async fn related_items_of_a_plugin_are_restored_first_and_awaited(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let plugins = world.plugins()?;
     let name = "ria-along";
     let items = [
@@ -69,23 +107,55 @@ async fn related_items_of_a_plugin_are_restored_first_and_awaited(world: &mut Wo
         ("x", "alter", "bring=cm/ria-along/y"),
         ("y", "alter", "bring=cm/ria-along/x mark"),
         // Items excluded by filters of types or namespaces are not added.
-        ("z", "alter", "bring=secrets/ria-along/none bring=cm/ria-along/plain"),
+        (
+            "z",
+            "alter",
+            "bring=secrets/ria-along/none bring=cm/ria-along/plain",
+        ),
         ("plain", "", ""),
     ];
     world.scripted_backup(name, &items).await?;
-    let spec = RestoreSpec { included_resources: vec!["configmaps".to_owned()], ..into_back(name) };
+    let spec = RestoreSpec {
+        included_resources: vec!["configmaps".to_owned()],
+        ..into_back(name)
+    };
     let restore = world.restore(name, spec).await?;
-    ensure!(restore.status.warnings == 1, "the Secret is not in the backup: {:?}", restore.status);
+    ensure!(
+        restore.status.warnings == 1,
+        "the Secret is not in the backup: {:?}",
+        restore.status
+    );
     let made = made(world, name);
-    let at = async |item: &str| anyhow::Ok(made.get(item).await?.metadata.creation_timestamp.map(|at| at.0));
+    let at = async |item: &str| {
+        anyhow::Ok(
+            made.get(item)
+                .await?
+                .metadata
+                .creation_timestamp
+                .map(|at| at.0),
+        )
+    };
     ensure!(at("later-3").await? < at("a").await?, "not before its item");
-    ensure!(plugins.processes("ready", "ria-along/later-3").len() == 3, "{:?}", plugins.calls());
+    ensure!(
+        plugins.processes("ready", "ria-along/later-3").len() == 3,
+        "{:?}",
+        plugins.calls()
+    );
     ensure!(marked(&made.get("y").await?) == Some("alter") && made.get_opt("x").await?.is_some());
-    made.get("plain").await.context("labels do not count for what comes along")?;
+    made.get("plain")
+        .await
+        .context("labels do not count for what comes along")?;
     let times = |item: &str| plugins.processes("alter", &format!("{name}/{item}")).len();
-    ensure!((times("x"), times("y")) == (1, 1), "each once: {:?}", plugins.calls());
+    ensure!(
+        (times("x"), times("y")) == (1, 1),
+        "each once: {:?}",
+        plugins.calls()
+    );
     let progress = restore.status.progress.unwrap_or_default();
-    ensure!(progress.total_items == progress.items_restored, "{progress:?}");
+    ensure!(
+        progress.total_items == progress.items_restored,
+        "{progress:?}"
+    );
     Ok(())
 }
 
@@ -101,29 +171,62 @@ async fn related_items_that_never_get_ready_are_reported(world: &mut World) -> a
         ("c", "alter", "bring=configmaps/ria-unready/missing"),
     ];
     world.scripted_backup(name, &items).await?;
-    let restore = world.run_restore(name, into_back(name), RestorePhase::PartiallyFailed).await?;
-    ensure!((restore.status.errors, restore.status.warnings) == (2, 1), "{:?}", restore.status);
+    let restore = world
+        .run_restore(name, into_back(name), RestorePhase::PartiallyFailed)
+        .await?;
+    ensure!(
+        (restore.status.errors, restore.status.warnings) == (2, 1),
+        "{:?}",
+        restore.status
+    );
     let results = world.restore_file(name, "results.gz").await?;
-    let (errors, warnings) = (results["errors"].to_string(), results["warnings"].to_string());
-    for words in [["waited for 2s", "\\\"a\\\""], ["it is broken", "\\\"b\\\""]] {
-        ensure!(words.iter().all(|word| errors.contains(word)), "nothing of {words:?}: {errors}");
+    let (errors, warnings) = (
+        results["errors"].to_string(),
+        results["warnings"].to_string(),
+    );
+    for words in [
+        ["waited for 2s", "\\\"a\\\""],
+        ["it is broken", "\\\"b\\\""],
+    ] {
+        ensure!(
+            words.iter().all(|word| errors.contains(word)),
+            "nothing of {words:?}: {errors}"
+        );
     }
-    ensure!(warnings.contains("ria-unready/missing") && warnings.contains("example.io/alter"), "{warnings}");
+    ensure!(
+        warnings.contains("ria-unready/missing") && warnings.contains("example.io/alter"),
+        "{warnings}"
+    );
     for item in ["a", "b", "c"] {
-        made(world, name).get(item).await.context("as with Velero it is restored all the same")?;
+        made(world, name)
+            .get(item)
+            .await
+            .context("as with Velero it is restored all the same")?;
     }
     Ok(())
 }
 
-async fn an_operation_of_a_restore_keeps_its_claim_until_it_ends(world: &mut World) -> anyhow::Result<()> {
+async fn an_operation_of_a_restore_keeps_its_claim_until_it_ends(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let plugins = world.plugins()?;
     let name = "ria-operation";
-    world.scripted_backup(name, &[("a", "move", "mark start=6s"), ("b", "alter", "")]).await?;
+    world
+        .scripted_backup(name, &[("a", "move", "mark start=6s"), ("b", "alter", "")])
+        .await?;
     world.create_restore(name, into_back(name)).await?;
-    let restore = world.restore_reaches(name, RestorePhase::WaitingForPluginOperations).await?;
-    ensure!(restore.status.restore_item_operations_attempted == 1, "{:?}", restore.status);
+    let restore = world
+        .restore_reaches(name, RestorePhase::WaitingForPluginOperations)
+        .await?;
+    ensure!(
+        restore.status.restore_item_operations_attempted == 1,
+        "{:?}",
+        restore.status
+    );
     // No backup may read items of an unfinished restore.
-    let collides = world.create_backup("ria-collides", of_namespaces(&["ria-operation-back"])).await;
+    let collides = world
+        .create_backup("ria-collides", of_namespaces(&["ria-operation-back"]))
+        .await;
     ensure!(collides.is_err(), "the restore has lost its claim");
     // Other restores get a slot meanwhile.
     for other in ["ria-beside-1", "ria-beside-2"] {
@@ -131,46 +234,100 @@ async fn an_operation_of_a_restore_keeps_its_claim_until_it_ends(world: &mut Wor
         world.restore(other, into_back(other)).await?;
     }
     let restore = world.restore_ends(name, RestorePhase::Completed).await?;
-    ensure!(restore.status.operations()[..2] == [1, 1], "{:?}", restore.status);
+    ensure!(
+        restore.status.operations()[..2] == [1, 1],
+        "{:?}",
+        restore.status
+    );
     let operations = world.restore_file(name, "itemoperations.json.gz").await?;
     let (spec, state) = (&operations[0]["spec"], &operations[0]["status"]);
-    ensure!(spec["restoreItemAction"] == "example.io/move" && spec["restoreName"] == name, "{operations}");
-    ensure!(spec["restoreUID"].as_str() == restore.metadata.uid.as_deref(), "{operations}");
-    let item =
-        json!({ "Group": "", "Resource": "configmaps", "Namespace": "ria-operation-back", "Name": "a" });
+    ensure!(
+        spec["restoreItemAction"] == "example.io/move" && spec["restoreName"] == name,
+        "{operations}"
+    );
+    ensure!(
+        spec["restoreUID"].as_str() == restore.metadata.uid.as_deref(),
+        "{operations}"
+    );
+    let item = json!({ "Group": "", "Resource": "configmaps", "Namespace": "ria-operation-back", "Name": "a" });
     ensure!(spec["resourceIdentifier"] == item, "{operations}");
-    ensure!(state["phase"] == "Completed" && state["nCompleted"] == 6000, "{operations}");
-    ensure!(plugins.processes("move", "ria-operation/a").len() == 1, "{:?}", plugins.calls());
-    ensure!(marked(&made(world, name).get("a").await?) == Some("move"), "it was not changed");
+    ensure!(
+        state["phase"] == "Completed" && state["nCompleted"] == 6000,
+        "{operations}"
+    );
+    ensure!(
+        plugins.processes("move", "ria-operation/a").len() == 1,
+        "{:?}",
+        plugins.calls()
+    );
+    ensure!(
+        marked(&made(world, name).get("a").await?) == Some("move"),
+        "it was not changed"
+    );
     let keys = world.s3()?.keys(BUCKET).await?;
     // The marker with the folder's owner is kept.
     let folder = "restores/ria-operation/.private/";
-    let private: Vec<_> = keys.iter().filter_map(|key| key.split_once(folder)).map(|(_, key)| key).collect();
+    let private: Vec<_> = keys
+        .iter()
+        .filter_map(|key| key.split_once(folder))
+        .map(|(_, key)| key)
+        .collect();
     ensure!(private == ["owner"], "{private:?} is left");
     // Its claim is free.
-    world.back_up("ria-collides", of_namespaces(&["ria-operation-back"])).await.map(drop)
+    world
+        .back_up("ria-collides", of_namespaces(&["ria-operation-back"]))
+        .await
+        .map(drop)
 }
 
-async fn failing_and_endless_operations_fail_a_restore_partially(world: &mut World) -> anyhow::Result<()> {
+async fn failing_and_endless_operations_fail_a_restore_partially(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let plugins = world.plugins()?;
     let name = "ria-bad-end";
-    let items = [("a", "move", "start=1s:no-space"), ("b", "move", "start=never"), ("c", "move", "start=1s")];
+    let items = [
+        ("a", "move", "start=1s:no-space"),
+        ("b", "move", "start=never"),
+        ("c", "move", "start=1s"),
+    ];
     world.scripted_backup(name, &items).await?;
     let timeout = Some(GoDuration::from_secs(4));
-    let spec = RestoreSpec { item_operation_timeout: timeout, ..into_back(name) };
-    let restore = world.run_restore(name, spec, RestorePhase::PartiallyFailed).await?;
+    let spec = RestoreSpec {
+        item_operation_timeout: timeout,
+        ..into_back(name)
+    };
+    let restore = world
+        .run_restore(name, spec, RestorePhase::PartiallyFailed)
+        .await?;
     let status = &restore.status;
-    ensure!(status.operations() == [3, 1, 2] && status.errors == 2, "{status:?}");
-    ensure!(plugins.processes("cancel", "ria-bad-end/b").len() == 1, "{:?}", plugins.calls());
+    ensure!(
+        status.operations() == [3, 1, 2] && status.errors == 2,
+        "{status:?}"
+    );
+    ensure!(
+        plugins.processes("cancel", "ria-bad-end/b").len() == 1,
+        "{:?}",
+        plugins.calls()
+    );
     let errors = world.restore_errors(name).await?;
     let log = world.restore_log(name).await?;
-    for word in ["no-space", "timed out", "ria-bad-end-back/a", "ria-bad-end-back/b"] {
-        ensure!(errors.contains(word) && log.contains(word), "nothing of {word}: {errors}, {log}");
+    for word in [
+        "no-space",
+        "timed out",
+        "ria-bad-end-back/a",
+        "ria-bad-end-back/b",
+    ] {
+        ensure!(
+            errors.contains(word) && log.contains(word),
+            "nothing of {word}: {errors}, {log}"
+        );
     }
     Ok(())
 }
 
-async fn a_misbehaving_plugin_is_an_error_of_its_restored_item_only(world: &mut World) -> anyhow::Result<()> {
+async fn a_misbehaving_plugin_is_an_error_of_its_restored_item_only(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.plugins()?;
     let name = "ria-bad";
     let items = [
@@ -185,48 +342,106 @@ async fn a_misbehaving_plugin_is_an_error_of_its_restored_item_only(world: &mut 
         ("i-good", "nobody", ""),
     ];
     world.scripted_backup(name, &items).await?;
-    let restore = world.run_restore(name, into_back(name), RestorePhase::PartiallyFailed).await?;
+    let restore = world
+        .run_restore(name, into_back(name), RestorePhase::PartiallyFailed)
+        .await?;
     let results = world.restore_file(name, "results.gz").await?;
     let errors = results["errors"].to_string();
     for (item, words) in [
-        ("a-hangs", ["has not answered Execute of example.io/alter within 15s", "is not known"]),
-        ("b-fails", ["answers Execute of example.io/alter with an error", "out-of-luck"]),
-        ("c-panics", ["answers Execute of example.io/move with an error", "oh-no"]),
-        ("d-nonsense", ["answers Execute of example.io/alter with nonsense", "without a name"]),
-        ("e-ends", ["in the middle of Execute of example.io/move", "exit status: 7"]),
+        (
+            "a-hangs",
+            [
+                "has not answered Execute of example.io/alter within 15s",
+                "is not known",
+            ],
+        ),
+        (
+            "b-fails",
+            [
+                "answers Execute of example.io/alter with an error",
+                "out-of-luck",
+            ],
+        ),
+        (
+            "c-panics",
+            ["answers Execute of example.io/move with an error", "oh-no"],
+        ),
+        (
+            "d-nonsense",
+            [
+                "answers Execute of example.io/alter with nonsense",
+                "without a name",
+            ],
+        ),
+        (
+            "e-ends",
+            [
+                "in the middle of Execute of example.io/move",
+                "exit status: 7",
+            ],
+        ),
         ("f-kind", ["v1 Gadget", "does not serve"]),
     ] {
         for word in words.iter().chain(&[item]) {
-            ensure!(errors.contains(word), "nothing of {word} for {item}: {errors}");
+            ensure!(
+                errors.contains(word),
+                "nothing of {word} for {item}: {errors}"
+            );
         }
-        ensure!(made(world, name).get_opt(item).await?.is_none(), "{item} was restored");
+        ensure!(
+            made(world, name).get_opt(item).await?.is_none(),
+            "{item} was restored"
+        );
     }
     ensure!(restore.status.errors == 6, "{errors}");
     for good in ["g-good", "h-good", "i-good"] {
-        made(world, name).get(good).await.with_context(|| format!("{good} is missing"))?;
+        made(world, name)
+            .get(good)
+            .await
+            .with_context(|| format!("{good} is missing"))?;
     }
     Ok(())
 }
 
-async fn a_crash_around_a_restore_action_starts_nothing_twice(world: &mut World) -> anyhow::Result<()> {
+async fn a_crash_around_a_restore_action_starts_nothing_twice(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     let plugins = world.plugins()?;
-    for (point, executed, known) in
-        [("before-execution", 0, false), ("after-execution", 1, false), ("after-execution-recorded", 1, true)]
-    {
+    for (point, executed, known) in [
+        ("before-execution", 0, false),
+        ("after-execution", 1, false),
+        ("after-execution-recorded", 1, true),
+    ] {
         ensure!(crash::EXECUTION_POINTS.contains(&point), "{point}");
         let name = format!("ria-{point}");
-        world.scripted_backup(&name, &["a", "b"].map(|item| (item, "move", "mark start=2s"))).await?;
+        world
+            .scripted_backup(
+                &name,
+                &["a", "b"].map(|item| (item, "move", "mark start=2s")),
+            )
+            .await?;
         world.crash_at(point).await?;
         world.create_restore(&name, into_back(&name)).await?;
         world.crashed(point).await?;
-        let phase = if known { RestorePhase::Completed } else { RestorePhase::PartiallyFailed };
-        let restore = world.restore_ends(&name, phase).await.with_context(|| format!("killed at {point}"))?;
+        let phase = if known {
+            RestorePhase::Completed
+        } else {
+            RestorePhase::PartiallyFailed
+        };
+        let restore = world
+            .restore_ends(&name, phase)
+            .await
+            .with_context(|| format!("killed at {point}"))?;
         let times = |item: &str| plugins.processes("move", &format!("{name}/{item}")).len();
         let (a, b) = (times("a"), times("b"));
         // The order of the two calls is undefined.
         let (first, second) = (a.min(b), a.max(b));
-        ensure!((first, second) == (executed, 1), "killed at {point}: {:?}", plugins.calls());
+        ensure!(
+            (first, second) == (executed, 1),
+            "killed at {point}: {:?}",
+            plugins.calls()
+        );
         let status = &restore.status;
         let (operations, errors) = if known { (2, 0) } else { (1, 1) };
         ensure!(
@@ -235,123 +450,224 @@ async fn a_crash_around_a_restore_action_starts_nothing_twice(world: &mut World)
         );
         if known {
             for item in ["a", "b"] {
-                ensure!(marked(&made(world, &name).get(item).await?) == Some("move"), "{item}");
+                ensure!(
+                    marked(&made(world, &name).get(item).await?) == Some("move"),
+                    "{item}"
+                );
             }
         } else {
             let told = world.restore_errors(&name).await?;
-            ensure!(told.contains("is not known") && told.contains("earlier try"), "{told}");
+            ensure!(
+                told.contains("is not known") && told.contains("earlier try"),
+                "{told}"
+            );
         }
     }
     Ok(())
 }
 
-async fn a_crash_around_restore_operations_goes_on_with_the_same(world: &mut World) -> anyhow::Result<()> {
+async fn a_crash_around_restore_operations_goes_on_with_the_same(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     let plugins = world.plugins()?;
-    let points = crash::OPERATION_POINTS.iter().filter(|point| **point != "after-renewal");
+    let points = crash::OPERATION_POINTS
+        .iter()
+        .filter(|point| **point != "after-renewal");
     for point in points {
         let name = format!("ria-{point}");
-        let items = [("a", "move", "mark start=2s"), ("b", "move", "start=2s:no-luck"), ("c", "move", "")];
+        let items = [
+            ("a", "move", "mark start=2s"),
+            ("b", "move", "start=2s:no-luck"),
+            ("c", "move", ""),
+        ];
         world.scripted_backup(&name, &items).await?;
         world.crash_at(point).await?;
         world.create_restore(&name, into_back(&name)).await?;
         world.crashed(point).await?;
-        let ended = world.restore_ends(&name, RestorePhase::PartiallyFailed).await;
+        let ended = world
+            .restore_ends(&name, RestorePhase::PartiallyFailed)
+            .await;
         let restore = ended.with_context(|| format!("killed at {point}"))?;
         let status = &restore.status;
-        ensure!(status.operations() == [2, 1, 1] && status.errors == 1, "killed at {point}: {status:?}");
+        ensure!(
+            status.operations() == [2, 1, 1] && status.errors == 1,
+            "killed at {point}: {status:?}"
+        );
         let times = |item: &str| plugins.processes("move", &format!("{name}/{item}")).len();
-        ensure!((times("a"), times("b")) == (1, 1), "killed at {point}: {:?}", plugins.calls());
+        ensure!(
+            (times("a"), times("b")) == (1, 1),
+            "killed at {point}: {:?}",
+            plugins.calls()
+        );
         let errors = world.restore_errors(&name).await?;
-        ensure!(errors.matches("failed: no-luck").count() == 1, "killed at {point}: {errors}");
+        ensure!(
+            errors.matches("failed: no-luck").count() == 1,
+            "killed at {point}: {errors}"
+        );
         let operations = world.restore_file(&name, "itemoperations.json.gz").await?;
-        ensure!(operations.as_array().is_some_and(|all| all.len() == 2), "{operations}");
+        ensure!(
+            operations.as_array().is_some_and(|all| all.len() == 2),
+            "{operations}"
+        );
     }
     Ok(())
 }
 
-async fn operations_of_deleted_and_cancelled_restores_are_cancelled(world: &mut World) -> anyhow::Result<()> {
+async fn operations_of_deleted_and_cancelled_restores_are_cancelled(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let plugins = world.plugins()?;
     for name in ["ria-deleted", "ria-cancelled"] {
-        world.scripted_backup(name, &[("a", "move", "start=never")]).await?;
+        world
+            .scripted_backup(name, &[("a", "move", "start=never")])
+            .await?;
         world.create_restore(name, into_back(name)).await?;
-        world.restore_reaches(name, RestorePhase::WaitingForPluginOperations).await?;
+        world
+            .restore_reaches(name, RestorePhase::WaitingForPluginOperations)
+            .await?;
     }
     world.restores().delete_object("ria-deleted").await?;
     world.restores().wait_gone("ria-deleted", SOON).await?;
     let cancel = json!({ "metadata": { "annotations": { CANCEL_ANNOTATION: "true" } } });
-    world.restores().merge_patch("ria-cancelled", cancel).await?;
-    world.restore_ends("ria-cancelled", RestorePhase::PartiallyFailed).await?;
+    world
+        .restores()
+        .merge_patch("ria-cancelled", cancel)
+        .await?;
+    world
+        .restore_ends("ria-cancelled", RestorePhase::PartiallyFailed)
+        .await?;
     let errors = world.restore_errors("ria-cancelled").await?;
-    ensure!(errors.contains("cancelled: its backup or restore was cancelled"), "{errors}");
+    ensure!(
+        errors.contains("cancelled: its backup or restore was cancelled"),
+        "{errors}"
+    );
     for name in ["ria-deleted", "ria-cancelled"] {
         let times = |call| plugins.processes(call, &format!("{name}/a")).len();
-        ensure!((times("move"), times("cancel")) == (1, 1), "{:?}", plugins.calls());
+        ensure!(
+            (times("move"), times("cancel")) == (1, 1),
+            "{:?}",
+            plugins.calls()
+        );
     }
     let keys = world.s3()?.keys(BUCKET).await?;
-    let left = keys.iter().find(|key| key.contains("restores/ria-deleted/"));
+    let left = keys
+        .iter()
+        .find(|key| key.contains("restores/ria-deleted/"));
     ensure!(left.is_none(), "{left:?} is left");
     Ok(())
 }
 
 /// A restore that has started an operation on one item and hangs at the next one.
 async fn hanging(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow::Result<()> {
-    let items = [("a", "move", "start=never"), ("b", "move", "hang"), ("c", "alter", "mark")];
+    let items = [
+        ("a", "move", "start=never"),
+        ("b", "move", "hang"),
+        ("c", "alter", "mark"),
+    ];
     world.scripted_backup(name, &items).await?;
     world.create_restore(name, into_back(name)).await?;
-    plugins.wait_for_call("move", &format!("{name}/b"), SOON).await
+    plugins
+        .wait_for_call("move", &format!("{name}/b"), SOON)
+        .await
 }
 
-/// The end of a cancelled restore: its operation was cancelled once, the outcome of the hanging item is unknown, and nothing
-/// else was begun.
+/// The end of a cancelled restore: its operation was cancelled once, the outcome of the hanging
+/// item is unknown, and nothing else was begun.
 async fn cancelled(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow::Result<String> {
-    let restore = world.restore_ends(name, RestorePhase::PartiallyFailed).await?;
+    let restore = world
+        .restore_ends(name, RestorePhase::PartiallyFailed)
+        .await?;
     let status = &restore.status;
     let [attempted, _, failed] = status.operations();
     ensure!((attempted, failed) == (1, 1), "{status:?}");
     let times = |call: &str, item: &str| plugins.processes(call, &format!("{name}/{item}")).len();
-    let calls = (times("move", "a"), times("cancel", "a"), times("move", "b"), times("alter", "c"));
+    let calls = (
+        times("move", "a"),
+        times("cancel", "a"),
+        times("move", "b"),
+        times("alter", "c"),
+    );
     ensure!(calls == (1, 1, 1, 0), "{:?}", plugins.calls());
     let errors = world.restore_errors(name).await?;
     says(
         &errors,
-        &["cancelled by a user", "cancelled: its backup or restore was cancelled", "is not known"],
+        &[
+            "cancelled by a user",
+            "cancelled: its backup or restore was cancelled",
+            "is not known",
+        ],
     )?;
     let made = made(world, name);
-    ensure!(made.get_opt("b").await?.is_none() && made.get_opt("c").await?.is_none(), "something was begun");
+    ensure!(
+        made.get_opt("b").await?.is_none() && made.get_opt("c").await?.is_none(),
+        "something was begun"
+    );
     Ok(errors)
 }
 
-async fn a_cancelled_restore_ends_early_and_honestly_wherever_it_is(world: &mut World) -> anyhow::Result<()> {
+async fn a_cancelled_restore_ends_early_and_honestly_wherever_it_is(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let plugins = world.plugins()?;
     let name = "ria-cancel";
     hanging(world, &plugins, name).await?;
     let cancel = ["restore", "cancel", name, "--wait", "--timeout=12s"];
     world.kubectl_backup().succeeds(&cancel).await?;
     let errors = cancelled(world, &plugins, name).await?;
-    ensure!(errors.contains("cancelled while it was at this item"), "{errors}");
-    ensure!(made(world, name).get_opt("a").await?.is_some(), "what was on its way came to its end");
-    let described = world.kubectl_backup().succeeds(&["restore", "describe", name]).await?.stdout;
+    ensure!(
+        errors.contains("cancelled while it was at this item"),
+        "{errors}"
+    );
+    ensure!(
+        made(world, name).get_opt("a").await?.is_some(),
+        "what was on its way came to its end"
+    );
+    let described = world
+        .kubectl_backup()
+        .succeeds(&["restore", "describe", name])
+        .await?
+        .stdout;
     ensure!(described.contains("It was cancelled"), "{described}");
-    let again = world.kubectl_backup().fails(1, &["restore", "cancel", name]).await?;
-    ensure!(again.stderr.contains("it has ended (PartiallyFailed)"), "{again:?}");
+    let again = world
+        .kubectl_backup()
+        .fails(1, &["restore", "cancel", name])
+        .await?;
+    ensure!(
+        again.stderr.contains("it has ended (PartiallyFailed)"),
+        "{again:?}"
+    );
 
-    let early =
-        annotated(Restore::new("ria-cancelled-before", into_back(name)), CANCEL_ANNOTATION, "at once");
+    let early = annotated(
+        Restore::new("ria-cancelled-before", into_back(name)),
+        CANCEL_ANNOTATION,
+        "at once",
+    );
     world.restores().create_object(&early).await?;
     let early = world.restore_ended("ria-cancelled-before").await?;
     let reason = early.status.failure_reason.clone().unwrap_or_default();
-    ensure!(early.phase() == RestorePhase::Failed && reason.contains("before anything"), "{early:?}");
-    ensure!(plugins.processes("move", &format!("{name}/a")).len() == 1, "it was restored all the same");
+    ensure!(
+        early.phase() == RestorePhase::Failed && reason.contains("before anything"),
+        "{early:?}"
+    );
+    ensure!(
+        plugins.processes("move", &format!("{name}/a")).len() == 1,
+        "it was restored all the same"
+    );
     Ok(())
 }
 
-async fn a_crash_of_a_cancelled_restore_forgets_no_operation(world: &mut World) -> anyhow::Result<()> {
+async fn a_crash_of_a_cancelled_restore_forgets_no_operation(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let plugins = world.plugins()?;
     let name = "ria-cancel-killed";
     hanging(world, &plugins, name).await?;
     world.controllers[0].kill().await?;
-    world.kubectl_backup().succeeds(&["restore", "cancel", name]).await?;
+    world
+        .kubectl_backup()
+        .succeeds(&["restore", "cancel", name])
+        .await?;
     world.controllers[0].restart().await?;
     let errors = cancelled(world, &plugins, name).await?;
     ensure!(errors.contains("by an earlier try"), "{errors}");

@@ -1,5 +1,5 @@
-//! Fields of a restored object that the API server has not stored are reported, although it answered that it created or
-//! changed the object.
+//! Fields of a restored object that the API server has not stored are reported, although it
+//! answered that it created or changed the object.
 
 use backup_core::{labels::LEFT_ITEMS_ANNOTATION, left_items::LeftItems};
 use backup_tests::{pki::Pki, taking};
@@ -18,7 +18,13 @@ crate::tests! {
 }
 
 fn items(restore: &Restore) -> LeftItems {
-    LeftItems::read(restore.annotations().get(LEFT_ITEMS_ANNOTATION).map(String::as_str)).unwrap_or_default()
+    LeftItems::read(
+        restore
+            .annotations()
+            .get(LEFT_ITEMS_ANNOTATION)
+            .map(String::as_str),
+    )
+    .unwrap_or_default()
 }
 
 async fn warnings(world: &World, restore: &str) -> anyhow::Result<String> {
@@ -37,7 +43,9 @@ fn definition(spec: &Value) -> Value {
             "schema": { "openAPIV3Schema": schema } }] } })
 }
 
-async fn fields_that_a_narrower_definition_prunes_are_named(world: &mut World) -> anyhow::Result<()> {
+async fn fields_that_a_narrower_definition_prunes_are_named(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let (name, text) = ("pruned", json!({ "type": "string" }));
     let tls = |properties: Value| json!({ "type": "object", "properties": properties });
     let wider = json!({ "host": text, "tls": tls(json!({ "secretName": text, "minVersion": text })),
@@ -58,24 +66,45 @@ async fn fields_that_a_narrower_definition_prunes_are_named(world: &mut World) -
     };
     world.delete_namespace(name).await?;
     let whole = world.restore("pruned-whole", spec()).await?;
-    ensure!((items(&whole), whole.status.warnings) == (LeftItems::default(), 0), "{whole:?}");
+    ensure!(
+        (items(&whole), whole.status.warnings) == (LeftItems::default(), 0),
+        "{whole:?}"
+    );
 
     let narrower = json!({ "host": text, "tls": tls(json!({ "secretName": text })) });
     let versions = definition(&narrower)["spec"]["versions"].clone();
     let versions = json!({ "spec": { "versions": versions } });
-    definitions.merge_patch("gateways.acme.example.com", versions).await?;
+    definitions
+        .merge_patch("gateways.acme.example.com", versions)
+        .await?;
     let gateways = objects_in(&world.client, name, "acme.example.com/v1", "Gateway");
-    let prunes = async || anyhow::Ok(gateways.get("public").await?.data["spec"]["allowedCidrs"].is_null());
+    let prunes =
+        async || anyhow::Ok(gateways.get("public").await?.data["spec"]["allowedCidrs"].is_null());
     until("the definition prunes", REACHED, prunes).await?;
     world.delete_namespace(name).await?;
     let restore = world.restore(name, spec()).await?;
     let said = items(&restore);
-    ensure!(said.incomplete == 1 && said.incomplete_items.contains("Gateway pruned/public"), "{said:?}");
+    ensure!(
+        said.incomplete == 1 && said.incomplete_items.contains("Gateway pruned/public"),
+        "{said:?}"
+    );
     let warned = warnings(world, name).await?;
-    says(&warned, &["Gateway \\\"public\\\" is created", "spec.allowedCidrs", "spec.tls.minVersion"])?;
+    says(
+        &warned,
+        &[
+            "Gateway \\\"public\\\" is created",
+            "spec.allowedCidrs",
+            "spec.tls.minVersion",
+        ],
+    )?;
     ensure!(restore.status.warnings == 1, "{warned}");
-    says(&world.restore_log(name).await?, &["the API server, asked to create gateways", "unknown field"])?;
-    definitions.delete_object("gateways.acme.example.com").await?;
+    says(
+        &world.restore_log(name).await?,
+        &["the API server, asked to create gateways", "unknown field"],
+    )?;
+    definitions
+        .delete_object("gateways.acme.example.com")
+        .await?;
     Ok(())
 }
 
@@ -116,15 +145,27 @@ async fn fields_that_a_webhook_takes_away_are_named(world: &mut World) -> anyhow
     hooks.delete_object(name).await?;
     let restore = restore?;
     let said = items(&restore);
-    let of = said.incomplete_items.contains("ConfigMap taken-away/settings");
+    let of = said
+        .incomplete_items
+        .contains("ConfigMap taken-away/settings");
     ensure!(said.incomplete == 1 && of, "{said:?}");
     let warned = warnings(world, name).await?;
-    says(&warned, &["ConfigMap \\\"settings\\\" is created", "data.limit"])?;
+    says(
+        &warned,
+        &["ConfigMap \\\"settings\\\" is created", "data.limit"],
+    )?;
     ensure!(restore.status.warnings == 1, "{warned}");
     let stored = maps.get("settings").await?.data.unwrap_or_default();
     ensure!(stored.keys().eq(["kept"]), "{stored:?}");
-    let shown = world.kubectl_backup().succeeds(&["restore", "describe", name]).await?.stdout;
-    says(&shown, &["1 item was stored without some of its fields: ConfigMap taken-away/settings"])
+    let shown = world
+        .kubectl_backup()
+        .succeeds(&["restore", "describe", name])
+        .await?
+        .stdout;
+    says(
+        &shown,
+        &["1 item was stored without some of its fields: ConfigMap taken-away/settings"],
+    )
 }
 
 async fn a_service_that_stays_headless_was_not_updated(world: &mut World) -> anyhow::Result<()> {
@@ -142,12 +183,26 @@ async fn a_service_that_stays_headless_was_not_updated(world: &mut World) -> any
     for number in 0..2 {
         let restore = format!("{name}-{number}");
         let existing_resource_policy = Some("update".to_owned());
-        let spec = RestoreSpec { existing_resource_policy, ..from_backup(name) };
+        let spec = RestoreSpec {
+            existing_resource_policy,
+            ..from_backup(name)
+        };
         let ended = world.restore(&restore, spec).await?;
-        let there = services.get("svc").await?.spec.and_then(|spec| spec.cluster_ip);
+        let there = services
+            .get("svc")
+            .await?
+            .spec
+            .and_then(|spec| spec.cluster_ip);
         ensure!(there.as_deref() == Some("None"), "{there:?}");
-        ensure!(items(&ended).items.contains("Service headless/svc"), "{:?}", ended.metadata);
-        says(&warnings(world, &restore).await?, &["does not change this: spec.clusterIP"])?;
+        ensure!(
+            items(&ended).items.contains("Service headless/svc"),
+            "{:?}",
+            ended.metadata
+        );
+        says(
+            &warnings(world, &restore).await?,
+            &["does not change this: spec.clusterIP"],
+        )?;
     }
     Ok(())
 }

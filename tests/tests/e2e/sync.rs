@@ -1,5 +1,5 @@
-//! Backups found in a bucket are imported into the cluster, ended and without any effect; folders that are no such backup are
-//! reported, and affect no other.
+//! Backups found in a bucket are imported into the cluster, ended and without any effect; folders
+//! that are no such backup are reported, and affect no other.
 
 use std::{
     collections::BTreeMap,
@@ -35,42 +35,73 @@ crate::tests! {
 
 const SOON: Duration = Duration::from_secs(30);
 
-async fn a_backup_of_another_cluster_is_restored_and_deleted(world: &mut World) -> anyhow::Result<()> {
+async fn a_backup_of_another_cluster_is_restored_and_deleted(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let before = world.backed_up("travels", 5).await?;
-    // Simulates another cluster: the Backup is missing here, and the same bucket is a read-only location of another name.
+    // Simulates another cluster: the Backup is missing here, and the same bucket is a read-only
+    // location of another name.
     world.backups().delete_object("travels").await?;
     world.delete_namespace("travels").await?;
     let url = world.s3()?.url();
     let spec = json!({ "objectStorage": { "bucket": BUCKET }, "accessMode": "ReadOnly" });
     world.synced_location("shared", &url, &spec).await?;
     let arrived = world.backup_arrives("travels").await?;
-    ensure!(arrived.phase() == BackupPhase::Completed && arrived.uid() != before.uid(), "{arrived:?}");
-    ensure!(arrived.labels()["velero.io/storage-location"] == "shared", "{:?}", arrived.metadata);
-    ensure!(arrived.spec.storage_location.as_deref() == Some("shared"), "{:?}", arrived.spec);
+    ensure!(
+        arrived.phase() == BackupPhase::Completed && arrived.uid() != before.uid(),
+        "{arrived:?}"
+    );
+    ensure!(
+        arrived.labels()["velero.io/storage-location"] == "shared",
+        "{:?}",
+        arrived.metadata
+    );
+    ensure!(
+        arrived.spec.storage_location.as_deref() == Some("shared"),
+        "{:?}",
+        arrived.spec
+    );
     ensure!(arrived.status == before.status, "{:?}", arrived.status);
 
     world.restore("travels", from_backup("travels")).await?;
-    ensure!(world.count_config_maps("travels").await? >= 5, "not all are there");
-    ensure!(world.sync_summary("shared").await?.removed == 0, "a pass has removed something");
+    ensure!(
+        world.count_config_maps("travels").await? >= 5,
+        "not all are there"
+    );
+    ensure!(
+        world.sync_summary("shared").await?.removed == 0,
+        "a pass has removed something"
+    );
 
-    world.locations().merge_patch("shared", json!({ "spec": { "accessMode": "ReadWrite" } })).await?;
+    world
+        .locations()
+        .merge_patch("shared", json!({ "spec": { "accessMode": "ReadWrite" } }))
+        .await?;
     world.request_deletion("travels").await?;
     world.backup_gone("travels").await?;
     let keys = world.s3()?.keys(BUCKET).await?;
-    ensure!(!keys.iter().any(|key| key.starts_with("backups/travels/")), "{keys:?}");
+    ensure!(
+        !keys.iter().any(|key| key.starts_with("backups/travels/")),
+        "{keys:?}"
+    );
     // It is not imported again.
     world.sync("shared", None).await?;
-    ensure!(world.backups().get_opt("travels").await?.is_none(), "it came back");
+    ensure!(
+        world.backups().get_opt("travels").await?.is_none(),
+        "it came back"
+    );
     world.forget_location("shared").await
 }
 
-/// As Velero leaves a bucket between the metadata of a backup and its last tarball, and if that is never stored.
+/// As Velero leaves a bucket between the metadata of a backup and its last tarball, and if that is
+/// never stored.
 async fn a_tarball_that_is_stored_again_is_waited_for(world: &mut World) -> anyhow::Result<()> {
     let (bucket, [waits, never]) = ("again", ["again-waits", "again-never"]);
     world.s3()?.create_bucket(bucket).await?;
     let written = |name: &str, file: &str, minutes_ago: u64| -> anyhow::Result<()> {
-        let file =
-            std::fs::File::options().append(true).open(world.stored_folder(bucket, name)?.join(file))?;
+        let file = std::fs::File::options()
+            .append(true)
+            .open(world.stored_folder(bucket, name)?.join(file))?;
         Ok(file.set_modified(std::time::SystemTime::now() - Duration::from_mins(minutes_ago))?)
     };
     let file = |name: &str| format!("{name}.tar.gz");
@@ -80,29 +111,47 @@ async fn a_tarball_that_is_stored_again_is_waited_for(world: &mut World) -> anyh
         metadata["status"]["backupItemOperationsCompleted"] = json!(1);
         world.store_backup(bucket, name, &metadata)?;
         let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m", "namespace": "nowhere" } });
-        let items = [("resources/configmaps/namespaces/nowhere/m.json", map.to_string())];
-        let items = items.each_ref().map(|(path, item)| (*path, item.as_bytes()));
-        std::fs::write(world.stored_folder(bucket, name)?.join(file(name)), tarball(&items)?)?;
+        let items = [(
+            "resources/configmaps/namespaces/nowhere/m.json",
+            map.to_string(),
+        )];
+        let items = items
+            .each_ref()
+            .map(|(path, item)| (*path, item.as_bytes()));
+        std::fs::write(
+            world.stored_folder(bucket, name)?.join(file(name)),
+            tarball(&items)?,
+        )?;
         written(name, &file(name), tarball_written)?;
         written(name, "velero-backup.json", metadata_written)?;
     }
-    world.synced_location(bucket, &world.s3()?.url(), &json!({})).await?;
+    world
+        .synced_location(bucket, &world.s3()?.url(), &json!({}))
+        .await?;
     world.backup_arrives(never).await?;
     let told = world.sync(bucket, None).await?;
     ensure!(told.skipped.get("unfinished") == Some(&1), "{told:?}");
-    ensure!(world.backups().get_opt(waits).await?.is_none(), "it came before its tarball");
+    ensure!(
+        world.backups().get_opt(waits).await?.is_none(),
+        "it came before its tarball"
+    );
     written(waits, &file(waits), 5)?;
     world.backup_arrives(waits).await?;
     // Each restore reports that the last tarball was never stored.
     world.restore(never, from_backup(never)).await?;
     let results = format!("restores/{never}/restore-{never}-results.gz");
     let results = world.s3()?.document(bucket, &results).await?;
-    says(&results["warnings"].to_string(), &["is older than its metadata"])?;
+    says(
+        &results["warnings"].to_string(),
+        &["is older than its metadata"],
+    )?;
     world.delete_namespace("nowhere").await?;
     world.forget_location(bucket).await
 }
 
-async fn synced_backups_have_ended_and_unusable_ones_are_reported(world: &mut World) -> anyhow::Result<()> {
+async fn synced_backups_have_ended_and_unusable_ones_are_reported(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let bucket = "mixed";
     world.s3()?.create_bucket(bucket).await?;
     let mut expected: BTreeMap<&str, &str> = BTreeMap::new();
@@ -113,7 +162,7 @@ async fn synced_backups_have_ended_and_unusable_ones_are_reported(world: &mut Wo
         ("WaitingForPluginOperations", "unfinished"),
         ("FinalizingPartiallyFailed", "unfinished"),
         ("Deleting", "deleting"),
-        ("FailedValidation", "never_ran"),
+        ("FailedValidation", "failed_validation"),
         ("Resting", "unknown_phase"),
     ] {
         let name: &'static str = Box::leak(format!("is-{}", phase.to_lowercase()).into_boxed_str());
@@ -142,12 +191,18 @@ async fn synced_backups_have_ended_and_unusable_ones_are_reported(world: &mut Wo
     world.store_backup(bucket, "newer", &newer)?;
     world.store_backup(bucket, "no-json", &Value::Null)?;
     std::fs::write(
-        world.stored_folder(bucket, "no-json")?.join("velero-backup.json"),
+        world
+            .stored_folder(bucket, "no-json")?
+            .join("velero-backup.json"),
         b"\x1f\x8b\x08 this is no JSON",
     )?;
     world.store_backup(bucket, "huge", &Value::Null)?;
-    std::fs::File::create(world.stored_folder(bucket, "huge")?.join("velero-backup.json"))?
-        .set_len(200 << 20)?;
+    std::fs::File::create(
+        world
+            .stored_folder(bucket, "huge")?
+            .join("velero-backup.json"),
+    )?
+    .set_len(200 << 20)?;
     world.store_completed(bucket, "half")?;
     std::fs::remove_file(world.stored_folder(bucket, "half")?.join("half.tar.gz"))?;
     std::fs::create_dir_all(world.stored_folder(bucket, "photos")?)?;
@@ -167,11 +222,17 @@ async fn synced_backups_have_ended_and_unusable_ones_are_reported(world: &mut Wo
         ("huge", "unreadable"),
         ("half", "deleting"),
         ("photos", "unfinished"),
-        ("Upper Case", "not_a_name"),
+        ("Upper Case", "invalid_name"),
         ("refused", "refused"),
     ]);
     // Expired backups are kept: nothing can be deleted there.
-    world.synced_location(bucket, &world.s3()?.url(), &json!({ "accessMode": "ReadOnly" })).await?;
+    world
+        .synced_location(
+            bucket,
+            &world.s3()?.url(),
+            &json!({ "accessMode": "ReadOnly" }),
+        )
+        .await?;
 
     let told = world.sync(bucket, None).await?;
     ensure!(told.error.is_none(), "{told:?}");
@@ -179,9 +240,17 @@ async fn synced_backups_have_ended_and_unusable_ones_are_reported(world: &mut Wo
     for what in expected.values() {
         *counts.entry((*what).to_owned()).or_default() += 1;
     }
-    ensure!(told.skipped == counts, "{:?}, expected {counts:?}: {:?}", told.skipped, told.notes);
+    ensure!(
+        told.skipped == counts,
+        "{:?}, expected {counts:?}: {:?}",
+        told.skipped,
+        told.notes
+    );
     for note in &told.notes {
-        ensure!(expected.get(note.name.as_str()) == Some(&note.what.as_str()), "{note:?}");
+        ensure!(
+            expected.get(note.name.as_str()) == Some(&note.what.as_str()),
+            "{note:?}"
+        );
     }
     for (name, phase) in [
         ("is-completed", BackupPhase::Completed),
@@ -190,12 +259,21 @@ async fn synced_backups_have_ended_and_unusable_ones_are_reported(world: &mut Wo
         ("expired", BackupPhase::PartiallyFailed),
     ] {
         let arrived = world.backup_arrives(name).await?;
-        ensure!(arrived.phase() == phase && arrived.spec.hooks.is_none(), "{arrived:?}");
-        ensure!(arrived.namespace().as_deref() == Some(NAMESPACE), "{arrived:?}");
+        ensure!(
+            arrived.phase() == phase && arrived.spec.hooks.is_none(),
+            "{arrived:?}"
+        );
+        ensure!(
+            arrived.namespace().as_deref() == Some(NAMESPACE),
+            "{arrived:?}"
+        );
     }
     for backup in world.backups().list_all().await? {
         let name = backup.name_any();
-        ensure!(name != "another" && !expected.contains_key(name.as_str()), "{name} is in the cluster");
+        ensure!(
+            name != "another" && !expected.contains_key(name.as_str()),
+            "{name} is in the cluster"
+        );
     }
     // A backup that ends later is imported then.
     world.store_completed(bucket, "photos")?;
@@ -203,15 +281,21 @@ async fn synced_backups_have_ended_and_unusable_ones_are_reported(world: &mut Wo
     world.forget_location(bucket).await
 }
 
-async fn a_backup_whose_deletion_was_asked_for_does_not_come_back(world: &mut World) -> anyhow::Result<()> {
+async fn a_backup_whose_deletion_was_asked_for_does_not_come_back(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let bucket = "deleted";
     world.s3()?.create_bucket(bucket).await?;
     world.store_completed(bucket, "stuck")?;
     world.store_completed(bucket, "refused-once")?;
-    // The deletion of "stuck" had begun, and ended with errors; then a user removed the Backup. That of the other was refused.
+    // The deletion of "stuck" had begun, and ended with errors; then a user removed the Backup.
+    // That of the other was refused.
     let controller = world.plane.impersonate(CONTROLLER).await?;
     let requests: Api<DeleteBackupRequest> = Api::namespaced(controller, NAMESPACE);
-    for (name, labels) in [("stuck", json!({ BACKUP_UID: "u" })), ("refused-once", json!({}))] {
+    for (name, labels) in [
+        ("stuck", json!({ BACKUP_UID: "u" })),
+        ("refused-once", json!({})),
+    ] {
         let request = json!({
             "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest",
             "metadata": { "name": name, "labels": labels }, "spec": { "backupName": name },
@@ -219,18 +303,31 @@ async fn a_backup_whose_deletion_was_asked_for_does_not_come_back(world: &mut Wo
         });
         requests.create_json(request).await?;
     }
-    world.synced_location(bucket, &world.s3()?.url(), &json!({})).await?;
+    world
+        .synced_location(bucket, &world.s3()?.url(), &json!({}))
+        .await?;
     world.backup_arrives("refused-once").await?;
     let told = world.sync(bucket, None).await?;
     ensure!(told.skipped.get("deleting") == Some(&1), "{told:?}");
-    ensure!(world.backups().get_opt("stuck").await?.is_none(), "it came back");
-    world.api::<DeleteBackupRequest>().delete_object("stuck").await?;
+    ensure!(
+        world.backups().get_opt("stuck").await?.is_none(),
+        "it came back"
+    );
+    world
+        .api::<DeleteBackupRequest>()
+        .delete_object("stuck")
+        .await?;
     world.backup_arrives("stuck").await?;
-    world.api::<DeleteBackupRequest>().delete_object("refused-once").await?;
+    world
+        .api::<DeleteBackupRequest>()
+        .delete_object("refused-once")
+        .await?;
     world.forget_location(bucket).await
 }
 
-async fn of_two_backups_with_one_name_the_second_is_reported(world: &mut World) -> anyhow::Result<()> {
+async fn of_two_backups_with_one_name_the_second_is_reported(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let url = world.s3()?.url();
     let schedules: Api<Schedule> = world.api();
     let schedule = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "nightly" },
@@ -249,22 +346,42 @@ async fn of_two_backups_with_one_name_the_second_is_reported(world: &mut World) 
         world.backup_arrives(bucket).await?;
     }
     let twice = world.backup_arrives("twice").await?;
-    ensure!(twice.spec.storage_location.as_deref() == Some("first"), "{:?}", twice.spec);
+    ensure!(
+        twice.spec.storage_location.as_deref() == Some("first"),
+        "{:?}",
+        twice.spec
+    );
     ensure!(twice.owner_references().len() == 1, "{:?}", twice.metadata);
     ensure!(
-        world.backup_arrives("first").await?.owner_references().is_empty(),
+        world
+            .backup_arrives("first")
+            .await?
+            .owner_references()
+            .is_empty(),
         "the owner is another Schedule"
     );
     let told = world.sync("second", None).await?;
-    let note = told.notes.iter().find(|note| note.name == "twice").context("not told")?;
-    ensure!(note.what == "conflict" && note.reason.contains("first"), "{note:?}");
-    ensure!(world.sync("first", None).await?.skipped.is_empty(), "the first has no conflict");
+    let note = told
+        .notes
+        .iter()
+        .find(|note| note.name == "twice")
+        .context("not told")?;
+    ensure!(
+        note.what == "conflict" && note.reason.contains("first"),
+        "{note:?}"
+    );
+    ensure!(
+        world.sync("first", None).await?.skipped.is_empty(),
+        "the first has no conflict"
+    );
     schedules.delete_object("nightly").await?;
     world.forget_location("second").await?;
     world.forget_location("first").await
 }
 
-async fn objects_of_a_backup_arrive_with_it_and_are_deleted_with_it(world: &mut World) -> anyhow::Result<()> {
+async fn objects_of_a_backup_arrive_with_it_and_are_deleted_with_it(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let driver = SnapshotController::start(&world.client).await?;
     let bucket = "carries";
     world.s3()?.create_bucket(bucket).await?;
@@ -296,34 +413,62 @@ async fn objects_of_a_backup_arrive_with_it_and_are_deleted_with_it(world: &mut 
             world.store_file(bucket, name, file, &list)?;
         }
     }
-    world.synced_location(bucket, &world.s3()?.url(), &json!({})).await?;
+    world
+        .synced_location(bucket, &world.s3()?.url(), &json!({}))
+        .await?;
     let contents = snapshots::api(&world.client, "VolumeSnapshotContent", None);
     for name in ["goes", "fades"] {
         let arrived = world.backup_synced(name).await?;
         let volumes: Api<PodVolumeBackup> = world.api();
         let volume = volumes.get(&format!("{name}-x7z")).await?;
-        ensure!(volume.owner_references()[0].uid == arrived.uid().unwrap_or_default(), "{volume:?}");
-        ensure!(volume.spec.volume.backup_storage_location == bucket, "{volume:?}");
+        ensure!(
+            volume.owner_references()[0].uid == arrived.uid().unwrap_or_default(),
+            "{volume:?}"
+        );
+        ensure!(
+            volume.spec.volume.backup_storage_location == bucket,
+            "{volume:?}"
+        );
         let content = contents.get(&format!("content-{name}")).await?;
-        ensure!(content.data["spec"]["deletionPolicy"] == "Retain", "{content:?}");
-        ensure!(contents.get_opt(&format!("unfinished-{name}")).await?.is_none(), "it stands for nothing");
+        ensure!(
+            content.data["spec"]["deletionPolicy"] == "Retain",
+            "{content:?}"
+        );
+        ensure!(
+            contents
+                .get_opt(&format!("unfinished-{name}"))
+                .await?
+                .is_none(),
+            "it stands for nothing"
+        );
     }
-    snapshots::api(&world.client, "VolumeSnapshotClass", None).get("old-class").await?;
+    snapshots::api(&world.client, "VolumeSnapshotClass", None)
+        .get("old-class")
+        .await?;
 
     // Deleting a backup deletes its snapshots; those of a backup missing from the bucket are kept.
     world.request_deletion("goes").await?;
     world.backup_gone("goes").await?;
-    ensure!(driver.stored() == ["handle-fades".to_owned()].into(), "{:?}", driver.stored());
+    ensure!(
+        driver.stored() == ["handle-fades".to_owned()].into(),
+        "{:?}",
+        driver.stored()
+    );
     world.store_completed(bucket, "stays")?;
     std::fs::remove_dir_all(world.stored_folder(bucket, "fades")?)?;
     world.backup_gone("fades").await?;
     let none_left = async || contents.list_all().await.map(|left| left.is_empty());
     until("no content is left", SOON, none_left).await?;
-    ensure!(driver.stored() == ["handle-fades".to_owned()].into(), "the removal has destroyed a snapshot");
+    ensure!(
+        driver.stored() == ["handle-fades".to_owned()].into(),
+        "the removal has destroyed a snapshot"
+    );
     world.forget_location(bucket).await
 }
 
-async fn credentials_that_expire_end_the_pass_and_the_next_goes_on(world: &mut World) -> anyhow::Result<()> {
+async fn credentials_that_expire_end_the_pass_and_the_next_goes_on(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let bucket = "expires";
     world.s3()?.create_bucket(bucket).await?;
     for number in 0..120 {
@@ -335,26 +480,61 @@ async fn credentials_that_expire_end_the_pass_and_the_next_goes_on(world: &mut W
     store.rule(move |asked| {
         let one = asked.key.starts_with("backups/many-") || asked.query.contains("many-");
         let refused = one && looked.fetch_add(1, Ordering::SeqCst) > 60;
-        if refused { Mood::Answer(403) } else { Mood::Pass }
+        if refused {
+            Mood::Answer(403)
+        } else {
+            Mood::Pass
+        }
     });
-    world.synced_location(bucket, &store.url(), &json!({})).await?;
+    world
+        .synced_location(bucket, &store.url(), &json!({}))
+        .await?;
     let told = eventually("a pass was broken off", SOON, async || {
         let summary = world.sync_summary(bucket).await?;
         let seen = format!("{summary:?}");
-        anyhow::Ok(if summary.error.is_some() { Probe::Ready(summary) } else { Probe::NotYet(seen) })
+        anyhow::Ok(if summary.error.is_some() {
+            Probe::Ready(summary)
+        } else {
+            Probe::NotYet(seen)
+        })
     })
     .await?;
     let error = told.error.unwrap_or_default();
-    ensure!(error.contains("broken off") && error.contains("403"), "{error}");
-    ensure!(world.locations().get(bucket).await?.status.last_synced_time.is_none(), "it counts as synced");
+    ensure!(
+        error.contains("broken off") && error.contains("403"),
+        "{error}"
+    );
+    ensure!(
+        world
+            .locations()
+            .get(bucket)
+            .await?
+            .status
+            .last_synced_time
+            .is_none(),
+        "it counts as synced"
+    );
     let asked = store.asked().len();
-    ensure!(asked < 400, "{asked} requests with credentials that are refused");
+    ensure!(
+        asked < 400,
+        "{asked} requests with credentials that are refused"
+    );
     store.calm();
     eventually("all have arrived", SOON, async || {
         let summary = world.sync_summary(bucket).await?;
-        let all = world.backups().list_metadata(&ListParams::default()).await?.items;
-        let there = all.iter().filter(|backup| backup.name_any().starts_with("many-")).count();
-        anyhow::Ok(when(there == 120 && summary.error.is_none(), format!("{there} {summary:?}")))
+        let all = world
+            .backups()
+            .list_metadata(&ListParams::default())
+            .await?
+            .items;
+        let there = all
+            .iter()
+            .filter(|backup| backup.name_any().starts_with("many-"))
+            .count();
+        anyhow::Ok(when(
+            there == 120 && summary.error.is_none(),
+            format!("{there} {summary:?}"),
+        ))
     })
     .await?;
     world.forget_location(bucket).await
@@ -368,7 +548,11 @@ async fn a_store_that_hangs_holds_up_no_other_location(world: &mut World) -> any
     }
     store.rule(|_| Mood::Held);
     let asked = store.asked().len();
-    let lists = || store.asked()[asked..].iter().any(|asked| asked.query.contains("list-type"));
+    let lists = || {
+        store.asked()[asked..]
+            .iter()
+            .any(|asked| asked.query.contains("list-type"))
+    };
     until("a pass stands still", SOON, async || anyhow::Ok(lists())).await?;
     for (bucket, late) in [(still, "late-there"), (moving, "late-here")] {
         world.store_completed(bucket, late)?;
@@ -381,7 +565,10 @@ async fn a_store_that_hangs_holds_up_no_other_location(world: &mut World) -> any
     }
     let took = begun.elapsed();
     ensure!(took < Duration::from_secs(10), "{took:?}");
-    ensure!(world.backups().get_opt("late-there").await?.is_none(), "the store did not stand still");
+    ensure!(
+        world.backups().get_opt("late-there").await?.is_none(),
+        "the store did not stand still"
+    );
     store.calm();
     world.backup_arrives("late-there").await?;
     for bucket in [still, moving] {

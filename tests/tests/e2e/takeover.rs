@@ -1,5 +1,5 @@
-//! Two controllers. The leader is paused in the middle of its work, the other one takes over, and then the first is
-//! continued: it must have no further effect.
+//! Two controllers. The leader is paused in the middle of its work, the other one takes over, and
+//! then the first is continued: it must have no further effect.
 
 use std::path::PathBuf;
 
@@ -20,16 +20,25 @@ crate::tests! {
     a_restore_is_finished_by_the_one_that_takes_over,
 }
 
-/// One backup for each state in which the leader is paused, with its own namespace, bucket and location. The second half has
-/// not ended yet when the leader is continued.
-const ROLES: [&str; 6] = ["finishing", "uploading", "frozen", "collecting", "freezing", "waiting"];
+/// One backup for each state in which the leader is paused, with its own namespace, bucket and
+/// location. The second half has not ended yet when the leader is continued.
+const ROLES: [&str; 6] = [
+    "finishing",
+    "uploading",
+    "frozen",
+    "collecting",
+    "freezing",
+    "waiting",
+];
 /// Number of backups that have ended.
 const ENDED: usize = 3;
 /// Delay of the leader's requests: they arrive after the other one has taken over.
 const HELD: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_mins(1);
 
-async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(world: &mut World) -> anyhow::Result<()> {
+async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let play = Play::begin(world).await?;
     let paused = world.leader().await?;
     world.controllers[paused].pause()?;
@@ -38,7 +47,8 @@ async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(world: &mut World)
     for pod in ["frozen", "freezing"] {
         play.frozen_again(pod).await?;
     }
-    // The condition that the first one waits for is fulfilled; the second one still keeps a pod frozen.
+    // The condition that the first one waits for is fulfilled; the second one still keeps a pod
+    // frozen.
     play.cut(world).await?;
     let mut ended = Vec::new();
     for role in &ROLES[..ENDED] {
@@ -46,16 +56,28 @@ async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(world: &mut World)
     }
     for role in &ROLES[ENDED..] {
         let phase = world.backups().get(&of_role(role)).await?.phase();
-        ensure!(phase.is_active(), "{role} is {phase}: nothing is in the middle any more");
+        ensure!(
+            phase.is_active(),
+            "{role} is {phase}: nothing is in the middle any more"
+        );
     }
     world.controllers[paused].resume()?;
     ends_by_itself(world, paused).await?;
     let story = play.commands("freezing")?;
-    ensure!(story == ["wait", "say", "wait"], "thawed by the one that woke up: {story:?}");
+    ensure!(
+        story == ["wait", "say", "wait"],
+        "thawed by the one that woke up: {story:?}"
+    );
 
     play.front("collecting")?.rule(|_| Mood::Pass);
     std::fs::write(play.gate("freezing"), "")?;
-    snapshots::class(&world.client, &of_role("waiting"), Behaviour::Ready(Duration::ZERO), false).await?;
+    snapshots::class(
+        &world.client,
+        &of_role("waiting"),
+        Behaviour::Ready(Duration::ZERO),
+        false,
+    )
+    .await?;
     for role in &ROLES[ENDED..] {
         ended.push(play.ended(world, role).await?);
     }
@@ -66,7 +88,8 @@ async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(world: &mut World)
     Ok(())
 }
 
-/// The objects restored by both are deleted before the first one is continued: any later write of it is visible.
+/// The objects restored by both are deleted before the first one is continued: any later write of
+/// it is visible.
 async fn a_restore_is_finished_by_the_one_that_takes_over(world: &mut World) -> anyhow::Result<()> {
     const OBJECTS: usize = 800;
     /// Number of items that a restore writes at a time.
@@ -80,28 +103,49 @@ async fn a_restore_is_finished_by_the_one_that_takes_over(world: &mut World) -> 
         Ok::<_, kube::Error>(ours.count())
     };
     let paused = world.leader().await?;
-    world.create_restore(name, into_namespace(name, target)).await?;
-    until("some are restored", SOON, async || restored().await.map(|count| count > 0)).await?;
+    world
+        .create_restore(name, into_namespace(name, target))
+        .await?;
+    until("some are restored", SOON, async || {
+        restored().await.map(|count| count > 0)
+    })
+    .await?;
     world.controllers[paused].pause()?;
     let (phase, count) = (world.restores().get(name).await?.phase(), restored().await?);
-    ensure!(phase == RestorePhase::InProgress && count < OBJECTS, "{phase} with {count}: nothing is left");
+    ensure!(
+        phase == RestorePhase::InProgress && count < OBJECTS,
+        "{phase} with {count}: nothing is left"
+    );
 
     world.restore_ends(name, RestorePhase::Completed).await?;
-    ensure!(restored().await? == OBJECTS, "{} of {OBJECTS} with {count} by the first", restored().await?);
-    maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-    until("they are deleted", SOON, async || restored().await.map(|count| count == 0)).await?;
+    ensure!(
+        restored().await? == OBJECTS,
+        "{} of {OBJECTS} with {count} by the first",
+        restored().await?
+    );
+    maps.delete_collection(&DeleteParams::default(), &ListParams::default())
+        .await?;
+    until("they are deleted", SOON, async || {
+        restored().await.map(|count| count == 0)
+    })
+    .await?;
     let ended = world.restores().get(name).await?;
     // It does not learn of the end of its lease, or of its claim, before it could continue.
-    world.plane_front()?.set(Fault::Delay(Duration::from_millis(500)));
+    world
+        .plane_front()?
+        .set(Fault::Delay(Duration::from_millis(500)));
     world.controllers[paused].resume()?;
     ends_by_itself(world, paused).await?;
     world.plane_front()?.set(Fault::None);
     // Requests that it had sent would arrive by then.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    // Items that had passed their last check when the process was paused are sent when it is continued: the exception of P1.
-    // No others are.
+    // Items that had passed their last check when the process was paused are sent when it is
+    // continued: the exception of P1. No others are.
     let late = restored().await?;
-    ensure!(late <= IN_FLIGHT, "the one that woke up has restored {late} more");
+    ensure!(
+        late <= IN_FLIGHT,
+        "the one that woke up has restored {late} more"
+    );
     let now = world.restores().get(name).await?;
     ensure!(now == ended, "changed after its end: {now:?}");
     Ok(())
@@ -180,10 +224,18 @@ impl Play {
     /// One of its last files is being uploaded.
     async fn is_finishing(&self, world: &World) -> anyhow::Result<()> {
         let (name, front) = (of_role("finishing"), self.front("finishing")?);
-        front.rule(|asked| if results(asked) { Mood::Slow(HELD) } else { Mood::Pass });
+        front.rule(|asked| {
+            if results(asked) {
+                Mood::Slow(HELD)
+            } else {
+                Mood::Pass
+            }
+        });
         world.config_maps(&name, 5).await?;
         world.create_backup(&name, of_place(&name)).await?;
-        front.wait_for_request("its results are on their way", SOON, results).await
+        front
+            .wait_for_request("its results are on their way", SOON, results)
+            .await
     }
 
     /// The pre hook has run, the post hook has not: a snapshot is being taken.
@@ -197,7 +249,9 @@ impl Play {
             PRE_HOOK_TIMEOUT: "2m",
             POST_HOOK: r#"["say", "thawed"]"#,
         });
-        self.kubelet.pod(world, &name, "db", &annotations, &["data"]).await?;
+        self.kubelet
+            .pod(world, &name, "db", &annotations, &["data"])
+            .await?;
         world.create_backup(&name, of_place(&name)).await?;
         let made = snapshots::api(&world.client, "VolumeSnapshot", Some(&name));
         let one_is_made = async || made.list_all().await.map(|made| made.len() == 1);
@@ -210,17 +264,29 @@ impl Play {
     /// A part is being uploaded, and more items than fit into the next parts follow.
     async fn is_collecting(&self, world: &World, role: &str) -> anyhow::Result<()> {
         let (name, front) = (of_role(role), self.front(role)?);
-        front.rule(|asked| if part(asked) { Mood::Slow(HELD) } else { Mood::Pass });
+        front.rule(|asked| {
+            if part(asked) {
+                Mood::Slow(HELD)
+            } else {
+                Mood::Pass
+            }
+        });
         world.noise(&name, 30).await?;
         world.create_backup(&name, of_place(&name)).await?;
-        front.wait_for_request("a part is on its way", SOON, part).await
+        front
+            .wait_for_request("a part is on its way", SOON, part)
+            .await
     }
 
-    /// From now on requests are passed on, except the parts of the backup that must still be collecting when the first one is
-    /// continued. Delayed requests arrive after their delay.
+    /// From now on requests are passed on, except the parts of the backup that must still be
+    /// collecting when the first one is continued. Delayed requests arrive after their delay.
     fn store_recovers(&self) {
         for (role, front) in ROLES.iter().zip(&self.fronts) {
-            let parts = if *role == "collecting" { Mood::Held } else { Mood::Pass };
+            let parts = if *role == "collecting" {
+                Mood::Held
+            } else {
+                Mood::Pass
+            };
             front.rule(move |asked| if part(asked) { parts } else { Mood::Pass });
         }
     }
@@ -228,15 +294,23 @@ impl Play {
     /// Commands that have begun in a pod.
     fn commands(&self, pod: &str) -> anyhow::Result<Vec<String>> {
         let story = self.kubelet.story(&format!("{}/db", of_role(pod)))?;
-        Ok(story.iter().filter_map(|line| Some(line.strip_suffix(" began")?.to_owned())).collect())
+        Ok(story
+            .iter()
+            .filter_map(|line| Some(line.strip_suffix(" began")?.to_owned()))
+            .collect())
     }
 
-    /// Waits until the other one has taken over, thawed the frozen pod, and begun to freeze it again.
+    /// Waits until the other one has taken over, thawed the frozen pod, and begun to freeze it
+    /// again.
     async fn frozen_again(&self, pod: &str) -> anyhow::Result<()> {
-        eventually("the other one has thawed the pod and freezes it again", SOON, async || {
-            let story = self.commands(pod)?;
-            anyhow::Ok(when(story == ["wait", "say", "wait"], format!("{story:?}")))
-        })
+        eventually(
+            "the other one has thawed the pod and freezes it again",
+            SOON,
+            async || {
+                let story = self.commands(pod)?;
+                anyhow::Ok(when(story == ["wait", "say", "wait"], format!("{story:?}")))
+            },
+        )
         .await
     }
 
@@ -244,7 +318,13 @@ impl Play {
     async fn cut(&self, world: &World) -> anyhow::Result<()> {
         for pod in ["frozen", "freezing"] {
             let class = of_role(pod);
-            snapshots::class(&world.client, &class, Behaviour::Ready(Duration::ZERO), false).await?;
+            snapshots::class(
+                &world.client,
+                &class,
+                Behaviour::Ready(Duration::ZERO),
+                false,
+            )
+            .await?;
         }
         eventually("they are cut", SOON, async || {
             let stored = self.driver.stored();
@@ -259,24 +339,45 @@ impl Play {
         let backup = world.backup_ended(&name).await?;
         let with_pod = ["frozen", "freezing"].contains(&role);
         // The outcomes of running commands are unknown, which is reported.
-        let (phase, errors) =
-            if with_pod { (BackupPhase::PartiallyFailed, 1) } else { (BackupPhase::Completed, 0) };
-        ensure!(backup.phase() == phase && backup.status.errors == errors, "{role}: {:?}", backup.status);
-        let entries = is_whole(s3, &name, &name, &backup).await.context(name.clone())?;
-        counts_equal_lists(s3, &name, &name, &backup, &entries).await.context(name.clone())?;
+        let (phase, errors) = if with_pod {
+            (BackupPhase::PartiallyFailed, 1)
+        } else {
+            (BackupPhase::Completed, 0)
+        };
+        ensure!(
+            backup.phase() == phase && backup.status.errors == errors,
+            "{role}: {:?}",
+            backup.status
+        );
+        let entries = is_whole(s3, &name, &name, &backup)
+            .await
+            .context(name.clone())?;
+        counts_equal_lists(s3, &name, &name, &backup, &entries)
+            .await
+            .context(name.clone())?;
         let reason = backup.phase().to_string();
-        let told_once = async || world.count_events(&name, &reason).await.map(|count| count == 1);
+        let told_once = async || {
+            world
+                .count_events(&name, &reason)
+                .await
+                .map(|count| count == 1)
+        };
         until("its end was told once", Duration::from_secs(5), told_once).await?;
         if with_pod {
             let story = self.commands(role)?;
             ensure!(story == ["wait", "say", "wait", "say"], "{role}: {story:?}");
         }
-        ensure!(self.driver.stored().len() == 3, "a claim was cut twice: {:?}", self.driver.stored());
+        ensure!(
+            self.driver.stored().len() == 3,
+            "a claim was cut twice: {:?}",
+            self.driver.stored()
+        );
         Ok(backup)
     }
 }
 
-/// Waits until a controller that has lost its lease has ended, and restarts it, as a Deployment does.
+/// Waits until a controller that has lost its lease has ended, and restarts it, as a Deployment
+/// does.
 async fn ends_by_itself(world: &mut World, number: usize) -> anyhow::Result<()> {
     let process = &mut world.controllers[number];
     let ended = async || anyhow::Ok(!process.is_running());

@@ -11,22 +11,38 @@ crate::tests! {
     a_backup_is_compared_with_the_cluster,
 }
 
-async fn a_backup_is_verified_until_somebody_cuts_its_tarball(world: &mut World) -> anyhow::Result<()> {
+async fn a_backup_is_verified_until_somebody_cuts_its_tarball(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let name = "verified";
     world.backed_up(name, 3).await?;
     let person = world.reader().await?;
     let seen = person.succeeds(&["verify", name]).await?;
-    ensure!(seen.stdout.contains("can be read") && seen.stderr.is_empty(), "{seen:?}");
+    ensure!(
+        seen.stdout.contains("can be read") && seen.stderr.is_empty(),
+        "{seen:?}"
+    );
 
-    let (key, bucket) = (format!("backups/{name}/{name}.tar.gz").into(), world.s3()?.bucket(BUCKET)?);
+    let (key, bucket) = (
+        format!("backups/{name}/{name}.tar.gz").into(),
+        world.s3()?.bucket(BUCKET)?,
+    );
     let whole = bucket.get(&key).await?.bytes().await?;
-    bucket.put(&key, whole.slice(..whole.len() / 2).into()).await?;
+    bucket
+        .put(&key, whole.slice(..whole.len() / 2).into())
+        .await?;
     let seen = person.fails(3, &["verify", name, "-o", "json"]).await?;
     let document: Value = serde_json::from_str(&seen.stdout)?;
     let findings = document["findings"].as_array().context("no findings")?;
-    ensure!(document["good"] == false && findings.len() == 1, "{document}");
+    ensure!(
+        document["good"] == false && findings.len() == 1,
+        "{document}"
+    );
     let message = findings[0]["message"].as_str().unwrap_or_default();
-    ensure!(findings[0]["file"] == "BackupContents" && message.contains("cut short"), "{document}");
+    ensure!(
+        findings[0]["file"] == "BackupContents" && message.contains("cut short"),
+        "{document}"
+    );
     Ok(())
 }
 
@@ -37,12 +53,25 @@ async fn a_backup_in_the_store_of_a_plugin_is_verified(world: &mut World) -> any
     world.back_up(name, of_place(name)).await?;
     let person = world.reader().await?;
     let seen = person.succeeds(&["verify", name]).await?;
-    ensure!(seen.stdout.contains("can be read") && seen.stderr.is_empty(), "{seen:?}");
+    ensure!(
+        seen.stdout.contains("can be read") && seen.stderr.is_empty(),
+        "{seen:?}"
+    );
     let screen = person.succeeds(&["describe", name]).await?.stdout;
-    ensure!(screen.contains("4 ConfigMap") && !screen.contains("unavailable"), "{screen}");
+    ensure!(
+        screen.contains("4 ConfigMap") && !screen.contains("unavailable"),
+        "{screen}"
+    );
     let log = person.succeeds(&["logs", name]).await?.stdout;
-    ensure!(log.contains("collecting items") && log.contains("collected"), "{log}");
-    let file = world.folder().join("of-a-plugin.tar.gz").display().to_string();
+    ensure!(
+        log.contains("collecting items") && log.contains("collected"),
+        "{log}"
+    );
+    let file = world
+        .folder()
+        .join("of-a-plugin.tar.gz")
+        .display()
+        .to_string();
     person.succeeds(&["download", name, "-o", &file]).await?;
     world.create_restore(name, from_backup(name)).await?;
     world.restore_ended(name).await?;
@@ -56,21 +85,36 @@ async fn a_backup_is_compared_with_the_cluster(world: &mut World) -> anyhow::Res
     let app = App::new("compared", 10);
     app.create(&world.client).await?;
     let namespaces = app.namespaces();
-    world.back_up("compared", of_namespaces(&namespaces.each_ref().map(String::as_str))).await?;
+    world
+        .back_up(
+            "compared",
+            of_namespaces(&namespaces.each_ref().map(String::as_str)),
+        )
+        .await?;
     let person = world.kubectl_backup();
     let seen = person.succeeds(&["diff", "compared"]).await?;
-    ensure!(seen.stdout.is_empty() && seen.stderr.contains("0 differ, 0 are not"), "{seen:?}");
+    ensure!(
+        seen.stdout.is_empty() && seen.stderr.contains("0 differ, 0 are not"),
+        "{seen:?}"
+    );
 
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &namespaces[0]);
-    maps.merge_patch("config-0003", json!({ "data": { "number": "changed" } })).await?;
+    maps.merge_patch("config-0003", json!({ "data": { "number": "changed" } }))
+        .await?;
     maps.delete_object("config-0004").await?;
     let seen = person.fails(1, &["diff", "compared"]).await?;
-    says(&seen.stdout, &["-  number: changed", "+  number: \"3\"", "config-0004"])?;
+    says(
+        &seen.stdout,
+        &["-  number: changed", "+  number: \"3\"", "config-0004"],
+    )?;
     says(&seen.stderr, &["1 differs, 1 is not in the cluster"])?;
     world
         .restore(
             "compared",
-            RestoreSpec { existing_resource_policy: Some("update".to_owned()), ..from_backup("compared") },
+            RestoreSpec {
+                existing_resource_policy: Some("update".to_owned()),
+                ..from_backup("compared")
+            },
         )
         .await?;
     person.succeeds(&["diff", "compared"]).await?;

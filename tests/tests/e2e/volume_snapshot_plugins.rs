@@ -1,5 +1,5 @@
-//! Volume snapshots by a plugin of Velero's kind (`tests/plugins/disks.go`): disks and snapshots are files beside those of
-//! the plugin.
+//! Volume snapshots by a plugin of Velero's kind (`tests/plugins/disks.go`): disks and snapshots
+//! are files beside those of the plugin.
 
 use backup_core::api::{DeleteBackupRequest, DeleteBackupRequestPhase, VolumeSnapshotLocation};
 use backup_store::crash;
@@ -56,16 +56,24 @@ async fn disk(world: &World, namespace: &str, name: &str, id: &str) -> anyhow::R
 async fn delete_backup(world: &World, backup: &str, request: &str) -> anyhow::Result<Vec<String>> {
     world.request_deletion_as(request, backup).await?;
     let requests: Api<DeleteBackupRequest> = world.api();
-    eventually("the backup is gone, or stays with an answer", REACHED, async || {
-        if world.backups().get_opt(backup).await?.is_none() {
-            return Ok::<_, kube::Error>(Probe::Ready(Vec::new()));
-        }
-        let status = requests.get_opt(request).await?.map(|request| request.status).unwrap_or_default();
-        Ok(match status.phase {
-            Some(DeleteBackupRequestPhase::Processed) => Probe::Ready(status.errors),
-            other => Probe::NotYet(format!("{other:?}")),
-        })
-    })
+    eventually(
+        "the backup is gone, or stays with an answer",
+        REACHED,
+        async || {
+            if world.backups().get_opt(backup).await?.is_none() {
+                return Ok::<_, kube::Error>(Probe::Ready(Vec::new()));
+            }
+            let status = requests
+                .get_opt(request)
+                .await?
+                .map(|request| request.status)
+                .unwrap_or_default();
+            Ok(match status.phase {
+                Some(DeleteBackupRequestPhase::Processed) => Probe::Ready(status.errors),
+                other => Probe::NotYet(format!("{other:?}")),
+            })
+        },
+    )
     .await
 }
 
@@ -83,15 +91,34 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
     disk(world, name, "data", "good-fast").await?;
     let backup = world.back_up(name, of_namespaces(&[name])).await?;
     let status = &backup.status;
-    ensure!((status.volume_snapshots_attempted, status.volume_snapshots_completed) == (1, 1), "{status:?}");
+    ensure!(
+        (
+            status.volume_snapshots_attempted,
+            status.volume_snapshots_completed
+        ) == (1, 1),
+        "{status:?}"
+    );
     ensure!(status.warnings == 0, "its data is there: {status:?}");
-    ensure!(backup.spec.volume_snapshot_locations == ["disks"], "{:?}", backup.spec);
+    ensure!(
+        backup.spec.volume_snapshot_locations == ["disks"],
+        "{:?}",
+        backup.spec
+    );
     ensure!(plugins.file("credentials-east")? == "open-sesame");
     let person = world.reader().await?;
-    let listed = person.succeeds(&["locations", "snapshots", "-o", "wide"]).await?.stdout;
-    says(&listed, &["disks ", "example.io/disks", "disks/cloud", "region=east"])?;
+    let listed = person
+        .succeeds(&["locations", "snapshots", "-o", "wide"])
+        .await?
+        .stdout;
+    says(
+        &listed,
+        &["disks ", "example.io/disks", "disks/cloud", "region=east"],
+    )?;
 
-    let snapshot = plugins.files("snap-east-good-fast").pop().context("no snapshot was taken")?;
+    let snapshot = plugins
+        .files("snap-east-good-fast")
+        .pop()
+        .context("no snapshot was taken")?;
     ensure!(plugins.file(&snapshot)? == format!("of good-fast in z1 for {name} {volume}"));
     let key = format!("backups/{name}/{name}-volumesnapshots.json.gz");
     let text = world.s3()?.text(BUCKET, &key).await?;
@@ -102,7 +129,10 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
             "volumeIOPS": 3000 },
         "status": { "providerSnapshotID": snapshot, "phase": "Completed" },
     }]);
-    ensure!(recorded == expected && text.ends_with("]\n"), "{text}\n{expected}");
+    ensure!(
+        recorded == expected && text.ends_with("]\n"),
+        "{text}\n{expected}"
+    );
     let info = world.backup_file(name, "volumeinfo.json.gz").await?;
     ensure!(
         info == json!([{ "pvcName": "data", "pvcNamespace": name, "pvName": volume, "backupMethod": "NativeSnapshot",
@@ -113,20 +143,46 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
         "{info}"
     );
 
-    ensure!(world.backup_log(name).await?.contains("snapshotting disk good-fast"));
+    ensure!(
+        world
+            .backup_log(name)
+            .await?
+            .contains("snapshotting disk good-fast")
+    );
 
     // Beside the existing volume: a volume of another name, to which its claim is bound.
-    let copied = world.restore("native-copy", into_namespace(name, "native-copy")).await?;
-    ensure!(world.restore_log("native-copy").await?.contains("a disk is made of snap-"));
-    ensure!(copied.status.warnings > 0, "at its level: {:?}", copied.status);
-    let claims = |namespace: &str| Api::<PersistentVolumeClaim>::namespaced(world.client.clone(), namespace);
+    let copied = world
+        .restore("native-copy", into_namespace(name, "native-copy"))
+        .await?;
+    ensure!(
+        world
+            .restore_log("native-copy")
+            .await?
+            .contains("a disk is made of snap-")
+    );
+    ensure!(
+        copied.status.warnings > 0,
+        "at its level: {:?}",
+        copied.status
+    );
+    let claims =
+        |namespace: &str| Api::<PersistentVolumeClaim>::namespaced(world.client.clone(), namespace);
     let claim = claims("native-copy").get("data").await?;
-    let copy = claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
+    let copy = claim
+        .spec
+        .and_then(|spec| spec.volume_name)
+        .unwrap_or_default();
     ensure!(copy.starts_with("velero-clone-"), "{copy}");
     let disk = path_of(world, &copy).await?;
     let made = plugins.file(disk.trim_start_matches("/disks/"))?;
-    ensure!(made == format!("from {snapshot}, fast in z1, 3000"), "{made}");
-    ensure!(path_of(world, volume).await? == "/disks/good-fast", "the one that was there was touched");
+    ensure!(
+        made == format!("from {snapshot}, fast in z1, 3000"),
+        "{made}"
+    );
+    ensure!(
+        path_of(world, volume).await? == "/disks/good-fast",
+        "the one that was there was touched"
+    );
 
     // If it was lost: under its own name.
     let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
@@ -135,7 +191,9 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
     world.restore("native-back", from_backup(name)).await?;
     let disk = path_of(world, volume).await?;
     ensure!(
-        plugins.file(disk.trim_start_matches("/disks/"))?.starts_with(&format!("from {snapshot}")),
+        plugins
+            .file(disk.trim_start_matches("/disks/"))?
+            .starts_with(&format!("from {snapshot}")),
         "{disk}"
     );
     let claim = claims(name).get("data").await?;
@@ -143,12 +201,17 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
 
     let errors = delete_backup(world, name, "native-good").await?;
     ensure!(errors.is_empty(), "{errors:?}");
-    ensure!(plugins.files("snap-east-good-fast").is_empty(), "the snapshot is still there");
+    ensure!(
+        plugins.files("snap-east-good-fast").is_empty(),
+        "the snapshot is still there"
+    );
     Ok(())
 }
 
 /// A backup is kept if the plugin fails to delete its snapshot.
-async fn a_snapshot_that_a_plugin_fails_to_take_is_reported(world: &mut World) -> anyhow::Result<()> {
+async fn a_snapshot_that_a_plugin_fails_to_take_is_reported(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let plugins = ready(world).await?;
     let name = "native-bad";
     for disk_name in ["burns", "hangs", "works"] {
@@ -156,10 +219,21 @@ async fn a_snapshot_that_a_plugin_fails_to_take_is_reported(world: &mut World) -
     }
     plugins.tell("do-snapshot-bad-burns", "fail=array-on-fire")?;
     plugins.tell("do-snapshot-bad-hangs", "hang")?;
-    let spec = BackupSpec { snapshot_volumes: Some(true), ..of_namespaces(&[name]) };
-    let backup = world.run_backup(name, spec, BackupPhase::PartiallyFailed).await?;
+    let spec = BackupSpec {
+        snapshot_volumes: Some(true),
+        ..of_namespaces(&[name])
+    };
+    let backup = world
+        .run_backup(name, spec, BackupPhase::PartiallyFailed)
+        .await?;
     let status = &backup.status;
-    ensure!((status.volume_snapshots_attempted, status.volume_snapshots_completed) == (3, 1), "{status:?}");
+    ensure!(
+        (
+            status.volume_snapshots_attempted,
+            status.volume_snapshots_completed
+        ) == (3, 1),
+        "{status:?}"
+    );
     let errors = world.backup_errors(name).await?;
     ensure!(status.errors == 2, "{errors}");
     for words in [
@@ -170,20 +244,38 @@ async fn a_snapshot_that_a_plugin_fails_to_take_is_reported(world: &mut World) -
             "whether there is a snapshot is not known",
         ],
     ] {
-        ensure!(words.iter().all(|word| errors.contains(word)), "nothing of {words:?}: {errors}");
+        ensure!(
+            words.iter().all(|word| errors.contains(word)),
+            "nothing of {words:?}: {errors}"
+        );
     }
-    world.backup_item(name, "persistentvolumes/cluster/pv-native-bad-burns.json").await?;
+    world
+        .backup_item(name, "persistentvolumes/cluster/pv-native-bad-burns.json")
+        .await?;
     let calls = |id: &str| plugins.processes("snapshot", &format!("bad-{id}")).len();
-    ensure!((calls("burns"), calls("hangs"), calls("works")) == (1, 1, 1), "{:?}", plugins.calls());
+    ensure!(
+        (calls("burns"), calls("hangs"), calls("works")) == (1, 1, 1),
+        "{:?}",
+        plugins.calls()
+    );
 
     plugins.tell("do-delete-bad-works", "fail=still-in-use")?;
     let errors = delete_backup(world, name, "native-bad").await?;
-    ensure!(errors.len() == 1 && errors[0].contains("still-in-use"), "{errors:?}");
+    ensure!(
+        errors.len() == 1 && errors[0].contains("still-in-use"),
+        "{errors:?}"
+    );
     ensure!(errors[0].contains("pv-native-bad-works"), "{errors:?}");
-    world.backup_file(name, "volumesnapshots.json.gz").await.context("its files are there")?;
+    world
+        .backup_file(name, "volumesnapshots.json.gz")
+        .await
+        .context("its files are there")?;
     plugins.untell("do-delete-bad-works")?;
     let errors = delete_backup(world, name, "native-bad-again").await?;
-    ensure!(errors.is_empty() && plugins.files("snap-east-bad").is_empty(), "{errors:?}");
+    ensure!(
+        errors.is_empty() && plugins.files("snap-east-bad").is_empty(),
+        "{errors:?}"
+    );
     Ok(())
 }
 
@@ -191,24 +283,46 @@ async fn a_snapshot_that_a_plugin_fails_to_take_is_reported(world: &mut World) -
 async fn a_crash_around_a_snapshot_takes_none_twice(world: &mut World) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     let plugins = ready(world).await?;
-    for (point, taken, known) in
-        [("before-snapshot", 0, false), ("after-snapshot", 1, false), ("after-snapshot-recorded", 1, true)]
-    {
+    for (point, taken, known) in [
+        ("before-snapshot", 0, false),
+        ("after-snapshot", 1, false),
+        ("after-snapshot-recorded", 1, true),
+    ] {
         ensure!(crash::SNAPSHOT_POINTS.contains(&point), "{point}");
         let (name, id) = (format!("native-{point}"), format!("killed-{point}"));
         disk(world, &name, "data", &id).await?;
         world.crash_at(point).await?;
         world.create_backup(&name, of_namespaces(&[&name])).await?;
         world.crashed(point).await?;
-        let phase = if known { BackupPhase::Completed } else { BackupPhase::PartiallyFailed };
-        let backup = world.backup_ends(&name, phase).await.with_context(|| format!("killed at {point}"))?;
-        ensure!(plugins.processes("snapshot", &id).len() == taken, "{point}: {:?}", plugins.calls());
+        let phase = if known {
+            BackupPhase::Completed
+        } else {
+            BackupPhase::PartiallyFailed
+        };
+        let backup = world
+            .backup_ends(&name, phase)
+            .await
+            .with_context(|| format!("killed at {point}"))?;
+        ensure!(
+            plugins.processes("snapshot", &id).len() == taken,
+            "{point}: {:?}",
+            plugins.calls()
+        );
         let status = &backup.status;
-        let counts = (status.volume_snapshots_attempted, status.volume_snapshots_completed);
-        ensure!(counts == (1, i64::from(known)), "killed at {point}: {status:?}");
+        let counts = (
+            status.volume_snapshots_attempted,
+            status.volume_snapshots_completed,
+        );
+        ensure!(
+            counts == (1, i64::from(known)),
+            "killed at {point}: {status:?}"
+        );
         if !known {
             let errors = world.backup_errors(&name).await?;
-            ensure!(errors.contains(&id) && errors.contains("is not known"), "killed at {point}: {errors}");
+            ensure!(
+                errors.contains(&id) && errors.contains("is not known"),
+                "killed at {point}: {errors}"
+            );
         }
     }
     Ok(())
@@ -227,7 +341,13 @@ async fn snapshots_of_plugins_are_taken_side_by_side_and_a_crash_loses_none(
     }
     plugins.tell("do-snapshot-many", "slow=2s")?;
     let status = world.back_up(name, of_namespaces(&[name])).await?.status;
-    ensure!((status.volume_snapshots_attempted, status.volume_snapshots_completed) == (8, 8), "{status:?}");
+    ensure!(
+        (
+            status.volume_snapshots_attempted,
+            status.volume_snapshots_completed
+        ) == (8, 8),
+        "{status:?}"
+    );
     let seconds = |time: Option<Time>| time.map_or(0, |time| time.0.as_second());
     let took = seconds(status.completion_timestamp) - seconds(status.start_timestamp);
     ensure!(took < 8, "{took} s, of 16 s one after the other");
@@ -236,17 +356,31 @@ async fn snapshots_of_plugins_are_taken_side_by_side_and_a_crash_loses_none(
     world.crash_at(point).await?;
     world.create_backup(killed, of_namespaces(&[name])).await?;
     world.crashed(point).await?;
-    let status = world.backup_ends(killed, BackupPhase::PartiallyFailed).await?.status;
+    let status = world
+        .backup_ends(killed, BackupPhase::PartiallyFailed)
+        .await?
+        .status;
     plugins.untell("do-snapshot-many")?;
     ensure!(status.volume_snapshots_attempted == 8, "{status:?}");
     let errors = world.backup_errors(killed).await?;
-    let recorded = world.backup_file(killed, "volumesnapshots.json.gz").await?.to_string();
+    let recorded = world
+        .backup_file(killed, "volumesnapshots.json.gz")
+        .await?
+        .to_string();
     for id in &ids {
-        ensure!(plugins.processes("snapshot", id).len() == 2, "{id}: {:?}", plugins.calls());
+        ensure!(
+            plugins.processes("snapshot", id).len() == 2,
+            "{id}: {:?}",
+            plugins.calls()
+        );
         for snapshot in plugins.files(&format!("snap-east-{id}")) {
             let is_of_killed = plugins.file(&snapshot)?.contains(killed);
-            let is_known = recorded.contains(&snapshot) || errors.contains(&format!("pv-{name}-{id} "));
-            ensure!(!is_of_killed || is_known, "{snapshot} is neither recorded nor reported: {errors}");
+            let is_known =
+                recorded.contains(&snapshot) || errors.contains(&format!("pv-{name}-{id} "));
+            ensure!(
+                !is_of_killed || is_known,
+                "{snapshot} is neither recorded nor reported: {errors}"
+            );
         }
     }
     for backup in [killed, name] {
@@ -257,7 +391,9 @@ async fn snapshots_of_plugins_are_taken_side_by_side_and_a_crash_loses_none(
 }
 
 /// Unless the backup is stored: then its snapshots are kept, and deleted with the whole backup.
-async fn a_deleted_backup_deletes_the_snapshots_of_plugins(world: &mut World) -> anyhow::Result<()> {
+async fn a_deleted_backup_deletes_the_snapshots_of_plugins(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     let plugins = ready(world).await?;
     for (point, stays) in [
@@ -274,17 +410,33 @@ async fn a_deleted_backup_deletes_the_snapshots_of_plugins(world: &mut World) ->
         disk(world, &name, "data", &id).await?;
         world.crash_at(point).await?;
         world.create_backup(&name, of_namespaces(&[&name])).await?;
-        world.controllers[0].killed(REACHED).await.with_context(|| format!("{point} was not reached"))?;
-        ensure!(plugins.files(&taken).len() == 1, "{point}: no snapshot was taken");
+        world.controllers[0]
+            .killed(REACHED)
+            .await
+            .with_context(|| format!("{point} was not reached"))?;
+        ensure!(
+            plugins.files(&taken).len() == 1,
+            "{point}: no snapshot was taken"
+        );
         world.backups().delete_object(&name).await?;
         world.controllers[0].restart().await?;
         world.backup_gone(&name).await?;
-        ensure!(plugins.files(&taken).len() == usize::from(stays), "{point}: {:?}", plugins.files(&taken));
+        ensure!(
+            plugins.files(&taken).len() == usize::from(stays),
+            "{point}: {:?}",
+            plugins.files(&taken)
+        );
         if stays {
             world.sync("default", None).await?;
-            world.backup_ends(&name, BackupPhase::Completed).await.with_context(|| point.to_owned())?;
+            world
+                .backup_ends(&name, BackupPhase::Completed)
+                .await
+                .with_context(|| point.to_owned())?;
             let errors = delete_backup(world, &name, &name).await?;
-            ensure!(errors.is_empty() && plugins.files(&taken).is_empty(), "{point}: {errors:?}");
+            ensure!(
+                errors.is_empty() && plugins.files(&taken).is_empty(),
+                "{point}: {errors:?}"
+            );
         }
     }
     Ok(())
@@ -297,41 +449,78 @@ async fn a_crash_while_a_volume_is_made_makes_none_twice(world: &mut World) -> a
     let name = "native-killed";
     disk(world, name, "data", "remade").await?;
     world.back_up(name, of_namespaces(&[name])).await?;
-    let snapshot = plugins.files("snap-east-remade").pop().context("no snapshot was taken")?;
+    let snapshot = plugins
+        .files("snap-east-remade")
+        .pop()
+        .context("no snapshot was taken")?;
     for (point, known) in crash::VOLUME_POINTS.iter().zip([false, false, true]) {
         let restore = format!("{name}-{point}");
         let before = plugins.processes("create", &snapshot).len();
         world.crash_at(point).await?;
-        world.create_restore(&restore, into_namespace(name, &restore)).await?;
+        world
+            .create_restore(&restore, into_namespace(name, &restore))
+            .await?;
         world.crashed(point).await?;
-        let phase = if known { RestorePhase::Completed } else { RestorePhase::PartiallyFailed };
-        world.restore_ends(&restore, phase).await.with_context(|| format!("killed at {point}"))?;
+        let phase = if known {
+            RestorePhase::Completed
+        } else {
+            RestorePhase::PartiallyFailed
+        };
+        world
+            .restore_ends(&restore, phase)
+            .await
+            .with_context(|| format!("killed at {point}"))?;
         let times = plugins.processes("create", &snapshot).len() - before;
-        ensure!(times == usize::from(*point != "before-volume"), "at {point}: {:?}", plugins.calls());
+        ensure!(
+            times == usize::from(*point != "before-volume"),
+            "at {point}: {:?}",
+            plugins.calls()
+        );
         if known {
             continue;
         }
-        let results = world.restore_file(&restore, "results.gz").await?.to_string();
-        ensure!(results.contains(&snapshot) && results.contains("is not known"), "{results}");
+        let results = world
+            .restore_file(&restore, "results.gz")
+            .await?
+            .to_string();
+        ensure!(
+            results.contains(&snapshot) && results.contains("is not known"),
+            "{results}"
+        );
     }
     Ok(())
 }
 
-async fn a_location_without_its_plugin_is_refused_with_its_name(world: &mut World) -> anyhow::Result<()> {
+async fn a_location_without_its_plugin_is_refused_with_its_name(
+    world: &mut World,
+) -> anyhow::Result<()> {
     ready(world).await?;
     location(world, "clouds", json!({ "provider": "aws" })).await?;
     let spec = BackupSpec {
         volume_snapshot_locations: vec!["clouds".to_owned(), "ghost".to_owned()],
         ..of_namespaces(&["default"])
     };
-    let backup = world.run_backup("native-refused", spec, BackupPhase::FailedValidation).await?;
+    let backup = world
+        .run_backup("native-refused", spec, BackupPhase::FailedValidation)
+        .await?;
     let errors = backup.status.validation_errors.join("\n");
     says(
         &errors,
-        &["spec.volumeSnapshotLocations", "velero.io/aws", "--plugin-dir", "\"ghost\" does not exist"],
+        &[
+            "spec.volumeSnapshotLocations",
+            "velero.io/aws",
+            "--plugin-dir",
+            "\"ghost\" does not exist",
+        ],
     )?;
     // The location need not be named: then it is filled in.
-    let backup = world.back_up("native-without", of_namespaces(&["default"])).await?;
-    ensure!(backup.spec.volume_snapshot_locations == ["disks"], "{:?}", backup.spec);
+    let backup = world
+        .back_up("native-without", of_namespaces(&["default"]))
+        .await?;
+    ensure!(
+        backup.spec.volume_snapshot_locations == ["disks"],
+        "{:?}",
+        backup.spec
+    );
     Ok(())
 }

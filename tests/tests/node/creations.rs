@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use backup_core::api::{Backup, BackupPhase, BackupSpec};
-use backup_tests::{api::ApiExt as _, control_plane::client_without_retries, install::NAMESPACE, node::Node};
+use backup_tests::{
+    api::ApiExt as _, control_plane::client_without_retries, install::NAMESPACE, node::Node,
+};
 use kube::{
     Api,
     api::{ObjectMeta, PostParams},
@@ -15,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 /// Number of concurrent clients, so that the API server has several connections to the webhook.
 const CLIENTS: usize = 4;
 
-/// Creates Backups one after another. The webhook decides about each; most are dry runs, since there would be too many to
-/// wait for.
+/// Creates Backups one after another. The webhook decides about each; most are dry runs, since
+/// there would be too many to wait for.
 pub(crate) struct Creations {
     backups: Api<Backup>,
     end: CancellationToken,
@@ -42,7 +44,11 @@ impl Creations {
         let end = CancellationToken::new();
         let create = || tokio::spawn(create(backups.clone(), end.clone()));
         let running = (0..CLIENTS).map(|_| create()).collect();
-        Ok(Self { backups, end, running })
+        Ok(Self {
+            backups,
+            end,
+            running,
+        })
     }
 
     /// Ends the creations, and waits until the stored Backups are completed.
@@ -60,7 +66,9 @@ impl Creations {
         seen.failed.sort();
         for name in &seen.stored {
             let completed = |backup: &Backup| backup.phase() == BackupPhase::Completed;
-            self.backups.wait_until(name, "is completed", COMPLETED, completed).await?;
+            self.backups
+                .wait_until(name, "is completed", COMPLETED, completed)
+                .await?;
         }
         println!(
             "    {} Backups created, {} of them stored, {} refused, the longest creation took {:?}",
@@ -76,7 +84,11 @@ impl Creations {
     /// Like `end`. Errors: a creation failed.
     pub(crate) async fn end_without_failure(self) -> anyhow::Result<()> {
         let seen = self.end().await?;
-        ensure!(seen.failed.is_empty(), "creations failed: {:?}", seen.failed);
+        ensure!(
+            seen.failed.is_empty(),
+            "creations failed: {:?}",
+            seen.failed
+        );
         Ok(())
     }
 }
@@ -85,16 +97,25 @@ async fn create(backups: Api<Backup>, end: CancellationToken) -> Seen {
     const PAUSE: Duration = Duration::from_millis(20);
     const ONE_IS_STORED_OF: usize = 100;
     let (mut seen, start) = (Seen::default(), Instant::now());
-    let spec = BackupSpec { included_namespaces: vec!["shop".to_owned()], ..BackupSpec::default() };
+    let spec = BackupSpec {
+        included_namespaces: vec!["shop".to_owned()],
+        ..BackupSpec::default()
+    };
     let mut backup = Backup::new("", spec);
-    backup.metadata = ObjectMeta { generate_name: Some("while-".to_owned()), ..ObjectMeta::default() };
+    backup.metadata = ObjectMeta {
+        generate_name: Some("while-".to_owned()),
+        ..ObjectMeta::default()
+    };
     for number in 1.. {
         if end.is_cancelled() {
             break;
         }
         // Includes the first one: under load there may be fewer than a hundred.
         let stored = number % ONE_IS_STORED_OF == 1;
-        let how = PostParams { dry_run: !stored, ..PostParams::default() };
+        let how = PostParams {
+            dry_run: !stored,
+            ..PostParams::default()
+        };
         let sent = start.elapsed();
         match backups.create(&how, &backup).await {
             Ok(created) => {

@@ -22,9 +22,11 @@ use crate::{
     installation::{PROGRAMS, SOON, is_ready, pods, restarts, rolled_out},
 };
 
-/// A killed process does not answer until the Service no longer leads to it. Creations may fail until then, which is what
-/// `failurePolicy: Fail` is for, but no longer.
-pub(crate) async fn a_killed_webhook_is_out_of_the_way_within_seconds(node: &mut Node) -> anyhow::Result<()> {
+/// A killed process does not answer until the Service no longer leads to it. Creations may fail
+/// until then, which is what `failurePolicy: Fail` is for, but no longer.
+pub(crate) async fn a_killed_webhook_is_out_of_the_way_within_seconds(
+    node: &mut Node,
+) -> anyhow::Result<()> {
     const SECONDS: Duration = Duration::from_secs(5);
     let creations = Creations::begin(node).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -32,14 +34,24 @@ pub(crate) async fn a_killed_webhook_is_out_of_the_way_within_seconds(node: &mut
     eventually("the webhook was started again", SOON, async || {
         let pods = pods(node, "backup-webhook").await?;
         let again = pods.iter().map(restarts).sum::<i32>() == 1 && pods.iter().all(is_ready);
-        anyhow::Ok(when(again, format!("{:?}", pods.iter().map(|pod| &pod.status).collect::<Vec<_>>())))
+        anyhow::Ok(when(
+            again,
+            format!(
+                "{:?}",
+                pods.iter().map(|pod| &pod.status).collect::<Vec<_>>()
+            ),
+        ))
     })
     .await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let seen = creations.end().await?;
-    let [first, last] =
-        [seen.failed.first(), seen.failed.last()].map(|one| one.map_or(Duration::ZERO, |one| one.0));
-    ensure!(last.saturating_sub(first) < SECONDS, "creations fail for too long: {:?}", seen.failed);
+    let [first, last] = [seen.failed.first(), seen.failed.last()]
+        .map(|one| one.map_or(Duration::ZERO, |one| one.0));
+    ensure!(
+        last.saturating_sub(first) < SECONDS,
+        "creations fail for too long: {:?}",
+        seen.failed
+    );
     Ok(())
 }
 
@@ -49,16 +61,26 @@ pub(crate) async fn a_rollout_of_both_fails_no_creation(node: &mut Node) -> anyh
     for program in PROGRAMS {
         let before = names(&pods(node, program).await?);
         let deployment = format!("deployment/{program}");
-        kubectl.succeeds(&["--namespace", NAMESPACE, "rollout", "restart", &deployment]).await?;
+        kubectl
+            .succeeds(&["--namespace", NAMESPACE, "rollout", "restart", &deployment])
+            .await?;
         rolled_out(node, program).await?;
         let after = names(&pods(node, program).await?);
-        ensure!(after.len() == 2 && after.iter().all(|name| !before.contains(name)), "{before:?}, {after:?}");
+        ensure!(
+            after.len() == 2 && after.iter().all(|name| !before.contains(name)),
+            "{before:?}, {after:?}"
+        );
     }
     // The last of the old pods is still terminating.
     tokio::time::sleep(Duration::from_secs(6)).await;
     creations.end_without_failure().await?;
     // One of the new controllers has taken over.
-    let args = ["create", "after-the-rollout", "--include-namespaces=shop", "--wait"];
+    let args = [
+        "create",
+        "after-the-rollout",
+        "--include-namespaces=shop",
+        "--wait",
+    ];
     node.kubectl_backup().succeeds(&args).await.map(drop)
 }
 
@@ -69,7 +91,15 @@ pub(crate) async fn a_rollout_to_another_tag_and_back_keeps_holds_and_the_queue(
     const QUEUED: &str = "queued";
     let plugin = node.kubectl_backup();
     node.tag_images("next").await?;
-    plugin.succeeds(&["locks", "hold", "maintenance", "--namespaces=held", "--reason=a rollout"]).await?;
+    plugin
+        .succeeds(&[
+            "locks",
+            "hold",
+            "maintenance",
+            "--namespaces=held",
+            "--reason=a rollout",
+        ])
+        .await?;
     let restores: Api<Restore> = Api::namespaced(node.client.clone(), NAMESPACE);
     let spec = RestoreSpec {
         backup_name: Some("first".to_owned()),
@@ -79,27 +109,54 @@ pub(crate) async fn a_rollout_to_another_tag_and_back_keeps_holds_and_the_queue(
         ..RestoreSpec::default()
     };
     let mut restore = Restore::new(QUEUED, spec);
-    restore.annotations_mut().insert(ON_CONFLICT_ANNOTATION.to_owned(), "queue".to_owned());
+    restore
+        .annotations_mut()
+        .insert(ON_CONFLICT_ANNOTATION.to_owned(), "queue".to_owned());
     restores.create_object(&restore).await?;
     let creations = Creations::begin(node).await?;
     for tag in ["next", concat!("v", env!("CARGO_PKG_VERSION"))] {
-        plugin.succeeds(&["upgrade", &format!("--tag={tag}"), "--timeout=90s"]).await?;
+        plugin
+            .succeeds(&["upgrade", &format!("--tag={tag}"), "--timeout=90s"])
+            .await?;
         for program in PROGRAMS {
             for pod in pods(node, program).await? {
-                let image = pod.spec.as_ref().and_then(|spec| spec.containers.first()?.image.as_deref());
-                ensure!(image.is_some_and(|image| image.ends_with(&format!("{program}:{tag}"))), "{image:?}");
+                let image = pod
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| spec.containers.first()?.image.as_deref());
+                ensure!(
+                    image.is_some_and(|image| image.ends_with(&format!("{program}:{tag}"))),
+                    "{image:?}"
+                );
             }
         }
         let locks = plugin.succeeds(&["locks"]).await?.stdout;
-        ensure!(locks.contains("maintenance") && locks.contains(QUEUED), "with {tag}: {locks}");
+        ensure!(
+            locks.contains("maintenance") && locks.contains(QUEUED),
+            "with {tag}: {locks}"
+        );
         let phase = restores.get(QUEUED).await?.status.phase;
-        ensure!(phase.is_none_or(|phase| phase == RestorePhase::New), "with {tag} it began within a hold");
+        ensure!(
+            phase.is_none_or(|phase| phase == RestorePhase::New),
+            "with {tag} it began within a hold"
+        );
     }
     tokio::time::sleep(Duration::from_secs(6)).await;
     creations.end_without_failure().await?;
-    plugin.succeeds(&["locks", "release", "hold/maintenance", "--reason=it is over", "--yes"]).await?;
+    plugin
+        .succeeds(&[
+            "locks",
+            "release",
+            "hold/maintenance",
+            "--reason=it is over",
+            "--yes",
+        ])
+        .await?;
     let completed = |restore: &Restore| restore.status.phase == Some(RestorePhase::Completed);
-    restores.wait_until(QUEUED, "is completed", SOON, completed).await.map(drop)
+    restores
+        .wait_until(QUEUED, "is completed", SOON, completed)
+        .await
+        .map(drop)
 }
 
 /// Any client that reaches a port can send anything. The limit is that of `deploy/`.
@@ -110,18 +167,24 @@ pub(crate) async fn large_requests_by_the_hundred_take_no_webhook_beyond_its_lim
     const SIZE: usize = 8 << 20;
     let before = identities(node).await?;
     let creations = Creations::begin(node).await?;
-    let client = reqwest::Client::builder().danger_accept_invalid_certs(true).build()?;
+    let client = reqwest::Client::builder()
+        .danger_accept_invalid_certs(true)
+        .build()?;
     let body = bytes::Bytes::from(vec![b' '; SIZE]);
     let mut urls = Vec::new();
     for pod in pods(node, "backup-webhook").await? {
-        let address = pod.status.and_then(|status| status.pod_ip).context("no address")?;
+        let address = pod
+            .status
+            .and_then(|status| status.pod_ip)
+            .context("no address")?;
         urls.push(format!("https://{address}:9443/validate"));
     }
     let end = tokio::time::Instant::now() + Duration::from_secs(10);
     let sent = join_all((0..SENDERS).map(async |number| {
         let mut sent = 0;
         while tokio::time::Instant::now() < end {
-            // It is refused before or after it was read; in either case, the answer is not waited for long.
+            // It is refused before or after it was read; in either case, the answer is not waited
+            // for long.
             let request = client.post(&urls[number % urls.len()]).body(body.clone());
             let _ = request.timeout(Duration::from_secs(5)).send().await;
             sent += 1;
@@ -129,10 +192,17 @@ pub(crate) async fn large_requests_by_the_hundred_take_no_webhook_beyond_its_lim
         sent
     }))
     .await;
-    println!("    {} requests of {} MiB were sent", sent.iter().sum::<usize>(), SIZE >> 20);
+    println!(
+        "    {} requests of {} MiB were sent",
+        sent.iter().sum::<usize>(),
+        SIZE >> 20
+    );
     creations.end().await?;
     let after = identities(node).await?;
-    ensure!(before == after, "a webhook was started again: {before:?}, {after:?}");
+    ensure!(
+        before == after,
+        "a webhook was started again: {before:?}, {after:?}"
+    );
     Ok(())
 }
 
@@ -144,44 +214,78 @@ pub(crate) async fn a_backup_outlives_controllers_that_run_out_of_memory(
     let kubectl = node.kubectl()?;
     let limit = async |memory: &str| {
         let memory = format!("--limits=memory={memory}");
-        let args = ["set", "resources", "deployment/backup-controller", &memory, "--requests=memory=16Mi"];
-        kubectl.succeeds(&[&args[..], &["--namespace", NAMESPACE]].concat()).await?;
+        let args = [
+            "set",
+            "resources",
+            "deployment/backup-controller",
+            &memory,
+            "--requests=memory=16Mi",
+        ];
+        kubectl
+            .succeeds(&[&args[..], &["--namespace", NAMESPACE]].concat())
+            .await?;
         rolled_out(node, "backup-controller").await
     };
     ensure_namespace(&node.client, "large").await?;
     let large: Api<ConfigMap> = Api::namespaced(node.client.clone(), "large");
     for number in 0..60 {
         let data = [("text".to_owned(), "x".repeat(900 << 10))].into();
-        let mut one = ConfigMap { data: Some(data), ..ConfigMap::default() };
+        let mut one = ConfigMap {
+            data: Some(data),
+            ..ConfigMap::default()
+        };
         one.metadata.name = Some(format!("large-{number}"));
         large.create_object(&one).await?;
     }
     limit("24Mi").await?;
     let backups: Api<Backup> = Api::namespaced(node.client.clone(), NAMESPACE);
-    let spec = BackupSpec { included_namespaces: vec!["large".to_owned()], ..BackupSpec::default() };
+    let spec = BackupSpec {
+        included_namespaces: vec!["large".to_owned()],
+        ..BackupSpec::default()
+    };
     backups.create_object(&Backup::new(NAME, spec)).await?;
     eventually("two controllers were killed", SOON, async || {
         let pods = pods(node, "backup-controller").await?;
         let killed = pods.iter().filter(|pod| was_killed_for_memory(pod)).count();
-        anyhow::Ok(when(killed == 2, format!("{:?}", pods.iter().map(|pod| &pod.status).collect::<Vec<_>>())))
+        anyhow::Ok(when(
+            killed == 2,
+            format!(
+                "{:?}",
+                pods.iter().map(|pod| &pod.status).collect::<Vec<_>>()
+            ),
+        ))
     })
     .await?;
     let phase = backups.get(NAME).await?.phase();
     ensure!(!phase.is_terminal(), "it has ended: {phase}");
     limit("2Gi").await?;
     let completed = |backup: &Backup| backup.phase() == BackupPhase::Completed;
-    backups.wait_until(NAME, "is completed", SOON, completed).await.map(drop)
+    backups
+        .wait_until(NAME, "is completed", SOON, completed)
+        .await
+        .map(drop)
 }
 
 fn was_killed_for_memory(pod: &Pod) -> bool {
-    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-    let mut states = containers.flat_map(|one| [&one.state, &one.last_state]).flatten();
-    states
-        .any(|state| state.terminated.as_ref().is_some_and(|end| end.reason.as_deref() == Some("OOMKilled")))
+    let containers = pod
+        .status
+        .iter()
+        .flat_map(|status| status.container_statuses.iter().flatten());
+    let mut states = containers
+        .flat_map(|one| [&one.state, &one.last_state])
+        .flatten();
+    states.any(|state| {
+        state
+            .terminated
+            .as_ref()
+            .is_some_and(|end| end.reason.as_deref() == Some("OOMKilled"))
+    })
 }
 
 /// Without a kubelet, pods are not managed, but continue to run; when it is back, it adopts them.
-pub(crate) async fn a_kubelet_that_is_killed_takes_no_pod_along(node: &mut Node) -> anyhow::Result<()> {
+pub(crate) async fn a_kubelet_that_is_killed_takes_no_pod_along(
+    node: &mut Node,
+) -> anyhow::Result<()> {
     let creations = Creations::begin(node).await?;
     let before = identities(node).await?;
     node.kubelet.kill().await?;
@@ -202,41 +306,71 @@ pub(crate) async fn a_kubelet_that_is_killed_takes_no_pod_along(node: &mut Node)
 async fn identities(node: &Node) -> anyhow::Result<Vec<(String, i32)>> {
     let mut all = Vec::new();
     for program in PROGRAMS {
-        all.extend(pods(node, program).await?.iter().map(|pod| (pod.name_any(), restarts(pod))));
+        all.extend(
+            pods(node, program)
+                .await?
+                .iter()
+                .map(|pod| (pod.name_any(), restarts(pod))),
+        );
     }
     all.sort();
     Ok(all)
 }
 
 /// The only node is drained, so an evicted pod cannot be scheduled until the node is uncordoned.
-pub(crate) async fn a_drain_waits_until_another_replica_is_ready(node: &mut Node) -> anyhow::Result<()> {
+pub(crate) async fn a_drain_waits_until_another_replica_is_ready(
+    node: &mut Node,
+) -> anyhow::Result<()> {
     let kubectl = node.kubectl()?;
     let before = names(&pods(node, "backup-webhook").await?);
     let creations = Creations::begin(node).await?;
     let drain = kubectl.clone();
     let drain = tokio::spawn(async move {
-        let args =
-            ["drain", NAME, "--delete-emptydir-data", "--pod-selector=app.kubernetes.io/part-of=backup"];
+        let args = [
+            "drain",
+            NAME,
+            "--delete-emptydir-data",
+            "--pod-selector=app.kubernetes.io/part-of=backup",
+        ];
         drain.run(&[&args[..], &["--timeout=120s"]].concat()).await
     });
     for program in PROGRAMS {
-        eventually(&format!("one pod of {program} is evicted"), SOON, async || {
-            let left = pods(node, program).await?;
-            let waiting =
-                left.iter().filter(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none()));
-            let (all, waiting) = (names(&left), waiting.count());
-            anyhow::Ok(when(all.len() == 2 && waiting == 1, format!("{all:?}, {waiting} without a node")))
-        })
+        eventually(
+            &format!("one pod of {program} is evicted"),
+            SOON,
+            async || {
+                let left = pods(node, program).await?;
+                let waiting = left.iter().filter(|pod| {
+                    pod.spec
+                        .as_ref()
+                        .is_some_and(|spec| spec.node_name.is_none())
+                });
+                let (all, waiting) = (names(&left), waiting.count());
+                anyhow::Ok(when(
+                    all.len() == 2 && waiting == 1,
+                    format!("{all:?}, {waiting} without a node"),
+                ))
+            },
+        )
         .await?;
     }
     // The drain retries the evictions of the others every five seconds.
     tokio::time::sleep(Duration::from_secs(7)).await;
-    ensure!(!drain.is_finished(), "the drain did not wait for the last replicas");
+    ensure!(
+        !drain.is_finished(),
+        "the drain did not wait for the last replicas"
+    );
     for program in PROGRAMS {
         let running = pods(node, program).await?;
-        let running =
-            running.iter().filter(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()));
-        ensure!(running.count() == 1, "the last replica of {program} was evicted");
+        let running = running.iter().filter(|pod| {
+            pod.spec
+                .as_ref()
+                .is_some_and(|spec| spec.node_name.is_some())
+        });
+        ensure!(
+            running.count() == 1,
+            "the last replica of {program} was evicted"
+        );
     }
     kubectl.succeeds(&["uncordon", NAME]).await?;
     let ran = drain.await??.expect_code(0)?;
@@ -249,7 +383,10 @@ pub(crate) async fn a_drain_waits_until_another_replica_is_ready(node: &mut Node
         rolled_out(node, program).await?;
     }
     let after = names(&pods(node, "backup-webhook").await?);
-    ensure!(after.iter().all(|name| !before.contains(name)), "{before:?}, {after:?}");
+    ensure!(
+        after.iter().all(|name| !before.contains(name)),
+        "{before:?}, {after:?}"
+    );
     creations.end_without_failure().await?;
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! The shipped files on a real node: images of the Dockerfile, and `deploy/` unchanged.
 //!
-//! The tests run one after another on one node, and each continues from the state that the one before has left: installed,
-//! used, disturbed, removed. If no node can be made, they are skipped with the reason.
+//! The tests run one after another on one node, and each continues from the state that the one
+//! before has left: installed, used, disturbed, removed. If no node can be made, they are skipped
+//! with the reason.
 
 mod creations;
 mod disturbances;
@@ -16,7 +17,10 @@ use backup_tests::node::{Node, machine};
 use futures::future::LocalBoxFuture;
 
 /// A test: its name, which states a promise, and its function.
-type Test = (&'static str, for<'n> fn(&'n mut Node) -> LocalBoxFuture<'n, anyhow::Result<()>>);
+type Test = (
+    &'static str,
+    for<'n> fn(&'n mut Node) -> LocalBoxFuture<'n, anyhow::Result<()>>,
+);
 
 /// A list of tests over functions `async fn(&mut Node) -> anyhow::Result<()>`.
 macro_rules! tests {
@@ -50,7 +54,9 @@ fn main() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if machine::is_inside() {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()?;
         return runtime.block_on(run());
     }
     if let Some(reason) = machine::missing()? {
@@ -59,7 +65,11 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    Ok(if machine::run_inside(&arguments, Stdio::null())? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if machine::run_inside(&arguments, Stdio::null())? {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 async fn run() -> anyhow::Result<ExitCode> {
@@ -70,7 +80,10 @@ async fn run() -> anyhow::Result<ExitCode> {
     for (name, test) in TESTS {
         let start = Instant::now();
         match test(&mut node).await {
-            Ok(()) => println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64()),
+            Ok(()) => println!(
+                "test {name} ... ok ({:.1} s)",
+                start.elapsed().as_secs_f64()
+            ),
             Err(error) => {
                 println!("test {name} ... FAILED\n{error:?}\n{}", node.logs(12));
                 failed.push(*name);
@@ -82,6 +95,13 @@ async fn run() -> anyhow::Result<ExitCode> {
     }
     let verdict = if failed.is_empty() { "ok" } else { "FAILED" };
     let (passed, seconds) = (TESTS.len() - failed.len(), start.elapsed().as_secs());
-    println!("test result: {verdict}. {passed} passed; {} failed; {seconds} s", failed.len());
-    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    println!(
+        "test result: {verdict}. {passed} passed; {} failed; {seconds} s",
+        failed.len()
+    );
+    Ok(if failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

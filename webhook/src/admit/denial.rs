@@ -1,8 +1,9 @@
 //! Refusals. Each message must be complete by itself: kubectl prints nothing else.
 //!
-//! The effect of each status on clients was measured. 403 Forbidden is printed verbatim and never retried; 409 makes
-//! server-side apply advise `--force-conflicts`, AlreadyExists makes the API server try eight times, 422 hides the
-//! message. 503 with `retryAfterSeconds` makes clients retry by themselves.
+//! The effect of each status on clients was measured. 403 Forbidden is printed verbatim and never
+//! retried; 409 makes server-side apply advise `--force-conflicts`, AlreadyExists makes the API
+//! server try eight times, 422 hides the message. 503 with `retryAfterSeconds` makes clients retry
+//! by themselves.
 
 use backup_core::{
     labels::{BREAK_GLASS_ANNOTATION, INSTALLATIONS_ANNOTATION, ON_CONFLICT_ANNOTATION},
@@ -29,7 +30,7 @@ const TRY_AGAIN_SECONDS: u32 = 30;
 const WAIT_SECONDS: u32 = 10;
 const MAX_CAUSES: usize = 10;
 /// Maximum length of a message about unusable profiles (characters).
-const MAX_MESSAGE: usize = 2000;
+const MAX_MESSAGE_CHARS: usize = 2000;
 
 /// A claim in the way, its object as just read, and when the claim ends by time alone.
 #[derive(Clone, Debug)]
@@ -46,14 +47,28 @@ impl Blocker {
     /// Describes the claim: its object, what that does and since when.
     pub(crate) fn describe(&self) -> String {
         let key = &self.claim.key;
-        let (since, free_at) = (to_the_second(self.claim.since()), time_of_day(self.free_at));
-        let note = self.claim.entries.iter().map(|entry| entry.note.as_str()).find(|note| !note.is_empty());
+        let since = to_the_second(self.claim.since());
+        let free_at = time_of_day(self.free_at);
+        let note = self
+            .claim
+            .entries
+            .iter()
+            .map(|entry| entry.note.as_str())
+            .find(|note| !note.is_empty());
         match (self.claim.state(), &self.object) {
             (State::Intent, _) => {
-                let word = self.claim.entries.first().map(|entry| entry.word).unwrap_or_default();
+                let word = self
+                    .claim
+                    .entries
+                    .first()
+                    .map(|entry| entry.word)
+                    .unwrap_or_default();
                 let (came, end) = match word {
                     Word::Insisting => (", and comes again", ""),
-                    Word::Refused => ("", ", and no longer than 30 s after what was in its way has ended"),
+                    Word::Refused => (
+                        "",
+                        ", and no longer than 30 s after what was in its way has ended",
+                    ),
                     Word::Expected | Word::Remembered => ("", ""),
                 };
                 format!(
@@ -78,23 +93,42 @@ impl Blocker {
                 )
             }
             (_, _) if key.kind == ObjectKind::Hold => {
-                format!("{key} stands since {since} ({})", note.unwrap_or("no reason was given"))
+                format!(
+                    "{key} stands since {since} ({})",
+                    note.unwrap_or("no reason was given")
+                )
             }
             (State::Waiting, Some(object)) => {
-                format!("{key} waits for its turn (phase {}, created {})", object.phase, object.created)
+                format!(
+                    "{key} waits for its turn (phase {}, created {})",
+                    object.phase, object.created
+                )
             }
             (_, Some(object)) if key.kind == ObjectKind::Deletion => {
                 format!("{key} is under way (phase {})", object.phase)
             }
             (_, Some(object)) if object.new => {
-                format!("{key} is about to start (phase New, created {})", object.created)
+                format!(
+                    "{key} is about to start (phase New, created {})",
+                    object.created
+                )
             }
             (_, Some(object)) if matches!(object.phase.as_str(), "Queued" | "ReadyToStart") => {
-                format!("{key} has not begun (phase {}, created {})", object.phase, object.created)
+                format!(
+                    "{key} has not begun (phase {}, created {})",
+                    object.phase, object.created
+                )
             }
             (_, Some(object)) => {
-                let deleting = if object.deleting { ", being deleted" } else { "" };
-                format!("{key} is running (phase {}, created {}{deleting})", object.phase, object.created)
+                let deleting = if object.deleting {
+                    ", being deleted"
+                } else {
+                    ""
+                };
+                format!(
+                    "{key} is running (phase {}, created {}{deleting})",
+                    object.phase, object.created
+                )
             }
             (_, None) => format!(
                 "{key} was requested at {since} and was not stored so far; unless it still comes, its place is free by {free_at}"
@@ -117,8 +151,19 @@ impl Blocker {
     }
 
     fn cause(&self, field: &str) -> StatusCause {
-        let uids: Vec<&str> = self.claim.entries.iter().map(|entry| entry.uid.as_str()).collect();
-        let epoch = self.claim.entries.iter().map(|entry| entry.epoch).max().unwrap_or_default();
+        let uids: Vec<&str> = self
+            .claim
+            .entries
+            .iter()
+            .map(|entry| entry.uid.as_str())
+            .collect();
+        let epoch = self
+            .claim
+            .entries
+            .iter()
+            .map(|entry| entry.epoch)
+            .max()
+            .unwrap_or_default();
         StatusCause {
             reason: self.reason().to_owned(),
             message: format!(
@@ -133,8 +178,9 @@ impl Blocker {
     }
 }
 
+/// A request that is refused because of a conflict.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct ConflictingRequest<'a> {
     pub group: &'a str,
     pub key: &'a ObjectKey,
     pub footprint: &'a Footprint,
@@ -144,15 +190,23 @@ pub(crate) struct Asked<'a> {
     pub may_queue: bool,
 }
 
-/// Another object holds a conflicting claim: its name, phase and age, and the command to type next. With `wait`,
-/// clients retry by themselves.
-pub(crate) fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> Status {
-    let Some(first) = blockers.first() else { return trouble("the claim in the way could not be named", 1) };
+/// Another object holds a conflicting claim: its name, phase and age, and the command to type next.
+/// With `wait`, clients retry by themselves.
+pub(crate) fn conflict(asked: ConflictingRequest<'_>, blockers: &[Blocker], wait: bool) -> Status {
+    let Some(first) = blockers.first() else {
+        return trouble("the claim in the way could not be named", 1);
+    };
     let more = match blockers.len() - 1 {
         0 => String::new(),
         n => format!(", and {n} more in its way"),
     };
-    let Asked { group, key, footprint, whole_scope, may_queue } = asked;
+    let ConflictingRequest {
+        group,
+        key,
+        footprint,
+        whole_scope,
+        may_queue,
+    } = asked;
     let (act, nothing) = match key.kind {
         ObjectKind::Deletion => ("done", "Nothing was deleted"),
         _ => ("created", "Nothing was stored"),
@@ -160,11 +214,17 @@ pub(crate) fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> St
     let (wants, holds) = if whole_scope || key.kind.is_deletion() {
         (String::new(), String::new())
     } else {
-        (format!(" ({footprint})"), format!("; it holds {}", touches(&first.claim)))
+        (
+            format!(" ({footprint})"),
+            format!("; it holds {}", touches(&first.claim)),
+        )
     };
     let next = if first.claim.state() == State::Intent {
         // If the refused restore was given up, its intent can be dropped at once.
-        format!("Try again then, or drop that with `{}`", release_command(&first.claim.key))
+        format!(
+            "Try again then, or drop that with `{}`",
+            release_command(&first.claim.key)
+        )
     } else if first.object.is_none() && first.claim.key.kind != ObjectKind::Hold {
         // There is no object to describe.
         format!(
@@ -172,7 +232,10 @@ pub(crate) fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> St
             release_command(&first.claim.key)
         )
     } else {
-        format!("See `{}`, and try again when that has ended", next_command(group, &first.claim.key))
+        format!(
+            "See `{}`, and try again when that has ended",
+            next_command(group, &first.claim.key)
+        )
     };
     let queue = if may_queue {
         format!(
@@ -192,10 +255,15 @@ pub(crate) fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> St
         (_, ObjectKind::Deletion) => "metadata.name",
         _ => "spec.includedNamespaces",
     };
-    let causes = blockers.iter().take(MAX_CAUSES).map(|blocker| blocker.cause(field)).collect();
+    let causes = blockers
+        .iter()
+        .take(MAX_CAUSES)
+        .map(|blocker| blocker.cause(field))
+        .collect();
     if wait {
         let mut status = forbidden(group, key, &message, causes, WAIT_SECONDS);
-        (status.code, status.reason) = (429, "TooManyRequests".to_owned());
+        status.code = 429;
+        "TooManyRequests".clone_into(&mut status.reason);
         return status;
     }
     forbidden(group, key, &message, causes, TRY_AGAIN_SECONDS)
@@ -204,7 +272,11 @@ pub(crate) fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> St
 /// A warning for an object that is admitted despite a conflict.
 pub(crate) fn warning(key: &ObjectKey, blockers: &[Blocker], what: &str) -> String {
     let first = blockers.first().map(Blocker::describe).unwrap_or_default();
-    let more = if blockers.len() > 1 { format!(", and {} more", blockers.len() - 1) } else { String::new() };
+    let more = if blockers.len() > 1 {
+        format!(", and {} more", blockers.len() - 1)
+    } else {
+        String::new()
+    };
     format!("{key} {what}: {first}{more}")
 }
 
@@ -219,23 +291,38 @@ pub(crate) fn elsewhere(kind: &str, namespace: &str) -> String {
 }
 
 pub(crate) fn full(group: &str, key: &ObjectKey, why: &str) -> Status {
-    let act = if key.kind == ObjectKind::Deletion { "done" } else { "created" };
-    forbidden(group, key, &format!("{key} can't be {act} now: {why}"), Vec::new(), TRY_AGAIN_SECONDS)
+    let act = if key.kind == ObjectKind::Deletion {
+        "done"
+    } else {
+        "created"
+    };
+    forbidden(
+        group,
+        key,
+        &format!("{key} can't be {act} now: {why}"),
+        Vec::new(),
+        TRY_AGAIN_SECONDS,
+    )
 }
 
 /// Another stored object has the name: the API server's own answer, so that clients treat it alike.
 pub(crate) fn exists(profile: &Profile, key: &ObjectKey) -> Status {
-    let plural = resource(profile, key.kind).map(|resource| resource.plural).unwrap_or_default();
-    let (group, name) = (&profile.group, &key.name);
+    let plural = resource(profile, key.kind)
+        .map(|resource| resource.plural)
+        .unwrap_or_default();
+    let group = &profile.group;
+    let name = &key.name;
     let message = format!("{plural}.{group} {name:?} already exists");
-    Status::failure(&message, "AlreadyExists").with_code(409).with_details(StatusDetails {
-        name: name.clone(),
-        group: group.clone(),
-        kind: plural,
-        uid: String::new(),
-        causes: Vec::new(),
-        retry_after_seconds: 0,
-    })
+    Status::failure(&message, "AlreadyExists")
+        .with_code(409)
+        .with_details(StatusDetails {
+            name: name.clone(),
+            group: group.clone(),
+            kind: plural,
+            uid: String::new(),
+            causes: Vec::new(),
+            retry_after_seconds: 0,
+        })
 }
 
 pub(crate) fn invalid(group: &str, key: &ObjectKey, findings: &[Finding]) -> Status {
@@ -243,7 +330,12 @@ pub(crate) fn invalid(group: &str, key: &ObjectKey, findings: &[Finding]) -> Sta
     forbidden(group, key, &message, causes, 0)
 }
 
-pub(crate) fn invalid_schedule(group: &str, namespace: &str, name: &str, findings: &[Finding]) -> Status {
+pub(crate) fn invalid_schedule(
+    group: &str,
+    namespace: &str,
+    name: &str,
+    findings: &[Finding],
+) -> Status {
     let (message, causes) = not_valid(&format!("Schedule {namespace}/{name}"), findings);
     forbidden_named(group, "schedules", name, &message, causes, 0)
 }
@@ -251,8 +343,12 @@ pub(crate) fn invalid_schedule(group: &str, namespace: &str, name: &str, finding
 /// The message and the causes of a refusal for these findings.
 fn not_valid(what: &str, findings: &[Finding]) -> (String, Vec<StatusCause>) {
     let all: Vec<String> = findings.iter().map(ToString::to_string).collect();
-    let cause = |finding: &Finding| invalid_field(&finding.field, &finding.message);
-    (format!("{what} is not valid: {}", all.join("; ")), findings.iter().map(cause).collect())
+    let message = format!("{what} is not valid: {}", all.join("; "));
+    let causes = findings
+        .iter()
+        .map(|finding| invalid_field(&finding.field, &finding.message))
+        .collect();
+    (message, causes)
 }
 
 /// The object does not name its scope.
@@ -268,16 +364,33 @@ pub(crate) fn no_scope(profile: &Profile, key: &ObjectKey) -> Status {
         "{kind} {}/{} does not name its database cluster in {field}, so nothing can be kept apart for it: set {field}",
         key.namespace, key.name
     );
-    forbidden(&profile.group, key, &message, vec![invalid_field(field, "is required")], 0)
+    forbidden(
+        &profile.group,
+        key,
+        &message,
+        vec![invalid_field(field, "is required")],
+        0,
+    )
 }
 
 /// An annotation about conflicts has an unknown value.
 pub(crate) fn unknown_wish(group: &str, key: &ObjectKey, found: &str, can_queue: bool) -> Status {
-    let known = if can_queue { "deny, queue or wait" } else { "deny or wait" };
-    let message =
-        format!("the annotation {ON_CONFLICT_ANNOTATION} of {key} is {found:?}; it can be {known} here");
+    let known = if can_queue {
+        "deny, queue or wait"
+    } else {
+        "deny or wait"
+    };
+    let message = format!(
+        "the annotation {ON_CONFLICT_ANNOTATION} of {key} is {found:?}; it can be {known} here"
+    );
     let field = format!("metadata.annotations[{ON_CONFLICT_ANNOTATION}]");
-    forbidden(group, key, &message, vec![invalid_field(&field, &format!("can be {known}"))], 0)
+    forbidden(
+        group,
+        key,
+        &message,
+        vec![invalid_field(&field, &format!("can be {known}"))],
+        0,
+    )
 }
 
 /// The user asks for admission despite a conflict, but lacks the permission.
@@ -289,25 +402,46 @@ pub(crate) fn may_not_break(group: &str, key: &ObjectKey, user: &str) -> Status 
         key.namespace
     );
     let field = format!("metadata.annotations[{BREAK_GLASS_ANNOTATION}]");
-    forbidden(group, key, &message, vec![invalid_field(&field, "is not allowed for this user")], 0)
+    forbidden(
+        group,
+        key,
+        &message,
+        vec![invalid_field(&field, "is not allowed for this user")],
+        0,
+    )
 }
 
 /// A restore would do what its author may not do directly.
 pub(crate) fn lacks_rights(group: &str, key: &ObjectKey, user: &str, lacking: &Lacking) -> Status {
-    let Lacking { field, everything_in, instead } = lacking;
+    let Lacking {
+        field,
+        everything_in,
+        instead,
+    } = lacking;
     let message = format!(
         "{user:?} may not create {key}: its items are read and written with the controller's rights, and {user:?} may not do \
          everything (verb * on resource *.*) in {everything_in}. Either {instead}, or ask someone who may"
     );
-    let cause = invalid_field(field, &format!("needs the right to do everything in {everything_in}"));
+    let cause = invalid_field(
+        field,
+        &format!("needs the right to do everything in {everything_in}"),
+    );
     forbidden(group, key, &message, vec![cause], 0)
 }
 
 /// The target of an object cannot be changed after its creation.
 pub(crate) fn moved(group: &str, key: &ObjectKey) -> Status {
-    let message =
-        format!("what {key} is about can't be changed; create a new {} under another name instead", key.kind);
-    forbidden(group, key, &message, vec![invalid_field("spec", "may not change to another target")], 0)
+    let message = format!(
+        "what {key} is about can't be changed; create a new {} under another name instead",
+        key.kind
+    );
+    forbidden(
+        group,
+        key,
+        &message,
+        vec![invalid_field("spec", "may not change to another target")],
+        0,
+    )
 }
 
 /// A running object would come to touch more.
@@ -317,7 +451,13 @@ pub(crate) fn grows(group: &str, key: &ObjectKey, old: &Footprint, new: &Footpri
          that instead",
         key.kind
     );
-    forbidden(group, key, &message, vec![invalid_field("spec", &format!("may not grow beyond {old}"))], 0)
+    forbidden(
+        group,
+        key,
+        &message,
+        vec![invalid_field("spec", &format!("may not grow beyond {old}"))],
+        0,
+    )
 }
 
 fn invalid_field(field: &str, message: &str) -> StatusCause {
@@ -340,7 +480,10 @@ pub(crate) fn revival(group: &str, key: &ObjectKey, old: &str, new: &str) -> Sta
 /// A kind that this webhook should never get requests for, or whose profile is unusable.
 pub(crate) fn not_guarded(kind: &GroupVersionKind, unusable: &[UnusableProfile]) -> Status {
     if !unusable.is_empty() {
-        let why: Vec<&str> = unusable.iter().map(|profile| profile.why.as_str()).collect();
+        let why: Vec<&str> = unusable
+            .iter()
+            .map(|profile| profile.why.as_str())
+            .collect();
         let message = format!(
             "backup-webhook cannot judge {} of {:?}, because a profile cannot be used: {}. Correct the file until `kubectl backup \
              profiles check` takes it, and restart backup-webhook",
@@ -349,7 +492,11 @@ pub(crate) fn not_guarded(kind: &GroupVersionKind, unusable: &[UnusableProfile])
             why.join("; ")
         );
         // Another replica may have read a usable file.
-        return Status::failure(&shortened(&message, MAX_MESSAGE), "ServiceUnavailable").with_code(503);
+        return Status::failure(
+            &shortened(&message, MAX_MESSAGE_CHARS),
+            "ServiceUnavailable",
+        )
+        .with_code(503);
     }
     malformed(&format!(
         "backup-webhook does not guard {} of {:?}; check the rules of the ValidatingWebhookConfiguration and --guard",
@@ -368,20 +515,26 @@ pub(crate) fn not_in_time(why: &str) -> String {
 
 /// An error of our own: clients retry by themselves, after this number of seconds.
 pub(crate) fn trouble(message: &str, seconds: u32) -> Status {
-    Status::failure(message, "ServiceUnavailable").with_code(503).with_details(StatusDetails {
-        name: String::new(),
-        group: String::new(),
-        kind: String::new(),
-        uid: String::new(),
-        causes: Vec::new(),
-        retry_after_seconds: seconds,
-    })
+    Status::failure(message, "ServiceUnavailable")
+        .with_code(503)
+        .with_details(StatusDetails {
+            name: String::new(),
+            group: String::new(),
+            kind: String::new(),
+            uid: String::new(),
+            causes: Vec::new(),
+            retry_after_seconds: seconds,
+        })
 }
 
-/// The reason of a refusal, one of the fixed words of this file: from the first cause, or from the status if it has
-/// no cause. There is one word for each kind of conflict, and for each invalid field.
+/// The reason of a refusal, one of the fixed words of this file: from the first cause, or from the
+/// status if it has no cause. There is one word for each kind of conflict, and for each invalid
+/// field.
 pub(crate) fn reason(status: &Status) -> &str {
-    let cause = status.details.as_ref().and_then(|details| details.causes.first());
+    let cause = status
+        .details
+        .as_ref()
+        .and_then(|details| details.causes.first());
     match cause {
         Some(cause) => &cause.reason,
         // A full ledger is the only refusal by 403 without a cause.
@@ -397,7 +550,14 @@ fn forbidden(
     causes: Vec<StatusCause>,
     retry_after_seconds: u32,
 ) -> Status {
-    forbidden_named(group, plural(key.kind), &key.name, message, causes, retry_after_seconds)
+    forbidden_named(
+        group,
+        plural(key.kind),
+        &key.name,
+        message,
+        causes,
+        retry_after_seconds,
+    )
 }
 
 fn forbidden_named(
@@ -408,29 +568,39 @@ fn forbidden_named(
     causes: Vec<StatusCause>,
     retry_after_seconds: u32,
 ) -> Status {
-    Status::failure(message, "Forbidden").with_code(403).with_details(StatusDetails {
-        name: name.to_owned(),
-        group: group.to_owned(),
-        kind: plural.to_owned(),
-        uid: String::new(),
-        causes,
-        retry_after_seconds,
-    })
+    Status::failure(message, "Forbidden")
+        .with_code(403)
+        .with_details(StatusDetails {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            kind: plural.to_owned(),
+            uid: String::new(),
+            causes,
+            retry_after_seconds,
+        })
 }
 
 /// A time in the near future, rounded up to the second: `09:00:12Z`.
 fn time_of_day(at: Timestamp) -> String {
     let up = SignedDuration::from_nanos(999_999_999);
-    at.checked_add(up).unwrap_or(at).strftime("%H:%M:%SZ").to_string()
+    at.checked_add(up)
+        .unwrap_or(at)
+        .strftime("%H:%M:%SZ")
+        .to_string()
 }
 
 /// A time of a claim, for messages: `2026-11-21T09:00:00Z`.
 fn to_the_second(time: &str) -> String {
-    time.split_once('.').map_or_else(|| time.to_owned(), |(seconds, _)| format!("{seconds}Z"))
+    time.split_once('.')
+        .map_or_else(|| time.to_owned(), |(seconds, _)| format!("{seconds}Z"))
 }
 
 fn touches(claim: &Claim) -> String {
-    let mut all: Vec<String> = claim.entries.iter().map(|entry| entry.footprint.to_string()).collect();
+    let mut all: Vec<String> = claim
+        .entries
+        .iter()
+        .map(|entry| entry.footprint.to_string())
+        .collect();
     all.dedup();
     all.join(" and ")
 }
@@ -446,18 +616,28 @@ fn plural(kind: ObjectKind) -> &'static str {
 
 /// The command that releases a claim by force.
 fn release_command(key: &ObjectKey) -> String {
-    let ObjectKey { kind, namespace, name } = key;
+    let ObjectKey {
+        kind,
+        namespace,
+        name,
+    } = key;
     let kind = kind.as_str().to_lowercase();
     format!("kubectl backup locks release {kind}/{namespace}/{name} --reason=TEXT")
 }
 
 /// The command that shows more about the blocking object.
 fn next_command(group: &str, key: &ObjectKey) -> String {
-    let ObjectKey { namespace, name, .. } = key;
+    let ObjectKey {
+        namespace, name, ..
+    } = key;
     match key.kind {
-        ObjectKind::Backup | ObjectKind::Restore if group != "velero.io" => "kubectl backup locks".to_owned(),
+        ObjectKind::Backup | ObjectKind::Restore if group != "velero.io" => {
+            "kubectl backup locks".to_owned()
+        }
         ObjectKind::Backup => format!("kubectl backup describe {name} --namespace {namespace}"),
-        ObjectKind::Restore => format!("kubectl backup restore describe {name} --namespace {namespace}"),
+        ObjectKind::Restore => {
+            format!("kubectl backup restore describe {name} --namespace {namespace}")
+        }
         ObjectKind::Deletion | ObjectKind::DeleteBackupRequest | ObjectKind::Hold => {
             format!("kubectl backup locks --namespace {namespace}")
         }

@@ -3,7 +3,12 @@ use serde_json::json;
 
 use super::*;
 
-fn request(kind: &str, operation: &str, object: Value, old: Value) -> AdmissionRequest<DynamicObject> {
+fn request(
+    kind: &str,
+    operation: &str,
+    object: Value,
+    old: Value,
+) -> AdmissionRequest<DynamicObject> {
     let group = if kind == "Pod" { "" } else { "velero.io" };
     let mut request = json!({
         "uid": "1", "operation": operation, "name": "b", "namespace": "velero",
@@ -21,8 +26,7 @@ fn request(kind: &str, operation: &str, object: Value, old: Value) -> AdmissionR
 }
 
 fn object(phase: &str) -> Value {
-    let mut object =
-        json!({"metadata": {"name": "b", "namespace": "velero", "uid": "u"}, "spec": {"backupName": "x"}});
+    let mut object = json!({"metadata": {"name": "b", "namespace": "velero", "uid": "u"}, "spec": {"backupName": "x"}});
     if !phase.is_empty() {
         object["status"] = json!({"phase": phase});
     }
@@ -60,7 +64,10 @@ fn a_creation_needs_a_claim_unless_it_arrives_ended(
     #[case] phase: &str,
     #[case] expected: &str,
 ) {
-    assert_eq!(outcome(&request(kind, "CREATE", object(phase), Value::Null)), expected);
+    assert_eq!(
+        outcome(&request(kind, "CREATE", object(phase), Value::Null)),
+        expected
+    );
 }
 
 #[rstest]
@@ -71,13 +78,28 @@ fn a_creation_needs_a_claim_unless_it_arrives_ended(
 #[case::revival("Completed", "New", "403")]
 #[case::revival_by_removing_the_status("Failed", "", "403")]
 #[case::revival_into_the_unknown("PartiallyFailed", "Dreaming", "403")]
-fn an_update_passes_unless_it_revives(#[case] old: &str, #[case] new: &str, #[case] expected: &str) {
-    assert_eq!(outcome(&request("Backup", "UPDATE", object(new), object(old))), expected);
+fn an_update_passes_unless_it_revives(
+    #[case] old: &str,
+    #[case] new: &str,
+    #[case] expected: &str,
+) {
+    assert_eq!(
+        outcome(&request("Backup", "UPDATE", object(new), object(old))),
+        expected
+    );
 }
 
 #[test]
 fn a_deletion_passes() {
-    assert_eq!(outcome(&request("Backup", "DELETE", Value::Null, object("InProgress"))), "pass");
+    assert_eq!(
+        outcome(&request(
+            "Backup",
+            "DELETE",
+            Value::Null,
+            object("InProgress")
+        )),
+        "pass"
+    );
 }
 
 #[rstest]
@@ -96,7 +118,10 @@ fn a_review_that_lacks_what_is_needed_is_refused(
 fn a_generated_name_is_taken_from_the_request() {
     let mut nameless = object("");
     nameless["metadata"] = json!({"generateName": "b-", "uid": "u"});
-    assert_eq!(outcome(&request("Backup", "CREATE", nameless, Value::Null)), "claim Backup velero/b");
+    assert_eq!(
+        outcome(&request("Backup", "CREATE", nameless, Value::Null)),
+        "claim Backup velero/b"
+    );
 }
 
 #[test]
@@ -104,7 +129,10 @@ fn the_longest_names_fit() {
     let mut request = request("Restore", "CREATE", object(""), Value::Null);
     request.name = "n".repeat(253);
     request.namespace = Some("s".repeat(63));
-    assert_eq!(outcome(&request), format!("claim Restore {}/{}", "s".repeat(63), "n".repeat(253)));
+    assert_eq!(
+        outcome(&request),
+        format!("claim Restore {}/{}", "s".repeat(63), "n".repeat(253))
+    );
 }
 
 fn with(mut object: Value, changes: &Value) -> Value {
@@ -124,15 +152,29 @@ fn what_an_object_wants_may_be_changed_within_its_claim(
     #[case] new: &str,
     #[case] expected: &str,
 ) {
-    let changed = with(object(new), &json!({ "spec": { "includedNamespaces": ["a"] } }));
-    assert_eq!(outcome(&request(kind, "UPDATE", changed, object(old))), expected);
-    assert_eq!(outcome(&request(kind, "UPDATE", object(new), object(old))), "pass", "nothing is changed");
+    let changed = with(
+        object(new),
+        &json!({ "spec": { "includedNamespaces": ["a"] } }),
+    );
+    assert_eq!(
+        outcome(&request(kind, "UPDATE", changed, object(old))),
+        expected
+    );
+    assert_eq!(
+        outcome(&request(kind, "UPDATE", object(new), object(old))),
+        "pass",
+        "nothing is changed"
+    );
 }
 
-/// An invalid object that was stored (the webhook was down, or another version) can still be updated.
+/// An invalid object that was stored (the webhook was down, or another version) can still be
+/// updated.
 #[test]
 fn a_change_is_refused_only_if_it_is_what_makes_an_object_invalid() {
-    let (valid, invalid) = (json!({ "spec": { "ttl": "1h" } }), json!({ "spec": { "ttl": "tomorrow" } }));
+    let (valid, invalid) = (
+        json!({ "spec": { "ttl": "1h" } }),
+        json!({ "spec": { "ttl": "tomorrow" } }),
+    );
     let worse = json!({ "spec": { "ttl": "never" } });
     for (old, new, expected) in [
         (&valid, &invalid, "403"),
@@ -140,7 +182,11 @@ fn a_change_is_refused_only_if_it_is_what_makes_an_object_invalid() {
         (&invalid, &valid, "change Backup velero/b"),
     ] {
         let object = |changes| with(object("New"), changes);
-        assert_eq!(outcome(&request("Backup", "UPDATE", object(new), object(old))), expected, "{old} {new}");
+        assert_eq!(
+            outcome(&request("Backup", "UPDATE", object(new), object(old))),
+            expected,
+            "{old} {new}"
+        );
     }
 }
 
@@ -158,15 +204,31 @@ fn a_deletion_claims_what_could_be_restored_from(
     #[case] changes: Value,
     #[case] expected: &str,
 ) {
-    assert_eq!(outcome(&request(kind, "DELETE", Value::Null, with(object(phase), &changes))), expected);
+    assert_eq!(
+        outcome(&request(
+            kind,
+            "DELETE",
+            Value::Null,
+            with(object(phase), &changes)
+        )),
+        expected
+    );
 }
 
 /// A Velero server accepts each of these.
 #[test]
 fn where_another_operator_does_the_work_no_more_is_refused_than_what_it_cannot_read() {
-    let guard = Profile { engine: false, ..Profile::velero() };
+    let guard = Profile {
+        engine: false,
+        ..Profile::velero()
+    };
     let refused = |profile: &Profile, spec: Value| {
-        let created = request("Backup", "CREATE", with(object(""), &json!({ "spec": spec })), Value::Null);
+        let created = request(
+            "Backup",
+            "CREATE",
+            with(object(""), &json!({ "spec": spec })),
+            Value::Null,
+        );
         matches!(decision(profile, &created), Decision::Refuse(_))
     };
     for spec in [json!({ "ttl": "-1h" }), json!({ "snapshotMoveData": true })] {
@@ -182,8 +244,14 @@ fn where_another_operator_does_the_work_no_more_is_refused_than_what_it_cannot_r
 /// The controller adds the name of the backup to that of the schedule when it starts.
 #[test]
 fn what_the_controller_writes_into_a_spec_is_not_refused() {
-    let asked = with(object("New"), &json!({ "spec": { "backupName": "", "scheduleName": "s" } }));
-    let started = with(object("InProgress"), &json!({ "spec": { "scheduleName": "s" } }));
+    let asked = with(
+        object("New"),
+        &json!({ "spec": { "backupName": "", "scheduleName": "s" } }),
+    );
+    let started = with(
+        object("InProgress"),
+        &json!({ "spec": { "scheduleName": "s" } }),
+    );
     let update = request("Restore", "UPDATE", started, asked);
     assert_eq!(outcome(&update), "change Restore velero/b");
 }
@@ -191,14 +259,29 @@ fn what_the_controller_writes_into_a_spec_is_not_refused() {
 /// The specs of another operator's objects are unknown, and so are the rules for its deletions.
 #[test]
 fn objects_of_another_operator_are_not_judged_by_our_rules() {
-    let theirs = Profile { name: "theirs".to_owned(), ..Profile::velero() };
-    let strange = with(object(""), &json!({ "spec": { "ttl": "tomorrow", "backupName": 7 } }));
+    let theirs = Profile {
+        name: "theirs".to_owned(),
+        ..Profile::velero()
+    };
+    let strange = with(
+        object(""),
+        &json!({ "spec": { "ttl": "tomorrow", "backupName": 7 } }),
+    );
     for name in ["Backup", "Restore"] {
         let create = request(name, "CREATE", strange.clone(), Value::Null);
-        assert!(matches!(decision(&theirs, &create), Decision::Claim(_)), "{name}");
-        assert!(matches!(decision(&Profile::velero(), &create), Decision::Refuse(_)), "{name}");
+        assert!(
+            matches!(decision(&theirs, &create), Decision::Claim(_)),
+            "{name}"
+        );
+        assert!(
+            matches!(decision(&Profile::velero(), &create), Decision::Refuse(_)),
+            "{name}"
+        );
         let delete = request(name, "DELETE", Value::Null, object("Completed"));
-        assert!(matches!(decision(&theirs, &delete), Decision::Pass), "{name}");
+        assert!(
+            matches!(decision(&theirs, &delete), Decision::Pass),
+            "{name}"
+        );
     }
 }
 
@@ -207,12 +290,18 @@ fn objects_of_another_operator_are_not_judged_by_our_rules() {
 fn a_wish_that_stood_before_is_none_of_this_request() {
     let wishing = |wish: &str, glass: &str| {
         let annotations = json!({ ON_CONFLICT_ANNOTATION: wish, BREAK_GLASS_ANNOTATION: glass });
-        let object = with(object(""), &json!({ "metadata": { "annotations": annotations } }));
+        let object = with(
+            object(""),
+            &json!({ "metadata": { "annotations": annotations } }),
+        );
         serde_json::from_value::<DynamicObject>(object).unwrap()
     };
     let (before, now) = (wishing("queue", "fire"), wishing("wait", "fire"));
     let at_first = wishes(&before, None);
-    assert_eq!((at_first.on_conflict, at_first.break_glass), (Some("queue"), Some("fire")));
+    assert_eq!(
+        (at_first.on_conflict, at_first.break_glass),
+        (Some("queue"), Some("fire"))
+    );
     let later = wishes(&now, Some(&before));
     assert_eq!((later.on_conflict, later.break_glass), (Some("wait"), None));
 }
@@ -231,24 +320,38 @@ fn what_becomes_of_a_conflict_is_the_profiles_word_unless_the_request_says_more(
     #[case] wish: Option<&str>,
     #[case] expected: OnConflict,
 ) {
-    let mut profile = Profile { engine, ..Profile::velero() };
-    (profile.policy.on_conflict_backup, profile.policy.on_conflict_restore) =
-        (OnConflict::Queue, OnConflict::Queue);
+    let mut profile = Profile {
+        engine,
+        ..Profile::velero()
+    };
+    (
+        profile.policy.on_conflict_backup,
+        profile.policy.on_conflict_restore,
+    ) = (OnConflict::Queue, OnConflict::Queue);
     let annotations = wish.map(|wish| json!({ ON_CONFLICT_ANNOTATION: wish }));
-    let created = with(object(""), &json!({ "metadata": { "annotations": annotations } }));
+    let created = with(
+        object(""),
+        &json!({ "metadata": { "annotations": annotations } }),
+    );
     let create = request(kind, "CREATE", created, Value::Null);
-    let Decision::Claim(claiming) = decision(&profile, &create) else { panic!("no claim") };
+    let Decision::Claim(claiming) = decision(&profile, &create) else {
+        panic!("no claim")
+    };
     assert_eq!(claiming.on_conflict, expected);
 }
 
 #[test]
 fn a_policy_for_backups_is_none_for_restores() {
     let mut profile = Profile::velero();
-    (profile.policy.on_conflict_backup, profile.policy.on_conflict_restore) =
-        (OnConflict::Wait, OnConflict::Deny);
+    (
+        profile.policy.on_conflict_backup,
+        profile.policy.on_conflict_restore,
+    ) = (OnConflict::Wait, OnConflict::Deny);
     for (name, expected) in [("Backup", OnConflict::Wait), ("Restore", OnConflict::Deny)] {
         let create = request(name, "CREATE", object(""), Value::Null);
-        let Decision::Claim(claiming) = decision(&profile, &create) else { panic!("no claim") };
+        let Decision::Claim(claiming) = decision(&profile, &create) else {
+            panic!("no claim")
+        };
         assert_eq!(claiming.on_conflict, expected);
     }
 }

@@ -19,26 +19,26 @@ use super::{
 };
 use crate::{admit::denial::Blocker, metrics::Metrics};
 
-const BATCH: usize = 128;
-/// From this size on a batch is a burst and waits `GATHER` for more requests: a write of the ledger costs the API
-/// server several times as much as that wait (`cargo xtask bench admission`).
-const BURST: usize = 4;
-const GATHER: Duration = Duration::from_millis(2);
+const MAX_BATCH: usize = 128;
+/// From this size on a batch is a burst and waits `GATHER_PAUSE` for more requests: a write of the
+/// ledger costs the API server several times as much as that wait (`cargo xtask bench admission`).
+const MIN_BURST: usize = 4;
+const GATHER_PAUSE: Duration = Duration::from_millis(2);
 /// Maximum number of attempts for one batch that fail for another reason than a concurrent write.
-const TRIES: u32 = 12;
+const MAX_FAILURES: u32 = 12;
 /// A task ends after this time without requests, and its remembered ledger with it.
-const IDLE: Duration = Duration::from_mins(5);
+const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
 
 pub(crate) struct Task {
     scope: String,
     protected: ProtectedProfile,
     metrics: Arc<Metrics>,
     collector: Collector,
-    remembered: Option<Remembered>,
+    remembered: Option<RememberedLedger>,
 }
 
 /// The ledger that this replica last wrote or read: a guess that only a successful write confirms.
-struct Remembered {
+struct RememberedLedger {
     stored: Stored,
     /// Time at which that was requested.
     at: Instant,
@@ -47,26 +47,33 @@ struct Remembered {
 impl Task {
     pub(crate) fn new(scope: &str, protected: ProtectedProfile, metrics: Arc<Metrics>) -> Self {
         let collector = protected.collector();
-        Self { scope: scope.to_owned(), protected, metrics, collector, remembered: None }
+        Self {
+            scope: scope.to_owned(),
+            protected,
+            metrics,
+            collector,
+            remembered: None,
+        }
     }
 
-    /// Runs until no request has come for [`IDLE`]. Requests that come at the last moment are still answered.
+    /// Runs until no request has come for [`IDLE_TIMEOUT`]. Requests that come at the last moment
+    /// are still answered.
     pub(crate) async fn run(mut self, mut queue: mpsc::Receiver<Waiting>) {
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::with_capacity(MAX_BATCH);
         let mut burst = false;
         loop {
-            match timeout(IDLE, queue.recv_many(&mut batch, BATCH)).await {
+            match timeout(IDLE_TIMEOUT, queue.recv_many(&mut batch, MAX_BATCH)).await {
                 Ok(0) => return,
                 Ok(_) => {
                     if burst {
-                        sleep(GATHER).await;
-                        while batch.len() < BATCH
+                        sleep(GATHER_PAUSE).await;
+                        while batch.len() < MAX_BATCH
                             && let Ok(waiting) = queue.try_recv()
                         {
                             batch.push(waiting);
                         }
                     }
-                    burst = batch.len() >= BURST;
+                    burst = batch.len() >= MIN_BURST;
                     self.work(std::mem::take(&mut batch)).await;
                 }
                 Err(_) => queue.close(),
@@ -74,16 +81,22 @@ impl Task {
         }
     }
 
-    /// Decides on a batch, with jittered pauses, and never past the latest deadline in it. If others write the ledger
-    /// all the time, only the deadline limits the attempts.
+    /// Decides on a batch, with jittered pauses, and never past the latest deadline in it. If
+    /// others write the ledger all the time, only the deadline limits the attempts.
     async fn work(&mut self, mut batch: Vec<Waiting>) {
         let mut verdict;
-        let (mut tries, mut failures) = (0, 0);
+        let mut tries = 0;
+        let mut failures = 0;
         loop {
             // A client that has given up must not get a claim that it will not use.
             batch.retain(|waiting| !waiting.reply.is_closed() && waiting.deadline > Instant::now());
-            let Some(deadline) = batch.iter().map(|waiting| waiting.deadline).max() else { return };
-            let requests: Vec<ClaimRequest> = batch.iter().map(|waiting| waiting.request.clone()).collect();
+            let Some(deadline) = batch.iter().map(|waiting| waiting.deadline).max() else {
+                return;
+            };
+            let requests: Vec<ClaimRequest> = batch
+                .iter()
+                .map(|waiting| waiting.request.clone())
+                .collect();
             match timeout_at(deadline, self.attempt(&requests, deadline)).await {
                 Ok(Ok(verdicts)) => return answer(batch, verdicts),
                 Ok(Err(error)) => {
@@ -104,22 +117,27 @@ impl Task {
                 }
             }
             let pause = lease::pause_after(tries);
-            if failures >= TRIES || Instant::now() + pause >= deadline {
+            if failures >= MAX_FAILURES || Instant::now() + pause >= deadline {
                 break;
             }
             tries += 1;
             sleep(pause).await;
         }
         if let Verdict::Trouble(why, _) = &verdict {
-            tracing::warn!(scope = self.scope, requests = batch.len(), why, "could not decide");
+            tracing::warn!(
+                scope = self.scope,
+                requests = batch.len(),
+                why,
+                "could not decide"
+            );
         }
         let verdicts = vec![verdict; batch.len()];
         answer(batch, verdicts);
     }
 
-    /// One attempt. From memory if that grants everything, or if all are refused because of objects just read that
-    /// are running; else from a fresh read of the ledger. Writes if anything changes: the reads end early enough for
-    /// that, or their findings would be lost.
+    /// One attempt. From memory if that grants everything, or if all are refused because of objects
+    /// just read that are running; else from a fresh read of the ledger. Writes if anything
+    /// changes: the reads end early enough for that, or their findings would be lost.
     async fn attempt(
         &mut self,
         requests: &[ClaimRequest],
@@ -131,9 +149,11 @@ impl Task {
         if let Some(remembered) = self.remembered.take() {
             let known = &remembered.stored;
             let mut ledger = Ledger::clone(&known.ledger);
-            let granted = |outcome: &Result<Grant, _>| matches!(outcome, Ok(Grant::Reserved));
             let outcomes = admit_all(&mut ledger, requests);
-            if outcomes.iter().all(granted) {
+            if outcomes
+                .iter()
+                .all(|outcome| matches!(outcome, Ok(Grant::Reserved)))
+            {
                 match self.protected.store.write(known, ledger).await {
                     Ok(written) => {
                         self.remember(written, at);
@@ -144,8 +164,10 @@ impl Task {
                     Err(error) => return Err(error),
                 }
             } else {
-                let refused = |outcome: &Result<Grant, _>| matches!(outcome, Err(Refusal::Conflict(_)));
-                if outcomes.iter().all(refused)
+                let all_conflict = outcomes
+                    .iter()
+                    .all(|outcome| matches!(outcome, Err(Refusal::Conflict(_))));
+                if all_conflict
                     && remembered.at.elapsed() < REFUSAL_MEMORY
                     && let Some(verdicts) = self.refuse(known, requests, until).await
                 {
@@ -160,8 +182,22 @@ impl Task {
         let look = look(&self.protected, &self.scope, &in_the_way, until);
         let (fresh, running) = tokio::join!(self.protected.store.open(&self.scope), look);
         let fresh = fresh?;
-        let Self { protected, scope, collector, .. } = self;
-        let decided = decide(protected, scope, collector, &fresh.ledger, requests, running, until).await;
+        let Self {
+            protected,
+            scope,
+            collector,
+            ..
+        } = self;
+        let decided = decide(
+            protected,
+            scope,
+            collector,
+            &fresh.ledger,
+            requests,
+            running,
+            until,
+        )
+        .await;
         let granted = decided.verdicts.iter().any(Verdict::is_granted);
         if granted || decided.ledger != *fresh.ledger {
             let written = self.protected.store.write(&fresh, decided.ledger).await?;
@@ -170,13 +206,14 @@ impl Task {
                 self.metrics.freed(reason.as_str());
             }
         } else {
-            self.remembered = Some(Remembered { stored: fresh, at });
+            self.remembered = Some(RememberedLedger { stored: fresh, at });
         }
         Ok(decided.verdicts)
     }
 
-    /// Refuses all because of stored objects that were just read and run: they conflict in any state of the ledger.
-    /// Returns `None` if that does not hold for all, or if the ledger has to be written.
+    /// Refuses all because of stored objects that were just read and run: they conflict in any
+    /// state of the ledger. Returns `None` if that does not hold for all, or if the ledger has to
+    /// be written.
     async fn refuse(
         &mut self,
         known: &Stored,
@@ -187,16 +224,25 @@ impl Task {
         if requests.iter().any(|request| request.intent) {
             return None;
         }
-        let (ledger, running) = (&known.ledger, Running::new());
-        let Self { protected, scope, collector, .. } = self;
-        let decided = decide(protected, scope, collector, ledger, requests, running, until).await;
+        let ledger = &known.ledger;
+        let running = Running::new();
+        let Self {
+            protected,
+            scope,
+            collector,
+            ..
+        } = self;
+        let decided = decide(
+            protected, scope, collector, ledger, requests, running, until,
+        )
+        .await;
         (decided.ledger == **ledger && decided.verdicts.iter().all(Verdict::is_for_work))
             .then_some(decided.verdicts)
     }
 
     fn remember(&mut self, stored: Stored, at: Instant) {
         self.metrics.ledger_written();
-        self.remembered = Some(Remembered { stored, at });
+        self.remembered = Some(RememberedLedger { stored, at });
     }
 }
 
@@ -207,9 +253,12 @@ impl Verdict {
 
     /// Whether this is a refusal because of an object that was read, and is running.
     fn is_for_work(&self) -> bool {
-        let works = |blocker: &Blocker| blocker.object.as_ref().is_some_and(|object| !object.over);
-        matches!(self, Self::Blocked(blockers) if blockers.iter().any(works))
+        matches!(self, Self::Blocked(blockers) if blockers.iter().any(is_running))
     }
+}
+
+fn is_running(blocker: &Blocker) -> bool {
+    blocker.object.as_ref().is_some_and(|object| !object.over)
 }
 
 fn answer(batch: Vec<Waiting>, verdicts: Vec<Verdict>) {

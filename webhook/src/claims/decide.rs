@@ -1,5 +1,5 @@
-//! Decides on a batch of claims, over a ledger that was just read: reads the conflicting objects before it refuses
-//! any claim.
+//! Decides on a batch of claims, over a ledger that was just read: reads the conflicting objects
+//! before it refuses any claim.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::Verdict;
 use crate::admit::denial::Blocker;
 
-pub(crate) struct Decided {
+pub(crate) struct BatchDecision {
     /// The ledger with the granted claims, and without those found to be over.
     pub ledger: Ledger,
     /// A verdict for each request, in order. A grant is valid only once the ledger is written.
@@ -25,9 +25,10 @@ pub(crate) struct Decided {
 }
 
 /// The conflicting objects as read, or why they could not be read.
-type Looked = HashMap<ObjectKey, Result<Option<Observed>, String>>;
+type ReadObjects = HashMap<ObjectKey, Result<Option<Observed>, String>>;
 
-/// Running objects that were read concurrently with the ledger. All others have to be read after the ledger.
+/// Running objects that were read concurrently with the ledger. All others have to be read after
+/// the ledger.
 pub(crate) type Running = HashMap<ObjectKey, (ObservedState, Observed)>;
 
 /// Reads the objects of these claims.
@@ -37,7 +38,11 @@ pub(crate) async fn look(
     claims: &[Claim],
     until: Instant,
 ) -> Running {
-    let seen = protected.store.objects().observe_all(scope, claims, until).await;
+    let seen = protected
+        .store
+        .objects()
+        .observe_all(scope, claims, until)
+        .await;
     let seen = claims.iter().zip(seen).filter_map(|(claim, seen)| {
         let (observed, object) = seen.ok()?;
         Some((claim.key.clone(), (observed, object?)))
@@ -45,8 +50,9 @@ pub(crate) async fn look(
     seen.filter(|(_, (_, object))| !object.over).collect()
 }
 
-/// Decides; see [`backup_lock::admission`]. `running` was read since the requests came. A claim whose object cannot
-/// be read by `until` counts as a conflict; the decision uses what was read by then.
+/// Decides; see [`backup_lock::admission`]. `running` was read since the requests came. A claim
+/// whose object cannot be read by `until` counts as a conflict; the decision uses what was read by
+/// then.
 pub(crate) async fn decide(
     protected: &ProtectedProfile,
     scope: &str,
@@ -55,19 +61,23 @@ pub(crate) async fn decide(
     requests: &[ClaimRequest],
     mut running: Running,
     until: Instant,
-) -> Decided {
+) -> BatchDecision {
     let mut batch = Batch::new(fresh, requests);
-    let mut looked = Looked::new();
+    let mut looked = ReadObjects::new();
     loop {
-        let runs = |claim: &Claim| {
-            let object = running.get(&claim.key).map(|(_, object)| &object.uid);
-            claim.entries.iter().all(|entry| object == Some(&entry.uid))
-        };
-        let (known, claims): (Vec<Claim>, Vec<Claim>) = batch.to_read().into_iter().partition(runs);
+        let (known, claims): (Vec<Claim>, Vec<Claim>) =
+            batch.to_read().into_iter().partition(|claim| {
+                let object = running.get(&claim.key).map(|(_, object)| &object.uid);
+                claim.entries.iter().all(|entry| object == Some(&entry.uid))
+            });
         if known.is_empty() && claims.is_empty() {
             break;
         }
-        let seen = protected.store.objects().observe_all(scope, &claims, until).await;
+        let seen = protected
+            .store
+            .objects()
+            .observe_all(scope, &claims, until)
+            .await;
         let known = known.into_iter().filter_map(|claim| {
             let (observed, object) = running.remove(&claim.key)?;
             Some((claim, Ok((observed, Some(object)))))
@@ -75,7 +85,8 @@ pub(crate) async fn decide(
         for (claim, seen) in known.chain(claims.into_iter().zip(seen)) {
             match seen {
                 Ok((observed, object)) => {
-                    let judged = collector.judge_entries(&claim, &observed, Instant::now().into_std());
+                    let judged =
+                        collector.judge_entries(&claim, &observed, Instant::now().into_std());
                     batch.saw(&claim, &judged);
                     looked.insert(claim.key, Ok(object));
                 }
@@ -87,20 +98,36 @@ pub(crate) async fn decide(
         }
     }
     let decided = batch.decide();
-    let verdict = |outcome| verdict(outcome, &looked, collector);
-    let verdicts = decided.outcomes.into_iter().map(verdict).collect();
-    Decided { ledger: decided.ledger, verdicts, freed: decided.freed }
+    let verdicts = decided
+        .outcomes
+        .into_iter()
+        .map(|outcome| verdict(outcome, &looked, collector))
+        .collect();
+    BatchDecision {
+        ledger: decided.ledger,
+        verdicts,
+        freed: decided.freed,
+    }
 }
 
-fn verdict(outcome: Result<Grant, Refusal>, looked: &Looked, collector: &Collector) -> Verdict {
+fn verdict(
+    outcome: Result<Grant, Refusal>,
+    looked: &ReadObjects,
+    collector: &Collector,
+) -> Verdict {
     match outcome {
         Ok(Grant::Reserved) => Verdict::Granted,
         Ok(Grant::Waiting(conflict)) => Verdict::Waiting(blockers(conflict, looked, collector)),
         Ok(Grant::Forced(conflict)) => Verdict::Forced(blockers(conflict, looked, collector)),
         Err(Refusal::Conflict(conflict)) => {
-            let look = |holder: &Claim| looked.get(&holder.key);
-            let confirmed = conflict.holders.iter().any(|holder| matches!(look(holder), Some(Ok(_))));
-            let failed = conflict.holders.iter().find_map(|holder| look(holder)?.as_ref().err());
+            let confirmed = conflict
+                .holders
+                .iter()
+                .any(|holder| matches!(looked.get(&holder.key), Some(Ok(_))));
+            let failed = conflict
+                .holders
+                .iter()
+                .find_map(|holder| looked.get(&holder.key)?.as_ref().err());
             if let Some(error) = failed.filter(|_| !confirmed) {
                 return Verdict::trouble(error);
             }
@@ -114,25 +141,45 @@ fn verdict(outcome: Result<Grant, Refusal>, looked: &Looked, collector: &Collect
 }
 
 /// The blockers; those that were read come first, so that the message can name their phase.
-fn blockers(conflict: Conflict, looked: &Looked, collector: &Collector) -> Vec<Blocker> {
-    let seen = |holder: &Claim| looked.get(&holder.key).and_then(|look| look.as_ref().ok());
-    let (mut read, others): (Vec<Claim>, Vec<Claim>) =
-        conflict.holders.into_iter().partition(|holder| seen(holder).is_some());
+fn blockers(conflict: Conflict, looked: &ReadObjects, collector: &Collector) -> Vec<Blocker> {
+    let (mut read, others): (Vec<Claim>, Vec<Claim>) = conflict
+        .holders
+        .into_iter()
+        .partition(|holder| matches!(looked.get(&holder.key), Some(Ok(_))));
     read.extend(others);
     let now = Instant::now().into_std();
-    let blocker = |claim: Claim| {
-        // Another object of the name is not the blocker, which is not stored (yet). For a deletion, the object is the
-        // backup.
-        let object = seen(&claim).cloned().flatten();
-        let is_of = |object: &Observed| {
-            let observed = ObservedState::of(Some(object), true);
-            claim.entry(&object.uid).is_some_and(|entry| observed.is_of(entry))
-        };
-        let object = object.filter(is_of);
-        let left = claim.entries.iter().map(|entry| collector.left(&claim.key, entry, now)).max();
-        let left = SignedDuration::try_from(left.unwrap_or_default()).unwrap_or_default();
-        let free_at = Timestamp::now().checked_add(left).unwrap_or(Timestamp::MAX);
-        Blocker { claim, object, free_at }
-    };
-    read.into_iter().map(blocker).collect()
+    read.into_iter()
+        .map(|claim| blocker(claim, looked, collector, now))
+        .collect()
+}
+
+fn blocker(
+    claim: Claim,
+    looked: &ReadObjects,
+    collector: &Collector,
+    now: std::time::Instant,
+) -> Blocker {
+    let object = looked
+        .get(&claim.key)
+        .and_then(|object| object.as_ref().ok()?.clone());
+    // Another object of the name is not the blocker, which is not stored (yet). For a deletion, the
+    // object is the backup.
+    let object = object.filter(|object| {
+        let observed = ObservedState::of(Some(object), true);
+        claim
+            .entry(&object.uid)
+            .is_some_and(|entry| observed.is_of(entry))
+    });
+    let left = claim
+        .entries
+        .iter()
+        .map(|entry| collector.left(&claim.key, entry, now))
+        .max();
+    let left = SignedDuration::try_from(left.unwrap_or_default()).unwrap_or_default();
+    let free_at = Timestamp::now().checked_add(left).unwrap_or(Timestamp::MAX);
+    Blocker {
+        claim,
+        object,
+        free_at,
+    }
 }

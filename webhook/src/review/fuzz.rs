@@ -33,8 +33,7 @@ fn review(kind: &str, operation: &str, phases: [&str; 2]) -> Vec<u8> {
     if operation != "CREATE" {
         request["oldObject"] = object(kind, phases[0]);
     }
-    let review =
-        json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request });
+    let review = json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request });
     review.to_string().into_bytes()
 }
 
@@ -42,16 +41,31 @@ fn review(kind: &str, operation: &str, phases: [&str; 2]) -> Vec<u8> {
 fn decided(request: &AdmissionRequest<DynamicObject>) -> String {
     let mut words = Vec::new();
     for profile in Profile::builtin() {
-        for kind in [ObjectKind::Backup, ObjectKind::Restore, ObjectKind::DeleteBackupRequest] {
+        for kind in [
+            ObjectKind::Backup,
+            ObjectKind::Restore,
+            ObjectKind::DeleteBackupRequest,
+        ] {
             words.push(match admit::decide(&profile, kind, request) {
                 Decision::Pass => "pass".to_owned(),
                 Decision::Refuse(status) => {
-                    assert!(status.code >= 400 && !status.message.is_empty(), "{status:?}");
+                    assert!(
+                        status.code >= 400 && !status.message.is_empty(),
+                        "{status:?}"
+                    );
                     status.code.to_string()
                 }
                 Decision::Claim(claiming) => {
-                    assert!(!claiming.uid.is_empty() && !claiming.key.name.is_empty(), "{claiming:?}");
-                    requester(&request.user_info, &profile, &claiming.key, claiming.schedule.as_deref());
+                    assert!(
+                        !claiming.uid.is_empty() && !claiming.key.name.is_empty(),
+                        "{claiming:?}"
+                    );
+                    requester(
+                        &request.user_info,
+                        &profile,
+                        &claiming.key,
+                        claiming.schedule.as_deref(),
+                    );
                     "claim".to_owned()
                 }
                 Decision::Change(_) => "change".to_owned(),
@@ -78,7 +92,11 @@ fn any_body_is_a_review_or_is_refused() {
         }
         Ok(request) => {
             let response = AdmissionResponse::from(&request).into_review();
-            assert!(serde_json::to_string(&response).unwrap().contains("allowed"));
+            assert!(
+                serde_json::to_string(&response)
+                    .unwrap()
+                    .contains("allowed")
+            );
             decided(&request)
         }
     });

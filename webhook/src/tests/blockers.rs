@@ -14,13 +14,29 @@ async fn with_ended_backups() -> (FakeApi, Replica) {
     let claims = |ledger: &mut Ledger| {
         for n in 0..ENDED {
             let key = ObjectKey::backup("velero", &format!("b{n}"));
-            ledger.adopt(&key, &n.to_string(), &Footprint::namespaces(["shop"]), State::Active, "");
+            ledger.adopt(
+                &key,
+                &n.to_string(),
+                &Footprint::namespaces(["shop"]),
+                State::Active,
+                "",
+            );
         }
     };
     let deadline = Instant::now() + Duration::from_secs(5);
-    replica.store.change(VELERO_SCOPE, deadline, claims).await.unwrap();
+    replica
+        .store
+        .change(VELERO_SCOPE, deadline, claims)
+        .await
+        .unwrap();
     for n in 0..ENDED {
-        api.put_velero("Backup", &format!("b{n}"), &n.to_string(), "Completed", &backup_spec());
+        api.put_velero(
+            "Backup",
+            &format!("b{n}"),
+            &n.to_string(),
+            "Completed",
+            &backup_spec(),
+        );
     }
     (api, replica)
 }
@@ -32,9 +48,16 @@ async fn many_ended_backups_are_looked_at_side_by_side_and_once() {
     let start = Instant::now();
     let create = |name: &'static str| replica.create("Restore", name, name, restore_spec());
     let answers = tokio::join!(create("r1"), create("r2"), create("r3"));
-    let admitted = [&answers.0, &answers.1, &answers.2].into_iter().filter(|answer| allowed(answer)).count();
+    let admitted = [&answers.0, &answers.1, &answers.2]
+        .into_iter()
+        .filter(|answer| allowed(answer))
+        .count();
     assert_eq!(admitted, 1, "{answers:?}");
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        start.elapsed()
+    );
     let mut reads = std::collections::BTreeMap::<String, usize>::new();
     for line in api.log() {
         *reads.entry(line).or_default() += 1;
@@ -52,13 +75,23 @@ async fn what_was_found_until_the_time_was_up_is_kept() {
     let mut left = ENDED;
     for tries in 0.. {
         let answer = replica.create("Restore", "r", "r", restore_spec()).await;
-        let now = replica.store.read(VELERO_SCOPE).await.unwrap().unwrap().ledger.len();
+        let now = replica
+            .store
+            .read(VELERO_SCOPE)
+            .await
+            .unwrap()
+            .unwrap()
+            .ledger
+            .len();
         if allowed(&answer) {
             assert_eq!((now, tries > 0), (1, true));
             return;
         }
         assert_eq!(answer["status"]["code"], 503, "{answer}");
-        assert!(now < left && tries < 6, "{now} of {left} are left after {tries} tries");
+        assert!(
+            now < left && tries < 6,
+            "{now} of {left} are left after {tries} tries"
+        );
         left = now;
     }
 }

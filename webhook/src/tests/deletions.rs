@@ -20,54 +20,126 @@ fn deletion(name: &str, uid: &str, phase: &str, of_collection: bool) -> Value {
 #[tokio::test]
 async fn a_backup_that_is_being_restored_from_can_not_be_deleted_in_any_way() {
     let (api, replica) = one_replica();
-    api.put("/api/v1/namespaces/velero", json!({"metadata": {"name": "velero"}}));
+    api.put(
+        "/api/v1/namespaces/velero",
+        json!({"metadata": {"name": "velero"}}),
+    );
     api.put_velero("Backup", "old", "0", "Completed", &backup_spec());
-    replica.run(&api, "Restore", "r1", "1", restore_spec()).await;
+    replica
+        .run(&api, "Restore", "r1", "1", restore_spec())
+        .await;
     for of_collection in [false, true] {
-        let refused = replica.review(deletion("old", "0", "Completed", of_collection)).await;
-        assert!(message(&refused).contains("Nothing was deleted"), "{refused}");
-        assert!(message(&refused).contains("Restore velero/r1 is running"), "{refused}");
+        let refused = replica
+            .review(deletion("old", "0", "Completed", of_collection))
+            .await;
+        assert!(
+            message(&refused).contains("Nothing was deleted"),
+            "{refused}"
+        );
+        assert!(
+            message(&refused).contains("Restore velero/r1 is running"),
+            "{refused}"
+        );
     }
-    let request = replica.create("DeleteBackupRequest", "d1", "2", json!({"backupName": "old"})).await;
-    assert!(message(&request).contains("Restore velero/r1 is running"), "{request}");
-    assert!(allowed(&replica.review(deletion("other", "9", "Completed", false)).await), "another backup");
-    assert!(allowed(&replica.review(deletion("old", "0", "Failed", false)).await), "nobody restores from it");
+    let request = replica
+        .create(
+            "DeleteBackupRequest",
+            "d1",
+            "2",
+            json!({"backupName": "old"}),
+        )
+        .await;
+    assert!(
+        message(&request).contains("Restore velero/r1 is running"),
+        "{request}"
+    );
+    assert!(
+        allowed(
+            &replica
+                .review(deletion("other", "9", "Completed", false))
+                .await
+        ),
+        "another backup"
+    );
+    assert!(
+        allowed(&replica.review(deletion("old", "0", "Failed", false)).await),
+        "nobody restores from it"
+    );
 
     api.put_velero("Restore", "r1", "1", "Completed", &restore_spec());
-    assert!(allowed(&replica.create("DeleteBackupRequest", "d1", "3", json!({"backupName": "old"})).await));
+    assert!(allowed(
+        &replica
+            .create(
+                "DeleteBackupRequest",
+                "d1",
+                "3",
+                json!({"backupName": "old"})
+            )
+            .await
+    ));
     // The request is not even stored yet, but already keeps out restores from this backup.
     let refused = replica.create("Restore", "r2", "4", restore_spec()).await;
-    assert!(message(&refused).contains("DeleteBackupRequest velero/d1"), "{refused}");
-    assert_eq!(refused["status"]["details"]["causes"][0]["reason"], "DeletionInProgress");
+    assert!(
+        message(&refused).contains("DeleteBackupRequest velero/d1"),
+        "{refused}"
+    );
+    assert_eq!(
+        refused["status"]["details"]["causes"][0]["reason"],
+        "DeletionInProgress"
+    );
     let elsewhere = json!({"backupName": "newer", "includedNamespaces": ["elsewhere"]});
-    assert!(allowed(&replica.create("Restore", "r3", "5", elsewhere).await), "from another backup");
+    assert!(
+        allowed(&replica.create("Restore", "r3", "5", elsewhere).await),
+        "from another backup"
+    );
 }
 
 #[tokio::test]
 async fn a_backup_goes_with_its_namespace_whoever_restores_from_it() {
     let (api, replica) = one_replica();
-    let deleted = json!({"metadata": {"name": "velero", "deletionTimestamp": "2026-11-21T09:00:00Z"}});
+    let deleted =
+        json!({"metadata": {"name": "velero", "deletionTimestamp": "2026-11-21T09:00:00Z"}});
     api.put("/api/v1/namespaces/velero", deleted);
-    replica.run(&api, "Restore", "r1", "1", restore_spec()).await;
-    let answer = replica.review(deletion("old", "0", "Completed", true)).await;
-    assert!(allowed(&answer) && answer["warnings"][0].as_str().unwrap().contains("namespace"), "{answer}");
+    replica
+        .run(&api, "Restore", "r1", "1", restore_spec())
+        .await;
+    let answer = replica
+        .review(deletion("old", "0", "Completed", true))
+        .await;
+    assert!(
+        allowed(&answer)
+            && answer["warnings"][0]
+                .as_str()
+                .unwrap()
+                .contains("namespace"),
+        "{answer}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_repeated_deletion_begins_its_grace_anew() {
     let (api, replica) = one_replica();
-    api.put("/api/v1/namespaces/velero", json!({"metadata": {"name": "velero"}}));
+    api.put(
+        "/api/v1/namespaces/velero",
+        json!({"metadata": {"name": "velero"}}),
+    );
     api.put_velero("Backup", "old", "0", "Completed", &backup_spec());
     let delete = || replica.review(deletion("old", "0", "Completed", false));
     let restore = |uid: &'static str| replica.create("Restore", "r", uid, restore_spec());
     assert!(allowed(&delete().await));
     assert!(!allowed(&restore("1").await));
     tokio::time::sleep(GRACE).await;
-    assert!(!allowed(&restore("2").await), "the suspicion is written down");
+    assert!(
+        !allowed(&restore("2").await),
+        "the suspicion is written down"
+    );
     // Another webhook may have refused the first deletion. This one may take effect at any moment.
     assert!(allowed(&delete().await));
     for uid in ["3", "4"] {
-        assert!(!allowed(&restore(uid).await), "neither suspicion nor age of the first are its own");
+        assert!(
+            !allowed(&restore(uid).await),
+            "neither suspicion nor age of the first are its own"
+        );
     }
     tokio::time::sleep(GRACE).await;
     assert!(!allowed(&restore("5").await));

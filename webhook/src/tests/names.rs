@@ -1,5 +1,5 @@
-//! A creation under a stored name can never be stored: it is refused with the API server's own answer, and takes no
-//! place.
+//! A creation under a stored name can never be stored: it is refused with the API server's own
+//! answer, and takes no place.
 
 use super::*;
 
@@ -22,11 +22,20 @@ async fn a_name_that_is_stored_takes_no_place_however_often_it_is_created() {
             for dry_run in [true, false] {
                 request["dryRun"] = json!(dry_run);
                 let refused = replica.review(request.clone()).await;
-                assert!(exists(&refused, "backups.velero.io \"nightly\""), "{engine} {dry_run} {refused}");
+                assert!(
+                    exists(&refused, "backups.velero.io \"nightly\""),
+                    "{engine} {dry_run} {refused}"
+                );
             }
         }
-        assert_eq!(ledger_version(&api), Value::Null, "no claim, whatever becomes of that Backup");
-        assert!(allowed(&replica.create("Restore", "r", "4", restore_spec()).await));
+        assert_eq!(
+            ledger_version(&api),
+            Value::Null,
+            "no claim, whatever becomes of that Backup"
+        );
+        assert!(allowed(
+            &replica.create("Restore", "r", "4", restore_spec()).await
+        ));
     }
 }
 
@@ -47,16 +56,25 @@ async fn a_request_to_delete_whose_name_is_stored_keeps_no_restore_out() {
     let spec = json!({"backupName": "old"});
     api.put_velero("DeleteBackupRequest", "d", "1", "Processed", &spec);
     let refused = replica.create("DeleteBackupRequest", "d", "2", spec).await;
-    assert!(exists(&refused, "deletebackuprequests.velero.io \"d\""), "{refused}");
-    assert!(allowed(&replica.create("Restore", "r", "3", restore_spec()).await));
+    assert!(
+        exists(&refused, "deletebackuprequests.velero.io \"d\""),
+        "{refused}"
+    );
+    assert!(allowed(
+        &replica.create("Restore", "r", "3", restore_spec()).await
+    ));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_object_that_is_stored_by_now_is_not_in_its_own_way() {
     let (api, replica) = one_replica();
-    assert!(allowed(&replica.create("Backup", "b", "1", backup_spec()).await));
+    assert!(allowed(
+        &replica.create("Backup", "b", "1", backup_spec()).await
+    ));
     api.put_velero("Backup", "b", "1", "New", &backup_spec());
-    assert!(allowed(&replica.create("Backup", "b", "1", backup_spec()).await));
+    assert!(allowed(
+        &replica.create("Backup", "b", "1", backup_spec()).await
+    ));
 }
 
 /// A place taken for a name that is stored would stay for minutes.
@@ -69,8 +87,14 @@ async fn a_name_that_cannot_be_read_now_takes_no_place_and_may_come_again() {
         reads.then(|| Fault::refuse(500, "InternalError", "etcdserver: leader changed"))
     });
     let refused = replica.create("Backup", "b", "2", backup_spec()).await;
-    assert!(!allowed(&refused) && refused["status"]["code"] == 503, "{refused}");
-    assert!(message(&refused).contains("etcdserver: leader changed"), "{refused}");
+    assert!(
+        !allowed(&refused) && refused["status"]["code"] == 503,
+        "{refused}"
+    );
+    assert!(
+        message(&refused).contains("etcdserver: leader changed"),
+        "{refused}"
+    );
     assert_eq!(ledger_version(&api), Value::Null);
 }
 
@@ -82,5 +106,7 @@ async fn a_name_that_the_api_server_does_not_tell_is_claimed() {
         let reads = request.path == backup_testkit::velero_path("Backup", "b");
         reads.then(|| Fault::refuse(403, "Forbidden", "backups.velero.io is forbidden"))
     });
-    assert!(allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
+    assert!(allowed(
+        &replica.create("Backup", "b", "2", backup_spec()).await
+    ));
 }

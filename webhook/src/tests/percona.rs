@@ -39,14 +39,23 @@ const PS_RESTORE: &str = "PerconaServerMySQLRestore";
 #[tokio::test]
 async fn another_operators_backups_and_restores_of_one_database_are_kept_apart() {
     let (_, replica) = one_replica();
-    assert!(allowed(&replica.review(percona("CREATE", PS_RESTORE, "r", "1", "", None)).await));
-    let refused = replica.review(percona("CREATE", PS_BACKUP, "b", "2", "", None)).await;
+    assert!(allowed(
+        &replica
+            .review(percona("CREATE", PS_RESTORE, "r", "1", "", None))
+            .await
+    ));
+    let refused = replica
+        .review(percona("CREATE", PS_BACKUP, "b", "2", "", None))
+        .await;
     assert!(!allowed(&refused));
     assert!(message(&refused).contains("Restore db/r"), "{refused}");
     let mut other = percona("CREATE", PS_BACKUP, "b", "3", "", None);
     other["object"]["spec"]["clusterName"] = json!("cluster2");
     assert!(allowed(&replica.review(other).await), "another database");
-    assert!(allowed(&replica.create("Backup", "b", "4", backup_spec()).await), "another operator");
+    assert!(
+        allowed(&replica.create("Backup", "b", "4", backup_spec()).await),
+        "another operator"
+    );
     let mut unnamed = percona("CREATE", PS_BACKUP, "b", "5", "", None);
     unnamed["object"]["spec"] = json!({});
     let refused = replica.review(unnamed).await;
@@ -58,18 +67,30 @@ async fn a_restore_that_failed_and_comes_back_to_life_claims_again_or_stays() {
     let (_, replica) = one_replica();
     let revive = || percona("UPDATE", PS_RESTORE, "r", "1", "", Some("Error"));
     assert!(allowed(&replica.review(revive()).await));
-    let refused = replica.review(percona("CREATE", PS_BACKUP, "b", "2", "", None)).await;
+    let refused = replica
+        .review(percona("CREATE", PS_BACKUP, "b", "2", "", None))
+        .await;
     assert!(message(&refused).contains("Restore db/r"), "{refused}");
-    let dead = replica.review(percona("UPDATE", PS_RESTORE, "r", "1", "", Some("Failed"))).await;
-    assert!(message(&dead).contains("has ended"), "only what the operator does itself: {dead}");
+    let dead = replica
+        .review(percona("UPDATE", PS_RESTORE, "r", "1", "", Some("Failed")))
+        .await;
+    assert!(
+        message(&dead).contains("has ended"),
+        "only what the operator does itself: {dead}"
+    );
 
     let (_, replica) = one_replica();
-    assert!(allowed(&replica.review(percona("CREATE", PS_BACKUP, "b", "2", "", None)).await));
+    assert!(allowed(
+        &replica
+            .review(percona("CREATE", PS_BACKUP, "b", "2", "", None))
+            .await
+    ));
     let refused = replica.review(revive()).await;
     assert!(message(&refused).contains("Backup db/b"), "{refused}");
 }
 
-/// Between the answer of the webhook and the write of the API server the object still has its last final state.
+/// Between the answer of the webhook and the write of the API server the object still has its last
+/// final state.
 #[tokio::test(start_paused = true)]
 async fn a_revival_is_not_ended_by_what_it_revives() {
     let at = "/apis/ps.percona.com/v1/namespaces/db/perconaservermysqlrestores/r";
@@ -89,15 +110,24 @@ async fn a_revival_is_not_ended_by_what_it_revives() {
         assert!(allowed(&replica.review(revival).await));
         let backup = |uid: &str| replica.review(percona("CREATE", PS_BACKUP, "b", uid, "", None));
         let refused = backup("2").await;
-        assert!(message(&refused).contains("Restore db/r was requested at"), "{refused}");
+        assert!(
+            message(&refused).contains("Restore db/r was requested at"),
+            "{refused}"
+        );
         if lands {
             put(&api, "Running");
             assert!(message(&backup("3").await).contains("is running"));
             put(&api, "Error");
-            assert!(allowed(&backup("4").await), "what it was revived for has ended");
+            assert!(
+                allowed(&backup("4").await),
+                "what it was revived for has ended"
+            );
         } else {
             tokio::time::sleep(GRACE).await;
-            assert!(!allowed(&backup("3").await), "the suspicion is written down first");
+            assert!(
+                !allowed(&backup("3").await),
+                "the suspicion is written down first"
+            );
             assert!(allowed(&backup("4").await), "it never came");
         }
     }
@@ -122,19 +152,26 @@ async fn the_operators_own_lease_is_honoured_while_its_holder_runs() {
         let (api, replica) = one_replica();
         replica.store.open(VELERO_SCOPE).await.unwrap();
         // It does not run when the ledger is created.
-        let first = replica.review(percona("CREATE", PS_RESTORE, "first", "0", "", None)).await;
+        let first = replica
+            .review(percona("CREATE", PS_RESTORE, "first", "0", "", None))
+            .await;
         assert!(allowed(&first));
-        api.put("/apis/ps.percona.com/v1/namespaces/db/perconaservermysqlrestores/first", {
-            let mut over = restore("Succeeded");
-            over["metadata"]["name"] = json!("first");
-            over["metadata"]["uid"] = json!("0");
-            over
-        });
+        api.put(
+            "/apis/ps.percona.com/v1/namespaces/db/perconaservermysqlrestores/first",
+            {
+                let mut over = restore("Succeeded");
+                over["metadata"]["name"] = json!("first");
+                over["metadata"]["uid"] = json!("0");
+                over
+            },
+        );
         api.put(at, restore(state));
         api.put(lease_at, lease(holder));
         // The first request has just read the Lease without a holder.
         let replica = Replica::over(&api);
-        let answer = replica.review(percona("CREATE", PS_BACKUP, "b", "2", "", None)).await;
+        let answer = replica
+            .review(percona("CREATE", PS_BACKUP, "b", "2", "", None))
+            .await;
         assert_eq!(allowed(&answer), admitted, "{holder} {state}: {answer}");
     }
 }
@@ -143,13 +180,24 @@ async fn the_operators_own_lease_is_honoured_while_its_holder_runs() {
 #[tokio::test]
 async fn a_profile_that_cannot_be_used_refuses_its_kinds_and_no_others() {
     let why = "acme.yaml: not a profile: missing field `group`".to_owned();
-    let unusable = vec![UnusableProfile { name: "percona-ps".to_owned(), why }];
+    let unusable = vec![UnusableProfile {
+        name: "percona-ps".to_owned(),
+        why,
+    }];
     let replica = Replica::without(&FakeApi::new(), unusable, |_| {});
-    let refused = replica.review(percona("CREATE", PS_BACKUP, "b", "1", "", None)).await;
+    let refused = replica
+        .review(percona("CREATE", PS_BACKUP, "b", "1", "", None))
+        .await;
     assert!(!allowed(&refused));
     assert_eq!(refused["status"]["code"], 503);
-    for said in ["cannot judge PerconaServerMySQLBackup", "missing field `group`", "profiles check"] {
+    for said in [
+        "cannot judge PerconaServerMySQLBackup",
+        "missing field `group`",
+        "profiles check",
+    ] {
         assert!(message(&refused).contains(said), "{refused}");
     }
-    assert!(allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
+    assert!(allowed(
+        &replica.create("Backup", "b", "2", backup_spec()).await
+    ));
 }

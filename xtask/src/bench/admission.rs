@@ -1,9 +1,10 @@
 //! `cargo xtask bench admission`: what the lock adds to a creation.
 //!
-//! Guard and controls run side by side on one real control plane. Each has a namespace of its own and is registered for it
-//! alone, so that a round of one can follow a round of the other at once, and drift of the machine hits both. All of them
-//! are registered by a Service, as in production: the API server then speaks HTTP/1.1 over many connections, where it
-//! would send everything to a loopback URL over one.
+//! Guard and controls run side by side on one real control plane. Each has a namespace of its own
+//! and is registered for it alone, so that a round of one can follow a round of the other at once,
+//! and drift of the machine hits both. All of them are registered by a Service, as in production:
+//! the API server then speaks HTTP/1.1 over many connections, where it would send everything to a
+//! loopback URL over one.
 
 mod load;
 mod many_claims;

@@ -1,4 +1,5 @@
-//! `cargo xtask bench backup`: what a backup costs, beside what listing and compressing alone cost in the same run.
+//! `cargo xtask bench backup`: what a backup costs, beside what listing and compressing alone cost
+//! in the same run.
 
 mod beside;
 mod floor;
@@ -23,13 +24,17 @@ pub struct Args {
     /// How many small backups are queued at once, compared with 50; 0 leaves that out.
     #[arg(long, default_value_t = 600)]
     queued: u16,
-    /// Measures instead backups of twenty namespaces with the objects, and of one, beside this many in 48 other namespaces.
+    /// Measures instead backups of twenty namespaces with the objects, and of one, beside this many
+    /// in 48 other namespaces.
     #[arg(long)]
     beside: Option<usize>,
 }
 
 pub async fn run(args: &Args) -> anyhow::Result<()> {
-    super::in_world(World::builder(), async |world, table| measure(world, args, table).await).await
+    super::in_world(World::builder(), async |world, table| {
+        measure(world, args, table).await
+    })
+    .await
 }
 
 async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::Result<()> {
@@ -38,13 +43,17 @@ async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::R
         return beside::measure(world, args.objects, others, usize::from(args.rounds), table).await;
     }
     if args.queued > 0 {
-        queue::measure(world, args.queued, table).await.context("queued backups")?;
+        queue::measure(world, args.queued, table)
+            .await
+            .context("queued backups")?;
     }
     // A tenth first: what memory grows by is told by two sizes.
     let few = args.objects / 10;
     eprintln!("creating {few} ConfigMaps");
     objects::create(&world.client, 0..few).await?;
-    let small = large::peak(world, "few").await.context("the smaller backup")?;
+    let small = large::peak(world, "few")
+        .await
+        .context("the smaller backup")?;
     eprintln!("creating {} more", args.objects - few);
     objects::create(&world.client, few..args.objects).await?;
     large::measure(world, args.objects, usize::from(args.rounds), small, table).await

@@ -34,16 +34,25 @@ impl BackupWatch {
     pub async fn start(client: &Client) -> anyhow::Result<Self> {
         let api: Api<Backup> = Api::namespaced(client.clone(), NAMESPACE);
         let events = Box::pin(watcher(api, watcher::Config::default()));
-        let mut watch = Self { events, backups: BTreeMap::new(), writes: 0 };
+        let mut watch = Self {
+            events,
+            backups: BTreeMap::new(),
+            writes: 0,
+        };
         while !matches!(watch.next().await?, Event::InitDone) {}
         Ok(watch)
     }
 
-    /// Waits until all of these have completed. Returns the times of completion, earliest first. Fails if one ended otherwise, or
-    /// after a timeout.
-    pub async fn completed(&mut self, names: &[String], patience: Duration) -> anyhow::Result<Vec<Instant>> {
+    /// Waits until all of these have completed. Returns the times of completion, earliest first.
+    /// Fails if one ended otherwise, or after a timeout.
+    pub async fn completed(
+        &mut self,
+        names: &[String],
+        patience: Duration,
+    ) -> anyhow::Result<Vec<Instant>> {
         let wanted: BTreeSet<&String> = names.iter().collect();
-        let ended = |backup: &Backup| backup.phase().is_terminal() && wanted.contains(&backup.name_any());
+        let ended =
+            |backup: &Backup| backup.phase().is_terminal() && wanted.contains(&backup.name_any());
         self.until(names.len(), patience, ended).await?;
         let times = names.iter().map(|name| self.backups.get(name)?.ended);
         let mut times: Vec<Instant> = times.collect::<Option<_>>().context("one has not ended")?;
@@ -65,12 +74,27 @@ impl BackupWatch {
         self.until(backups.into(), patience, waits).await
     }
 
-    /// Waits until `backups` backups have completed. Returns the highest number of writes of one backup while it waited.
-    pub async fn until_all_ended(&mut self, backups: u16, patience: Duration) -> anyhow::Result<u32> {
+    /// Waits until `backups` backups have completed. Returns the highest number of writes of one
+    /// backup while it waited.
+    pub async fn until_all_ended(
+        &mut self,
+        backups: u16,
+        patience: Duration,
+    ) -> anyhow::Result<u32> {
         self.writes()?;
-        self.backups.values_mut().for_each(|one| one.writes_while_it_waits = 0);
-        self.until(backups.into(), patience, |backup| backup.phase().is_terminal()).await?;
-        Ok(self.backups.values().map(|one| one.writes_while_it_waits).max().unwrap_or_default())
+        self.backups
+            .values_mut()
+            .for_each(|one| one.writes_while_it_waits = 0);
+        self.until(backups.into(), patience, |backup| {
+            backup.phase().is_terminal()
+        })
+        .await?;
+        Ok(self
+            .backups
+            .values()
+            .map(|one| one.writes_while_it_waits)
+            .max()
+            .unwrap_or_default())
     }
 
     /// Number of writes of Backups so far.
@@ -81,7 +105,8 @@ impl BackupWatch {
         Ok(self.writes)
     }
 
-    /// Waits until the condition is true of `count` backups. Fails if one has ended and is not Completed.
+    /// Waits until the condition is true of `count` backups. Fails if one has ended and is not
+    /// Completed.
     async fn until(
         &mut self,
         count: usize,
@@ -91,7 +116,11 @@ impl BackupWatch {
         let deadline = Instant::now() + patience;
         let mut told = 0;
         loop {
-            let now = self.backups.values().filter(|one| is_so(&one.backup)).count();
+            let now = self
+                .backups
+                .values()
+                .filter(|one| is_so(&one.backup))
+                .count();
             for Observed { backup, .. } in self.backups.values() {
                 let phase = backup.phase();
                 let good = phase == BackupPhase::Completed || !phase.is_terminal();
@@ -106,17 +135,27 @@ impl BackupWatch {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let event = tokio::time::timeout(left, self.next()).await;
-            event.with_context(|| format!("only {now} of {count} backups within {patience:?}"))??;
+            event
+                .with_context(|| format!("only {now} of {count} backups within {patience:?}"))??;
         }
     }
 
     async fn next(&mut self) -> anyhow::Result<Event<Backup>> {
-        let event = self.events.try_next().await?.context("the watch has ended")?;
+        let event = self
+            .events
+            .try_next()
+            .await?
+            .context("the watch has ended")?;
         if let Event::Apply(backup) | Event::InitApply(backup) = &event {
             self.writes += 1;
-            let new = || Observed { backup: backup.clone(), ended: None, writes_while_it_waits: 0 };
+            let new = || Observed {
+                backup: backup.clone(),
+                ended: None,
+                writes_while_it_waits: 0,
+            };
             let one = self.backups.entry(backup.name_any()).or_insert_with(new);
-            one.writes_while_it_waits += u32::from(backup.phase() == BackupPhase::WaitingForPluginOperations);
+            one.writes_while_it_waits +=
+                u32::from(backup.phase() == BackupPhase::WaitingForPluginOperations);
             if backup.phase().is_terminal() {
                 one.ended.get_or_insert_with(Instant::now);
             }

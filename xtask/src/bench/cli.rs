@@ -1,4 +1,5 @@
-//! `cargo xtask bench cli`: response times of the command, compared with curl and kubectl for the same task.
+//! `cargo xtask bench cli`: response times of the command, compared with curl and kubectl for the
+//! same task.
 
 mod archive;
 mod status;
@@ -54,12 +55,19 @@ pub async fn run(backups: usize) -> anyhow::Result<()> {
         // Builds kubectl first: the network inside has no internet access.
         build_clients()?;
         let backups = format!("--backups={backups}");
-        let ended_well =
-            network::run_inside("release", &["bench", "cli", &backups], |line| println!("{line}"))?;
-        ensure!(ended_well, "it could not be measured; what went wrong is told above");
+        let ended_well = network::run_inside("release", &["bench", "cli", &backups], |line| {
+            println!("{line}");
+        })?;
+        ensure!(
+            ended_well,
+            "it could not be measured; what went wrong is told above"
+        );
         return Ok(());
     }
-    super::in_world(World::builder().files(), async |world, table| measure(world, backups, table).await).await
+    super::in_world(World::builder().files(), async |world, table| {
+        measure(world, backups, table).await
+    })
+    .await
 }
 
 async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Result<()> {
@@ -77,14 +85,20 @@ async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Re
     store(world, &large)?;
     let line = ["describe", NAME, "--details"];
     let screen = person.succeeds(&line).await?.stdout;
-    ensure!(!screen.contains("unavailable") && screen.lines().count() > ITEMS, "{}", &screen[..2000]);
+    ensure!(
+        !screen.contains("unavailable") && screen.lines().count() > ITEMS,
+        "{}",
+        &screen[..2000]
+    );
     let described = middle(async || Ok(person.succeeds(&line).await?.elapsed)).await?;
     let curl = Curl::of(world).await?;
     let fetched = middle(async || curl.fetch(&large).await).await?;
     table.row(&Row {
         what: format!("describe --details of {ITEMS} items and {OPERATIONS} operations"),
         found: format!("{described:.0} ms, {:.2} times curl", described / fetched),
-        beside: format!("{fetched:.0} ms: the four files, asked for and fetched by curl at the same time"),
+        beside: format!(
+            "{fetched:.0} ms: the four files, asked for and fetched by curl at the same time"
+        ),
         asked: format!("{RATIO} times"),
         met: Some(described <= RATIO * fetched),
     });
@@ -96,11 +110,17 @@ async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Re
         let mut one = backup(&format!("nightly-{number:05}"))?;
         let schedule = number % status::SCHEDULES;
         one.spec.included_namespaces = status::covered(schedule);
-        one.labels_mut().insert("velero.io/schedule-name".to_owned(), format!("tenants-{schedule:02}"));
+        one.labels_mut().insert(
+            "velero.io/schedule-name".to_owned(),
+            format!("tenants-{schedule:02}"),
+        );
         api.create_object(&one).await?;
         anyhow::Ok(())
     });
-    stream::iter(all).buffer_unordered(16).try_collect::<()>().await?;
+    stream::iter(all)
+        .buffer_unordered(16)
+        .try_collect::<()>()
+        .await?;
     let kubectl = world.kubectl()?;
     let line = ["get", "backups.velero.io", "-n", NAMESPACE];
     kubectl.succeeds(&line).await?;
@@ -144,11 +164,14 @@ fn store(world: &World, backup: &Backup) -> anyhow::Result<()> {
     world.store_backup(BUCKET, NAME, &serde_json::to_value(backup)?)?;
     let texts = |what: &str, count: usize| -> Vec<String> {
         (0..count)
-            .map(|number| format!("{what} of pods web-{number:05}: something that takes a line to tell"))
+            .map(|number| {
+                format!("{what} of pods web-{number:05}: something that takes a line to tell")
+            })
             .collect()
     };
-    let names: Vec<String> =
-        (0..ITEMS / 4).map(|number| format!("namespace-{}/web-{number:05}", number % 40)).collect();
+    let names: Vec<String> = (0..ITEMS / 4)
+        .map(|number| format!("namespace-{}/web-{number:05}", number % 40))
+        .collect();
     let operation = |number: usize| {
         json!({ "spec": { "backupName": NAME, "backupUID": backup.uid(), "backupItemAction": "example.io/operate", "operationID": format!("operation-{number}"),
             "resourceIdentifier": { "Group": "", "Resource": "persistentvolumeclaims", "Namespace": "shop", "Name": format!("data-{number}") } },
@@ -176,12 +199,18 @@ struct Curl {
 impl Curl {
     async fn of(world: &World) -> anyhow::Result<Self> {
         let config = Kubeconfig::read_from(world.person("curl", Some("backup-reader")).await?)?;
-        let server = config.clusters.first().and_then(|one| one.cluster.as_ref()?.server.clone());
+        let server = config
+            .clusters
+            .first()
+            .and_then(|one| one.cluster.as_ref()?.server.clone());
         let info = serde_json::to_value(&config.auth_infos)?;
         Ok(Self {
             api: world.api(),
             server: server.context("no server")?,
-            token: info[0]["user"]["token"].as_str().context("no token")?.to_owned(),
+            token: info[0]["user"]["token"]
+                .as_str()
+                .context("no token")?
+                .to_owned(),
         })
     }
 
@@ -201,12 +230,25 @@ impl Curl {
             if status.phase == Some(DownloadRequestPhase::Processed) {
                 break status.download_url.unwrap_or_default();
             }
-            ensure!(status.phase != Some(DownloadRequestPhase::Failed), "{status:?}");
+            ensure!(
+                status.phase != Some(DownloadRequestPhase::Failed),
+                "{status:?}"
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
         let mut curl = Command::new("curl");
-        curl.args(["-sSkf", "-o", "/dev/null", "-H", &format!("Authorization: Bearer {}", self.token)])
-            .args(["-H", &format!("{KEY_HEADER}: {}", key.as_str()), &format!("{}{path}", self.server)]);
+        curl.args([
+            "-sSkf",
+            "-o",
+            "/dev/null",
+            "-H",
+            &format!("Authorization: Bearer {}", self.token),
+        ])
+        .args([
+            "-H",
+            &format!("{KEY_HEADER}: {}", key.as_str()),
+            &format!("{}{path}", self.server),
+        ]);
         Ran::of(curl).await?.expect_code(0)?;
         Ok(())
     }

@@ -13,7 +13,9 @@ const NAMESPACES: usize = 20;
 pub const CONNECTIONS: usize = 16;
 
 pub fn namespaces() -> Vec<String> {
-    (0..NAMESPACES).map(|number| format!("bench-{number:02}")).collect()
+    (0..NAMESPACES)
+        .map(|number| format!("bench-{number:02}"))
+        .collect()
 }
 
 /// Creates ConfigMaps with these numbers, and their namespaces.
@@ -32,7 +34,14 @@ pub async fn create_in(
         ensure_namespace(client, name).await?;
     }
     stream::iter(numbers)
-        .map(|number| config_map(client, &namespaces[number % namespaces.len()], metadata, number))
+        .map(|number| {
+            config_map(
+                client,
+                &namespaces[number % namespaces.len()],
+                metadata,
+                number,
+            )
+        })
         .buffer_unordered(CONNECTIONS)
         .try_collect()
         .await
@@ -46,17 +55,31 @@ pub fn restored_labels(restore: &str) -> Value {
 /// A text of `parts` parts with 32 bytes each. It is not uniform, as that would compress too well.
 pub fn text(number: usize, parts: usize) -> String {
     (0..parts)
-        .map(|part| format!("{:032x}", (number * 1_000_003 + part).wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+        .map(|part| {
+            format!(
+                "{:032x}",
+                (number * 1_000_003 + part).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            )
+        })
         .collect()
 }
 
-async fn config_map(client: &Client, namespace: &str, metadata: &Value, number: usize) -> anyhow::Result<()> {
+async fn config_map(
+    client: &Client,
+    namespace: &str,
+    metadata: &Value,
+    number: usize,
+) -> anyhow::Result<()> {
     let text = text(number, 32);
-    let mut object =
-        json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "text": text }, "metadata": metadata });
+    let mut object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "text": text }, "metadata": metadata });
     object["metadata"]["name"] = format!("item-{number:06}").into();
     object["metadata"]["namespace"] = namespace.into();
-    post(client, &format!("/api/v1/namespaces/{namespace}/configmaps"), &object).await
+    post(
+        client,
+        &format!("/api/v1/namespaces/{namespace}/configmaps"),
+        &object,
+    )
+    .await
 }
 
 /// Creates an object with minimal overhead: the answer is not decoded.

@@ -16,7 +16,8 @@ use super::{
     table::{Row, Table},
 };
 
-/// Answers of the plugin that are waited for at a time, as the controller does it unless told otherwise.
+/// Answers of the plugin that are waited for at a time, as the controller does it unless told
+/// otherwise.
 const CONCURRENCY: u32 = 16;
 /// Between two questions about one operation, as the controller asks unless told otherwise.
 const PACE: Duration = Duration::from_secs(10);
@@ -42,18 +43,28 @@ pub struct Args {
 }
 
 pub async fn run(args: &Args) -> anyhow::Result<()> {
-    let builder = World::builder().plugins().controller_args(&["--concurrent-backups=8"]);
-    super::in_world(builder, async |world, table| measure(world, args, table).await).await
+    let builder = World::builder()
+        .plugins()
+        .controller_args(&["--concurrent-backups=8"]);
+    super::in_world(builder, async |world, table| {
+        measure(world, args, table).await
+    })
+    .await
 }
 
 async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::Result<()> {
     world.plane.stop_controller_manager().await?;
-    let plugins = world.plugins.as_ref().context("the plugins are built with Go: install it")?;
+    let plugins = world
+        .plugins
+        .as_ref()
+        .context("the plugins are built with Go: install it")?;
     let all = u32::from(args.backups) * u32::from(args.operations);
     eprintln!("starting {all} operations");
     let mut watch = BackupWatch::start(&world.client).await?;
     begin(world, args).await?;
-    watch.until_all_wait(args.backups, args.operations, PATIENCE).await?;
+    watch
+        .until_all_wait(args.backups, args.operations, PATIENCE)
+        .await?;
 
     let floor = f64::from(all) * f64::from(args.answer) / 1e3 / f64::from(CONCURRENCY);
     let floor = floor.max(PACE.as_secs_f64());
@@ -92,21 +103,26 @@ async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::R
     table.row(&Row {
         what: "writes of one Backup while its operations end, at most".to_owned(),
         found: most.to_string(),
-        beside: format!("all have ended after {took:.1} s, {:.1} rounds", took / round),
+        beside: format!(
+            "all have ended after {took:.1} s, {:.1} rounds",
+            took / round
+        ),
         asked: format!("one in each round: {rounds}"),
         met: Some(f64::from(most) <= rounds),
     });
     table.peak_memory(&world.controllers[0], format!("{all} operations"), MEMORY)
 }
 
-/// Creates what operations are started on, each backup's in a namespace of its own, and the backups.
+/// Creates what operations are started on, each backup's in a namespace of its own, and the
+/// backups.
 async fn begin(world: &World, args: &Args) -> anyhow::Result<()> {
     let client = &world.client;
     for backup in 0..args.backups {
         ensure_namespace(client, &name(backup)).await?;
     }
     let script = format!("start=released/{}ms", args.answer);
-    let objects = (0..args.backups).flat_map(|backup| (0..args.operations).map(move |item| (backup, item)));
+    let objects =
+        (0..args.backups).flat_map(|backup| (0..args.operations).map(move |item| (backup, item)));
     let objects = objects.map(|(backup, item)| {
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": {
             "name": format!("item-{item}"), "namespace": name(backup),
@@ -116,7 +132,15 @@ async fn begin(world: &World, args: &Args) -> anyhow::Result<()> {
     for number in 0..args.backups {
         let name = name(number);
         let included_resources = vec!["configmaps".to_owned()];
-        world.create_backup(&name, BackupSpec { included_resources, ..of_namespaces(&[&name]) }).await?;
+        world
+            .create_backup(
+                &name,
+                BackupSpec {
+                    included_resources,
+                    ..of_namespaces(&[&name])
+                },
+            )
+            .await?;
     }
     Ok(())
 }
@@ -127,7 +151,16 @@ fn name(backup: u16) -> String {
 
 /// Waits until the plugin was asked so many more times how far an operation is.
 async fn asked(plugins: &VeleroPlugins, times: u32) -> anyhow::Result<()> {
-    let count = || plugins.calls().iter().filter(|called| called.call == "progress").count();
+    let count = || {
+        plugins
+            .calls()
+            .iter()
+            .filter(|called| called.call == "progress")
+            .count()
+    };
     let all = count() + usize::try_from(times)?;
-    until("the plugin is asked", PATIENCE, async || anyhow::Ok(count() >= all)).await
+    until("the plugin is asked", PATIENCE, async || {
+        anyhow::Ok(count() >= all)
+    })
+    .await
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask bench restore`: time and memory of restores, compared with plain connections in the same run.
+//! `cargo xtask bench restore`: time and memory of restores, compared with plain connections in the
+//! same run.
 
 use std::{
     collections::HashMap,
@@ -25,22 +26,34 @@ use super::{
 pub(super) const GONE: Duration = Duration::from_mins(10);
 /// Maximum memory of the controller (MiB).
 const MEMORY: u32 = 128;
-/// Pause before each measurement. The cluster's own controllers still work on newly created objects: about 3 s on each
-/// Deployment.
+/// Pause before each measurement. The cluster's own controllers still work on newly created
+/// objects: about 3 s on each Deployment.
 const PAUSE: Duration = Duration::from_secs(4);
 
 pub async fn run(objects: usize) -> anyhow::Result<()> {
-    super::in_world(World::builder(), async |world, table| measure(world, objects, table).await).await
+    super::in_world(World::builder(), async |world, table| {
+        measure(world, objects, table).await
+    })
+    .await
 }
 
 async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow::Result<()> {
     let (client, names) = (world.client.clone(), objects::namespaces());
     objects::create(&client, 0..objects).await?;
     world
-        .back_up("bench", BackupSpec { included_namespaces: names.clone(), ..BackupSpec::default() })
+        .back_up(
+            "bench",
+            BackupSpec {
+                included_namespaces: names.clone(),
+                ..BackupSpec::default()
+            },
+        )
         .await?;
 
-    let what = format!("{objects} ConfigMaps of 1 KiB in {} namespaces", names.len());
+    let what = format!(
+        "{objects} ConfigMaps of 1 KiB in {} namespaces",
+        names.len()
+    );
     let create = async |suffix: &str, names: &[String]| {
         let metadata = json!({ "labels": objects::restored_labels(suffix) });
         objects::create_in(&client, names, &metadata, 0..objects).await
@@ -48,13 +61,23 @@ async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow
     let new = beside_creating(world, table, &what, create).await?;
     let targets: Vec<String> = names.iter().map(|name| mapped(name, "first")).collect();
     let count = world.count_config_maps(&targets[0]).await?;
-    ensure!(count > objects / names.len(), "only {count} ConfigMaps came back in {}", targets[0]);
+    ensure!(
+        count > objects / names.len(),
+        "only {count} ConfigMaps came back in {}",
+        targets[0]
+    );
 
     world.renew_controller(0).await?;
     let listed = list_and_compare(&client, &targets).await?;
     let again = restored(world, "again", "first").await?;
     let beside = "listing and comparing over one connection";
-    table.row(&Row::times("restore of what is there".to_owned(), again, beside, listed, 1.5));
+    table.row(&Row::times(
+        "restore of what is there".to_owned(),
+        again,
+        beside,
+        listed,
+        1.5,
+    ));
     table.peak_memory(&world.controllers[0], String::new(), MEMORY)?;
 
     world.create_restore("killed", into("second")).await?;
@@ -65,14 +88,18 @@ async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow
     until("most are restored", GONE, is_far).await?;
     world.controllers[0].kill().await?;
     let killed = restores.get("killed").await?;
-    ensure!(!killed.phase().is_terminal(), "it was over before it was killed: restore more objects");
+    ensure!(
+        !killed.phase().is_terminal(),
+        "it was over before it was killed: restore more objects"
+    );
     let mut there = 0;
     for name in &names {
         there += world.count_config_maps(&mapped(name, "second")).await?;
     }
     world.kill_controller(0).await?;
     let resumed = ended(world, "killed").await?;
-    // The missing objects have to be created; the rest may take a fifth of the time of a whole restore.
+    // The missing objects have to be created; the rest may take a fifth of the time of a whole
+    // restore.
     let missing = objects.saturating_sub(there) * 100 / objects.max(1);
     let most = f64::from(u32::try_from(20 + missing)?) / 100.0;
     let what = format!("resume of a restore that was killed when {there} were there");
@@ -80,8 +107,9 @@ async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow
     Ok(())
 }
 
-/// Restores everything into new namespaces, compared with creating the same over plain connections: `create` gets a suffix, and
-/// the namespaces with that suffix. Returns the duration of the restore (seconds).
+/// Restores everything into new namespaces, compared with creating the same over plain connections:
+/// `create` gets a suffix, and the namespaces with that suffix. Returns the duration of the restore
+/// (seconds).
 pub(super) async fn beside_creating(
     world: &mut World,
     table: &mut Table,
@@ -89,7 +117,10 @@ pub(super) async fn beside_creating(
     create: impl AsyncFn(&str, &[String]) -> anyhow::Result<()>,
 ) -> anyhow::Result<f64> {
     let created = async |suffix: &str| {
-        let names: Vec<String> = objects::namespaces().iter().map(|name| mapped(name, suffix)).collect();
+        let names: Vec<String> = objects::namespaces()
+            .iter()
+            .map(|name| mapped(name, suffix))
+            .collect();
         sleep(PAUSE).await;
         let start = Instant::now();
         create(suffix, &names).await?;
@@ -103,21 +134,36 @@ pub(super) async fn beside_creating(
     let took = restored(world, "new", "first").await?;
     let floor = f64::midpoint(before, created("after").await?);
     let beside = format!("creating over {CONNECTIONS} connections");
-    table.row(&Row::times(format!("restore of {what}"), took, &beside, floor, 1.1));
+    table.row(&Row::times(
+        format!("restore of {what}"),
+        took,
+        &beside,
+        floor,
+        1.1,
+    ));
     table.peak_memory(&world.controllers[0], String::new(), MEMORY)?;
     Ok(took)
 }
 
 fn items(restore: &Restore) -> i64 {
-    restore.status.progress.as_ref().map_or(0, |progress| progress.items_restored)
+    restore
+        .status
+        .progress
+        .as_ref()
+        .map_or(0, |progress| progress.items_restored)
 }
 
-/// A restore of everything into other namespaces: in a deleted namespace the API server asks etcd at each creation for half a
-/// minute.
+/// A restore of everything into other namespaces: in a deleted namespace the API server asks etcd
+/// at each creation for half a minute.
 fn into(suffix: &str) -> RestoreSpec {
     let names = objects::namespaces().into_iter();
-    let namespace_mapping = names.map(|name| (name.clone(), mapped(&name, suffix))).collect();
-    RestoreSpec { namespace_mapping, ..from_backup("bench") }
+    let namespace_mapping = names
+        .map(|name| (name.clone(), mapped(&name, suffix)))
+        .collect();
+    RestoreSpec {
+        namespace_mapping,
+        ..from_backup("bench")
+    }
 }
 
 fn mapped(name: &str, suffix: &str) -> String {
@@ -130,15 +176,20 @@ async fn restored(world: &World, name: &str, suffix: &str) -> anyhow::Result<f64
     ended(world, name).await
 }
 
-/// The time until a restore is Completed (seconds). Uses a watch: polling would add a pause to short restores.
+/// The time until a restore is Completed (seconds). Uses a watch: polling would add a pause to
+/// short restores.
 pub(super) async fn ended(world: &World, name: &str) -> anyhow::Result<f64> {
     let start = Instant::now();
-    let over = |restore: Option<&Restore>| restore.is_some_and(|restore| restore.phase().is_terminal());
+    let over =
+        |restore: Option<&Restore>| restore.is_some_and(|restore| restore.phase().is_terminal());
     let ended = timeout(GONE, await_condition(world.restores(), name, over)).await;
     let restore = ended.with_context(|| format!("{name} has not ended within {GONE:?}"))??;
     let time = start.elapsed().as_secs_f64();
     let status = restore.with_context(|| format!("{name} is gone"))?.status;
-    ensure!(status.errors == 0 && status.warnings == 0, "{name}: {status:?}");
+    ensure!(
+        status.errors == 0 && status.warnings == 0,
+        "{name}: {status:?}"
+    );
     Ok(time)
 }
 
@@ -147,8 +198,9 @@ async fn list_and_compare(client: &Client, names: &[String]) -> anyhow::Result<f
     let before = list(client, names).await?;
     let start = Instant::now();
     let now = list(client, names).await?;
-    let same =
-        now.iter().filter(|(name, object)| before.get(*name).is_some_and(|was| was.data == object.data));
+    let same = now
+        .iter()
+        .filter(|(name, object)| before.get(*name).is_some_and(|was| was.data == object.data));
     ensure!(same.count() == before.len(), "something has changed");
     Ok(start.elapsed().as_secs_f64())
 }
@@ -162,7 +214,11 @@ async fn list(client: &Client, names: &[String]) -> anyhow::Result<HashMap<Strin
         loop {
             let page = maps.list(&params).await?;
             for object in page.items {
-                let key = object.metadata.name.clone().context("an object without a name")?;
+                let key = object
+                    .metadata
+                    .name
+                    .clone()
+                    .context("an object without a name")?;
                 all.insert(format!("{name}/{key}"), object);
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {

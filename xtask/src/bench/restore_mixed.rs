@@ -1,4 +1,5 @@
-//! `cargo xtask bench restore --mixed`: a restore of several kinds, compared with creating the same over plain connections.
+//! `cargo xtask bench restore --mixed`: a restore of several kinds, compared with creating the same
+//! over plain connections.
 
 use std::ops::Range;
 
@@ -24,30 +25,50 @@ const DEFINITIONS: usize = 20;
 const GROUP: &str = "mixed.example.com";
 /// Makes the object with a number; the second argument is the group of custom resources.
 type Make = fn(usize, &str) -> Item;
-/// Kinds in the order in which a restore creates them: the share of each among fifty objects, and a function that makes one.
-const KINDS: [(Range<usize>, Make); 5] =
-    [(0..1, secret), (1..38, config_map), (38..39, replica_set), (39..40, deployment), (40..PARTS, custom)];
+/// Kinds in the order in which a restore creates them: the share of each among fifty objects, and a
+/// function that makes one.
+const KINDS: [(Range<usize>, Make); 5] = [
+    (0..1, secret),
+    (1..38, config_map),
+    (38..39, replica_set),
+    (39..40, deployment),
+    (40..PARTS, custom),
+];
 const PARTS: usize = 50;
 /// Number of parts of 32 bytes: 96 KiB, and 1 KiB.
 const LARGE: usize = 3 * 1024;
 const SMALL: usize = 32;
 
 pub async fn run(objects: usize) -> anyhow::Result<()> {
-    super::in_world(World::builder(), async |world, table| measure(world, objects, table).await).await
+    super::in_world(World::builder(), async |world, table| {
+        measure(world, objects, table).await
+    })
+    .await
 }
 
 async fn measure(world: &mut World, count: usize, table: &mut Table) -> anyhow::Result<()> {
     let (client, names) = (world.client.clone(), objects::namespaces());
     create(&client, &names, GROUP, &json!({}), count).await?;
-    let spec = BackupSpec { included_namespaces: names.clone(), ..BackupSpec::default() };
+    let spec = BackupSpec {
+        included_namespaces: names.clone(),
+        ..BackupSpec::default()
+    };
     world.back_up("bench", spec).await?;
     // Definitions are cluster-scoped: they have to be deleted, so that the restore creates them.
-    let definitions = all_objects(&client, "apiextensions.k8s.io/v1", "CustomResourceDefinition");
+    let definitions = all_objects(
+        &client,
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+    );
     for number in 0..DEFINITIONS {
-        definitions.delete_object(&definition_name(number, GROUP)).await?;
+        definitions
+            .delete_object(&definition_name(number, GROUP))
+            .await?;
     }
     for number in 0..DEFINITIONS {
-        definitions.wait_gone(&definition_name(number, GROUP), GONE).await?;
+        definitions
+            .wait_gone(&definition_name(number, GROUP), GONE)
+            .await?;
     }
 
     let create = async |suffix: &str, names: &[String]| {
@@ -57,13 +78,16 @@ async fn measure(world: &mut World, count: usize, table: &mut Table) -> anyhow::
     let what = format!("{count} objects of five kinds and {DEFINITIONS} definitions");
     beside_creating(world, table, &what, create).await?;
     for number in [0, DEFINITIONS - 1] {
-        let back = all_objects(&client, &format!("{GROUP}/v1"), &kind(number)).list_all().await?;
+        let back = all_objects(&client, &format!("{GROUP}/v1"), &kind(number))
+            .list_all()
+            .await?;
         ensure!(!back.is_empty(), "no {} came back", plural(number));
     }
     Ok(())
 }
 
-/// Creates definitions, and then `count` objects with these labels, in the order in which a restore creates them.
+/// Creates definitions, and then `count` objects with these labels, in the order in which a restore
+/// creates them.
 async fn create(
     client: &Client,
     namespaces: &[String],
@@ -78,13 +102,19 @@ async fn create(
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         objects::post(client, path, &definition(number, group)).await?;
     }
-    let names: Vec<String> = (0..DEFINITIONS).map(|number| definition_name(number, group)).collect();
+    let names: Vec<String> = (0..DEFINITIONS)
+        .map(|number| definition_name(number, group))
+        .collect();
     crds_served(client, &names).await?;
     for (parts, item) in KINDS {
         stream::iter((0..count).filter(|number| parts.contains(&(number % PARTS))))
             .map(async |number| {
                 let namespace = &namespaces[number / PARTS % namespaces.len()];
-                let Item { api, plural, mut object } = item(number, group);
+                let Item {
+                    api,
+                    plural,
+                    mut object,
+                } = item(number, group);
                 let path = format!("{api}/namespaces/{namespace}/{plural}");
                 object["metadata"]["name"] = format!("item-{number:06}").into();
                 for (key, value) in labels.as_object().into_iter().flatten() {
@@ -108,17 +138,27 @@ struct Item {
 }
 
 fn core(plural: &str, object: Value) -> Item {
-    Item { api: "/api/v1".to_owned(), plural: plural.to_owned(), object }
+    Item {
+        api: "/api/v1".to_owned(),
+        plural: plural.to_owned(),
+        object,
+    }
 }
 
 fn secret(number: usize, _: &str) -> Item {
     let data = json!({ "text": objects::text(number, LARGE) });
-    core("secrets", json!({ "apiVersion": "v1", "kind": "Secret", "stringData": data }))
+    core(
+        "secrets",
+        json!({ "apiVersion": "v1", "kind": "Secret", "stringData": data }),
+    )
 }
 
 fn config_map(number: usize, _: &str) -> Item {
     let data = json!({ "text": objects::text(number, SMALL) });
-    core("configmaps", json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data }))
+    core(
+        "configmaps",
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data }),
+    )
 }
 
 /// The ReplicaSet that the Deployment would create: the cluster's controller adopts it.
@@ -134,17 +174,26 @@ fn workload(kind: &str, plural: &str, number: usize) -> Item {
     let labels = json!({ "app": format!("app-{}", number / PARTS) });
     let template = json!({ "metadata": { "labels": labels },
         "spec": { "containers": [{ "name": "main", "image": "example.com/server:1" }] } });
-    let spec = json!({ "replicas": 0, "selector": { "matchLabels": labels }, "template": template });
-    let object =
-        json!({ "apiVersion": "apps/v1", "kind": kind, "metadata": { "labels": labels }, "spec": spec });
-    Item { api: "/apis/apps/v1".to_owned(), plural: plural.to_owned(), object }
+    let spec =
+        json!({ "replicas": 0, "selector": { "matchLabels": labels }, "template": template });
+    let object = json!({ "apiVersion": "apps/v1", "kind": kind, "metadata": { "labels": labels }, "spec": spec });
+    Item {
+        api: "/apis/apps/v1".to_owned(),
+        plural: plural.to_owned(),
+        object,
+    }
 }
 
 fn custom(number: usize, group: &str) -> Item {
     let definition = number % DEFINITIONS;
     let spec = json!({ "text": objects::text(number, SMALL) });
-    let object = json!({ "apiVersion": format!("{group}/v1"), "kind": kind(definition), "spec": spec });
-    Item { api: format!("/apis/{group}/v1"), plural: plural(definition), object }
+    let object =
+        json!({ "apiVersion": format!("{group}/v1"), "kind": kind(definition), "spec": spec });
+    Item {
+        api: format!("/apis/{group}/v1"),
+        plural: plural(definition),
+        object,
+    }
 }
 
 fn definition(number: usize, group: &str) -> Value {

@@ -1,4 +1,5 @@
-//! `cargo xtask bench restore --plugin`: a restore whose items a plugin changes, compared with the same without it.
+//! `cargo xtask bench restore --plugin`: a restore whose items a plugin changes, compared with the
+//! same without it.
 
 use std::time::Duration;
 
@@ -27,7 +28,10 @@ const LONGER: f64 = 1.5;
 /// `delay` is the additional time that the bucket takes for a request.
 pub async fn run(objects: usize, delay: Duration) -> anyhow::Result<()> {
     let builder = World::builder().plugins();
-    super::in_world(builder, async |world, table| measure(world, objects, delay, table).await).await
+    super::in_world(builder, async |world, table| {
+        measure(world, objects, delay, table).await
+    })
+    .await
 }
 
 async fn measure(
@@ -36,7 +40,10 @@ async fn measure(
     delay: Duration,
     table: &mut Table,
 ) -> anyhow::Result<()> {
-    let plugins = world.plugins.clone().context("the plugins are built with Go: install it")?;
+    let plugins = world
+        .plugins
+        .clone()
+        .context("the plugins are built with Go: install it")?;
     let front = world.faulty_s3().await?;
     if !delay.is_zero() {
         front.rule(move |_| Mood::Slow(delay));
@@ -44,7 +51,8 @@ async fn measure(
     world.s3()?.create_bucket(NAME).await?;
     world.s3_location(NAME, &front.url()).await?;
     let (without, with) = (namespaces("plain"), namespaces("changed"));
-    // The objects differ only in the name of the action that selects them: no action has the first name.
+    // The objects differ only in the name of the action that selects them: no action has the first
+    // name.
     for (names, action) in [(&without, "none"), (&with, "move")] {
         let metadata = json!({ "labels": { "example.io/restored-by": action }, "annotations": { "example.io/restore": "mark" } });
         objects::create_in(&world.client, names, &metadata, 0..objects).await?;
@@ -62,11 +70,17 @@ async fn measure(
     let writes = journal_writes(&front, before);
     // Creating gets slower with the number of objects: the floor is the mean of before and after.
     let floor = f64::midpoint(floor_before, restored(world, &without, "after").await?);
-    ensure!(calls == objects, "the plugin was called {calls} times for {objects} items");
+    ensure!(
+        calls == objects,
+        "the plugin was called {calls} times for {objects} items"
+    );
     table.row(&Row {
         what: format!("restore of {objects} ConfigMaps of 1 KiB that a plugin changes"),
         found: format!("{took:.2} s, {:.2} times", took / floor),
-        beside: format!("without it {floor:.2} s; the bucket takes {} ms", delay.as_millis()),
+        beside: format!(
+            "without it {floor:.2} s; the bucket takes {} ms",
+            delay.as_millis()
+        ),
         asked: format!("{LONGER} times"),
         met: Some(took <= floor * LONGER),
     });
@@ -82,11 +96,16 @@ async fn measure(
 
 fn journal_writes(front: &FaultyS3, before: usize) -> usize {
     let all = front.asked();
-    all[before..].iter().filter(|asked| asked.makes_visible() && asked.key.contains("/journal-")).count()
+    all[before..]
+        .iter()
+        .filter(|asked| asked.makes_visible() && asked.key.contains("/journal-"))
+        .count()
 }
 
 fn namespaces(kind: &str) -> Vec<String> {
-    (0..NAMESPACES).map(|number| format!("bench-{kind}-{number:02}")).collect()
+    (0..NAMESPACES)
+        .map(|number| format!("bench-{kind}-{number:02}"))
+        .collect()
 }
 
 /// The duration of a restore of these namespaces into others (seconds).

@@ -33,7 +33,10 @@ pub struct Args {
 pub async fn run(args: &Args) -> anyhow::Result<()> {
     let flags = ["--features=EnableCSI", "--item-operation-sync-frequency=1s"];
     let builder = World::builder().webhooks(1).controller_args(&flags);
-    super::in_world(builder, async |world, table| measure(world, args, table).await).await
+    super::in_world(builder, async |world, table| {
+        measure(world, args, table).await
+    })
+    .await
 }
 
 async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::Result<()> {
@@ -42,14 +45,24 @@ async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::R
     let cut = Duration::from_secs(args.cut.into());
     snapshots::class(client, "slow", Behaviour::CutAfter(cut), true).await?;
     eprintln!("making {} claims", args.claims);
-    let claim =
-        async |number: u32| snapshots::claim(client, NAMESPACE, &format!("data-{number:04}"), "slow").await;
+    let claim = async |number: u32| {
+        snapshots::claim(client, NAMESPACE, &format!("data-{number:04}"), "slow").await
+    };
     snapshots::claim(client, NAMESPACE, "data", "slow").await?;
-    stream::iter(1..args.claims).map(claim).buffer_unordered(8).try_collect::<Vec<()>>().await?;
+    stream::iter(1..args.claims)
+        .map(claim)
+        .buffer_unordered(8)
+        .try_collect::<Vec<()>>()
+        .await?;
 
     let start = Instant::now();
-    let backup =
-        world.run_backup("bench-snapshots", of_namespaces(&[NAMESPACE]), BackupPhase::Completed).await?;
+    let backup = world
+        .run_backup(
+            "bench-snapshots",
+            of_namespaces(&[NAMESPACE]),
+            BackupPhase::Completed,
+        )
+        .await?;
     let took = start.elapsed().as_secs_f64();
     let serial = f64::from(args.claims) * f64::from(args.cut);
     anyhow::ensure!(
@@ -58,11 +71,18 @@ async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::R
         backup.status
     );
     table.row(&Row {
-        what: format!("a backup of {} claims whose driver takes {} s for each", args.claims, args.cut),
+        what: format!(
+            "a backup of {} claims whose driver takes {} s for each",
+            args.claims, args.cut
+        ),
         found: format!("{took:.0} s, {:.3} times", took / serial),
         beside: format!("the driver alone, one after the other: {serial:.0} s"),
         asked: format!("{PART} times"),
         met: Some(took <= PART * serial),
     });
-    table.peak_memory(&world.controllers[0], format!("{} claims", args.claims), MEMORY)
+    table.peak_memory(
+        &world.controllers[0],
+        format!("{} claims", args.claims),
+        MEMORY,
+    )
 }

@@ -34,7 +34,8 @@ impl Sample {
     }
 }
 
-/// The median of some numbers: the mean of the middle two if their number is even; NaN if there are none.
+/// The median of some numbers: the mean of the middle two if their number is even; NaN if there are
+/// none.
 pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = numbers.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
@@ -44,18 +45,26 @@ pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// The median of the ratios of paired rounds: a slowdown that affects both rounds of a pair cancels out.
+/// The median of the ratios of paired rounds: a slowdown that affects both rounds of a pair cancels
+/// out.
 pub fn paired_ratio(of: &[f64], to: &[f64]) -> f64 {
     median(of.iter().zip(to).map(|(one, other)| one / other))
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss
+)]
 fn quantile(numbers: impl IntoIterator<Item = f64>, share: f64) -> f64 {
     let mut sorted: Vec<f64> = numbers.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
     // With few numbers, the 99th percentile is the highest.
     let rank = (sorted.len() as f64 * share).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+    sorted
+        .get(rank.saturating_sub(1))
+        .copied()
+        .unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]
@@ -64,9 +73,15 @@ mod tests {
 
     #[test]
     fn the_median_is_in_the_middle() {
-        for (numbers, expected) in [(&[3.0, 1.0, 2.0][..], 2.0), (&[4.0, 1.0, 2.0, 3.0], 2.5), (&[7.0], 7.0)]
-        {
-            assert!((median(numbers.iter().copied()) - expected).abs() < 1e-9, "{numbers:?}");
+        for (numbers, expected) in [
+            (&[3.0, 1.0, 2.0][..], 2.0),
+            (&[4.0, 1.0, 2.0, 3.0], 2.5),
+            (&[7.0], 7.0),
+        ] {
+            assert!(
+                (median(numbers.iter().copied()) - expected).abs() < 1e-9,
+                "{numbers:?}"
+            );
         }
     }
 

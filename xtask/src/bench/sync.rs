@@ -1,4 +1,5 @@
-//! `cargo xtask bench sync`: a bucket with many backups that the cluster does not know, behind a delay.
+//! `cargo xtask bench sync`: a bucket with many backups that the cluster does not know, behind a
+//! delay.
 
 use std::{
     fs,
@@ -29,13 +30,19 @@ const PATIENCE: Duration = Duration::from_mins(15);
 const LOCATION: &str = "many";
 
 pub async fn run(backups: usize) -> anyhow::Result<()> {
-    super::in_world(World::builder(), async |world, table| measure(world, backups, table).await).await
+    super::in_world(World::builder(), async |world, table| {
+        measure(world, backups, table).await
+    })
+    .await
 }
 
 async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow::Result<()> {
     world.plane.stop_controller_manager().await?;
     world.renew_controller(0).await?;
-    let s3 = world.s3.as_ref().context("the S3 server is built with Go: install it")?;
+    let s3 = world
+        .s3
+        .as_ref()
+        .context("the S3 server is built with Go: install it")?;
     s3.create_bucket(LOCATION).await?;
     eprintln!("writing {backups} backups of nine files each");
     for number in 0..backups {
@@ -46,10 +53,16 @@ async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow
     let start = Instant::now();
     let pass = world.sync_within(LOCATION, None, PATIENCE).await?;
     let first = start.elapsed().as_secs_f64();
-    ensure!(pass.error.is_none() && pass.created == backups as u64, "{pass:?}");
+    ensure!(
+        pass.error.is_none() && pass.created == backups as u64,
+        "{pass:?}"
+    );
     table.row(&Row {
         what: format!("first comparison of {backups} backups"),
-        found: format!("{first:.1} s, {:.0} a second", f64::from(u32::try_from(backups)?) / first),
+        found: format!(
+            "{first:.1} s, {:.0} a second",
+            f64::from(u32::try_from(backups)?) / first
+        ),
         beside: format!("{} ms to the store and {0} ms back", DELAY.as_millis()),
         asked: format!("{FIRST} s"),
         met: Some(first <= FIRST),
@@ -67,12 +80,21 @@ async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow
     let pages = backups.div_ceil(PAGE);
     table.row(&Row {
         what: "requests when nothing has changed".to_owned(),
-        found: format!("{}, {} of them a page of one listing", requests.len(), listings(&requests)),
+        found: format!(
+            "{}, {} of them a page of one listing",
+            requests.len(),
+            listings(&requests)
+        ),
         beside: format!("{} ms", pass.millis),
         asked: format!("one for each {PAGE} backups: {pages}"),
         met: Some(requests.len() == pages && listings(&requests) == pages),
     });
-    let written = versions(world).await?.iter().zip(&before).filter(|(now, then)| now != then).count();
+    let written = versions(world)
+        .await?
+        .iter()
+        .zip(&before)
+        .filter(|(now, then)| now != then)
+        .count();
     table.row(&Row {
         what: "writes of Backups when nothing has changed".to_owned(),
         found: written.to_string(),
@@ -97,7 +119,10 @@ async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow
 
 /// Number of requests that list names of backups.
 fn listings(requests: &[Asked]) -> usize {
-    requests.iter().filter(|asked| asked.query.contains("delimiter=")).count()
+    requests
+        .iter()
+        .filter(|asked| asked.query.contains("delimiter="))
+        .count()
 }
 
 /// Writes the files of a small backup directly into the bucket.
@@ -121,7 +146,10 @@ fn write(bucket: &Path, name: &str) -> anyhow::Result<()> {
             "completionTimestamp": "2026-01-01T00:01:00Z", "expiration": "2126-01-01T00:00:00Z",
             "progress": { "totalItems": 120, "itemsBackedUp": 120 }, "hookStatus": {} },
     });
-    fs::write(folder.join("velero-backup.json"), serde_json::to_vec_pretty(&metadata)?)?;
+    fs::write(
+        folder.join("velero-backup.json"),
+        serde_json::to_vec_pretty(&metadata)?,
+    )?;
     // A gzipped `null`.
     let nothing = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\xca\x2b\xcd\xc9\xe1\x02\x04\x00\x00\xff\xff\x3b\xdf\xa4\x9b\x05\x00\x00\x00";
     for file in [
@@ -147,6 +175,13 @@ async fn apply(world: &World, url: &str) -> anyhow::Result<()> {
 }
 
 async fn versions(world: &World) -> anyhow::Result<Vec<Value>> {
-    let all = world.backups().list_metadata(&ListParams::default()).await?.items;
-    Ok(all.iter().map(|backup| json!([backup.name_any(), backup.resource_version()])).collect())
+    let all = world
+        .backups()
+        .list_metadata(&ListParams::default())
+        .await?
+        .items;
+    Ok(all
+        .iter()
+        .map(|backup| json!([backup.name_any(), backup.resource_version()]))
+        .collect())
 }

@@ -36,7 +36,13 @@ impl Row {
 impl Table {
     /// Adds a row, and prints it to stderr at once.
     pub fn row(&mut self, row: &Row) {
-        let Row { what, found, beside, asked, met } = row;
+        let Row {
+            what,
+            found,
+            beside,
+            asked,
+            met,
+        } = row;
         let met = met.map_or("", |met| if met { "yes" } else { "no" });
         let line = format!("| {what} | {found} | {beside} | {asked} | {met} |");
         eprintln!("{line}");
@@ -44,12 +50,28 @@ impl Table {
     }
 
     /// Adds a row with the peak memory of a controller so far; `most` is the maximum (MiB).
-    pub fn peak_memory(&mut self, controller: &Process, beside: String, most: u32) -> anyhow::Result<()> {
-        self.memory("peak memory of the controller".to_owned(), controller.peak_memory_kib()?, beside, most)
+    pub fn peak_memory(
+        &mut self,
+        controller: &Process,
+        beside: String,
+        most: u32,
+    ) -> anyhow::Result<()> {
+        self.memory(
+            "peak memory of the controller".to_owned(),
+            controller.peak_memory_kib()?,
+            beside,
+            most,
+        )
     }
 
     /// Adds a row with an amount of memory; `most` is the maximum (MiB).
-    pub fn memory(&mut self, what: String, kib: u64, beside: String, most: u32) -> anyhow::Result<()> {
+    pub fn memory(
+        &mut self,
+        what: String,
+        kib: u64,
+        beside: String,
+        most: u32,
+    ) -> anyhow::Result<()> {
         let kib = u32::try_from(kib)?;
         self.row(&Row {
             what,

@@ -10,10 +10,14 @@ const ALERTS: &str = "deploy/monitoring/alerts.yaml";
 
 /// The files, by path.
 pub fn files() -> anyhow::Result<[(PathBuf, String); 2]> {
-    let alerts = fs::read_to_string(root().join(ALERTS)).with_context(|| format!("read {ALERTS}"))?;
+    let alerts =
+        fs::read_to_string(root().join(ALERTS)).with_context(|| format!("read {ALERTS}"))?;
     Ok([
         (root().join("docs/operate/metrics.md"), page()),
-        (root().join("deploy/monitoring/prometheus-rule.yaml"), rule(&alerts)),
+        (
+            root().join("deploy/monitoring/prometheus-rule.yaml"),
+            rule(&alerts),
+        ),
     ])
 }
 
@@ -30,7 +34,11 @@ fn page() -> String {
             "The replica that leads serves all; the others have `velero_leader 0`.",
             ControllerMetrics::reference(),
         ),
-        ("backup-webhook", "Each replica counts what it has decided itself.", WebhookMetrics::reference()),
+        (
+            "backup-webhook",
+            "Each replica counts what it has decided itself.",
+            WebhookMetrics::reference(),
+        ),
     ];
     for (program, note, metrics) in programs {
         // Writing to a string cannot fail.
@@ -44,7 +52,12 @@ fn page() -> String {
 }
 
 fn line(metric: &Description) -> String {
-    let Description { name, kind, labels, help } = metric;
+    let Description {
+        name,
+        kind,
+        labels,
+        help,
+    } = metric;
     let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
     format!("| `{name}` | {kind} | {} | {help} |\n", labels.join(", "))
 }

@@ -1,5 +1,5 @@
-//! Manifests for guarding another operator besides its profile: rights, a registration, and a policy about ends. Rendered from
-//! the profile, so that each kind and each end is defined once.
+//! Manifests for guarding another operator besides its profile: rights, a registration, and a
+//! policy about ends. Rendered from the profile, so that each kind and each end is defined once.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -16,7 +16,10 @@ const LEASES: &str = include_str!("profiles/leases.yaml");
 /// The files of every built-in profile except Velero's, whose kinds are in `deploy/base`.
 pub(super) fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let mut files = BTreeMap::new();
-    for profile in Profile::builtin().into_iter().filter(|profile| !profile.is_velero()) {
+    for profile in Profile::builtin()
+        .into_iter()
+        .filter(|profile| !profile.is_velero())
+    {
         let folder = root().join("deploy/profiles").join(&profile.name);
         // Without the operator's account, its requests cannot be distinguished from others.
         let has_policy = !profile.operator.is_empty();
@@ -38,12 +41,24 @@ pub(super) fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
 fn values(profile: &Profile) -> anyhow::Result<Vec<(&'static str, String)>> {
     let [backup, restore] = [&profile.backup, &profile.restore];
     let mut types = vec![backup.plural.as_str(), &restore.plural];
-    types.extend(profile.release.as_ref().map(|rule| rule.target.plural.as_str()));
+    types.extend(
+        profile
+            .release
+            .as_ref()
+            .map(|rule| rule.target.plural.as_str()),
+    );
     let leases = match &profile.foreign_lease {
-        Some(lease) => render(LEASES, &[("{lease}", lease.name.replace("{cluster}", "<cluster>"))]),
+        Some(lease) => render(
+            LEASES,
+            &[("{lease}", lease.name.replace("{cluster}", "<cluster>"))],
+        ),
         None => String::new(),
     };
-    let policy = if profile.operator.is_empty() { "" } else { "  - policy.yaml\n" };
+    let policy = if profile.operator.is_empty() {
+        ""
+    } else {
+        "  - policy.yaml\n"
+    };
     Ok(vec![
         ("{name}", profile.name.clone()),
         ("{group}", profile.group.clone()),
@@ -59,21 +74,40 @@ fn values(profile: &Profile) -> anyhow::Result<Vec<(&'static str, String)>> {
 }
 
 fn render(template: &str, values: &[(&str, String)]) -> String {
-    values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
+    values
+        .iter()
+        .fold(template.to_owned(), |text, (name, value)| {
+            text.replace(name, value)
+        })
 }
 
 /// The CEL expression for whether an object has ended.
 fn over(profile: &Profile, variable: &str) -> anyhow::Result<String> {
     let [backup, restore] = [Role::Backup, Role::Restore].map(|role| &profile.rule(role).over);
-    if let (Predicate::In { path, values }, Predicate::In { path: other, values: more }) = (backup, restore)
+    if let (
+        Predicate::In { path, values },
+        Predicate::In {
+            path: other,
+            values: more,
+        },
+    ) = (backup, restore)
         && path == other
     {
         let mut all = values.clone();
         all.extend(more.iter().filter(|value| !values.contains(value)).cloned());
-        return cel(&Predicate::In { path: path.clone(), values: all }, variable);
+        return cel(
+            &Predicate::In {
+                path: path.clone(),
+                values: all,
+            },
+            variable,
+        );
     }
     let (backup, restore) = (cel(backup, variable)?, cel(restore, variable)?);
-    Ok(format!("(request.kind.kind == \"{}\" ? {backup} : {restore})", profile.backup.kind))
+    Ok(format!(
+        "(request.kind.kind == \"{}\" ? {backup} : {restore})",
+        profile.backup.kind
+    ))
 }
 
 fn cel(predicate: &Predicate, variable: &str) -> anyhow::Result<String> {
@@ -81,7 +115,11 @@ fn cel(predicate: &Predicate, variable: &str) -> anyhow::Result<String> {
     match predicate {
         Predicate::In { path, values } => {
             let values: Vec<String> = values.iter().map(|value| format!("\"{value}\"")).collect();
-            Ok(format!("{}.orValue(\"\") in [{}]", field(path), values.join(", ")))
+            Ok(format!(
+                "{}.orValue(\"\") in [{}]",
+                field(path),
+                values.join(", ")
+            ))
         }
         Predicate::Set { path } => Ok(format!("{}.orValue(\"\") != \"\"", field(path))),
         other => bail!("no CEL is known for {other:?}; write it in xtask/src/generate/profiles.rs"),

@@ -1,5 +1,5 @@
-//! The page of flags, exit codes, events, labels and annotations: read from the programs and their source, so that it is
-//! complete.
+//! The page of flags, exit codes, events, labels and annotations: read from the programs and their
+//! source, so that it is complete.
 
 mod constants;
 mod events;
@@ -19,8 +19,16 @@ pub(super) fn page() -> anyhow::Result<String> {
          Flags of the two programs in the cluster, exit codes, events, labels and annotations. The flags of the command are in\n\
          `kubectl backup COMMAND --help`.\n"
         .to_owned();
-    for command in [backup_controller::Args::command(), backup_webhook::Args::command()] {
-        write!(page, "\n## Flags of `{}`\n\n{}", command.get_name(), flags(&command))?;
+    for command in [
+        backup_controller::Args::command(),
+        backup_webhook::Args::command(),
+    ] {
+        write!(
+            page,
+            "\n## Flags of `{}`\n\n{}",
+            command.get_name(),
+            flags(&command)
+        )?;
     }
     let codes = exit_codes(&source(EXIT)?)?;
     write!(
@@ -31,10 +39,17 @@ pub(super) fn page() -> anyhow::Result<String> {
     write!(
         page,
         "\n## Events\n\nReasons of the events that the programs write, each on the object that it is about.\n\n{}",
-        events::table()?
+        events::table()
     )?;
-    let sources = [source("crates/core/src/labels.rs")?, source("crates/core/src/labels/csi.rs")?];
-    write!(page, "\n## Labels and annotations\n\n{}", constants::table(&sources)?)?;
+    let sources = [
+        source("crates/core/src/labels.rs")?,
+        source("crates/core/src/labels/csi.rs")?,
+    ];
+    write!(
+        page,
+        "\n## Labels and annotations\n\n{}",
+        constants::table(&sources)?
+    )?;
     Ok(page)
 }
 
@@ -45,45 +60,77 @@ fn source(path: &str) -> anyhow::Result<String> {
 /// A table in Markdown.
 fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let line = |cells: &[String; N]| format!("| {} |\n", cells.join(" | "));
-    let mut lines = vec![line(&head.map(str::to_owned)), line(&[const { "---" }; N].map(str::to_owned))];
+    let mut lines = vec![
+        line(&head.map(str::to_owned)),
+        line(&[const { "---" }; N].map(str::to_owned)),
+    ];
     let escaped = |cell: String| cell.replace('|', "\\|").replace('<', "\\<");
     lines.extend(rows.into_iter().map(|row| line(&row.map(escaped))));
     lines.concat()
 }
 
 fn flags(command: &clap::Command) -> String {
-    let flags = command.get_arguments().filter_map(|flag| Some(flag_row(flag.get_long()?, flag)));
+    let flags = command
+        .get_arguments()
+        .filter_map(|flag| Some(flag_row(flag.get_long()?, flag)));
     table(["flag", "default", "what it does"], flags)
 }
 
 fn flag_row(name: &str, flag: &clap::Arg) -> [String; 3] {
     let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
-    let variable =
-        flag.get_env().map(|variable| format!(". Also by the variable `{}`", variable.to_string_lossy()));
+    let variable = flag
+        .get_env()
+        .map(|variable| format!(". Also by the variable `{}`", variable.to_string_lossy()));
     let variable = variable.unwrap_or_default();
     if !flag.get_action().takes_values() {
         return [format!("`--{name}`"), String::new(), help + &variable];
     }
-    let value = flag.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
-    let default: Vec<_> = flag.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
-    let default = if default.is_empty() { String::new() } else { format!("`{}`", default.join(",")) };
-    let possible: Vec<_> =
-        flag.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect();
-    let choice =
-        if possible.is_empty() { String::new() } else { format!(". One of {}", possible.join(", ")) };
-    [format!("`--{name}={value}`"), default, help + &choice + &variable]
+    let value = flag
+        .get_value_names()
+        .map(|names| names.join(" "))
+        .unwrap_or_default();
+    let default: Vec<_> = flag
+        .get_default_values()
+        .iter()
+        .map(|value| value.to_string_lossy())
+        .collect();
+    let default = if default.is_empty() {
+        String::new()
+    } else {
+        format!("`{}`", default.join(","))
+    };
+    let possible: Vec<_> = flag
+        .get_possible_values()
+        .iter()
+        .map(|value| format!("`{}`", value.get_name()))
+        .collect();
+    let choice = if possible.is_empty() {
+        String::new()
+    } else {
+        format!(". One of {}", possible.join(", "))
+    };
+    [
+        format!("`--{name}={value}`"),
+        default,
+        help + &choice + &variable,
+    ]
 }
 
 /// The variants of `enum Exit`: `/// What it means.` above `Name = 0,`.
 fn exit_codes(source: &str) -> anyhow::Result<String> {
-    let body = source.split_once("pub enum Exit {").and_then(|(_, rest)| rest.split_once("\n}"));
+    let body = source
+        .split_once("pub enum Exit {")
+        .and_then(|(_, rest)| rest.split_once("\n}"));
     let (body, _) = body.with_context(|| format!("{EXIT} has no `enum Exit`"))?;
     let (mut rows, mut text) = (Vec::new(), String::new());
     for line in body.lines().map(str::trim) {
         if let Some(more) = line.strip_prefix("///") {
             text += more;
         } else if let Some((_, code)) = line.trim_end_matches(',').split_once(" = ") {
-            rows.push([code.to_owned(), text.trim().trim_end_matches('.').to_owned()]);
+            rows.push([
+                code.to_owned(),
+                text.trim().trim_end_matches('.').to_owned(),
+            ]);
             text.clear();
         }
     }
@@ -100,9 +147,26 @@ mod tests {
     #[test]
     fn each_flag_is_a_row_with_its_default_and_its_values() {
         let command = Command::new("x")
-            .arg(Arg::new("a").long("a").value_name("N").default_value("1").help("Takes a | b"))
-            .arg(Arg::new("b").long("b").action(ArgAction::SetTrue).help("Is on"))
-            .arg(Arg::new("c").long("c").value_name("C").value_parser(["x", "y"]).help("Chooses"));
+            .arg(
+                Arg::new("a")
+                    .long("a")
+                    .value_name("N")
+                    .default_value("1")
+                    .help("Takes a | b"),
+            )
+            .arg(
+                Arg::new("b")
+                    .long("b")
+                    .action(ArgAction::SetTrue)
+                    .help("Is on"),
+            )
+            .arg(
+                Arg::new("c")
+                    .long("c")
+                    .value_name("C")
+                    .value_parser(["x", "y"])
+                    .help("Chooses"),
+            );
         let table = flags(&command);
         let rows: Vec<&str> = table.lines().skip(2).collect();
         assert_eq!(
@@ -119,7 +183,10 @@ mod tests {
     fn exit_codes_are_read_with_what_they_mean() {
         let source = "pub enum Exit {\n    /// Done,\n    /// all of it.\n    Done = 0,\n    /// No.\n    Failed = 1,\n}\n";
         let table = exit_codes(source).unwrap();
-        assert_eq!(table.lines().skip(2).collect::<Vec<_>>(), ["| 0 | Done, all of it |", "| 1 | No |"]);
+        assert_eq!(
+            table.lines().skip(2).collect::<Vec<_>>(),
+            ["| 0 | Done, all of it |", "| 1 | No |"]
+        );
         assert!(exit_codes("pub enum Exit {\n}").is_err());
     }
 }

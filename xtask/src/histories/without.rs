@@ -25,7 +25,8 @@ pub enum Part {
     Claim,
     /// A creation under a name that is stored takes a place.
     StoredName,
-    /// A Lease of a leader that is gone is made again at once: by a follower, or by that leader, which goes on.
+    /// A Lease of a leader that is gone is made again at once: by a follower, or by that leader,
+    /// which goes on.
     Lease,
     /// The metadata of a backup is written after its end was published.
     MetadataFirst,
@@ -80,7 +81,11 @@ impl Part {
                 "(*since + LEASE_DURATION).saturating_sub(now) {",
                 "since.saturating_sub(now) {",
             ),
-            Self::Epoch => ("crates/lock/src/ledger.rs", "            self.epoch += 1;\n", ""),
+            Self::Epoch => (
+                "crates/lock/src/ledger.rs",
+                "            self.epoch += 1;\n",
+                "",
+            ),
             Self::SecondLook => (
                 "crates/lock/src/activate.rs",
                 "    let state = ledger.entry(key, uid).map(|entry| entry.state);
@@ -102,14 +107,21 @@ impl Part {
             Self::Lease => &[Promise::OneLeader],
             // Two pieces of work have one fencing token.
             Self::Epoch => &[Promise::WorkApart],
-            Self::Claim => &[Promise::AdmittedApart, Promise::UnderClaim, Promise::WorkApart],
+            Self::Claim => &[
+                Promise::AdmittedApart,
+                Promise::UnderClaim,
+                Promise::WorkApart,
+            ],
             Self::MetadataFirst => &[Promise::EndIsStored],
         }
     }
 
     /// Whether it is one of the controllers: then real ones work.
     pub(super) fn is_of_controllers(self) -> bool {
-        matches!(self, Self::Lease | Self::Fence | Self::SecondLook | Self::MetadataFirst)
+        matches!(
+            self,
+            Self::Lease | Self::Fence | Self::SecondLook | Self::MetadataFirst
+        )
     }
 
     /// Builds a copy of the project without it. The folder of the programs.
@@ -118,28 +130,47 @@ impl Part {
         let source = folder.join("source");
         let (file, right, wrong) = self.change();
         for name in files()? {
-            let mut content = fs::read(root().join(&name)).with_context(|| format!("read {name}"))?;
+            let mut content =
+                fs::read(root().join(&name)).with_context(|| format!("read {name}"))?;
             if name == file {
                 let text = String::from_utf8(content)?;
-                ensure!(text.matches(right).count() == 1, "{name} has changed: {right:?} is not there once");
+                ensure!(
+                    text.matches(right).count() == 1,
+                    "{name} has changed: {right:?} is not there once"
+                );
                 content = text.replace(right, wrong).into_bytes();
             }
             write(&source.join(&name), &content)?;
         }
         let build = folder.join("build");
         let mut command = cargo();
-        command.current_dir(&source).env_remove("RUSTC_WORKSPACE_WRAPPER").env("CARGO_TARGET_DIR", &build);
-        let status = command.args(["build", "--workspace", "--bins"]).status().context("run cargo")?;
-        ensure!(status.success(), "cargo build of {} failed ({status})", source.display());
+        command
+            .current_dir(&source)
+            .env_remove("RUSTC_WORKSPACE_WRAPPER")
+            .env("CARGO_TARGET_DIR", &build);
+        let status = command
+            .args(["build", "--workspace", "--bins"])
+            .status()
+            .context("run cargo")?;
+        ensure!(
+            status.success(),
+            "cargo build of {} failed ({status})",
+            source.display()
+        );
         Ok(build.join("debug"))
     }
 }
 
 /// The files of the project, relative to its root.
 fn files() -> anyhow::Result<Vec<String>> {
-    let listed = Command::new("git").current_dir(root()).args(["ls-files", "-z"]).output();
+    let listed = Command::new("git")
+        .current_dir(root())
+        .args(["ls-files", "-z"])
+        .output();
     let listed = String::from_utf8(listed.context("run git")?.stdout)?;
-    let names = listed.split('\0').filter(|name| root().join(name).is_file());
+    let names = listed
+        .split('\0')
+        .filter(|name| root().join(name).is_file());
     Ok(names.map(str::to_owned).collect())
 }
 
@@ -164,7 +195,11 @@ mod tests {
         for part in Part::value_variants() {
             let (file, right, wrong) = part.change();
             let text = fs::read_to_string(root().join(file)).unwrap();
-            assert_eq!(text.matches(right).count(), 1, "{part:?}: {right:?} in {file}");
+            assert_eq!(
+                text.matches(right).count(),
+                1,
+                "{part:?}: {right:?} in {file}"
+            );
             assert_ne!(right, wrong);
         }
     }

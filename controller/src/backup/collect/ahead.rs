@@ -1,8 +1,10 @@
-//! Begins slow work of actions and plugins ahead for the next items, so that it runs concurrently: if a driver or a plugin
-//! takes two seconds for a snapshot, a thousand claims do not wait for one another.
+//! Begins slow work of actions and plugins ahead for the next items, so that it runs concurrently:
+//! if a driver or a plugin takes two seconds for a snapshot, a thousand claims do not wait for one
+//! another.
 //!
-//! Nothing is begun ahead for claims of pods that have commands: their snapshots are taken between these. The block of a claim
-//! names the pods that mount it. Work begun for an item that is not in the backup in the end is undone.
+//! Nothing is begun ahead for claims of pods that have commands: their snapshots are taken between
+//! these. The block of a claim names the pods that mount it. Work begun for an item that is not in
+//! the backup in the end is undone.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,7 +28,7 @@ const CLAIMS: &str = "persistentvolumeclaims";
 const VOLUMES: &str = "persistentvolumes";
 
 #[derive(Default)]
-pub(super) struct Ahead {
+pub(super) struct WorkAhead {
     /// Work in progress.
     tasks: JoinSet<()>,
     /// The members of blocks that were found ahead, by their first item.
@@ -41,8 +43,13 @@ impl<S: Sink> Collector<'_, S> {
         items: Vec<Box<RawValue>>,
     ) -> Result<(), CollectError> {
         let looks_ahead = is_pod(kind) || [CLAIMS, VOLUMES].contains(&kind.group_resource.as_str());
-        let window = if looks_ahead { self.request.item_block_workers.max(1) } else { 1 };
-        let (mut items, mut window_items) = (items.into_iter(), VecDeque::new());
+        let window = if looks_ahead {
+            self.request.item_block_workers.max(1)
+        } else {
+            1
+        };
+        let mut items = items.into_iter();
+        let mut window_items = VecDeque::new();
         loop {
             while window_items.len() < window
                 && self.block_members.values().map(String::len).sum::<usize>() < MAX_BYTES
@@ -53,9 +60,12 @@ impl<S: Sink> Collector<'_, S> {
                 }
                 window_items.push_back(item);
             }
-            let Some(item) = window_items.pop_front().or_else(|| items.next()) else { return Ok(()) };
+            let Some(item) = window_items.pop_front().or_else(|| items.next()) else {
+                return Ok(());
+            };
             self.check()?;
-            self.include(kind, item.get(), InclusionReason::Listed, 0).await?;
+            self.include(kind, item.get(), InclusionReason::Listed, 0)
+                .await?;
         }
     }
 
@@ -67,9 +77,14 @@ impl<S: Sink> Collector<'_, S> {
                 self.error(Scope::Velero, problem);
             }
         }
-        let Some(volume_snapshots) = &mut self.request.volume_snapshots else { return Ok(()) };
-        let (log, report) = (&self.request.actions.log, &mut *self.output.report);
-        let problems = log.told_during(volume_snapshots.end_begun(), |lines| report.said(lines)).await?;
+        let Some(volume_snapshots) = &mut self.request.volume_snapshots else {
+            return Ok(());
+        };
+        let log = &self.request.actions.log;
+        let report = &mut *self.output.report;
+        let problems = log
+            .told_during(volume_snapshots.end_begun(), |lines| report.said(lines))
+            .await?;
         for problem in problems {
             self.error(Scope::Cluster, problem);
         }
@@ -77,9 +92,14 @@ impl<S: Sink> Collector<'_, S> {
     }
 
     async fn begin_ahead(&mut self, kind: &ResourceKind, text: &str) -> Result<(), CollectError> {
-        let Ok(item) = RawItem::parse(text) else { return Ok(()) };
+        let Ok(item) = RawItem::parse(text) else {
+            return Ok(());
+        };
         let id = kind.id(&item);
-        if self.written.seen.contains(&kind.group_resource, item.namespace(), item.name())
+        if self
+            .written
+            .seen
+            .contains(&kind.group_resource, item.namespace(), item.name())
             || self.block_members.contains_key(&id)
             || self.belonging(kind, &item, InclusionReason::Listed) != Belonging::Yes
         {
@@ -94,7 +114,10 @@ impl<S: Sink> Collector<'_, S> {
             self.begin_claims(kind, &[text.to_owned()]).await;
             return Ok(());
         }
-        let Some(claims) = self.kind(CLAIMS).filter(|claims| !claims.actions.is_empty()) else {
+        let Some(claims) = self
+            .kind(CLAIMS)
+            .filter(|claims| !claims.actions.is_empty())
+        else {
             return Ok(());
         };
         if self.request.hooks.is_none() || self.hooks_of(kind, &item).is_some() {
@@ -115,9 +138,12 @@ impl<S: Sink> Collector<'_, S> {
             }
             return Ok(());
         }
-        let members_that_claim = members.iter().filter(|member| member.kind.group_resource == CLAIMS);
-        let texts: Vec<_> =
-            members_that_claim.filter_map(|member| self.block_members.get(&member.id).cloned()).collect();
+        let members_that_claim = members
+            .iter()
+            .filter(|member| member.kind.group_resource == CLAIMS);
+        let texts: Vec<_> = members_that_claim
+            .filter_map(|member| self.block_members.get(&member.id).cloned())
+            .collect();
         self.begin_claims(&claims, &texts).await;
         self.ahead.blocks.insert(id, members);
         Ok(())
@@ -127,12 +153,19 @@ impl<S: Sink> Collector<'_, S> {
     async fn begin_claims(&mut self, kind: &ResourceKind, texts: &[String]) {
         let mut volumes = Vec::new();
         for text in texts {
-            let Ok(item) = RawItem::parse(text) else { continue };
-            let Ok(claim) = serde_json::from_str::<Value>(&kind.meta.complete(&item)) else { continue };
+            let Ok(item) = RawItem::parse(text) else {
+                continue;
+            };
+            let Ok(claim) = serde_json::from_str::<Value>(&kind.meta.complete(&item)) else {
+                continue;
+            };
             for selected in kind.actions_for(&item) {
-                let (action, backup) = (Arc::clone(&selected.action), self.request.backup.clone());
+                let action = Arc::clone(&selected.action);
+                let backup = self.request.backup.clone();
                 let claim = claim.clone();
-                self.ahead.tasks.spawn(async move { action.begin(&claim, &backup).await });
+                self.ahead
+                    .tasks
+                    .spawn(async move { action.begin(&claim, &backup).await });
             }
             if self.takes_snapshots() {
                 volumes.extend(self.volume_of(&claim).await);
@@ -148,7 +181,10 @@ impl<S: Sink> Collector<'_, S> {
     }
 
     fn takes_snapshots(&self) -> bool {
-        self.request.volume_snapshots.as_ref().is_some_and(VolumeSnapshots::has_locations)
+        self.request
+            .volume_snapshots
+            .as_ref()
+            .is_some_and(VolumeSnapshots::has_locations)
     }
 
     /// The volume that a claim brings along. Errors are reported when its turn comes.
@@ -167,8 +203,8 @@ impl<S: Sink> Collector<'_, S> {
         self.volume_to_snapshot(&kind, &item).await
     }
 
-    /// A volume, if a plugin may be asked for its snapshot. If an action may put another volume into the object, it is
-    /// snapshotted in its turn.
+    /// A volume, if a plugin may be asked for its snapshot. If an action may put another volume
+    /// into the object, it is snapshotted in its turn.
     async fn volume_to_snapshot(
         &mut self,
         kind: &ResourceKind,

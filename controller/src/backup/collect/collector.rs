@@ -27,7 +27,7 @@ use kube::{
 use serde_json::Value;
 
 use super::{
-    ahead::Ahead,
+    ahead::WorkAhead,
     order::{OrderedResources, Types},
     raw_item::{RawItem, TypeMeta},
     scope::NamespaceScope,
@@ -92,18 +92,27 @@ impl CollectPlan {
         page_size: u32,
     ) -> Self {
         let types = Types::choose(served.types(), &filter);
-        let resolve = |name: &str| served.resolve(name);
-        let filters = policy.as_ref().map(|policy| policy.filters.clone()).unwrap_or_default();
+        let filters = policy
+            .as_ref()
+            .map(|policy| policy.filters.clone())
+            .unwrap_or_default();
         let (filters, filter_problems) = filters.resolved(&|name| {
             let full = served.resolve(name)?;
-            let namespaced = served.by_group_resource(&full).map(|resource| resource.namespaced);
+            let namespaced = served
+                .by_group_resource(&full)
+                .map(|resource| resource.namespaced);
             Some((full, namespaced))
         });
         Self {
             filters,
             filter_problems,
-            include_definitions: types.definitions.as_ref().is_some_and(|crds| !filter.excludes(crds)),
-            ordered: OrderedResources::new(&spec.ordered_resources, &types.listed, &resolve),
+            include_definitions: types
+                .definitions
+                .as_ref()
+                .is_some_and(|crds| !filter.excludes(crds)),
+            ordered: OrderedResources::new(&spec.ordered_resources, &types.listed, &|name| {
+                served.resolve(name)
+            }),
             hooks: HookRules::new(spec.hooks.as_ref()),
             namespaces: NamespaceScope::resolve(spec, live),
             labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
@@ -115,7 +124,8 @@ impl CollectPlan {
         }
     }
 
-    /// Adds the less preferred versions of each type behind it (Velero `pkg/discovery/helper.go`, `Refresh`, v1.18).
+    /// Adds the less preferred versions of each type behind it (Velero `pkg/discovery/helper.go`,
+    /// `Refresh`, v1.18).
     pub(crate) fn add_versions(&mut self) {
         let Self { types, served, .. } = self;
         for resource in std::mem::take(&mut types.listed) {
@@ -182,21 +192,22 @@ impl From<kube::Error> for CollectError {
 pub(super) struct Collector<'a, S> {
     pub(super) request: CollectRequest<'a>,
     pub(super) output: CollectOutput<'a, S>,
-    /// Ends the collection early when a user cancels the backup. `None` where items of an earlier collection are read again.
+    /// Ends the collection early when a user cancels the backup. `None` where items of an earlier
+    /// collection are read again.
     pub(super) early_end: Option<&'a Cancellation>,
     pub(super) collected: CollectedItems,
-    pub(super) written: Written,
+    pub(super) written: WrittenItems,
     /// Types of related items, by requested name.
     kinds: HashMap<String, Option<Arc<ResourceKind>>>,
     /// Members of blocks in progress that are not written yet, as the API server sent them.
     pub(super) block_members: HashMap<ItemId, String>,
-    pub(super) ahead: Ahead,
+    pub(super) ahead: WorkAhead,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Written {
-    /// All included items, so that none is written twice: a list may begin again, selectors may overlap, and related
-    /// items come before their turn or long after it.
+pub(super) struct WrittenItems {
+    /// All included items, so that none is written twice: a list may begin again, selectors may
+    /// overlap, and related items come before their turn or long after it.
     pub(super) seen: SeenItems,
     /// Namespaces that have items.
     pub(super) namespaces: BTreeSet<String>,
@@ -215,28 +226,42 @@ impl<'a, S: Sink> Collector<'a, S> {
             output,
             early_end,
             collected: CollectedItems::default(),
-            written: Written::default(),
+            written: WrittenItems::default(),
             kinds: HashMap::new(),
             block_members: HashMap::new(),
-            ahead: Ahead::default(),
+            ahead: WorkAhead::default(),
         }
     }
 
     /// Returns the collected items, once the last log lines of plugins are in the report.
     pub(super) async fn finish(&mut self) -> CollectedItems {
         let report = &mut *self.output.report;
-        self.request.actions.log.settle(|lines| report.said(lines)).await;
-        let taken = self.request.volume_snapshots.take().map(VolumeSnapshots::finish);
+        self.request
+            .actions
+            .log
+            .settle(|lines| report.said(lines))
+            .await;
+        let taken = self
+            .request
+            .volume_snapshots
+            .take()
+            .map(VolumeSnapshots::finish);
         let (snapshots, problems) = taken.unwrap_or_default();
         for problem in problems {
             report.error(Scope::Cluster, problem);
         }
-        CollectedItems { snapshots, ..std::mem::take(&mut self.collected) }
+        CollectedItems {
+            snapshots,
+            ..std::mem::take(&mut self.collected)
+        }
     }
 
     /// Called before each step.
     pub(super) fn check(&self) -> Result<(), StopReason> {
-        self.early_end.map_or_else(|| self.request.cancellation.check(), Cancellation::check_new_work)
+        self.early_end.map_or_else(
+            || self.request.cancellation.check(),
+            Cancellation::check_new_work,
+        )
     }
 
     pub(super) fn warn(&mut self, scope: Scope<'_>, message: String) {
@@ -253,22 +278,30 @@ impl<'a, S: Sink> Collector<'a, S> {
             return known.clone();
         }
         let served = &self.request.plan.served;
-        let resource = served.resolve(name).and_then(|full| served.by_group_resource(&full));
-        let kind = resource.map(|resource| Arc::new(ResourceKind::new(resource, self.request.actions)));
+        let resource = served
+            .resolve(name)
+            .and_then(|full| served.by_group_resource(&full));
+        let kind =
+            resource.map(|resource| Arc::new(ResourceKind::new(resource, self.request.actions)));
         self.kinds.insert(name.to_owned(), kind.clone());
         kind
     }
 
-    /// Reads and decodes an object; `None` if it does not exist. The error is the end of a sentence.
+    /// Reads and decodes an object; `None` if it does not exist. The error is the end of a
+    /// sentence.
     pub(super) async fn fetch_value(
         &mut self,
         group_resource: &str,
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<Value>, String> {
-        let Some(kind) = self.kind(group_resource) else { return Ok(None) };
+        let Some(kind) = self.kind(group_resource) else {
+            return Ok(None);
+        };
         match fetch(self.request.client, &kind, namespace, name).await {
-            Ok(Some(text)) => serde_json::from_str(&text).map_err(|error| format!("is no object: {error}")),
+            Ok(Some(text)) => {
+                serde_json::from_str(&text).map_err(|error| format!("is no object: {error}"))
+            }
             Ok(None) => Ok(None),
             Err(reason) => Err(format!("could not be read: {reason}")),
         }
@@ -282,17 +315,21 @@ pub(super) async fn fetch(
     namespace: Option<&str>,
     name: &str,
 ) -> Result<Option<String>, String> {
-    // The client does not escape names; some types allow any character in names but a slash and a percent sign.
+    // The client does not escape names; some types allow any character in names but a slash and a
+    // percent sign.
     if !path::is_segment(name) {
         return Ok(None);
     }
     let collection = DynamicObject::url_path(&api_resource(&kind.resource), namespace);
     let name = &path::segment(name);
-    let request = || async {
+    let text = retry::read(FETCH_BUDGET, || async {
         let get = Request::new(collection.as_str()).get(name, &GetParams::default());
-        client.request_text(get.map_err(kube::Error::BuildRequest)?).await
-    };
-    match retry::read(FETCH_BUDGET, request).await {
+        client
+            .request_text(get.map_err(kube::Error::BuildRequest)?)
+            .await
+    })
+    .await;
+    match text {
         Ok(text) => Ok(Some(text)),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(plain(&error)),
@@ -305,7 +342,8 @@ pub(super) struct ResourceKind {
     /// Whether its version is the one that the cluster prefers.
     pub(super) preferred: bool,
     pub(super) group_resource: String,
-    /// Distinguishes its items from those in other versions; equal to `group_resource` for the preferred version.
+    /// Distinguishes its items from those in other versions; equal to `group_resource` for the
+    /// preferred version.
     pub(super) unique_name: String,
     pub(super) api_version: String,
     /// `apiVersion` and `kind`, which lists leave out of items.
@@ -329,11 +367,19 @@ impl ResourceKind {
         }
     }
 
-    /// A type in a version that is not the preferred one. Blocks are found by items of the preferred version.
+    /// A type in a version that is not the preferred one. Blocks are found by items of the
+    /// preferred version.
     pub(super) fn less_preferred(resource: &ResourceType, actions: &BackupActions) -> Self {
-        let unique_name =
-            group_resource(&format!("{}.{}", resource.plural, resource.version), &resource.group);
-        Self { preferred: false, unique_name, blocks: Vec::new(), ..Self::new(resource, actions) }
+        let unique_name = group_resource(
+            &format!("{}.{}", resource.plural, resource.version),
+            &resource.group,
+        );
+        Self {
+            preferred: false,
+            unique_name,
+            blocks: Vec::new(),
+            ..Self::new(resource, actions)
+        }
     }
 
     /// The actions that apply to an item, in their order.
@@ -341,7 +387,9 @@ impl ResourceKind {
         &'k self,
         item: &RawItem<'_>,
     ) -> impl Iterator<Item = &'k SelectedAction<dyn BackupItemAction>> {
-        self.actions.iter().filter(|action| action.applies_to(item.namespace(), || item.labels()))
+        self.actions
+            .iter()
+            .filter(|action| action.applies_to(item.namespace(), || item.labels()))
     }
 
     pub(super) fn id(&self, item: &RawItem<'_>) -> ItemId {
@@ -355,8 +403,8 @@ impl ResourceKind {
     }
 }
 
-/// Names by type, as hashes of 16 bytes (about 40 in memory at worst). A collision within one backup is far less likely
-/// than a broken disk.
+/// Names by type, as hashes of 16 bytes (about 40 in memory at worst). A collision within one
+/// backup is far less likely than a broken disk.
 #[derive(Debug, Default)]
 pub(super) struct SeenItems {
     hashers: [RandomState; 2],
@@ -365,21 +413,39 @@ pub(super) struct SeenItems {
 
 impl SeenItems {
     /// Adds a name; false if it was present before.
-    pub(super) fn insert(&mut self, group_resource: &str, namespace: Option<&str>, name: &str) -> bool {
+    pub(super) fn insert(
+        &mut self,
+        group_resource: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> bool {
         let hash = self.hash(namespace, name);
         match self.types.get_mut(group_resource) {
             Some(names) => names.insert(hash),
-            None => self.types.entry(group_resource.to_owned()).or_default().insert(hash),
+            None => self
+                .types
+                .entry(group_resource.to_owned())
+                .or_default()
+                .insert(hash),
         }
     }
 
-    pub(super) fn contains(&self, group_resource: &str, namespace: Option<&str>, name: &str) -> bool {
-        self.types.get(group_resource).is_some_and(|names| names.contains(&self.hash(namespace, name)))
+    pub(super) fn contains(
+        &self,
+        group_resource: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> bool {
+        self.types
+            .get(group_resource)
+            .is_some_and(|names| names.contains(&self.hash(namespace, name)))
     }
 
     fn hash(&self, namespace: Option<&str>, name: &str) -> u128 {
-        let [high, low] =
-            self.hashers.each_ref().map(|hasher| u128::from(hasher.hash_one((namespace, name))));
+        let [high, low] = self
+            .hashers
+            .each_ref()
+            .map(|hasher| u128::from(hasher.hash_one((namespace, name))));
         high << 64 | low
     }
 }

@@ -1,5 +1,5 @@
-//! Includes one object in the backup: decides whether it belongs there, runs its actions and snapshots of volumes, and
-//! writes it once (Velero `pkg/backup/item_backupper.go`, v1.18).
+//! Includes one object in the backup: decides whether it belongs there, runs its actions and
+//! snapshots of volumes, and writes it once (Velero `pkg/backup/item_backupper.go`, v1.18).
 
 use backup_actions::{
     ActionError, ItemId,
@@ -55,8 +55,8 @@ enum ActionResult {
 }
 
 impl<S: Sink> Collector<'_, S> {
-    /// Includes an object; true if it was written. Errors are in the report. `depth` is the number of items in the chain of
-    /// requests before it.
+    /// Includes an object; true if it was written. Errors are in the report. `depth` is the number
+    /// of items in the chain of requests before it.
     pub(super) async fn include(
         &mut self,
         kind: &ResourceKind,
@@ -67,19 +67,27 @@ impl<S: Sink> Collector<'_, S> {
         let item = match RawItem::parse(text) {
             Ok(item) => item,
             Err(error) => {
-                let message =
-                    format!("an object in the list of {} cannot be read: {error}", kind.group_resource);
+                let message = format!(
+                    "an object in the list of {} cannot be read: {error}",
+                    kind.group_resource
+                );
                 self.error(Scope::Velero, message);
                 return Ok(false);
             }
         };
         if !self.belongs(kind, &item, reason)
-            || !self.written.seen.insert(&kind.unique_name, item.namespace(), item.name())
+            || !self
+                .written
+                .seen
+                .insert(&kind.unique_name, item.namespace(), item.name())
         {
             return Ok(false);
         }
         if let Some(hooks) = self.request.hooks
-            && (kind.blocks.iter().any(|block| block.applies_to(item.namespace(), || item.labels()))
+            && (kind
+                .blocks
+                .iter()
+                .any(|block| block.applies_to(item.namespace(), || item.labels()))
                 || self.hooks_of(kind, &item).is_some())
         {
             return Box::pin(self.include_block(kind, &item, depth, hooks)).await;
@@ -143,13 +151,16 @@ impl<S: Sink> Collector<'_, S> {
             return Belonging::Yes;
         }
         let plan = self.request.plan;
-        if item.namespace().is_some_and(|namespace| !plan.namespaces.includes(namespace))
+        if item
+            .namespace()
+            .is_some_and(|namespace| !plan.namespaces.includes(namespace))
             || reason == InclusionReason::Related && !plan.filter.allows_related(&kind.resource)
         {
             return Belonging::No;
         }
         if reason == InclusionReason::Related
-            && let PolicyRule::Filter(filter) = plan.filters.rule(&kind.group_resource, item.namespace())
+            && let PolicyRule::Filter(filter) =
+                plan.filters.rule(&kind.group_resource, item.namespace())
             && !filter.names.includes(item.name())
         {
             return Belonging::LeftOut(format!(
@@ -159,14 +170,18 @@ impl<S: Sink> Collector<'_, S> {
             ));
         }
         if item.is_excluded() {
-            let message =
-                format!("{} {} is left out: its label asks for it", kind.group_resource, item.full_name());
+            let message = format!(
+                "{} {} is left out: its label asks for it",
+                kind.group_resource,
+                item.full_name()
+            );
             return Belonging::LeftOut(message);
         }
         Belonging::Yes
     }
 
-    /// Runs the actions one after the other, each on the result of the one before. Items that they ask for are included first.
+    /// Runs the actions one after the other, each on the result of the one before. Items that they
+    /// ask for are included first.
     async fn run_actions(
         &mut self,
         kind: &ResourceKind,
@@ -183,7 +198,10 @@ impl<S: Sink> Collector<'_, S> {
         let mut changed = false;
         let id = kind.id(item);
         // An action sees each version of an item, as with Velero.
-        let versioned = ItemId { group_resource: kind.unique_name.clone(), ..id.clone() };
+        let versioned = ItemId {
+            group_resource: kind.unique_name.clone(),
+            ..id.clone()
+        };
         for selected in kind.actions_for(item) {
             self.check()?;
             let action = &*selected.action;
@@ -194,9 +212,15 @@ impl<S: Sink> Collector<'_, S> {
                     return Ok(ActionResult::Dropped);
                 }
             };
-            let BackupActionOutput { item: made, additional, operation, after_operation } = executed;
+            let BackupActionOutput {
+                item: made,
+                additional,
+                operation,
+                after_operation,
+            } = executed;
             if let Some(made) = made {
-                (value, changed) = (made, true);
+                value = made;
+                changed = true;
             }
             if let Some(operation) = operation.filter(|operation| !operation.is_empty()) {
                 self.collected.operations.push(StartedOperation {
@@ -216,36 +240,58 @@ impl<S: Sink> Collector<'_, S> {
                 ));
                 return Ok(ActionResult::Dropped);
             }
-            let required =
-                annotation(&value, MUST_INCLUDE_ADDITIONAL_ITEMS).is_some_and(|text| text == "true");
+            let required = annotation(&value, MUST_INCLUDE_ADDITIONAL_ITEMS)
+                .is_some_and(|text| text == "true");
             changed |= remove_annotation(&mut value, MUST_INCLUDE_ADDITIONAL_ITEMS);
-            let reason = if required { InclusionReason::Required } else { InclusionReason::Related };
+            let reason = if required {
+                InclusionReason::Required
+            } else {
+                InclusionReason::Related
+            };
             for related in &additional {
                 if let Err(why) = self.include_related(related, &id, reason, depth).await? {
-                    let message =
-                        format!("{related}, which {} asks for, could not be read: {why}", action.name());
+                    let message = format!(
+                        "{related}, which {} asks for, could not be read: {why}",
+                        action.name()
+                    );
                     self.report_dropped(kind, item, &message);
                     return Ok(ActionResult::Dropped);
                 }
             }
         }
-        Ok(if changed { ActionResult::Changed(value) } else { ActionResult::Unchanged })
+        Ok(if changed {
+            ActionResult::Changed(value)
+        } else {
+            ActionResult::Unchanged
+        })
     }
 
-    /// Executes an action on an item. An action that may start something that could not be found again is executed once
-    /// over all attempts; results of an earlier attempt are reused.
+    /// Executes an action on an item. An action that may start something that could not be found
+    /// again is executed once over all attempts; results of an earlier attempt are reused.
     async fn run_action(
         &mut self,
         action: &dyn BackupItemAction,
         value: &Value,
         id: &ItemId,
     ) -> Result<Result<Done, ActionError>, CollectError> {
-        let (request, report) = (&self.request, &mut *self.output.report);
-        let (log, tell) = (&request.actions.log, |lines| report.said(lines));
+        let request = &self.request;
+        let log = &request.actions.log;
+        let report = &mut *self.output.report;
         let _wait = request.cancellation.waits().begin_action(action.name(), id);
-        let Some(journal) = self.output.action_journal.filter(|_| action.is_executed_once()) else {
-            let executed = log.told_during(action.execute(value, request.backup), tell).await;
-            return Ok(executed.map(|executed| Done { executed, at: Timestamp::now() }));
+        let Some(journal) = self
+            .output
+            .action_journal
+            .filter(|_| action.is_executed_once())
+        else {
+            let executed = log
+                .told_during(action.execute(value, request.backup), |lines| {
+                    report.said(lines);
+                })
+                .await;
+            return Ok(executed.map(|executed| Done {
+                executed,
+                at: Timestamp::now(),
+            }));
         };
         let execute = async {
             // A plugin may be slow.
@@ -259,11 +305,18 @@ impl<S: Sink> Collector<'_, S> {
             }
         };
         let executed = journal.execute_once(action.name(), id, (), execute);
-        Ok(log.told_during(executed, tell).await?)
+        Ok(log
+            .told_during(executed, |lines| report.said(lines))
+            .await?)
     }
 
-    /// Writes an item and counts it; true if the store has accepted it. Errors of this item only are in the report.
-    async fn write(&mut self, kind: &ResourceKind, item: &RawItem<'_>) -> Result<bool, CollectError> {
+    /// Writes an item and counts it; true if the store has accepted it. Errors of this item only
+    /// are in the report.
+    async fn write(
+        &mut self,
+        kind: &ResourceKind,
+        item: &RawItem<'_>,
+    ) -> Result<bool, CollectError> {
         if kind.group_resource == "persistentvolumes" {
             // Boxed, as below.
             Box::pin(self.snapshot_volume(kind, item)).await?;
@@ -275,15 +328,25 @@ impl<S: Sink> Collector<'_, S> {
             namespace: item.namespace(),
             name: item.name(),
         };
-        match self.output.sink.item(&path, kind.meta.complete(item).as_bytes()).await {
-            Ok(()) => {}
-            Err(error) if error.is_item() => {
-                self.error(scope_of(item.namespace()), error.to_string());
-                return Ok(false);
+        if let Err(error) = self
+            .output
+            .sink
+            .item(&path, kind.meta.complete(item).as_bytes())
+            .await
+        {
+            if !error.is_item() {
+                return Err(error.into());
             }
-            Err(error) => return Err(error.into()),
+            self.error(scope_of(item.namespace()), error.to_string());
+            return Ok(false);
         }
-        self.collected.list.add(&kind.api_version, &kind.resource.kind, item.namespace(), item.name(), None);
+        self.collected.list.add(
+            &kind.api_version,
+            &kind.resource.kind,
+            item.namespace(),
+            item.name(),
+            None,
+        );
         self.output.progress.wrote();
         self.remember(kind, item);
         match kind.group_resource.as_str() {
@@ -315,7 +378,8 @@ impl<S: Sink> Collector<'_, S> {
         }
     }
 
-    /// Lets a plugin take a snapshot of a volume that is about to be written. Errors are in the report.
+    /// Lets a plugin take a snapshot of a volume that is about to be written. Errors are in the
+    /// report.
     async fn snapshot_volume(
         &mut self,
         kind: &ResourceKind,
@@ -326,7 +390,10 @@ impl<S: Sink> Collector<'_, S> {
         }
         let object: Value = serde_json::from_str(&kind.meta.complete(volume)).unwrap_or_default();
         let of = match self.claim_of(&object).await {
-            Ok(claim) => VolumeWithClaim { volume: object, claim },
+            Ok(claim) => VolumeWithClaim {
+                volume: object,
+                claim,
+            },
             Err(reason) => {
                 let message = format!(
                     "the data of PersistentVolume {} is not in this backup: its claim, about which the resource policy may say \
@@ -339,30 +406,53 @@ impl<S: Sink> Collector<'_, S> {
         };
         self.check()?;
         let request = &mut self.request;
-        let _wait = request.cancellation.waits().begin(format!("the snapshot of volume {:?}", volume.name()));
-        let Some(volume_snapshots) = &mut request.volume_snapshots else { return Ok(()) };
+        let _wait = request
+            .cancellation
+            .waits()
+            .begin(format!("the snapshot of volume {:?}", volume.name()));
+        let Some(volume_snapshots) = &mut request.volume_snapshots else {
+            return Ok(());
+        };
         let taken = volume_snapshots.take(of, request.backup);
         let report = &mut *self.output.report;
-        for problem in request.actions.log.told_during(taken, |lines| report.said(lines)).await? {
+        for problem in request
+            .actions
+            .log
+            .told_during(taken, |lines| report.said(lines))
+            .await?
+        {
             self.error(Scope::Cluster, problem);
         }
         Ok(())
     }
 
-    /// The claim that a volume is bound to, if the resource policy may have a rule for it; else null.
+    /// The claim that a volume is bound to, if the resource policy may have a rule for it; else
+    /// null.
     pub(super) async fn claim_of(&mut self, volume: &Value) -> Result<Value, String> {
-        let has_policy = self.request.plan.policy.as_ref().is_some_and(|policy| !policy.volumes.is_empty());
-        let (namespace, name) =
-            (text_of(volume, "/spec/claimRef/namespace"), text_of(volume, "/spec/claimRef/name"));
+        let has_policy = self
+            .request
+            .plan
+            .policy
+            .as_ref()
+            .is_some_and(|policy| !policy.volumes.is_empty());
+        let namespace = text_of(volume, "/spec/claimRef/namespace");
+        let name = text_of(volume, "/spec/claimRef/name");
         let (Some(namespace), Some(name), true) = (namespace, name, has_policy) else {
             return Ok(Value::Null);
         };
         // A volume that was released has lost its claim.
-        Ok(self.fetch_value("persistentvolumeclaims", Some(namespace), name).await?.unwrap_or_default())
+        Ok(self
+            .fetch_value("persistentvolumeclaims", Some(namespace), name)
+            .await?
+            .unwrap_or_default())
     }
 
     fn report_dropped(&mut self, kind: &ResourceKind, item: &RawItem<'_>, reason: &str) {
-        let message = format!("{} {} is not in this backup: {reason}", kind.group_resource, item.full_name());
+        let message = format!(
+            "{} {} is not in this backup: {reason}",
+            kind.group_resource,
+            item.full_name()
+        );
         self.error(scope_of(item.namespace()), message);
     }
 }
@@ -373,6 +463,8 @@ fn annotation<'a>(item: &'a Value, key: &str) -> Option<&'a str> {
 
 /// Removes an annotation that is only for this server; true if it was present.
 fn remove_annotation(item: &mut Value, key: &str) -> bool {
-    let annotations = item.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+    let annotations = item
+        .pointer_mut("/metadata/annotations")
+        .and_then(Value::as_object_mut);
     annotations.is_some_and(|annotations| annotations.remove(key).is_some())
 }

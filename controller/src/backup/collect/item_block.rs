@@ -1,10 +1,11 @@
-//! Backs up items that belong together, with the commands in pods around them: first all pre commands run, then all items
-//! and their related items are written, then all post commands run. So all pods are frozen at the same time, and no longer
-//! than needed (Velero `pkg/backup/backup.go`, `executeItemBlockActions`, v1.18).
+//! Backs up items that belong together, with the commands in pods around them: first all pre
+//! commands run, then all items and their related items are written, then all post commands run. So
+//! all pods are frozen at the same time, and no longer than needed (Velero `pkg/backup/backup.go`,
+//! `executeItemBlockActions`, v1.18).
 
 use std::{collections::VecDeque, sync::Arc};
 
-use backup_actions::{ItemId, SelectedAction};
+use backup_actions::ItemId;
 use backup_runtime::errors::plain;
 use backup_store::Scope;
 
@@ -43,7 +44,8 @@ struct Relation {
 }
 
 impl<S: Sink> Collector<'_, S> {
-    /// Runs commands, and writes an item with the rest of its block; true if the item itself was written.
+    /// Runs commands, and writes an item with the rest of its block; true if the item itself was
+    /// written.
     pub(super) async fn include_block(
         &mut self,
         kind: &ResourceKind,
@@ -58,12 +60,21 @@ impl<S: Sink> Collector<'_, S> {
         let mut pods = Vec::new();
         let included = self.run_pre_hooks(kind, item, hooks, &mut pods).await?;
         for member in members.iter().filter(|member| is_pod(&member.kind)) {
-            let Some(text) = self.block_members.get(&member.id).cloned() else { continue };
+            let Some(text) = self.block_members.get(&member.id).cloned() else {
+                continue;
+            };
             // It was parsed successfully before.
-            let Ok(pod) = RawItem::parse(&text) else { continue };
-            if !self.run_pre_hooks(&member.kind, &pod, hooks, &mut pods).await? {
+            let Ok(pod) = RawItem::parse(&text) else {
+                continue;
+            };
+            if !self
+                .run_pre_hooks(&member.kind, &pod, hooks, &mut pods)
+                .await?
+            {
                 self.block_members.remove(&member.id);
-                self.written.seen.insert(&member.kind.group_resource, pod.namespace(), pod.name());
+                self.written
+                    .seen
+                    .insert(&member.kind.group_resource, pod.namespace(), pod.name());
             }
         }
         // If this ends the collection, the post commands stay pending: the worker runs them.
@@ -85,14 +96,22 @@ impl<S: Sink> Collector<'_, S> {
     }
 
     /// The commands around the backup of an item; `None` if it is not a pod, or has none.
-    pub(super) fn hooks_of(&self, kind: &ResourceKind, item: &RawItem<'_>) -> Option<(Pod, PodHooks)> {
+    pub(super) fn hooks_of(
+        &self,
+        kind: &ResourceKind,
+        item: &RawItem<'_>,
+    ) -> Option<(Pod, PodHooks)> {
         if !is_pod(kind) {
             return None;
         }
-        self.request.plan.hooks.of_text(item.text(), item.raw_annotations())
+        self.request
+            .plan
+            .hooks
+            .of_text(item.text(), item.raw_annotations())
     }
 
-    /// Runs the pre commands if the item is a pod with commands, and adds it to `pods`. True if it may be backed up.
+    /// Runs the pre commands if the item is a pod with commands, and adds it to `pods`. True if it
+    /// may be backed up.
     async fn run_pre_hooks(
         &mut self,
         kind: &ResourceKind,
@@ -100,8 +119,11 @@ impl<S: Sink> Collector<'_, S> {
         hooks: &Hooks,
         pods: &mut Vec<(Pod, PodHooks)>,
     ) -> Result<bool, CollectError> {
-        let Some((pod, pod_hooks)) = self.hooks_of(kind, item) else { return Ok(true) };
-        let (name, scope) = (item.full_name(), Scope::Namespace(&pod.namespace));
+        let Some((pod, pod_hooks)) = self.hooks_of(kind, item) else {
+            return Ok(true);
+        };
+        let name = item.full_name();
+        let scope = Scope::Namespace(&pod.namespace);
         for problem in &pod_hooks.problems {
             self.warn(scope, format!("pod {name}: {problem}"));
         }
@@ -133,8 +155,9 @@ impl<S: Sink> Collector<'_, S> {
             let result = hooks.run_pre(&pod, hook).await;
             self.report_hook(BEFORE, &pod, hook, &result);
             if result.is_err() && hook.fails {
-                let message =
-                    format!("pod {name} is not in this backup: the command before its backup failed");
+                let message = format!(
+                    "pod {name} is not in this backup: the command before its backup failed"
+                );
                 self.error(scope, message);
                 included = false;
                 break;
@@ -146,45 +169,79 @@ impl<S: Sink> Collector<'_, S> {
 
     fn waits_for_hook(&self, when: &str, pod: &Pod, hook: &Hook) -> WaitGuard {
         let subject = hook.subject(when, &pod.namespace, &pod.name);
-        self.request.cancellation.waits().begin(format!("the end of {}", subject.trim_end_matches(',')))
+        self.request
+            .cancellation
+            .waits()
+            .begin(format!("the end of {}", subject.trim_end_matches(',')))
     }
 
-    fn report_hook(&mut self, when: &str, pod: &Pod, hook: &Hook, result: &Result<String, ExecError>) {
+    fn report_hook(
+        &mut self,
+        when: &str,
+        pod: &Pod,
+        hook: &Hook,
+        result: &Result<String, ExecError>,
+    ) {
         let what = hook.subject(when, &pod.namespace, &pod.name);
         match result {
-            Ok(output) if output.is_empty() => self.output.report.info(&format!("{what} has run")),
-            Ok(output) => self.output.report.info(&format!("{what} has run and printed: {output}")),
+            Ok(output) => {
+                let message = if output.is_empty() {
+                    format!("{what} has run")
+                } else {
+                    format!("{what} has run and printed: {output}")
+                };
+                self.output.report.info(&message);
+            }
             Err(error) => {
-                self.error(Scope::Namespace(&pod.namespace), format!("{what} failed: {error}"));
+                self.error(
+                    Scope::Namespace(&pod.namespace),
+                    format!("{what} failed: {error}"),
+                );
                 if !error.output().is_empty() {
-                    self.output.report.info(&format!("{what} printed: {}", error.output()));
+                    self.output
+                        .report
+                        .info(&format!("{what} printed: {}", error.output()));
                 }
             }
         }
     }
 
     fn report_not_running(&mut self, pod: &Pod) {
-        let Pod { namespace, name, phase, .. } = pod;
-        let message = format!("the commands around the backup of pod {namespace}/{name} are not run: ");
+        let Pod {
+            namespace,
+            name,
+            phase,
+            ..
+        } = pod;
+        let message =
+            format!("the commands around the backup of pod {namespace}/{name} are not run: ");
         if matches!(phase.as_str(), "Succeeded" | "Failed") {
             self.output.report.info(&format!("{message}it has ended"));
         } else {
-            self.warn(Scope::Namespace(namespace), format!("{message}it does not run ({phase})"));
+            self.warn(
+                Scope::Namespace(namespace),
+                format!("{message}it does not run ({phase})"),
+            );
         }
     }
 
-    /// Finds the members of the block of an item, and their members, and so on, in the order in which actions name them.
-    /// Leaves out items that filters exclude, that were written before, or that are members of an outer block.
+    /// Finds the members of the block of an item, and their members, and so on, in the order in
+    /// which actions name them. Leaves out items that filters exclude, that were written before, or
+    /// that are members of an outer block.
     pub(super) async fn find_members(
         &mut self,
         kind: &ResourceKind,
         item: &RawItem<'_>,
     ) -> Result<Vec<Member>, CollectError> {
-        let (root, mut members, mut bytes) = (kind.id(item), Vec::new(), 0);
+        let root = kind.id(item);
+        let mut members = Vec::new();
+        let mut bytes = 0;
         let mut relations = VecDeque::new();
         self.find_relations(kind, item, &mut relations).await?;
         while let Some(relation) = relations.pop_front() {
-            let Some(Member { kind, id }) = self.new_member(&relation) else { continue };
+            let Some(Member { kind, id }) = self.new_member(&relation) else {
+                continue;
+            };
             if members.len() >= MAX_MEMBERS || bytes >= MAX_BYTES {
                 let message = format!(
                     "the block of {root} is larger than is kept together ({MAX_MEMBERS} items, {} MiB): the rest is backed up \
@@ -195,9 +252,13 @@ impl<S: Sink> Collector<'_, S> {
                 break;
             }
             self.check()?;
-            let Some(text) = self.fetch_member(&kind, &id, &relation).await else { continue };
+            let Some(text) = self.fetch_member(&kind, &id, &relation).await else {
+                continue;
+            };
             // An unreadable item is reported when it is included.
-            let Ok(found) = RawItem::parse(&text) else { continue };
+            let Ok(found) = RawItem::parse(&text) else {
+                continue;
+            };
             if !self.belongs(&kind, &found, InclusionReason::Related) {
                 continue;
             }
@@ -216,19 +277,30 @@ impl<S: Sink> Collector<'_, S> {
         item: &RawItem<'_>,
         relations: &mut VecDeque<Relation>,
     ) -> Result<(), CollectError> {
-        let applies = |block: &&SelectedAction<_>| block.applies_to(item.namespace(), || item.labels());
-        let blocks: Vec<_> = kind.blocks.iter().filter(applies).collect();
+        let blocks: Vec<_> = kind
+            .blocks
+            .iter()
+            .filter(|block| block.applies_to(item.namespace(), || item.labels()))
+            .collect();
         if blocks.is_empty() {
             return Ok(());
         }
         // An unreadable item is reported when it is written.
-        let Ok(value) = serde_json::from_str(&kind.meta.complete(item)) else { return Ok(()) };
+        let Ok(value) = serde_json::from_str(&kind.meta.complete(item)) else {
+            return Ok(());
+        };
         let id = kind.id(item);
         for block in blocks {
             self.check()?;
             let related = block.action.related(&value, self.request.backup);
             let report = &mut *self.output.report;
-            match self.request.actions.log.told_during(related, |lines| report.said(lines)).await {
+            match self
+                .request
+                .actions
+                .log
+                .told_during(related, |lines| report.said(lines))
+                .await
+            {
                 Ok(related) => relations.extend(related.into_iter().map(|item| Relation {
                     item,
                     belongs_to: id.clone(),
@@ -248,13 +320,19 @@ impl<S: Sink> Collector<'_, S> {
     /// The named item, if it belongs into this backup and was not included yet.
     fn new_member(&mut self, relation: &Relation) -> Option<Member> {
         let Some(kind) = self.kind(&relation.item.group_resource) else {
-            self.report_unread(relation, "the cluster serves no such type that can be backed up");
+            self.report_unread(
+                relation,
+                "the cluster serves no such type that can be backed up",
+            );
             return None;
         };
         let id = kind.normalize(&relation.item);
         let namespace = id.namespace.as_deref();
         let wanted = self.allows_related(&kind, namespace)
-            && !self.written.seen.contains(&kind.group_resource, namespace, &id.name)
+            && !self
+                .written
+                .seen
+                .contains(&kind.group_resource, namespace, &id.name)
             && !self.block_members.contains_key(&id);
         wanted.then_some(Member { kind, id })
     }
@@ -268,7 +346,8 @@ impl<S: Sink> Collector<'_, S> {
         match fetch(self.request.client, kind, id.namespace.as_deref(), &id.name).await {
             Ok(Some(text)) => Some(text),
             Ok(None) => {
-                // Built-in block actions name the items that item actions ask for, which report them if missing.
+                // Built-in block actions name the items that item actions ask for, which report
+                // them if missing.
                 if !relation.action.starts_with("velero.io/") {
                     let message = format!(
                         "{} says that {id} belongs to {}, and it does not exist",
@@ -286,7 +365,11 @@ impl<S: Sink> Collector<'_, S> {
     }
 
     fn report_unread(&mut self, relation: &Relation, reason: &str) {
-        let Relation { item, belongs_to, action } = relation;
+        let Relation {
+            item,
+            belongs_to,
+            action,
+        } = relation;
         let message = format!(
             "{item}, of which {action} says that it belongs to {belongs_to}, could not be read, so they are not backed up \
              together: {reason}"

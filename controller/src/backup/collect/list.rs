@@ -1,5 +1,6 @@
-//! Reads the lists of a backup: all selected items, page by page, and then definitions and namespaces, which are known
-//! only from the items (Velero `pkg/backup/backup.go`, `item_collector.go`, v1.18).
+//! Reads the lists of a backup: all selected items, page by page, and then definitions and
+//! namespaces, which are known only from the items (Velero `pkg/backup/backup.go`,
+//! `item_collector.go`, v1.18).
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -18,14 +19,17 @@ use futures::{StreamExt as _, stream};
 use tokio::sync::mpsc::Receiver;
 
 use super::{
-    collector::{CollectError, CollectPlan, CollectRequest, Collector, ResourceKind, Sink, Written, fetch},
+    collector::{
+        CollectError, CollectPlan, CollectRequest, Collector, ResourceKind, Sink, WrittenItems,
+        fetch,
+    },
     item::InclusionReason,
     raw_item::RawItem,
 };
 use crate::{backup::report::scope_of, job::cancellation::unless_cancelled};
 
 /// Maximum number of definitions, or namespaces, read concurrently.
-const AT_A_TIME: usize = 8;
+const MAX_CONCURRENT_READS: usize = 8;
 
 const WALK_DIED: &str = "the walk through the lists ended unexpectedly";
 
@@ -33,11 +37,15 @@ impl<S: Sink> Collector<'_, S> {
     pub(super) async fn run(&mut self) -> Result<(), CollectError> {
         let plan = self.request.plan;
         for namespace in &plan.namespaces.missing {
-            let message = format!("namespace {namespace} does not exist: nothing of it is in this backup");
+            let message =
+                format!("namespace {namespace} does not exist: nothing of it is in this backup");
             self.error(Scope::Namespace(namespace), message);
         }
         for pattern in &plan.namespaces.unmatched {
-            self.warn(Scope::Velero, format!("no namespace matches {pattern}: it selects nothing"));
+            self.warn(
+                Scope::Velero,
+                format!("no namespace matches {pattern}: it selects nothing"),
+            );
         }
         for key in &plan.ordered.unknown {
             let message = format!(
@@ -73,10 +81,16 @@ impl<S: Sink> Collector<'_, S> {
         while let Some(step) = self.next_page(&mut steps).await? {
             self.check()?;
             match step {
-                Step::Items { walked, items, remaining } => {
+                Step::Items {
+                    walked,
+                    items,
+                    remaining,
+                } => {
                     let resource = &lists[walked].whole().resource;
                     while begun < plan.types.listed.len()
-                        && current.as_ref().is_none_or(|kind| kind.resource != *resource)
+                        && current
+                            .as_ref()
+                            .is_none_or(|kind| kind.resource != *resource)
                     {
                         current = Some(self.begin_type(begun).await?);
                         begun += 1;
@@ -86,18 +100,21 @@ impl<S: Sink> Collector<'_, S> {
                         items
                     } else {
                         // An unreadable item is included, too: that reports it.
-                        let is_listed = |text: &str| {
-                            RawItem::parse(text)
-                                .map_or(true, |item| passes(plan, &kind.group_resource, &item))
-                        };
-                        items.into_iter().filter(|item| is_listed(item.get())).collect()
+                        items
+                            .into_iter()
+                            .filter(|item| {
+                                RawItem::parse(item.get())
+                                    .map_or(true, |item| passes(plan, &kind.group_resource, &item))
+                            })
+                            .collect()
                     };
                     self.output.progress.expect(items.len() as u64 + remaining);
                     self.include_page(kind, items).await?;
                 }
                 Step::Done => ended += 1,
                 Step::Vanished { listing } => {
-                    let gone = format!("{listing} is no longer served: the rest is not in this backup");
+                    let gone =
+                        format!("{listing} is no longer served: the rest is not in this backup");
                     self.warn(Scope::Velero, gone);
                 }
                 Step::Failed { listing, reason } => self.report_failed_list(&listing, &reason),
@@ -116,7 +133,11 @@ impl<S: Sink> Collector<'_, S> {
     async fn begin_type(&mut self, index: usize) -> Result<ResourceKind, CollectError> {
         let CollectRequest { plan, actions, .. } = self.request;
         let resource = &plan.types.listed[index];
-        if plan.served.other_versions(&resource.group_resource()).any(|other| other == resource) {
+        if plan
+            .served
+            .other_versions(&resource.group_resource())
+            .any(|other| other == resource)
+        {
             return Ok(ResourceKind::less_preferred(resource, actions));
         }
         let kind = ResourceKind::new(resource, actions);
@@ -124,8 +145,8 @@ impl<S: Sink> Collector<'_, S> {
         Ok(kind)
     }
 
-    /// Includes the items of a type that come first, each read by itself. One that does not exist, or is not selected, is a
-    /// warning.
+    /// Includes the items of a type that come first, each read by itself. One that does not exist,
+    /// or is not selected, is a warning.
     async fn collect_ordered(&mut self, kind: &ResourceKind) -> Result<(), CollectError> {
         let plan = self.request.plan;
         for ordered in plan.ordered.of_type(&kind.group_resource) {
@@ -135,7 +156,11 @@ impl<S: Sink> Collector<'_, S> {
                 None => (None, ordered.as_str()),
             };
             if namespace.is_some() != kind.resource.namespaced {
-                let form = if kind.resource.namespaced { "namespace/name" } else { "name" };
+                let form = if kind.resource.namespaced {
+                    "namespace/name"
+                } else {
+                    "name"
+                };
                 let message = format!(
                     "spec.orderedResources names {ordered:?} of {}; write {form}",
                     kind.group_resource
@@ -145,11 +170,14 @@ impl<S: Sink> Collector<'_, S> {
             }
             let id = ItemId::new(&kind.group_resource, namespace, name);
             let problem = match fetch(self.request.client, kind, namespace, name).await {
-                Ok(Some(text)) if is_selected(plan, &kind.group_resource, &text) => {
-                    self.include(kind, &text, InclusionReason::Listed, 0).await?;
-                    continue;
+                Ok(Some(text)) => {
+                    if is_selected(plan, &kind.group_resource, &text) {
+                        self.include(kind, &text, InclusionReason::Listed, 0)
+                            .await?;
+                        continue;
+                    }
+                    format!("spec.orderedResources names {id}, which is not selected")
                 }
-                Ok(Some(_)) => format!("spec.orderedResources names {id}, which is not selected"),
                 Ok(None) => format!("spec.orderedResources names {id}, which does not exist"),
                 // The list of its type may still hold it, then out of order.
                 Err(reason) => format!(
@@ -161,17 +189,25 @@ impl<S: Sink> Collector<'_, S> {
         Ok(())
     }
 
-    /// Includes the definition of each custom type with items, unless it is included already or was excluded by name.
+    /// Includes the definition of each custom type with items, unless it is included already or was
+    /// excluded by name.
     async fn collect_definitions(&mut self) -> Result<(), CollectError> {
         let plan = self.request.plan;
-        let Some(definitions) = plan.types.definitions.as_ref().filter(|_| plan.include_definitions) else {
+        let Some(definitions) = plan
+            .types
+            .definitions
+            .as_ref()
+            .filter(|_| plan.include_definitions)
+        else {
             return Ok(());
         };
         let kind = ResourceKind::new(definitions, self.request.actions);
-        let (client, mut names) = (self.request.client, std::mem::take(&mut self.written.custom_types));
+        let client = self.request.client;
+        let mut names = std::mem::take(&mut self.written.custom_types);
         names.retain(|name| !self.written.seen.contains(&kind.group_resource, None, name));
-        let read = async |name: String| (fetch(client, &kind, None, &name).await, name);
-        let mut definitions = stream::iter(names).map(read).buffered(AT_A_TIME);
+        let mut definitions = stream::iter(names)
+            .map(async |name: String| (fetch(client, &kind, None, &name).await, name))
+            .buffered(MAX_CONCURRENT_READS);
         while let Some((definition, name)) = definitions.next().await {
             self.check()?;
             match definition {
@@ -192,18 +228,27 @@ impl<S: Sink> Collector<'_, S> {
     async fn next_page(&self, steps: &mut Receiver<Step>) -> Result<Option<Step>, CollectError> {
         let page = unless_cancelled(self.early_end, steps.recv());
         let waits = self.request.cancellation.waits();
-        Ok(waits.during("the API server to list what is backed up", page).await?)
+        Ok(waits
+            .during("the API server to list what is backed up", page)
+            .await?)
     }
 
-    /// Includes the namespaces themselves: live ones that are selected by name or label, or have items in this backup.
+    /// Includes the namespaces themselves: live ones that are selected by name or label, or have
+    /// items in this backup.
     async fn collect_namespaces(&mut self) -> Result<(), CollectError> {
         let plan = self.request.plan;
-        let Some(resource) = &plan.types.namespaces else { return Ok(()) };
+        let Some(resource) = &plan.types.namespaces else {
+            return Ok(());
+        };
         let kind = ResourceKind::new(resource, self.request.actions);
         if let Some(names) = plan.namespaces.by_name() {
             return self.collect_namespaces_by_name(&kind, names).await;
         }
-        let listing = Listing { resource: resource.clone(), namespace: None, selector: String::new() };
+        let listing = Listing {
+            resource: resource.clone(),
+            namespace: None,
+            selector: String::new(),
+        };
         let client = self.request.client.clone();
         let mut steps = walk::start(client, vec![Walked::One(listing.clone())], plan.page_size);
         let mut ended = false;
@@ -216,7 +261,9 @@ impl<S: Sink> Collector<'_, S> {
                     }
                 }
                 Step::Done => ended = true,
-                Step::Vanished { .. } => self.report_failed_list(&listing, "the type is not served"),
+                Step::Vanished { .. } => {
+                    self.report_failed_list(&listing, "the type is not served");
+                }
                 Step::Failed { reason, .. } => self.report_failed_list(&listing, &reason),
             }
         }
@@ -232,8 +279,9 @@ impl<S: Sink> Collector<'_, S> {
         names: &BTreeSet<String>,
     ) -> Result<(), CollectError> {
         let client = self.request.client;
-        let read = async |name: String| (fetch(client, kind, None, &name).await, name);
-        let mut namespaces = stream::iter(names.clone()).map(read).buffered(AT_A_TIME);
+        let mut namespaces = stream::iter(names.clone())
+            .map(async |name: String| (fetch(client, kind, None, &name).await, name))
+            .buffered(MAX_CONCURRENT_READS);
         while let Some((namespace, name)) = namespaces.next().await {
             self.check()?;
             match namespace {
@@ -248,7 +296,11 @@ impl<S: Sink> Collector<'_, S> {
         Ok(())
     }
 
-    async fn include_namespace(&mut self, kind: &ResourceKind, text: &str) -> Result<(), CollectError> {
+    async fn include_namespace(
+        &mut self,
+        kind: &ResourceKind,
+        text: &str,
+    ) -> Result<(), CollectError> {
         let plan = self.request.plan;
         // An unreadable item is included, too: that reports it.
         if let Ok(namespace) = RawItem::parse(text) {
@@ -269,8 +321,9 @@ impl<S: Sink> Collector<'_, S> {
     }
 
     fn report_failed_list(&mut self, listing: &Listing, reason: &str) {
-        let message =
-            format!("listing {listing} failed, so items of it are missing from this backup: {reason}");
+        let message = format!(
+            "listing {listing} failed, so items of it are missing from this backup: {reason}"
+        );
         self.error(scope_of(listing.namespace.as_deref()), message);
     }
 
@@ -286,46 +339,71 @@ impl<S: Sink> Collector<'_, S> {
 
 /// The lists to read, in the order of types.
 fn lists(plan: &CollectPlan) -> Vec<Walked> {
-    let in_namespaces = InNamespaces::new(plan);
+    let in_namespaces = NamespacedLists::new(plan);
     let mut lists = Vec::new();
     for resource in &plan.types.listed {
-        let listing = |selector| Listing { resource: resource.clone(), namespace: None, selector };
-        match &in_namespaces {
-            Some(chosen) if resource.namespaced => {
-                for (selector, parts) in chosen.of(plan, resource) {
-                    let (whole, namespaces) = (listing(selector), plan.namespaces.live());
-                    lists.push(Walked::Either { whole, parts, namespaces });
-                }
+        if let Some(chosen) = &in_namespaces
+            && resource.namespaced
+        {
+            for (selector, parts) in chosen.of(plan, resource) {
+                lists.push(Walked::Either {
+                    whole: cluster_listing(resource, selector),
+                    parts,
+                    namespaces: plan.namespaces.live(),
+                });
             }
-            _ => lists.extend(selectors(plan, resource, None).into_iter().map(listing).map(Walked::One)),
+        } else {
+            for selector in selectors(plan, resource, None) {
+                lists.push(Walked::One(cluster_listing(resource, selector)));
+            }
         }
     }
     lists
 }
 
+/// The list of a type in the whole cluster.
+fn cluster_listing(resource: &ResourceType, selector: String) -> Listing {
+    Listing {
+        resource: resource.clone(),
+        namespace: None,
+        selector,
+    }
+}
+
 /// The lists of a type in the namespaces that are chosen.
-enum InNamespaces {
+enum NamespacedLists {
     /// The same for each type, by label selector.
     Alike(Vec<(String, Arc<[Part]>)>),
-    /// A policy has filters for single namespaces; items of a list over all namespaces are filtered afterwards.
+    /// A policy has filters for single namespaces; items of a list over all namespaces are filtered
+    /// afterwards.
     ByPolicy(Vec<Arc<str>>),
 }
 
-impl InNamespaces {
+impl NamespacedLists {
     /// Returns `None` if no namespaces are chosen: all are meant.
     fn new(plan: &CollectPlan) -> Option<Self> {
-        let names: Vec<Arc<str>> =
-            plan.namespaces.chosen()?.iter().map(|name| Arc::from(name.as_str())).collect();
+        let names: Vec<Arc<str>> = plan
+            .namespaces
+            .chosen()?
+            .iter()
+            .map(|name| Arc::from(name.as_str()))
+            .collect();
         if !plan.filters.namespaced.is_empty() {
             return Some(Self::ByPolicy(names));
         }
-        let of = |selector: String| {
+        let mut lists = Vec::new();
+        for selector in plan.labels.selectors() {
             let shared: Arc<str> = Arc::from(selector.as_str());
-            let part = |name: &Arc<str>| Part { namespace: Arc::clone(name), selector: Arc::clone(&shared) };
-            let parts = names.iter().map(part).collect();
-            (selector, parts)
-        };
-        Some(Self::Alike(plan.labels.selectors().into_iter().map(of).collect()))
+            let parts = names
+                .iter()
+                .map(|name| Part {
+                    namespace: Arc::clone(name),
+                    selector: Arc::clone(&shared),
+                })
+                .collect();
+            lists.push((selector, parts));
+        }
+        Some(Self::Alike(lists))
     }
 
     /// The lists of a type in namespaces, by the label selector of the list over all namespaces.
@@ -334,17 +412,21 @@ impl InNamespaces {
             Self::Alike(lists) => return lists.clone(),
             Self::ByPolicy(names) => names,
         };
-        let of = |name: &Arc<str>| {
-            let namespace = Arc::clone(name);
-            let selectors = selectors(plan, resource, Some(name.as_ref())).into_iter();
-            selectors
-                .map(move |selector| Part { namespace: Arc::clone(&namespace), selector: selector.into() })
-        };
-        vec![(String::new(), names.iter().flat_map(of).collect())]
+        let mut parts = Vec::new();
+        for name in names {
+            for selector in selectors(plan, resource, Some(name.as_ref())) {
+                parts.push(Part {
+                    namespace: Arc::clone(name),
+                    selector: selector.into(),
+                });
+            }
+        }
+        vec![(String::new(), parts.into())]
     }
 }
 
-/// The label selectors of the lists of a type in one namespace, or in all; empty if nothing is selected there.
+/// The label selectors of the lists of a type in one namespace, or in all; empty if nothing is
+/// selected there.
 fn selectors(plan: &CollectPlan, resource: &ResourceType, namespace: Option<&str>) -> Vec<String> {
     if resource.namespaced && namespace.is_none() && !plan.filters.namespaced.is_empty() {
         // Each namespace may have its own: items are filtered after they are listed.
@@ -369,12 +451,13 @@ fn passes(plan: &CollectPlan, group_resource: &str, item: &RawItem<'_>) -> bool 
 /// Whether the list of its type would hold an item.
 fn is_selected(plan: &CollectPlan, group_resource: &str, text: &str) -> bool {
     RawItem::parse(text).is_ok_and(|item| {
-        item.namespace().is_none_or(|namespace| plan.namespaces.includes(namespace))
+        item.namespace()
+            .is_none_or(|namespace| plan.namespaces.includes(namespace))
             && passes(plan, group_resource, &item)
     })
 }
 
-fn includes_namespace(plan: &CollectPlan, namespace: &RawItem<'_>, written: &Written) -> bool {
+fn includes_namespace(plan: &CollectPlan, namespace: &RawItem<'_>, written: &WrittenItems) -> bool {
     let name = namespace.name();
     let selected = match plan.filters.rule(NAMESPACES, None) {
         PolicyRule::Filter(filter) => filter.selects(name, || namespace.labels()),

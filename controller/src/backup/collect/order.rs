@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use backup_core::resources::{DEFINITIONS, NAMESPACES, ResourceFilter, ResourceType, cohabitant};
 
-/// Types of the core group that come first: the objects most likely to change are read close together in time.
+/// Types of the core group that come first: the objects most likely to change are read close
+/// together in time.
 const CORE_FIRST: [&str; 3] = ["pods", "persistentvolumeclaims", "persistentvolumes"];
 
 #[derive(Clone, Debug, Default)]
@@ -18,14 +19,17 @@ pub(crate) struct Types {
 }
 
 impl Types {
-    /// Chooses among the served types, core first, `extensions` last, otherwise as served; of two types that stand for the
-    /// same objects the first (Velero `pkg/backup/item_collector.go`, v1.18).
+    /// Chooses among the served types, core first, `extensions` last, otherwise as served; of two
+    /// types that stand for the same objects the first (Velero `pkg/backup/item_collector.go`,
+    /// v1.18).
     pub(crate) fn choose<'a>(
         served: impl IntoIterator<Item = &'a ResourceType>,
         filter: &ResourceFilter,
     ) -> Self {
-        let mut all: Vec<&ResourceType> =
-            served.into_iter().filter(|resource| resource.can_be_backed_up()).collect();
+        let mut all: Vec<&ResourceType> = served
+            .into_iter()
+            .filter(|resource| resource.can_be_backed_up())
+            .collect();
         all.sort_by_key(|resource| rank(resource));
         let mut types = Self::default();
         let mut met = HashSet::new();
@@ -34,8 +38,8 @@ impl Types {
             if name == DEFINITIONS {
                 types.definitions = Some(resource.clone());
             }
-            let twin_met =
-                cohabitant(&resource.plural, &resource.group).is_some_and(|twin| met.contains(&twin));
+            let twin_met = cohabitant(&resource.plural, &resource.group)
+                .is_some_and(|twin| met.contains(&twin));
             if !filter.includes(resource) || twin_met || !met.insert(name.clone()) {
                 continue;
             }
@@ -52,7 +56,9 @@ impl Types {
 fn rank(resource: &ResourceType) -> (u8, usize) {
     match resource.group.as_str() {
         "" => {
-            let place = CORE_FIRST.iter().position(|plural| *plural == resource.plural);
+            let place = CORE_FIRST
+                .iter()
+                .position(|plural| *plural == resource.plural);
             (0, place.unwrap_or(CORE_FIRST.len()))
         }
         "extensions" => (2, 0),
@@ -69,7 +75,8 @@ pub(crate) struct OrderedResources {
 }
 
 impl OrderedResources {
-    /// `listed` are the types of the backup. A key is a plural name of any group, or another name of a type.
+    /// `listed` are the types of the backup. A key is a plural name of any group, or another name
+    /// of a type.
     pub(crate) fn new(
         spec: &BTreeMap<String, String>,
         listed: &[ResourceType],
@@ -81,11 +88,21 @@ impl OrderedResources {
             // Of several groups with this plural the first one, as for all names that users write.
             let of_key = listed.iter().find(|resource| {
                 resource.plural == *key
-                    || full.as_ref().is_some_and(|full| resource.group_resource() == *full)
+                    || full
+                        .as_ref()
+                        .is_some_and(|full| resource.group_resource() == *full)
             });
-            let names = names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned);
+            let names = names
+                .split(',')
+                .map(str::trim)
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned);
             match of_key {
-                Some(resource) => ordered.by_type.entry(resource.group_resource()).or_default().extend(names),
+                Some(resource) => ordered
+                    .by_type
+                    .entry(resource.group_resource())
+                    .or_default()
+                    .extend(names),
                 None => ordered.unknown.push(key.clone()),
             }
         }
@@ -106,11 +123,18 @@ mod tests {
     use crate::testing::resource;
 
     fn served(names: &[(&str, &str)]) -> Vec<ResourceType> {
-        names.iter().map(|(group, plural)| resource(group, plural, "X", true)).collect()
+        names
+            .iter()
+            .map(|(group, plural)| resource(group, plural, "X", true))
+            .collect()
     }
 
     fn names(types: &Types) -> Vec<String> {
-        types.listed.iter().map(ResourceType::group_resource).collect()
+        types
+            .listed
+            .iter()
+            .map(ResourceType::group_resource)
+            .collect()
     }
 
     fn everything() -> ResourceFilter {
@@ -150,7 +174,10 @@ mod tests {
             ("apps", "deployments"),
             ("events.k8s.io", "events"),
         ]);
-        assert_eq!(names(&Types::choose(&served, &everything())), ["events", "deployments.apps"]);
+        assert_eq!(
+            names(&Types::choose(&served, &everything())),
+            ["events", "deployments.apps"]
+        );
     }
 
     #[test]
@@ -162,11 +189,17 @@ mod tests {
 
     #[test]
     fn namespaces_and_definitions_are_known_apart() {
-        let served = served(&[("", "namespaces"), ("apiextensions.k8s.io", "customresourcedefinitions")]);
+        let served = served(&[
+            ("", "namespaces"),
+            ("apiextensions.k8s.io", "customresourcedefinitions"),
+        ]);
         let types = Types::choose(&served, &everything());
         assert!(types.namespaces.is_some() && types.definitions.is_some());
         assert_eq!(names(&types), [DEFINITIONS]);
-        let spec = BackupSpec { included_resources: vec!["secrets".to_owned()], ..BackupSpec::default() };
+        let spec = BackupSpec {
+            included_resources: vec!["secrets".to_owned()],
+            ..BackupSpec::default()
+        };
         let types = Types::choose(&served, &ResourceFilter::for_backup(&spec, &|_| None));
         assert!(types.namespaces.is_none() && types.definitions.is_some());
         assert!(names(&types).is_empty());
@@ -175,8 +208,13 @@ mod tests {
     #[test]
     fn an_ordered_key_names_a_type_of_any_group_or_is_reported() {
         let listed = served(&[("", "pods"), ("apps", "deployments"), ("x", "deployments")]);
-        let asked = [("pods", "b/2, a/1,,"), ("deployments", "a/d"), ("po", "c/3"), ("nodes", "n")]
-            .map(|(key, names)| (key.to_owned(), names.to_owned()));
+        let asked = [
+            ("pods", "b/2, a/1,,"),
+            ("deployments", "a/d"),
+            ("po", "c/3"),
+            ("nodes", "n"),
+        ]
+        .map(|(key, names)| (key.to_owned(), names.to_owned()));
         let resolve = |name: &str| (name == "po").then(|| "pods".to_owned());
         let ordered = OrderedResources::new(&asked.into(), &listed, &resolve);
         assert_eq!(ordered.unknown, ["nodes"]);

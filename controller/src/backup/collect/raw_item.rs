@@ -1,7 +1,7 @@
 //! One listed object: its metadata, read without decoding the object, and the bytes to store.
 //!
-//! An object remains the text that the API server sent. Only its metadata is parsed; only `apiVersion` and `kind`, which
-//! lists of built-in types leave out, are prepended.
+//! An object remains the text that the API server sent. Only its metadata is parsed; only
+//! `apiVersion` and `kind`, which lists of built-in types leave out, are prepended.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -50,7 +50,10 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 impl<'a> RawItem<'a> {
     /// Reads the metadata of an object's text. An error means that this is no Kubernetes object.
     pub(crate) fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
-        Ok(Self { text, ..serde_json::from_str(text)? })
+        Ok(Self {
+            text,
+            ..serde_json::from_str(text)?
+        })
     }
 
     /// The object as the API server sent it.
@@ -64,13 +67,19 @@ impl<'a> RawItem<'a> {
 
     /// `metadata.namespace`; `None` for a cluster-scoped object.
     pub(crate) fn namespace(&self) -> Option<&str> {
-        self.metadata.namespace.as_ref().map(|text| &*text.0).filter(|namespace| !namespace.is_empty())
+        self.metadata
+            .namespace
+            .as_ref()
+            .map(|text| &*text.0)
+            .filter(|namespace| !namespace.is_empty())
     }
 
     /// `namespace/name`, or the name of a cluster-scoped item.
     pub(crate) fn full_name(&self) -> String {
-        self.namespace()
-            .map_or_else(|| self.name().to_owned(), |namespace| format!("{namespace}/{}", self.name()))
+        self.namespace().map_or_else(
+            || self.name().to_owned(),
+            |namespace| format!("{namespace}/{}", self.name()),
+        )
     }
 
     pub(crate) fn is_being_deleted(&self) -> bool {
@@ -80,12 +89,20 @@ impl<'a> RawItem<'a> {
     /// Whether the object asks to be left out (`velero.io/exclude-from-backup: "true"`).
     pub(crate) fn is_excluded(&self) -> bool {
         // The text search avoids decoding the labels of most objects.
-        self.metadata.labels.is_some_and(|labels| labels.get().contains("exclude-from-backup"))
-            && self.labels().get(EXCLUDE_FROM_BACKUP).is_some_and(|value| value == "true")
+        self.metadata
+            .labels
+            .is_some_and(|labels| labels.get().contains("exclude-from-backup"))
+            && self
+                .labels()
+                .get(EXCLUDE_FROM_BACKUP)
+                .is_some_and(|value| value == "true")
     }
 
     pub(crate) fn labels(&self) -> BTreeMap<String, String> {
-        self.metadata.labels.and_then(|labels| serde_json::from_str(labels.get()).ok()).unwrap_or_default()
+        self.metadata
+            .labels
+            .and_then(|labels| serde_json::from_str(labels.get()).ok())
+            .unwrap_or_default()
     }
 
     /// Whether a Namespace is Active. True for anything without `status.phase`.
@@ -102,7 +119,9 @@ impl<'a> RawItem<'a> {
         struct Status {
             phase: Option<String>,
         }
-        serde_json::from_str::<Status>(self.status?.get()).ok()?.phase
+        serde_json::from_str::<Status>(self.status?.get())
+            .ok()?
+            .phase
     }
 
     /// The annotations, undecoded; empty if there are none.
@@ -110,14 +129,17 @@ impl<'a> RawItem<'a> {
         self.metadata.annotations.map_or("", RawValue::get)
     }
 
-    /// Volumes of a pod whose files should be copied, as the annotation names them. `None` for most pods.
+    /// Volumes of a pod whose files should be copied, as the annotation names them. `None` for most
+    /// pods.
     pub(crate) fn volumes_to_copy(&self) -> Option<String> {
         let raw = self.raw_annotations();
         if !raw.contains(VOLUMES_TO_COPY) {
             return None;
         }
         let mut annotations: BTreeMap<String, String> = serde_json::from_str(raw).ok()?;
-        annotations.remove(VOLUMES_TO_COPY).filter(|volumes| !volumes.trim().is_empty())
+        annotations
+            .remove(VOLUMES_TO_COPY)
+            .filter(|volumes| !volumes.trim().is_empty())
     }
 }
 
@@ -131,19 +153,29 @@ pub(crate) struct TypeMeta {
 impl TypeMeta {
     pub(crate) fn of(resource: &ResourceType) -> Self {
         Self {
-            api_version: format!("\"apiVersion\":{},", serde_json::Value::from(resource.api_version())),
-            kind: format!("\"kind\":{},", serde_json::Value::from(resource.kind.as_str())),
+            api_version: format!(
+                "\"apiVersion\":{},",
+                serde_json::Value::from(resource.api_version())
+            ),
+            kind: format!(
+                "\"kind\":{},",
+                serde_json::Value::from(resource.kind.as_str())
+            ),
         }
     }
 
-    /// The object with `apiVersion` and `kind`: its own text, or its text with the missing fields prepended.
+    /// The object with `apiVersion` and `kind`: its own text, or its text with the missing fields
+    /// prepended.
     pub(crate) fn complete<'a>(&self, item: &RawItem<'a>) -> Cow<'a, str> {
         let text = item.text;
-        let Some(members) = text.strip_prefix('{') else { return Cow::Borrowed(text) };
+        let Some(members) = text.strip_prefix('{') else {
+            return Cow::Borrowed(text);
+        };
         if item.api_version.is_some() && item.kind.is_some() {
             return Cow::Borrowed(text);
         }
-        let mut whole = String::with_capacity(text.len() + self.api_version.len() + self.kind.len());
+        let mut whole =
+            String::with_capacity(text.len() + self.api_version.len() + self.kind.len());
         whole.push('{');
         if item.api_version.is_none() {
             whole.push_str(&self.api_version);

@@ -8,7 +8,7 @@ use backup_core::{
 };
 
 /// Maximum number of namespaces that are read by name. For more, all namespaces are listed.
-const BY_NAME: usize = 16;
+const MAX_NAMESPACES_BY_NAME: usize = 16;
 
 #[derive(Clone, Debug)]
 pub(crate) struct NamespaceScope {
@@ -25,32 +25,49 @@ pub(crate) struct NamespaceScope {
 
 impl NamespaceScope {
     /// Which live namespaces have to be known to resolve a list of a spec.
-    pub(crate) fn needed(names: &[String]) -> Needed<'_> {
-        let is_name = |name: &String| {
-            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-        };
+    pub(crate) fn needed(names: &[String]) -> NeededNamespaces<'_> {
         if includes_all(names) {
-            Needed::None
-        } else if names.len() <= BY_NAME && names.iter().all(is_name) {
-            Needed::Named(names)
+            NeededNamespaces::None
+        } else if names.len() <= MAX_NAMESPACES_BY_NAME && names.iter().all(|name| is_name(name)) {
+            NeededNamespaces::Named(names)
         } else {
-            Needed::All
+            NeededNamespaces::All
         }
     }
 
-    /// Resolves the names and patterns of a spec against the live namespaces. A name that does not exist, and a pattern
-    /// without a match, select nothing (Velero `pkg/util/wildcard`, v1.18).
+    /// Resolves the names and patterns of a spec against the live namespaces. A name that does not
+    /// exist, and a pattern without a match, select nothing (Velero `pkg/util/wildcard`, v1.18).
     pub(crate) fn resolve(spec: &BackupSpec, live: &[String]) -> Self {
         let filter = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
         if includes_all(&spec.included_namespaces) {
-            return Self { filter, chosen: None, live: None, missing: vec![], unmatched: vec![] };
+            return Self {
+                filter,
+                chosen: None,
+                live: None,
+                missing: vec![],
+                unmatched: vec![],
+            };
         }
-        let (unmatched, missing) =
-            without_match(&spec.included_namespaces, live).into_iter().partition(|name| is_glob(name));
-        let chosen: BTreeSet<String> =
-            live.iter().filter(|namespace| filter.includes(namespace)).cloned().collect();
-        let live = matches!(Self::needed(&spec.included_namespaces), Needed::All).then_some(live.len());
-        Self { filter, chosen: Some(chosen), live, missing, unmatched }
+        let (unmatched, missing) = without_match(&spec.included_namespaces, live)
+            .into_iter()
+            .partition(|name| is_glob(name));
+        let chosen: BTreeSet<String> = live
+            .iter()
+            .filter(|namespace| filter.includes(namespace))
+            .cloned()
+            .collect();
+        let live = matches!(
+            Self::needed(&spec.included_namespaces),
+            NeededNamespaces::All
+        )
+        .then_some(live.len());
+        Self {
+            filter,
+            chosen: Some(chosen),
+            live,
+            missing,
+            unmatched,
+        }
     }
 
     /// Whether items of this namespace belong to the backup.
@@ -73,7 +90,8 @@ impl NamespaceScope {
 
     /// The chosen namespaces, if they are few enough to be read by name.
     pub(crate) fn by_name(&self) -> Option<&BTreeSet<String>> {
-        self.chosen().filter(|chosen| chosen.len() <= BY_NAME)
+        self.chosen()
+            .filter(|chosen| chosen.len() <= MAX_NAMESPACES_BY_NAME)
     }
 
     /// Number of namespaces when these were chosen, if known.
@@ -84,20 +102,31 @@ impl NamespaceScope {
 
 /// The names and patterns that match no live namespace.
 pub(crate) fn without_match(names: &[String], live: &[String]) -> Vec<String> {
-    let is_idle = |name: &&String| {
-        let alone = IncludesExcludes::new(std::slice::from_ref(*name), &[]);
-        !live.iter().any(|namespace| alone.includes(namespace))
-    };
-    names.iter().filter(is_idle).cloned().collect()
+    names
+        .iter()
+        .filter(|name| {
+            let alone = IncludesExcludes::new(std::slice::from_ref(*name), &[]);
+            !live.iter().any(|namespace| alone.includes(namespace))
+        })
+        .cloned()
+        .collect()
 }
 
 /// Which live namespaces must be known.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Needed<'a> {
+pub(crate) enum NeededNamespaces<'a> {
     None,
     /// Whether these exist.
     Named(&'a [String]),
     All,
+}
+
+/// Whether it is the name of one namespace, and not a pattern.
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 fn includes_all(includes: &[String]) -> bool {
@@ -131,23 +160,43 @@ mod tests {
             (&["none-*"], &[], Some(&[])),
         ] {
             let scope = scope(included, excluded);
-            let found = scope.chosen().map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
+            let found = scope
+                .chosen()
+                .map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
             assert_eq!(found.as_deref(), expected, "{included:?} {excluded:?}");
         }
     }
 
     #[test]
     fn few_names_are_looked_up_and_all_namespaces_listed_for_patterns() {
-        let many: Vec<String> = (0..=BY_NAME).map(|number| format!("n{number}")).collect();
+        let many: Vec<String> = (0..=MAX_NAMESPACES_BY_NAME)
+            .map(|number| format!("n{number}"))
+            .collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        for (included, listed) in [(&["shop", "gone"][..], false), (&["shop", "w*"], true), (&many, true)] {
-            let included_namespaces: Vec<String> = included.iter().map(|&name| name.to_owned()).collect();
-            let spec = BackupSpec { included_namespaces, ..BackupSpec::default() };
-            let expected = if listed { Needed::All } else { Needed::Named(&spec.included_namespaces) };
+        for (included, listed) in [
+            (&["shop", "gone"][..], false),
+            (&["shop", "w*"], true),
+            (&many, true),
+        ] {
+            let included_namespaces: Vec<String> =
+                included.iter().map(|&name| name.to_owned()).collect();
+            let spec = BackupSpec {
+                included_namespaces,
+                ..BackupSpec::default()
+            };
+            let expected = if listed {
+                NeededNamespaces::All
+            } else {
+                NeededNamespaces::Named(&spec.included_namespaces)
+            };
             assert_eq!(NamespaceScope::needed(&spec.included_namespaces), expected);
-            assert_eq!(scope(included, &[]).live(), listed.then_some(3), "{included:?}");
+            assert_eq!(
+                scope(included, &[]).live(),
+                listed.then_some(3),
+                "{included:?}"
+            );
         }
-        assert_eq!(NamespaceScope::needed(&[]), Needed::None);
+        assert_eq!(NamespaceScope::needed(&[]), NeededNamespaces::None);
         assert_eq!(scope(&["*"], &[]).by_name(), None);
         assert_eq!(scope(&["w*"], &[]).by_name().map(BTreeSet::len), Some(1));
     }
@@ -156,7 +205,10 @@ mod tests {
     fn what_matches_nothing_is_told() {
         let scope = scope(&["gone", "none-*", "web"], &[]);
         assert!(!self::scope(&["none-*"], &[]).includes("web"));
-        assert_eq!((scope.missing, scope.unmatched), (vec!["gone".to_owned()], vec!["none-*".to_owned()]));
+        assert_eq!(
+            (scope.missing, scope.unmatched),
+            (vec!["gone".to_owned()], vec!["none-*".to_owned()])
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Reports an error for each volume whose data users want saved in a way that is not supported here, by policy or
-//! annotation. CSI snapshots belong to their action, which reports the volumes that it leaves out.
+//! Reports an error for each volume whose data users want saved in a way that is not supported
+//! here, by policy or annotation. CSI snapshots belong to their action, which reports the volumes
+//! that it leaves out.
 
 use backup_actions::{
     backup::CSI_PREFIX,
@@ -24,7 +25,8 @@ const SNAPSHOTS_OFF: &str =
 impl<S: Sink> Collector<'_, S> {
     /// Reports unsupported volumes of a written pod.
     pub(super) fn report_unsupported_volumes(&mut self, pod: &RawItem<'_>) {
-        let (name, scope) = (pod.full_name(), scope_of(pod.namespace()));
+        let name = pod.full_name();
+        let scope = scope_of(pod.namespace());
         for volume in self.volumes_to_copy(pod.text()) {
             let message = format!(
                 "the files of volume {volume} of pod {name} are not in this backup: the resource policy asks for a copy \
@@ -43,25 +45,33 @@ impl<S: Sink> Collector<'_, S> {
 
     /// Volumes of a pod, other than claims, whose files should be copied by the resource policy.
     fn volumes_to_copy(&self, pod: &str) -> Vec<String> {
-        let Some(policy) = self.request.plan.policy.as_ref().filter(|policy| !policy.volumes.is_empty())
+        let Some(policy) = self
+            .request
+            .plan
+            .policy
+            .as_ref()
+            .filter(|policy| !policy.volumes.is_empty())
         else {
             return Vec::new();
         };
         let pod: Value = serde_json::from_str(pod).unwrap_or_default();
-        let wanted = |volume: &&Value| {
-            let claimed =
-                ["persistentVolumeClaim", "ephemeral"].iter().any(|kind| volume.get(kind).is_some());
-            let action = policy.action_for(&Volume::of_source(volume));
-            !claimed && action.is_some_and(|action| action.kind == VolumeActionKind::FsBackup)
-        };
-        let name = |volume: &Value| volume["name"].as_str().unwrap_or_default().to_owned();
-        list(&pod, "/spec/volumes").filter(wanted).map(name).collect()
+        list(&pod, "/spec/volumes")
+            .filter(|volume| asks_for_copy(policy, volume))
+            .map(|volume| volume["name"].as_str().unwrap_or_default().to_owned())
+            .collect()
     }
 
     /// Reports unsupported requests for a written claim.
-    pub(super) async fn report_unsupported_claim(&mut self, kind: &ResourceKind, claim: &RawItem<'_>) {
+    pub(super) async fn report_unsupported_claim(
+        &mut self,
+        kind: &ResourceKind,
+        claim: &RawItem<'_>,
+    ) {
         let plan = self.request.plan;
-        let csi = kind.actions.iter().any(|one| one.action.name().starts_with(CSI_PREFIX));
+        let csi = kind
+            .actions
+            .iter()
+            .any(|one| one.action.name().starts_with(CSI_PREFIX));
         let object: Value = serde_json::from_str(claim.text()).unwrap_or_default();
         if csi && let Some(message) = apart_from_its_group(&self.request.backup.spec, &object) {
             let message = format!("PersistentVolumeClaim {} {message}", claim.full_name());
@@ -74,25 +84,39 @@ impl<S: Sink> Collector<'_, S> {
             let is_unwanted = self.request.backup.spec.snapshot_volumes == Some(false);
             snapshots.note_unsupported(&object, if is_unwanted { UNWANTED } else { SNAPSHOTS_OFF });
         }
-        let Some(policy) = plan.policy.as_ref().filter(|policy| asks_for_something(policy)) else { return };
-        let (Some(name), Some("Bound")) =
-            (text_of(&object, "/spec/volumeName"), text_of(&object, "/status/phase"))
+        let Some(policy) = plan
+            .policy
+            .as_ref()
+            .filter(|policy| asks_for_something(policy))
         else {
+            return;
+        };
+        let (Some(name), Some("Bound")) = (
+            text_of(&object, "/spec/volumeName"),
+            text_of(&object, "/status/phase"),
+        ) else {
             return; // it has no data
         };
         // A plugin was asked for its snapshot.
-        if self.request.volume_snapshots.as_ref().is_some_and(|snapshots| snapshots.has(name)) {
+        if self
+            .request
+            .volume_snapshots
+            .as_ref()
+            .is_some_and(|snapshots| snapshots.has(name))
+        {
             return;
         }
         let found = self.fetch_value("persistentvolumes", None, name).await;
-        let reason = match found.and_then(|volume| volume.ok_or_else(|| format!("{name}, does not exist"))) {
+        let reason = match found
+            .and_then(|volume| volume.ok_or_else(|| format!("{name}, does not exist")))
+        {
             Ok(volume) => {
                 let volume = Volume::persistent(Some(&volume), Some(&object));
                 not_done(&self.request.backup.spec, policy, &volume, csi).map(str::to_owned)
             }
-            Err(error) => {
-                Some(format!("its volume, about which the resource policy says something, {error}"))
-            }
+            Err(error) => Some(format!(
+                "its volume, about which the resource policy says something, {error}"
+            )),
         };
         if let Some(reason) = reason {
             let message = format!(
@@ -104,11 +128,25 @@ impl<S: Sink> Collector<'_, S> {
     }
 }
 
-/// The error of a claim that asks for one snapshot together with others (Velero `pkg/backup/actions/csi/pvc_action.go`,
-/// `handleVGS…`, v1.18).
+/// Whether a policy asks for a copy of the files of a volume of a pod that is no claim.
+fn asks_for_copy(policy: &ResourcePolicy, volume: &Value) -> bool {
+    let claimed = ["persistentVolumeClaim", "ephemeral"]
+        .iter()
+        .any(|kind| volume.get(kind).is_some());
+    let action = policy.action_for(&Volume::of_source(volume));
+    !claimed && action.is_some_and(|action| action.kind == VolumeActionKind::FsBackup)
+}
+
+/// The error of a claim that asks for one snapshot together with others (Velero
+/// `pkg/backup/actions/csi/pvc_action.go`, `handleVGS…`, v1.18).
 fn apart_from_its_group(spec: &BackupSpec, claim: &Value) -> Option<String> {
-    let key = spec.volume_group_snapshot_label_key.as_deref().filter(|key| !key.is_empty())?;
-    let group = claim["metadata"]["labels"][key].as_str().filter(|group| !group.is_empty())?;
+    let key = spec
+        .volume_group_snapshot_label_key
+        .as_deref()
+        .filter(|key| !key.is_empty())?;
+    let group = claim["metadata"]["labels"][key]
+        .as_str()
+        .filter(|group| !group.is_empty())?;
     let bound = text_of(claim, "/status/phase") == Some("Bound");
     (bound && spec.snapshot_volumes != Some(false)).then(|| {
         format!(
@@ -120,29 +158,49 @@ fn apart_from_its_group(spec: &BackupSpec, claim: &Value) -> Option<String> {
 
 /// Whether a rule asks for more than skipping volumes. Otherwise no volume is read.
 fn asks_for_something(policy: &ResourcePolicy) -> bool {
-    policy.volumes.iter().any(|rule| rule.action.kind != VolumeActionKind::Skip)
+    policy
+        .volumes
+        .iter()
+        .any(|rule| rule.action.kind != VolumeActionKind::Skip)
 }
 
-/// Why the data of a claim's volume is not in the backup although the policy asks for it. `csi`: CSI volumes are snapshotted.
-fn not_done(spec: &BackupSpec, policy: &ResourcePolicy, volume: &Volume, csi: bool) -> Option<&'static str> {
+/// Why the data of a claim's volume is not in the backup although the policy asks for it. `csi`:
+/// CSI volumes are snapshotted.
+fn not_done(
+    spec: &BackupSpec,
+    policy: &ResourcePolicy,
+    volume: &Volume,
+    csi: bool,
+) -> Option<&'static str> {
     match plan(spec, Some(policy), volume, false) {
-        VolumePlan::FsBackup => {
-            Some("the resource policy asks for a copy of its files (fs-backup), which is not made here")
-        }
+        VolumePlan::FsBackup => Some(
+            "the resource policy asks for a copy of its files (fs-backup), which is not made here",
+        ),
         VolumePlan::Custom { .. } => {
             Some("the resource policy asks for the action custom, which this server does not have")
         }
-        VolumePlan::Snapshot { .. } if policy.action_for(volume).is_none() => None,
-        VolumePlan::Snapshot { .. } if !csi => Some(
+        VolumePlan::Snapshot { .. } => not_snapshotted(spec, policy, volume, csi),
+        VolumePlan::Skip { .. } => None,
+    }
+}
+
+fn not_snapshotted(
+    spec: &BackupSpec,
+    policy: &ResourcePolicy,
+    volume: &Volume,
+    csi: bool,
+) -> Option<&'static str> {
+    policy.action_for(volume)?;
+    if !csi {
+        return Some(
             "the resource policy asks for a snapshot, no plugin takes one, and those of CSI volumes are only taken where \
              --features has EnableCSI",
-        ),
-        // If the Backup asks for it, too, it is an error already.
-        VolumePlan::Snapshot { .. } if volume.csi.is_none() && spec.snapshot_volumes != Some(true) => Some(
-            "the resource policy asks for a snapshot, its volume is not one of CSI, and no plugin takes one",
-        ),
-        VolumePlan::Snapshot { .. } | VolumePlan::Skip { .. } => None,
+        );
     }
+    // If the Backup asks for it, too, it is an error already.
+    (volume.csi.is_none() && spec.snapshot_volumes != Some(true)).then_some(
+        "the resource policy asks for a snapshot, its volume is not one of CSI, and no plugin takes one",
+    )
 }
 
 #[cfg(test)]
@@ -171,14 +229,31 @@ mod tests {
         let text = format!(
             "version: v1\nvolumePolicies:\n- conditions: {{ csi: {{}} }}\n  action: {{ type: {action} }}\n"
         );
-        let policy = backup_core::resource_policy::read(&BTreeMap::from([("p".to_owned(), text)])).unwrap();
-        let spec = BackupSpec { snapshot_volumes: snapshots, ..BackupSpec::default() };
+        let policy =
+            backup_core::resource_policy::read(&BTreeMap::from([("p".to_owned(), text)])).unwrap();
+        let spec = BackupSpec {
+            snapshot_volumes: snapshots,
+            ..BackupSpec::default()
+        };
         let of = |source: Value| Volume::persistent(Some(&json!({ "spec": source })), None);
-        let reason = not_done(&spec, &policy, &of(json!({ "csi": { "driver": "disk" } })), csi);
+        let reason = not_done(
+            &spec,
+            &policy,
+            &of(json!({ "csi": { "driver": "disk" } })),
+            csi,
+        );
         assert_eq!(reason.is_some(), expected.is_some(), "{reason:?}");
-        assert!(reason.unwrap_or_default().contains(expected.unwrap_or_default()), "{reason:?}");
+        assert!(
+            reason
+                .unwrap_or_default()
+                .contains(expected.unwrap_or_default()),
+            "{reason:?}"
+        );
         // No rule matches another volume.
-        assert_eq!(not_done(&spec, &policy, &of(json!({ "hostPath": {} })), csi), None);
+        assert_eq!(
+            not_done(&spec, &policy, &of(json!({ "hostPath": {} })), csi),
+            None
+        );
     }
 
     #[test]
@@ -194,27 +269,42 @@ mod tests {
             apart_from_its_group(&spec, claim)
         };
         let key = Some("velero.io/volume-group");
-        assert!(told(key, None, &grouped).is_some_and(|text| text.contains("velero.io/volume-group=db")));
+        assert!(
+            told(key, None, &grouped)
+                .is_some_and(|text| text.contains("velero.io/volume-group=db"))
+        );
         assert!(told(key, Some(true), &grouped).is_some());
         for (key, snapshots, claim) in [
             (key, Some(false), &grouped),
             (Some("other"), None, &grouped),
             (None, None, &grouped),
-            (key, None, &claim(json!({ "velero.io/volume-group": "db" }), "Pending")),
+            (
+                key,
+                None,
+                &claim(json!({ "velero.io/volume-group": "db" }), "Pending"),
+            ),
             (key, None, &claim(Value::Null, "Bound")),
         ] {
-            assert_eq!(told(key, snapshots, claim), None, "{key:?} {snapshots:?} {claim}");
+            assert_eq!(
+                told(key, snapshots, claim),
+                None,
+                "{key:?} {snapshots:?} {claim}"
+            );
         }
     }
 
     #[test]
     fn a_snapshot_of_a_volume_that_is_not_of_csi_is_one_error() {
-        let text =
-            "version: v1\nvolumePolicies:\n- conditions: {}\n  action: { type: snapshot }\n".to_owned();
-        let policy = backup_core::resource_policy::read(&BTreeMap::from([("p".to_owned(), text)])).unwrap();
+        let text = "version: v1\nvolumePolicies:\n- conditions: {}\n  action: { type: snapshot }\n"
+            .to_owned();
+        let policy =
+            backup_core::resource_policy::read(&BTreeMap::from([("p".to_owned(), text)])).unwrap();
         let volume = Volume::persistent(Some(&json!({ "spec": { "hostPath": {} } })), None);
         let asked = |snapshots| {
-            let spec = BackupSpec { snapshot_volumes: snapshots, ..BackupSpec::default() };
+            let spec = BackupSpec {
+                snapshot_volumes: snapshots,
+                ..BackupSpec::default()
+            };
             not_done(&spec, &policy, &volume, true)
         };
         assert!(asked(None).is_some_and(|reason| reason.contains("not one of CSI")));

@@ -1,5 +1,5 @@
-//! Post commands of pods that must run whatever happens to this process: the journal holds them, and they are run by the
-//! process that stops in between, or by the one that takes the backup over.
+//! Post commands of pods that must run whatever happens to this process: the journal holds them,
+//! and they are run by the process that stops in between, or by the one that takes the backup over.
 
 use std::collections::BTreeSet;
 
@@ -49,8 +49,8 @@ impl PendingPostHooks {
         json!({ COMPLETED: self.uid })
     }
 
-    /// Commands that are still pending by all entries, in order. Other entries are ignored. Fails if an entry about hooks
-    /// cannot be decoded: then it is unknown which commands are pending.
+    /// Commands that are still pending by all entries, in order. Other entries are ignored. Fails
+    /// if an entry about hooks cannot be decoded: then it is unknown which commands are pending.
     pub(crate) fn read(entries: &[Value]) -> Result<Vec<Self>, serde_json::Error> {
         let mut pending: Vec<Self> = Vec::new();
         for entry in entries {
@@ -67,22 +67,27 @@ impl PendingPostHooks {
     /// Pods, as `namespace/name`, whose commands were begun before, by all entries.
     pub(super) fn earlier_pods(entries: &[Value]) -> Result<BTreeSet<String>, serde_json::Error> {
         let pending = entries.iter().filter_map(|entry| entry.get(PENDING));
-        pending.map(|one| Ok(Self::deserialize(one)?.full_name())).collect()
+        pending
+            .map(|one| Ok(Self::deserialize(one)?.full_name()))
+            .collect()
     }
 
     pub(super) fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.pod)
     }
 
-    /// Runs the commands, but not in a pod that is gone or was replaced. Returns messages about errors. Commands that
-    /// could not be begun stay pending.
+    /// Runs the commands, but not in a pod that is gone or was replaced. Returns messages about
+    /// errors. Commands that could not be begun stay pending.
     async fn run(
         &self,
         executor: &dyn Executor,
         journal: &dyn JournalWriter,
     ) -> Result<Vec<String>, StoreError> {
         let name = self.full_name();
-        let exists = match executor.is_running(&self.namespace, &self.pod, &self.uid).await {
+        let exists = match executor
+            .is_running(&self.namespace, &self.pod, &self.uid)
+            .await
+        {
             Ok(exists) => exists,
             Err(error) => {
                 return Ok(vec![format!(
@@ -91,10 +96,17 @@ impl PendingPostHooks {
                 )]);
             }
         };
-        let (mut problems, mut begun) = (Vec::new(), true);
+        let mut problems = Vec::new();
+        let mut begun = true;
         for hook in self.post.iter().filter(|_| exists) {
-            tracing::info!(pod = name, container = hook.container, "running a command that is pending");
-            if let Err(error) = exec::run_until_begun(executor, &self.namespace, &self.pod, hook).await {
+            tracing::info!(
+                pod = name,
+                container = hook.container,
+                "running a command that is pending"
+            );
+            if let Err(error) =
+                exec::run_until_begun(executor, &self.namespace, &self.pod, hook).await
+            {
                 begun &= error.has_begun();
                 let subject = hook.subject("after the backup", &self.namespace, &self.pod);
                 problems.push(format!("{subject} failed: {error}"));

@@ -47,13 +47,29 @@ struct Rule {
     post: Vec<BackupResourceHook>,
 }
 
+impl Rule {
+    fn applies_to(&self, pod: &Pod) -> bool {
+        self.pods
+            .as_ref()
+            .is_some_and(|pods| pods.matches(&pod.namespace, &pod.labels))
+    }
+}
+
 impl HookRules {
     pub(crate) fn new(hooks: Option<&BackupHooks>) -> Self {
-        let hooks = hooks.into_iter().flat_map(|hooks| &hooks.resources).enumerate();
+        let hooks = hooks
+            .into_iter()
+            .flat_map(|hooks| &hooks.resources)
+            .enumerate();
         let rules = hooks.map(|(at, hook)| {
-            let namespaces =
-                Filter { included: &hook.included_namespaces, excluded: &hook.excluded_namespaces };
-            let resources = Filter { included: &hook.included_resources, excluded: &hook.excluded_resources };
+            let namespaces = Filter {
+                included: &hook.included_namespaces,
+                excluded: &hook.excluded_namespaces,
+            };
+            let resources = Filter {
+                included: &hook.included_resources,
+                excluded: &hook.excluded_resources,
+            };
             Rule {
                 name: hook.name.clone(),
                 pods: PodSelector::new(namespaces, resources, &hook.label_selector),
@@ -65,8 +81,8 @@ impl HookRules {
         Self(rules.collect())
     }
 
-    /// A pod and its commands; `None` if there are neither commands nor errors in annotations. `text` is only parsed if there may
-    /// be some.
+    /// A pod and its commands; `None` if there are neither commands nor errors in annotations.
+    /// `text` is only parsed if there may be some.
     pub(crate) fn of_text(&self, text: &str, annotations: &str) -> Option<(Pod, PodHooks)> {
         if self.0.is_empty() && !annotations.contains(KEY) {
             return None;
@@ -80,27 +96,32 @@ impl HookRules {
     /// Messages about hooks of the Backup that have applied to no pod.
     pub(crate) fn idle(&self) -> Vec<String> {
         let to = "pod of this backup, so no command of it was run";
-        self.0.iter().filter_map(|rule| rule.used.idle(to, "namespaces, resources and labels")).collect()
+        self.0
+            .iter()
+            .filter_map(|rule| rule.used.idle(to, "namespaces, resources and labels"))
+            .collect()
     }
 
-    /// The commands of a pod. Pre or post annotations replace the pre or post commands of the Backup.
+    /// The commands of a pod. Pre or post annotations replace the pre or post commands of the
+    /// Backup.
     pub(crate) fn for_pod(&self, pod: &Pod) -> PodHooks {
         let mut problems = Vec::new();
-        let pre = annotated(pod, "pre.", &mut problems).or_else(|| annotated(pod, "", &mut problems));
+        let pre =
+            annotated(pod, "pre.", &mut problems).or_else(|| annotated(pod, "", &mut problems));
         let post = annotated(pod, "post.", &mut problems);
-        let applies =
-            |rule: &&Rule| rule.pods.as_ref().is_some_and(|pods| pods.matches(&pod.namespace, &pod.labels));
-        let applying: Vec<&Rule> = self.0.iter().filter(applies).collect();
+        let applying: Vec<&Rule> = self.0.iter().filter(|rule| rule.applies_to(pod)).collect();
         for rule in &applying {
             rule.used.note();
         }
-        let of_rules = |choose: fn(&Rule) -> &[BackupResourceHook]| -> Vec<Hook> {
-            let all = applying.iter().flat_map(|rule| choose(rule).iter().map(|hook| (&rule.name, hook)));
-            all.map(|(name, hook)| specified(pod, name, hook)).collect()
-        };
         PodHooks {
-            pre: pre.map_or_else(|| of_rules(|rule| &rule.pre), |hook| vec![hook]),
-            post: post.map_or_else(|| of_rules(|rule| &rule.post), |hook| vec![hook]),
+            pre: pre.map_or_else(
+                || hooks_of_rules(&applying, pod, |rule| &rule.pre),
+                |hook| vec![hook],
+            ),
+            post: post.map_or_else(
+                || hooks_of_rules(&applying, pod, |rule| &rule.post),
+                |hook| vec![hook],
+            ),
             problems,
         }
     }
@@ -117,6 +138,19 @@ fn annotated(pod: &Pod, phase: &str, problems: &mut Vec<String>) -> Option<Hook>
         fails: annotations.fails(true),
         timeout: limited(annotations.duration("timeout", "30s")),
     })
+}
+
+/// The hooks of rules for a pod, in their order. `choose` selects the pre or post hooks of a rule.
+fn hooks_of_rules(
+    rules: &[&Rule],
+    pod: &Pod,
+    choose: fn(&Rule) -> &[BackupResourceHook],
+) -> Vec<Hook> {
+    rules
+        .iter()
+        .flat_map(|rule| choose(rule).iter().map(|hook| (&rule.name, hook)))
+        .map(|(name, hook)| specified(pod, name, hook))
+        .collect()
 }
 
 fn specified(pod: &Pod, name: &str, hook: &BackupResourceHook) -> Hook {

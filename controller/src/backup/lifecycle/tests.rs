@@ -24,7 +24,10 @@ fn worker(ctx: &JobContext) -> (Worker<Backups>, Cancellation) {
     let mut ctx = ctx.clone();
     ctx.polling.clock = backup_runtime::clock::Clock::Tokio(Instant::now());
     let (kind, permits) = (Arc::new(Backups::fake(&ctx)), Arc::new(Semaphore::new(1)));
-    (Worker::new(ctx, kind, "b", "uid-b", cancellation.clone(), permits), cancellation)
+    (
+        Worker::new(ctx, kind, "b", "uid-b", cancellation.clone(), permits),
+        cancellation,
+    )
 }
 
 fn ready(cluster: &Cluster) {
@@ -44,7 +47,9 @@ async fn end(cluster: &Cluster, worker: Worker<Backups>) {
 /// A dispatcher that has seen the Backup.
 fn dispatcher(cluster: &Cluster, ctx: &JobContext) -> Dispatcher<Backups> {
     let mut dispatcher = Dispatcher::new(ctx.clone(), Backups::fake(ctx));
-    dispatcher.touched(WatchEvent::Applied(serde_json::from_value(cluster.get(BACKUP)).unwrap()));
+    dispatcher.touched(WatchEvent::Applied(
+        serde_json::from_value(cluster.get(BACKUP)).unwrap(),
+    ));
     dispatcher.touched(WatchEvent::Listed);
     dispatcher
 }
@@ -55,14 +60,26 @@ fn collections(cluster: &Cluster) -> usize {
 }
 
 async fn claims(ctx: &JobContext) -> usize {
-    ctx.ledger.read(VELERO_SCOPE).await.unwrap().map_or(0, |stored| stored.ledger.len())
+    ctx.ledger
+        .read(VELERO_SCOPE)
+        .await
+        .unwrap()
+        .map_or(0, |stored| stored.ledger.len())
 }
 
 /// A running Restore that holds the ledger alone.
 async fn restore_holds(cluster: &Cluster) {
     let backup = cluster.get(BACKUP);
     cluster.remove(BACKUP);
-    cluster.put(RESTORE, velero("Restore", "r", json!({"backupName": "x"}), json!({"phase": "InProgress"})));
+    cluster.put(
+        RESTORE,
+        velero(
+            "Restore",
+            "r",
+            json!({"backupName": "x"}),
+            json!({"phase": "InProgress"}),
+        ),
+    );
     cluster.context().ledger.open(VELERO_SCOPE).await.unwrap();
     cluster.put(BACKUP, backup);
 }
@@ -80,7 +97,10 @@ fn metadata_comes_first(cluster: &Cluster, method: &str, path: &str, body: &Valu
     }
     if method == "GET" && path == ITEMS {
         let backup = cluster.get(BACKUP);
-        assert!(cluster.get(LEDGER).to_string().contains("uid-b"), "claimed before it works");
+        assert!(
+            cluster.get(LEDGER).to_string().contains("uid-b"),
+            "claimed before it works"
+        );
         assert_eq!(backup["metadata"]["finalizers"], json!(Backups::FINALIZERS));
     }
     None
@@ -99,15 +119,23 @@ async fn a_backup_goes_from_new_to_completed_and_gives_its_claim_back() {
     }
     assert_eq!(phases, ["Queued", "ReadyToStart", "Completed"]);
     let backup = cluster.get(BACKUP);
-    assert_eq!(backup["status"]["progress"], json!({"totalItems": 3, "itemsBackedUp": 3}));
+    assert_eq!(
+        backup["status"]["progress"],
+        json!({"totalItems": 3, "itemsBackedUp": 3})
+    );
     assert_eq!(backup["status"], cluster.metadata()["status"]);
     assert_eq!(backup["metadata"]["finalizers"], json!([]));
     assert_eq!(claims(&ctx).await, 0);
-    assert!(ctx.metrics.encode().contains("velero_backup_success_total"), "{}", ctx.metrics.encode());
+    assert!(
+        ctx.metrics.encode().contains("velero_backup_success_total"),
+        "{}",
+        ctx.metrics.encode()
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_refused_makes_the_backup_partially_failed_with_as_many_errors_as_are_listed() {
+async fn a_list_that_is_refused_makes_the_backup_partially_failed_with_as_many_errors_as_are_listed()
+ {
     let cluster = Cluster::with(|cluster, method, path, body| {
         metadata_comes_first(cluster, method, path, body);
         (path == ITEMS).then_some(403)
@@ -115,9 +143,15 @@ async fn a_list_that_is_refused_makes_the_backup_partially_failed_with_as_many_e
     ready(&cluster);
     run(&cluster).await;
     let status = &cluster.get(BACKUP)["status"];
-    assert_eq!((&status["phase"], &status["errors"]), (&json!("PartiallyFailed"), &json!(1)));
+    assert_eq!(
+        (&status["phase"], &status["errors"]),
+        (&json!("PartiallyFailed"), &json!(1))
+    );
     let results = results(&cluster);
-    assert_eq!((results.errors(), results.warnings()), (1, status["warnings"].as_i64().unwrap_or(0)));
+    assert_eq!(
+        (results.errors(), results.warnings()),
+        (1, status["warnings"].as_i64().unwrap_or(0))
+    );
 }
 
 fn results(cluster: &Cluster) -> backup_store::Results {
@@ -134,11 +168,16 @@ async fn a_backup_that_was_cancelled_before_it_began_is_not_blamed_on_its_spec()
     end(&cluster, worker).await;
     assert_eq!(cluster.phase(), "PartiallyFailed");
     let results = results(&cluster);
-    assert_eq!((results.errors(), results.warnings()), (1, 0), "{results:?}");
+    assert_eq!(
+        (results.errors(), results.warnings()),
+        (1, 0),
+        "{results:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_fails_in_the_last_steps_keeps_it_finalizing_with_the_reason_until_it_recovers() {
+async fn a_store_that_fails_in_the_last_steps_keeps_it_finalizing_with_the_reason_until_it_recovers()
+ {
     for file in ["b-logs.gz", "b-results.gz", "velero-backup.json"] {
         let cluster = Cluster::with(metadata_comes_first);
         ready(&cluster);
@@ -148,14 +187,27 @@ async fn a_store_that_fails_in_the_last_steps_keeps_it_finalizing_with_the_reaso
         let running = tokio::spawn(worker(&ctx).0.run());
         cluster.blocked().await;
         assert_eq!(cluster.phase(), "Finalizing", "{file}");
-        assert_eq!(claims(&ctx).await, 0, "it needs nothing of the cluster any more");
+        assert_eq!(
+            claims(&ctx).await,
+            0,
+            "it needs nothing of the cluster any more"
+        );
         assert!(cluster.get(BACKUP)["status"]["completionTimestamp"].is_null());
         std::fs::remove_dir(cluster.file(file)).unwrap();
-        cluster.until(|cluster| cluster.phase() == "Completed").await;
+        cluster
+            .until(|cluster| cluster.phase() == "Completed")
+            .await;
         running.await.unwrap();
         let backup = cluster.get(BACKUP);
-        assert!(backup["metadata"]["annotations"][BLOCKED_ANNOTATION].is_null(), "{backup}");
-        assert_eq!((collections(&cluster), claims(&ctx).await), (1, 0), "not collected again");
+        assert!(
+            backup["metadata"]["annotations"][BLOCKED_ANNOTATION].is_null(),
+            "{backup}"
+        );
+        assert_eq!(
+            (collections(&cluster), claims(&ctx).await),
+            (1, 0),
+            "not collected again"
+        );
     }
 }
 
@@ -169,7 +221,9 @@ async fn contents_that_are_removed_before_the_metadata_are_written_again_as_they
     let decided = std::fs::read(cluster.file("b.tar.gz")).unwrap();
     std::fs::remove_file(cluster.file("b.tar.gz")).unwrap();
     std::fs::remove_dir(cluster.file("b-logs.gz")).unwrap();
-    cluster.until(|cluster| cluster.phase() == "Completed").await;
+    cluster
+        .until(|cluster| cluster.phase() == "Completed")
+        .await;
     running.await.unwrap();
     assert_eq!(std::fs::read(cluster.file("b.tar.gz")).unwrap(), decided);
     assert_eq!(collections(&cluster), 1);
@@ -193,7 +247,9 @@ async fn what_another_process_has_decided_is_finished_and_not_collected_again() 
         assert_eq!(std::fs::read(cluster.file("b.tar.gz")).unwrap(), decided);
         assert_eq!(collections(&cluster), 1);
         assert_eq!(cluster.get(BACKUP)["status"], cluster.metadata()["status"]);
-        let left: Vec<_> = std::fs::read_dir(cluster.file(".private")).unwrap().collect();
+        let left: Vec<_> = std::fs::read_dir(cluster.file(".private"))
+            .unwrap()
+            .collect();
         assert_eq!(left.len(), 1, "only the claim is left: {left:?}");
     }
 }
@@ -203,8 +259,9 @@ async fn other_bytes_under_a_final_key_are_shown_and_left_alone_in_both_finalizi
     for partly in [false, true] {
         let cluster = Cluster::with(move |cluster, method, path, body| {
             metadata_comes_first(cluster, method, path, body);
-            let finalizing =
-                body["status"]["phase"].as_str().is_some_and(|phase| phase.starts_with("Finalizing"));
+            let finalizing = body["status"]["phase"]
+                .as_str()
+                .is_some_and(|phase| phase.starts_with("Finalizing"));
             if method == "PATCH" && path == BACKUP && finalizing {
                 std::fs::write(cluster.file("b-results.gz"), "foreign").unwrap();
             }
@@ -214,11 +271,25 @@ async fn other_bytes_under_a_final_key_are_shown_and_left_alone_in_both_finalizi
         let running = tokio::spawn(worker(&cluster.context()).0.run());
         let reason = cluster.blocked().await;
         assert!(reason.contains("b-results.gz exists already"), "{reason}");
-        assert_eq!(cluster.phase(), if partly { "FinalizingPartiallyFailed" } else { "Finalizing" });
-        assert_eq!(std::fs::read(cluster.file("b-results.gz")).unwrap(), b"foreign");
+        assert_eq!(
+            cluster.phase(),
+            if partly {
+                "FinalizingPartiallyFailed"
+            } else {
+                "Finalizing"
+            }
+        );
+        assert_eq!(
+            std::fs::read(cluster.file("b-results.gz")).unwrap(),
+            b"foreign"
+        );
         assert!(cluster.metadata().is_null());
         std::fs::remove_file(cluster.file("b-results.gz")).unwrap();
-        let end = if partly { "PartiallyFailed" } else { "Completed" };
+        let end = if partly {
+            "PartiallyFailed"
+        } else {
+            "Completed"
+        };
         cluster.until(|cluster| cluster.phase() == end).await;
         running.await.unwrap();
     }
@@ -257,7 +328,10 @@ async fn a_backup_found_running_is_collected_from_the_start_to_the_same_end() {
         }));
         run(&cluster).await;
         assert_eq!(cluster.phase(), end);
-        assert_eq!(cluster.metadata()["status"]["startTimestamp"], "2026-01-01T00:00:00Z");
+        assert_eq!(
+            cluster.metadata()["status"]["startTimestamp"],
+            "2026-01-01T00:00:00Z"
+        );
     }
 }
 
@@ -270,7 +344,10 @@ async fn a_backup_that_a_restore_holds_out_fails_without_having_started() {
     let status = &cluster.get(BACKUP)["status"];
     assert_eq!(status["phase"], "Failed");
     let reason = status["failureReason"].as_str().unwrap();
-    assert!(reason.starts_with("never started: ") && reason.contains("Restore velero/r"), "{reason}");
+    assert!(
+        reason.starts_with("never started: ") && reason.contains("Restore velero/r"),
+        "{reason}"
+    );
     assert!(status["startTimestamp"].is_null());
     assert!(!cluster.file("").exists() && collections(&cluster) == 0);
 }
@@ -278,7 +355,8 @@ async fn a_backup_that_a_restore_holds_out_fails_without_having_started() {
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_can_not_be_read_does_not_fail_a_backup() {
     let cluster = Cluster::with(|cluster, method, path, _| {
-        (method == "GET" && path == LEDGER && cluster.asked(&format!("GET {LEDGER}")) < 10).then_some(403)
+        (method == "GET" && path == LEDGER && cluster.asked(&format!("GET {LEDGER}")) < 10)
+            .then_some(403)
     });
     ready(&cluster);
     run(&cluster).await;
@@ -300,19 +378,28 @@ async fn what_was_collected_without_a_claim_is_not_stored() {
     });
     ready(&cluster);
     restore_holds(&cluster).await;
-    taken.set([LEDGER, RESTORE].map(|path| cluster.get(path))).unwrap();
+    taken
+        .set([LEDGER, RESTORE].map(|path| cluster.get(path)))
+        .unwrap();
     cluster.remove(LEDGER);
     cluster.remove(MARKER);
     cluster.remove(RESTORE);
     run(&cluster).await;
     let status = &cluster.get(BACKUP)["status"];
     assert_eq!(status["phase"], "Failed");
-    assert!(status["failureReason"].as_str().unwrap().starts_with("could not go on: "), "{status}");
+    assert!(
+        status["failureReason"]
+            .as_str()
+            .unwrap()
+            .starts_with("could not go on: "),
+        "{status}"
+    );
     assert!(!cluster.file("b.tar.gz").exists() && cluster.metadata().is_null());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backup_that_can_not_be_decoded_any_more_frees_its_place_and_is_refused_after_an_outage() {
+async fn a_backup_that_can_not_be_decoded_any_more_frees_its_place_and_is_refused_after_an_outage()
+{
     let cluster = Cluster::with(|cluster, _, path, _| {
         (path == BACKUP && cluster.asked(&format!("GET {BACKUP}")) < 3).then_some(503)
     });

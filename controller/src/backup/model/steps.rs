@@ -5,15 +5,18 @@ use backup_core::phase::{Phase as _, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    Backup, BackupPhase, Backups, Counts, Hand, Life, Luck, Mistake, Operations, Plan, Record, Seen, Step,
-    Stored, World, decide, ended, operation, patched, patches, records, rests,
+    Backup, BackupPhase, Backups, Counts, Hand, JobState, Life, Luck, Mistake, Operations, Plan,
+    Record, Step, StoredState, World, decide, ended, operation, patched, patches, records, rests,
 };
 use crate::{job::lifecycle::Lifecycle as _, testing::backup};
 
 impl Step {
     /// Whether it changes state that others can see.
     pub(crate) fn writes(&self) -> bool {
-        !matches!(self, Self::Reads | Self::Looks(..) | Self::Asks(..) | Self::Contents | Self::Checks(..))
+        !matches!(
+            self,
+            Self::Reads | Self::Looks(..) | Self::Asks(..) | Self::Contents | Self::Checks(..)
+        )
     }
 }
 
@@ -31,17 +34,19 @@ impl World {
     /// The next step of a controller, without a fault.
     pub(crate) fn step(&mut self, number: usize, luck: Luck, life: Life) {
         let mistake = life.mistake;
-        let made = |one: Mistake| mistake == Some(one);
         let worker = self.workers[number].clone();
         let next = match worker.step {
             Step::Reads => self.reads(number),
             Step::Looks(phase, deleting) => self.looks(number, &phase, deleting, mistake),
-            Step::Begins if self.phase == "ReadyToStart" && !self.deleting => {
-                "InProgress".clone_into(&mut self.phase);
-                self.workers[number].epoch = self.ledger.epoch;
-                Step::Opens("InProgress".to_owned(), None)
+            Step::Begins => {
+                if self.phase == "ReadyToStart" && !self.deleting {
+                    "InProgress".clone_into(&mut self.phase);
+                    self.workers[number].epoch = self.ledger.epoch;
+                    Step::Opens("InProgress".to_owned(), None)
+                } else {
+                    Step::Reads
+                }
             }
-            Step::Begins => Step::Reads,
             Step::Marks(..)
             | Step::Claims(..)
             | Step::Checks(..)
@@ -55,12 +60,20 @@ impl World {
                 let attempt = self.attempts;
                 self.store.uploads.insert(attempt, 0);
                 let failed = luck.failed || BackupPhase::from(phase.as_str()).has_failed_so_far();
-                let operations = if luck.operation { Operations::Run } else { Operations::None };
-                let collected = Record { attempt, failed, operations };
+                let operations = if luck.operation {
+                    Operations::Run
+                } else {
+                    Operations::None
+                };
+                let collected = Record {
+                    attempt,
+                    failed,
+                    operations,
+                };
                 if self.ledger.restoring {
                     self.ledger.torn.insert(attempt);
                 }
-                if life.restores && !made(Mistake::TrustsClaim) {
+                if life.restores && mistake != Some(Mistake::TrustsClaim) {
                     Step::Checks(phase, collected, record)
                 } else {
                     collects(phase, collected, record, mistake)
@@ -75,10 +88,15 @@ impl World {
             Step::Announces(collected, record) => {
                 let next = BackupPhase::finalizing(collected.failed);
                 let now = self.phase();
-                let object =
-                    if made(Mistake::AnnouncesDeleted) { backup(now.clone()) } else { self.object() };
+                let object = if mistake == Some(Mistake::AnnouncesDeleted) {
+                    backup(now.clone())
+                } else {
+                    self.object()
+                };
                 let mut announced = patched(patches::finalizing(&object, &next, None));
-                if made(Mistake::AnnouncesAlways) && (now.can_become(&next) || now == next) {
+                if mistake == Some(Mistake::AnnouncesAlways)
+                    && (now.can_become(&next) || now == next)
+                {
                     announced = Some(next.to_string());
                 }
                 announced = announced.filter(|_| !self.gone);
@@ -126,9 +144,14 @@ impl World {
             self.workers[number].hand = None;
             return Step::Reads;
         }
-        let (in_hand, deleting) = (self.workers[number].hand.is_some(), self.deleting);
-        let seen = Seen::of(Backups::KIND, self.phase().stage(), None);
-        match decide::next(Seen { deleting, in_hand, ..seen }) {
+        let in_hand = self.workers[number].hand.is_some();
+        let deleting = self.deleting;
+        let seen = JobState::of(Backups::KIND, self.phase().stage(), None);
+        match decide::next(JobState {
+            deleting,
+            in_hand,
+            ..seen
+        }) {
             Plan::Look => Step::Looks(self.phase.clone(), deleting),
             Plan::Finish => Step::Decides,
             // It has not begun.
@@ -149,7 +172,10 @@ impl World {
                 Step::Claims(phase, lost)
             }
             Step::Claims(phase, lost) => {
-                if self.gone || self.phase().is_terminal() || rests(&self.phase(), self.ledger.marked) {
+                if self.gone
+                    || self.phase().is_terminal()
+                    || rests(&self.phase(), self.ledger.marked)
+                {
                     return Step::Reads;
                 }
                 if self.ledger.restoring {
@@ -187,18 +213,32 @@ impl World {
 
     /// `Location::abandon_backup`: create-only, like the record of an end.
     fn abandons(&mut self, number: usize, mistake: Option<Mistake>) -> Step {
-        let last = self.store.records.last_key_value().map(|(at, record)| (*at, *record));
-        let is_lost = |at| self.workers[number].lost == Some(at);
+        let last = self
+            .store
+            .records
+            .last_key_value()
+            .map(|(at, record)| (*at, *record));
+        if self.store.metadata.is_some() {
+            return Step::LetsGo;
+        }
         let next = match last {
-            _ if self.store.metadata.is_some() => return Step::LetsGo,
             None => 1,
-            Some((_, Record { attempt: 0, .. })) => return Step::Destroys,
-            Some((at, Record { operations: Operations::Run, .. })) => at + 1,
-            Some((at, _)) if is_lost(at) => at + 1,
-            Some(_) => return Step::LetsGo,
+            Some((at, record)) => {
+                if record.attempt == 0 {
+                    return Step::Destroys;
+                }
+                if record.operations != Operations::Run && self.workers[number].lost != Some(at) {
+                    return Step::LetsGo;
+                }
+                at + 1
+            }
         };
         if mistake != Some(Mistake::AbandonsSilently) {
-            let record = Record { attempt: 0, failed: false, operations: Operations::None };
+            let record = Record {
+                attempt: 0,
+                failed: false,
+                operations: Operations::None,
+            };
             self.store.records.insert(next, record);
         }
         Step::Destroys
@@ -206,14 +246,18 @@ impl World {
 
     /// The next step of a deletion whose store is unavailable (`backup/leftovers.rs`).
     pub(crate) fn lets_go_without_store(&self, number: usize) -> Step {
-        match &self.workers[number].step {
-            Step::Looks(phase, _) if !rests(&BackupPhase::from(phase.as_str()), false) => Step::Destroys,
-            _ => Step::LetsGo,
+        if let Step::Looks(phase, _) = &self.workers[number].step
+            && !rests(&BackupPhase::from(phase.as_str()), false)
+        {
+            Step::Destroys
+        } else {
+            Step::LetsGo
         }
     }
 
     pub(crate) fn lets_restores_in(&self) -> bool {
-        let over = self.phase().is_terminal() || self.gone || rests(&self.phase(), self.ledger.marked);
+        let over =
+            self.phase().is_terminal() || self.gone || rests(&self.phase(), self.ledger.marked);
         over || !self.ledger.held
     }
 
@@ -230,7 +274,13 @@ impl World {
     }
 
     /// `job/worker/operations.rs`.
-    fn operates(&mut self, number: usize, step: Step, luck: Luck, mistake: Option<Mistake>) -> Step {
+    fn operates(
+        &mut self,
+        number: usize,
+        step: Step,
+        luck: Luck,
+        mistake: Option<Mistake>,
+    ) -> Step {
         match step {
             // Create-only; the record of another controller is read instead.
             Step::Waits(phase, collected, record) => {
@@ -270,7 +320,15 @@ impl World {
                     || self.store.kept.get(&at).is_some_and(|failed| *failed)
                     || BackupPhase::from(phase.as_str()).has_failed_so_far();
                 let operations = Operations::Ended(self.renewals);
-                Step::Renewed(phase, Record { failed, operations, ..record }, at)
+                Step::Renewed(
+                    phase,
+                    Record {
+                        failed,
+                        operations,
+                        ..record
+                    },
+                    at,
+                )
             }
             Step::Renewed(phase, record, at) => {
                 let known = self.operations.get(&record.attempt).copied();
@@ -283,40 +341,61 @@ impl World {
         }
     }
 
-    /// Publishes the phase that results from operations. False if it cannot follow the Backup's current phase.
+    /// Publishes the phase that results from operations. False if it cannot follow the Backup's
+    /// current phase.
     fn shows(&mut self, read: &str, known: Option<bool>, failed: bool) -> bool {
-        let (read, operations) = (BackupPhase::from(read), [operation(known)]);
+        let read = BackupPhase::from(read);
+        let operations = [operation(known)];
         let next = records::phase(Counts::of_all(&operations), i64::from(failed), &read);
         if patches::operations(&backup(read.clone()), &next, &operations).is_none() {
             return true;
         }
-        let published = patched(patches::operations(&backup(self.phase()), &next, &operations));
+        let published = patched(patches::operations(
+            &backup(self.phase()),
+            &next,
+            &operations,
+        ));
         let done = published.is_some();
         self.phase = published.unwrap_or_else(|| self.phase.clone());
         done
     }
 
-    fn looks(&mut self, number: usize, phase: &str, deleting: bool, mistake: Option<Mistake>) -> Step {
+    fn looks(
+        &mut self,
+        number: usize,
+        phase: &str,
+        deleting: bool,
+        mistake: Option<Mistake>,
+    ) -> Step {
         if deleting && mistake == Some(Mistake::DeletesBlindly) {
             return Step::Destroys;
         }
-        let last = self.store.records.last_key_value().map(|(number, record)| (*number, *record));
+        let last = self
+            .store
+            .records
+            .last_key_value()
+            .map(|(number, record)| (*number, *record));
         let last = last.filter(|(_, record)| record.attempt != 0);
         let stored = match (self.store.metadata, last) {
-            (Some(metadata), _) => Stored::Ours(ended(metadata).stage()),
+            (Some(metadata), _) => StoredState::Ours(ended(metadata).stage()),
             (None, Some((_, record)))
-                if record.operations == Operations::Run && mistake != Some(Mistake::ForgetsOperations) =>
+                if record.operations == Operations::Run
+                    && mistake != Some(Mistake::ForgetsOperations) =>
             {
-                Stored::Waiting
+                StoredState::Waiting
             }
-            (None, Some(_)) => Stored::Recorded,
-            (None, None) => Stored::Nothing,
+            (None, Some(_)) => StoredState::Recorded,
+            (None, None) => StoredState::Nothing,
         };
-        let plan = decide::next(Seen {
+        let plan = decide::next(JobState {
             in_hand: self.workers[number].hand.is_some(),
             deleting,
             lost: last.is_some_and(|(of, _)| self.workers[number].lost == Some(of)),
-            ..Seen::of(Backups::KIND, BackupPhase::from(phase).stage(), Some(&stored))
+            ..JobState::of(
+                Backups::KIND,
+                BackupPhase::from(phase).stage(),
+                Some(&stored),
+            )
         });
         match (plan, last) {
             (Plan::Begin, _) => Step::Begins,
@@ -324,20 +403,28 @@ impl World {
                 self.workers[number].hand = None;
                 Step::Abandons
             }
-            (Plan::Work, _) if mistake == Some(Mistake::CollectsUnclaimed) => {
-                self.workers[number].epoch = self.ledger.epoch;
-                Step::Opens(phase.to_owned(), last)
+            (Plan::Work, _) => {
+                if mistake == Some(Mistake::CollectsUnclaimed) {
+                    self.workers[number].epoch = self.ledger.epoch;
+                    Step::Opens(phase.to_owned(), last)
+                } else if rests(&BackupPhase::from(phase), false) {
+                    Step::Marks(phase.to_owned(), last)
+                } else {
+                    Step::Claims(phase.to_owned(), last)
+                }
             }
-            (Plan::Work, _) if rests(&BackupPhase::from(phase), false) => Step::Marks(phase.to_owned(), last),
-            (Plan::Work, _) => Step::Claims(phase.to_owned(), last),
             (Plan::Operations, Some((of, record))) => Step::Operates(phase.to_owned(), record, of),
             (Plan::Finish, Some((of, record))) => {
                 self.workers[number].hand = Some(Hand::Decided(record, of));
                 Step::Contents
             }
             (Plan::Adopt, _) => {
-                let failed = stored == Stored::Ours(Stage::PartiallyFailed);
-                Step::Ends(Record { attempt: 0, failed, operations: Operations::None })
+                let failed = stored == StoredState::Ours(Stage::PartiallyFailed);
+                Step::Ends(Record {
+                    attempt: 0,
+                    failed,
+                    operations: Operations::None,
+                })
             }
             (Plan::Fail { .. }, _) => Step::Fails,
             // Reported to users, and read again later.
@@ -346,24 +433,35 @@ impl World {
     }
 
     /// `Location::open_backup`, or `begin_again` after a record that can no longer be finished.
-    fn opens(&mut self, phase: String, lost: Option<(u8, Record)>, mistake: Option<Mistake>) -> Step {
-        let after = match lost {
+    fn opens(
+        &mut self,
+        phase: String,
+        lost: Option<(u8, Record)>,
+        mistake: Option<Mistake>,
+    ) -> Step {
+        let after = if let Some((of, record)) = lost {
             // Only a record that was just read counts.
-            Some(_) if self.store.records.values().any(|record| record.attempt == 0) => return Step::Reads,
-            Some((of, record)) => {
-                for key in [&mut self.store.contents, &mut self.store.side] {
-                    key.take_if(|attempt| *attempt == record.attempt);
-                }
-                of
-            }
-            None if self.store.metadata.is_none() && self.store.records.is_empty() => 0,
-            None if mistake == Some(Mistake::FailsWhenLate)
-                && Backups::KIND.may_fail(BackupPhase::from(phase.as_str()).stage()) =>
+            if self
+                .store
+                .records
+                .values()
+                .any(|record| record.attempt == 0)
             {
-                return Step::Fails;
+                return Step::Reads;
             }
+            for key in [&mut self.store.contents, &mut self.store.side] {
+                key.take_if(|attempt| *attempt == record.attempt);
+            }
+            of
+        } else if self.store.metadata.is_none() && self.store.records.is_empty() {
+            0
+        } else if mistake == Some(Mistake::FailsWhenLate)
+            && Backups::KIND.may_fail(BackupPhase::from(phase.as_str()).stage())
+        {
+            return Step::Fails;
+        } else {
             // Another controller is ahead.
-            None => return Step::Reads,
+            return Step::Reads;
         };
         self.store.uploads.clear();
         Step::Collects(phase, after + 1)
@@ -389,28 +487,43 @@ impl World {
     }
 
     fn publishes(&mut self, number: usize, step: &Step, mistake: Option<Mistake>) -> Step {
-        let Some(Hand::Decided(record, at)) = self.workers[number].hand else { return Step::Reads };
+        let Some(Hand::Decided(record, at)) = self.workers[number].hand else {
+            return Step::Reads;
+        };
         let own = Some(record.attempt);
         match step {
-            Step::Contents if self.store.contents.is_none() => return Step::Completes,
-            Step::Contents | Step::Completes if self.store.contents == own => return Step::Side,
-            Step::Completes if self.store.uploads.get(&record.attempt) == Some(&record.renewal()) => {
-                self.store.uploads.remove(&record.attempt);
-                self.store.contents = own;
-                return Step::Side;
+            Step::Contents => {
+                if self.store.contents.is_none() {
+                    return Step::Completes;
+                }
+                if self.store.contents == own {
+                    return Step::Side;
+                }
             }
-            // The upload is gone, or another controller has put other parts into it.
-            Step::Completes => self.workers[number].lost = Some(at),
-            Step::Side if mistake == Some(Mistake::EndsFirst) && self.store.side.is_none() => {
-                self.store.side = own;
-                return Step::Ends(record);
+            Step::Completes => {
+                if self.store.contents == own {
+                    return Step::Side;
+                }
+                if self.store.uploads.get(&record.attempt) == Some(&record.renewal()) {
+                    self.store.uploads.remove(&record.attempt);
+                    self.store.contents = own;
+                    return Step::Side;
+                }
+                // The upload is gone, or another controller has put other parts into it.
+                self.workers[number].lost = Some(at);
             }
-            Step::Side if mistake == Some(Mistake::MetadataEarly) && self.store.metadata.is_none() => {
-                self.store.metadata = Some(record);
-                return Step::Side;
-            }
-            Step::Side if *self.store.side.get_or_insert(record.attempt) == record.attempt => {
-                return Step::Metadata;
+            Step::Side => {
+                if mistake == Some(Mistake::EndsFirst) && self.store.side.is_none() {
+                    self.store.side = own;
+                    return Step::Ends(record);
+                }
+                if mistake == Some(Mistake::MetadataEarly) && self.store.metadata.is_none() {
+                    self.store.metadata = Some(record);
+                    return Step::Side;
+                }
+                if *self.store.side.get_or_insert(record.attempt) == record.attempt {
+                    return Step::Metadata;
+                }
             }
             Step::Metadata if self.store.contents == own => {
                 let stored = *self.store.metadata.get_or_insert(record);

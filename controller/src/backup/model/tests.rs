@@ -18,7 +18,13 @@ const SEEN: [&str; 8] = [
     "it is let go without a store",
     "a restore begins during a collection",
 ];
-const PLAIN: Life = Life { faults: 2, operations: false, deletion: false, restores: false, mistake: None };
+const PLAIN: Life = Life {
+    faults: 2,
+    operations: false,
+    deletion: false,
+    restores: false,
+    mistake: None,
+};
 
 #[rstest]
 #[case::without_operations(PLAIN)]
@@ -38,7 +44,11 @@ fn whatever_happens_a_backup_ends_once_and_as_it_is_stored(#[case] life: Life) {
     let (unique, steps) = (checker.unique_state_count(), checker.state_count());
     println!("{unique} states, {steps} steps, {:.1?}", start.elapsed());
     for (property, path) in checker.discoveries() {
-        assert!(SEEN.contains(&property), "{property}, broken by {:#?}", path.clone().into_actions());
+        assert!(
+            SEEN.contains(&property),
+            "{property}, broken by {:#?}",
+            path.clone().into_actions()
+        );
     }
     assert!(steps < CAP, "not explored completely");
     for seen in SEEN {
@@ -55,7 +65,13 @@ fn whatever_happens_a_backup_ends_once_and_as_it_is_stored(#[case] life: Life) {
 #[case::forgets_operations(Mistake::ForgetsOperations)]
 #[case::fails_when_late(Mistake::FailsWhenLate)]
 fn a_plausible_mistake_is_caught(#[case] mistake: Mistake) {
-    is_caught(Life { operations: true, ..PLAIN }, mistake);
+    is_caught(
+        Life {
+            operations: true,
+            ..PLAIN
+        },
+        mistake,
+    );
 }
 
 #[rstest]
@@ -63,27 +79,48 @@ fn a_plausible_mistake_is_caught(#[case] mistake: Mistake) {
 #[case::abandons_silently(Mistake::AbandonsSilently)]
 #[case::announces_deleted(Mistake::AnnouncesDeleted)]
 fn a_plausible_mistake_with_deletions_is_caught(#[case] mistake: Mistake) {
-    is_caught(Life { deletion: true, ..PLAIN }, mistake);
+    is_caught(
+        Life {
+            deletion: true,
+            ..PLAIN
+        },
+        mistake,
+    );
 }
 
 #[rstest]
 #[case::collects_unclaimed(Mistake::CollectsUnclaimed)]
 #[case::trusts_claim(Mistake::TrustsClaim)]
 fn a_plausible_mistake_beside_restores_is_caught(#[case] mistake: Mistake) {
-    is_caught(Life { restores: true, ..PLAIN }, mistake);
+    is_caught(
+        Life {
+            restores: true,
+            ..PLAIN
+        },
+        mistake,
+    );
 }
 
 fn is_caught(life: Life, mistake: Mistake) {
-    let checker = Life { mistake: Some(mistake), ..life }
-        .checker()
-        .target_state_count(CAP)
-        .finish_when(HasDiscoveries::AnyFailures)
-        .spawn_bfs()
-        .join();
+    let checker = Life {
+        mistake: Some(mistake),
+        ..life
+    }
+    .checker()
+    .target_state_count(CAP)
+    .finish_when(HasDiscoveries::AnyFailures)
+    .spawn_bfs()
+    .join();
     let found = checker.discoveries();
-    let broken: Vec<_> = found.iter().filter(|(property, _)| !SEEN.contains(property)).collect();
+    let broken: Vec<_> = found
+        .iter()
+        .filter(|(property, _)| !SEEN.contains(property))
+        .collect();
     assert!(!broken.is_empty(), "{mistake:?} does no harm");
     for (property, path) in broken {
-        println!("{mistake:?} breaks \"{property}\" ({:?})", path.last_state().wrong);
+        println!(
+            "{mistake:?} breaks \"{property}\" ({:?})",
+            path.last_state().wrong
+        );
     }
 }

@@ -1,10 +1,13 @@
-//! Namespaces that the resource policy selects by their labels, written into the spec of a Backup when it starts.
+//! Namespaces that the resource policy selects by their labels, written into the spec of a Backup
+//! when it starts.
 //!
-//! Velero: `pkg/controller/backup_controller.go` (`mergeNamespacesByLabel`), after 1.18. Selected namespaces replace an empty
-//! `includedNamespaces`; `*` still means all, and namespaces excluded by label are excluded from either.
+//! Velero: `pkg/controller/backup_controller.go` (`mergeNamespacesByLabel`), after 1.18. Selected
+//! namespaces replace an empty `includedNamespaces`; `*` still means all, and namespaces excluded
+//! by label are excluded from either.
 
 use backup_core::{
-    api::BackupSpec, resource_policy::NamespaceLabels, selection::IncludesExcludes, validate::Finding,
+    api::BackupSpec, resource_policy::NamespaceLabels, selection::IncludesExcludes,
+    validate::Finding,
 };
 
 use super::Facts;
@@ -13,9 +16,14 @@ const INCLUDED: &str = "spec.resourcePolicy: includeExcludePolicy.includedNamesp
 /// Maximum number of names in a message.
 const MAX_NAMES: usize = 5;
 
-/// Adds the namespaces. The error says why the backup cannot run with them: a spec that selects fewer namespaces than intended
-/// must not become one of all, and one that selects more than its claim covers is unknown to the lock.
-pub(super) fn select(spec: &mut BackupSpec, by_label: &NamespaceLabels, facts: &Facts) -> Option<Finding> {
+/// Adds the namespaces. The error says why the backup cannot run with them: a spec that selects
+/// fewer namespaces than intended must not become one of all, and one that selects more than its
+/// claim covers is unknown to the lock.
+pub(super) fn select(
+    spec: &mut BackupSpec,
+    by_label: &NamespaceLabels,
+    facts: &Facts,
+) -> Option<Finding> {
     if by_label.is_empty() {
         return None;
     }
@@ -30,12 +38,17 @@ pub(super) fn select(spec: &mut BackupSpec, by_label: &NamespaceLabels, facts: &
     let given = IncludesExcludes::new(&spec.included_namespaces, &[]);
     let left_out = IncludesExcludes::new(&[], &spec.excluded_namespaces);
     let selected = facts.namespaces.iter().filter(|(name, labels)| {
-        by_label.includes(labels) && left_out.includes(name) && !facts.excluded_namespaces.contains(name)
+        by_label.includes(labels)
+            && left_out.includes(name)
+            && !facts.excluded_namespaces.contains(name)
     });
     let selected: Vec<String> = selected.map(|(name, _)| name.clone()).collect();
     if !spec.included_namespaces.is_empty() {
-        let further: Vec<&str> =
-            selected.iter().map(String::as_str).filter(|name| !given.includes(name)).collect();
+        let further: Vec<&str> = selected
+            .iter()
+            .map(String::as_str)
+            .filter(|name| !given.includes(name))
+            .collect();
         return (!further.is_empty()).then(|| {
             let more = if further.len() > MAX_NAMES { ", and others" } else { "" };
             let names = further.iter().take(MAX_NAMES).copied().collect::<Vec<_>>().join(", ");
@@ -64,17 +77,33 @@ mod tests {
     use super::*;
 
     fn facts() -> Facts {
-        let namespaces =
-            [("a", "team", "shop"), ("b", "team", "shop"), ("c", "team", "ops"), ("d", "scratch", "yes")];
-        let namespaces = namespaces
-            .map(|(name, key, value)| (name.to_owned(), [(key.to_owned(), value.to_owned())].into()));
-        Facts { namespaces: namespaces.into(), excluded_namespaces: vec!["b".to_owned()], ..Facts::default() }
+        let namespaces = [
+            ("a", "team", "shop"),
+            ("b", "team", "shop"),
+            ("c", "team", "ops"),
+            ("d", "scratch", "yes"),
+        ];
+        let namespaces = namespaces.map(|(name, key, value)| {
+            (name.to_owned(), [(key.to_owned(), value.to_owned())].into())
+        });
+        Facts {
+            namespaces: namespaces.into(),
+            excluded_namespaces: vec!["b".to_owned()],
+            ..Facts::default()
+        }
     }
 
     fn by_label(included: &[&str], excluded: &[&str]) -> NamespaceLabels {
-        let [included, excluded] =
-            [included, excluded].map(|all| all.iter().map(|text| parse_selector(text).unwrap()).collect());
-        NamespaceLabels { included, excluded, all: false }
+        let [included, excluded] = [included, excluded].map(|all| {
+            all.iter()
+                .map(|text| parse_selector(text).unwrap())
+                .collect()
+        });
+        NamespaceLabels {
+            included,
+            excluded,
+            all: false,
+        }
     }
 
     #[rstest::rstest]
@@ -93,7 +122,10 @@ mod tests {
         #[case] left_out: &[&str],
     ) {
         let mut spec: BackupSpec = serde_json::from_value(spec).unwrap();
-        assert_eq!(select(&mut spec, &by_label(included, excluded), &facts()), None);
+        assert_eq!(
+            select(&mut spec, &by_label(included, excluded), &facts()),
+            None
+        );
         assert_eq!(spec.included_namespaces, expected);
         assert_eq!(spec.excluded_namespaces, left_out);
     }

@@ -23,7 +23,10 @@ fn facts() -> Facts {
     Facts {
         locations: vec![location("default", |_| {})],
         excluded_namespaces: vec![],
-        version: Info { git_version: "v1.34.4".to_owned(), ..Info::default() },
+        version: Info {
+            git_version: "v1.34.4".to_owned(),
+            ..Info::default()
+        },
         policy: PolicyData::default(),
         namespaces: BTreeMap::new(),
         snapshots: SnapshotCandidates::default(),
@@ -34,8 +37,12 @@ fn spec(value: serde_json::Value) -> Backup {
     Backup::new("b", serde_json::from_value(value).unwrap())
 }
 
-fn fields(prepared: &Prepared) -> Vec<&str> {
-    prepared.findings.iter().map(|finding| finding.field.as_str()).collect()
+fn fields(prepared: &PreparedBackup) -> Vec<&str> {
+    prepared
+        .findings
+        .iter()
+        .map(|finding| finding.field.as_str())
+        .collect()
 }
 
 #[test]
@@ -67,9 +74,15 @@ fn every_default_is_written_out() {
             "phase": "InProgress",
         })
     );
-    assert_eq!(backup.metadata.labels.unwrap()["velero.io/storage-location"], "default");
+    assert_eq!(
+        backup.metadata.labels.unwrap()["velero.io/storage-location"],
+        "default"
+    );
     let annotations = backup.metadata.annotations.unwrap();
-    assert_eq!(annotations["velero.io/source-cluster-k8s-gitversion"], "v1.34.4");
+    assert_eq!(
+        annotations["velero.io/source-cluster-k8s-gitversion"],
+        "v1.34.4"
+    );
     assert_eq!(annotations["velero.io/resource-timeout"], "10m0s");
 }
 
@@ -86,7 +99,10 @@ fn what_the_backup_says_itself_is_kept() {
         "defaultVolumesToFsBackup": false,
         "snapshotMoveData": false,
     });
-    let facts = Facts { locations: vec![location("other", |_| {})], ..facts() };
+    let facts = Facts {
+        locations: vec![location("other", |_| {})],
+        ..facts()
+    };
     let prepared = prepare(&spec(asked.clone()), &facts, &settings(), now());
     assert_eq!(prepared.findings, []);
     assert_eq!(serde_json::to_value(&prepared.backup.spec).unwrap(), asked);
@@ -94,10 +110,16 @@ fn what_the_backup_says_itself_is_kept() {
 
 #[test]
 fn preparing_again_changes_nothing() {
-    let facts = Facts { excluded_namespaces: vec!["scratch".into()], ..facts() };
+    let facts = Facts {
+        excluded_namespaces: vec!["scratch".into()],
+        ..facts()
+    };
     let once = prepare(&spec(json!({ "ttl": "0s" })), &facts, &settings(), now()).begun(now());
     let later = now() + jiff::SignedDuration::from_hours(1);
-    assert_eq!(prepare(&once, &facts, &settings(), later).begun(later), once);
+    assert_eq!(
+        prepare(&once, &facts, &settings(), later).begun(later),
+        once
+    );
     assert_eq!(once.spec.excluded_namespaces, ["scratch"]);
 }
 
@@ -105,9 +127,15 @@ fn preparing_again_changes_nothing() {
 fn an_unusable_location_is_named_with_the_reason() {
     for (locations, asked, expected) in [
         (vec![], None, "no location was named"),
-        (vec![location("default", |_| {})], Some("gone"), "does not exist; existing ones: default"),
         (
-            vec![location("default", |it| it.spec.access_mode = Some(AccessMode::ReadOnly))],
+            vec![location("default", |_| {})],
+            Some("gone"),
+            "does not exist; existing ones: default",
+        ),
+        (
+            vec![location("default", |it| {
+                it.spec.access_mode = Some(AccessMode::ReadOnly);
+            })],
             None,
             "is read-only",
         ),
@@ -122,35 +150,82 @@ fn an_unusable_location_is_named_with_the_reason() {
     ] {
         let mut backup = spec(json!({}));
         backup.spec.storage_location = asked.map(str::to_owned);
-        let prepared = prepare(&backup, &Facts { locations, ..facts() }, &settings(), now());
+        let prepared = prepare(
+            &backup,
+            &Facts {
+                locations,
+                ..facts()
+            },
+            &settings(),
+            now(),
+        );
         assert_eq!(fields(&prepared), ["spec.storageLocation"]);
-        assert!(prepared.findings[0].message.contains(expected), "{}", prepared.findings[0]);
+        assert!(
+            prepared.findings[0].message.contains(expected),
+            "{}",
+            prepared.findings[0]
+        );
     }
 }
 
 #[test]
 fn a_location_that_was_not_validated_yet_is_tried() {
-    let facts = Facts { locations: vec![location("default", |it| it.status.phase = None)], ..facts() };
-    assert_eq!(prepare(&spec(json!({})), &facts, &settings(), now()).findings, []);
+    let facts = Facts {
+        locations: vec![location("default", |it| it.status.phase = None)],
+        ..facts()
+    };
+    assert_eq!(
+        prepare(&spec(json!({})), &facts, &settings(), now()).findings,
+        []
+    );
 }
 
 #[test]
 fn the_location_marked_as_default_is_used_where_none_is_named() {
-    let locations = vec![location("default", |_| {}), location("main", |it| it.spec.default = Some(true))];
-    let prepared = prepare(&spec(json!({})), &Facts { locations, ..facts() }, &settings(), now());
-    assert_eq!(prepared.backup.spec.storage_location.as_deref(), Some("main"));
+    let locations = vec![
+        location("default", |_| {}),
+        location("main", |it| it.spec.default = Some(true)),
+    ];
+    let prepared = prepare(
+        &spec(json!({})),
+        &Facts {
+            locations,
+            ..facts()
+        },
+        &settings(),
+        now(),
+    );
+    assert_eq!(
+        prepared.backup.spec.storage_location.as_deref(),
+        Some("main")
+    );
 }
 
 #[test]
 fn what_is_not_done_yet_is_refused_and_never_left_out_silently() {
     for (asked, field) in [
         (json!({ "snapshotMoveData": true }), "spec.snapshotMoveData"),
-        (json!({ "datamover": "other.example.com" }), "spec.datamover"),
-        (json!({ "defaultVolumesToFsBackup": true }), "spec.defaultVolumesToFsBackup"),
-        (json!({ "defaultVolumesToRestic": true }), "spec.defaultVolumesToRestic"),
+        (
+            json!({ "datamover": "other.example.com" }),
+            "spec.datamover",
+        ),
+        (
+            json!({ "defaultVolumesToFsBackup": true }),
+            "spec.defaultVolumesToFsBackup",
+        ),
+        (
+            json!({ "defaultVolumesToRestic": true }),
+            "spec.defaultVolumesToRestic",
+        ),
         (json!({ "snapshotVolumes": true }), "spec.snapshotVolumes"),
-        (json!({ "uploaderConfig": { "parallelFilesUpload": 4 } }), "spec.uploaderConfig"),
-        (json!({ "volumeSnapshotLocations": ["x"] }), "spec.volumeSnapshotLocations"),
+        (
+            json!({ "uploaderConfig": { "parallelFilesUpload": 4 } }),
+            "spec.uploaderConfig",
+        ),
+        (
+            json!({ "volumeSnapshotLocations": ["x"] }),
+            "spec.volumeSnapshotLocations",
+        ),
     ] {
         let prepared = prepare(&spec(asked), &facts(), &settings(), now());
         assert_eq!(fields(&prepared), [field]);
@@ -160,7 +235,10 @@ fn what_is_not_done_yet_is_refused_and_never_left_out_silently() {
         json!({ "snapshotVolumes": false }),
         json!({ "orderedResources": { "pods": "ns/a" } }),
     ] {
-        assert_eq!(prepare(&spec(accepted), &facts(), &settings(), now()).findings, []);
+        assert_eq!(
+            prepare(&spec(accepted), &facts(), &settings(), now()).findings,
+            []
+        );
     }
 }
 
@@ -189,8 +267,16 @@ fn a_resource_policy_is_checked_before_the_start(
     #[case] expected: &[&str],
 ) {
     asked["resourcePolicy"] = json!({ "kind": "ConfigMap", "name": "p" });
-    let policy = PolicyData { own: policy.map(config_map), global: None };
-    let prepared = prepare(&spec(asked), &Facts { policy, ..facts() }, &settings(), now());
+    let policy = PolicyData {
+        own: policy.map(config_map),
+        global: None,
+    };
+    let prepared = prepare(
+        &spec(asked),
+        &Facts { policy, ..facts() },
+        &settings(),
+        now(),
+    );
     assert_eq!(fields(&prepared), expected);
 }
 
@@ -206,27 +292,55 @@ fn policies_for_all_backups_are_checked_before_the_start_and_named(
     #[case] global: Option<&str>,
     #[case] expected: &[&str],
 ) {
-    let settings = Settings { global_policies: Some("volumes".to_owned()), ..settings() };
-    let policy = PolicyData { own: None, global: global.map(config_map) };
-    let prepared = prepare(&spec(json!({})), &Facts { policy, ..facts() }, &settings, now());
+    let settings = Settings {
+        global_policies: Some("volumes".to_owned()),
+        ..settings()
+    };
+    let policy = PolicyData {
+        own: None,
+        global: global.map(config_map),
+    };
+    let prepared = prepare(
+        &spec(json!({})),
+        &Facts { policy, ..facts() },
+        &settings,
+        now(),
+    );
     assert_eq!(fields(&prepared), expected);
     let annotations = prepared.backup.metadata.annotations.unwrap();
-    assert_eq!(annotations["velero.io/global-backup-volume-policy-configmap"], "volumes");
+    assert_eq!(
+        annotations["velero.io/global-backup-volume-policy-configmap"],
+        "volumes"
+    );
 }
 
 #[test]
 fn namespaces_by_label_are_written_out() {
     let mut asked = json!({ "resourcePolicy": { "kind": "ConfigMap", "name": "p" } });
     let text = "version: v1\nincludeExcludePolicy: { includedNamespacesByLabel: ['team=shop'] }";
-    let policy = PolicyData { own: Some(config_map(text)), global: None };
-    let namespaces = [("web".to_owned(), [("team".to_owned(), "shop".to_owned())].into())].into();
-    let facts = Facts { policy, namespaces, ..facts() };
+    let policy = PolicyData {
+        own: Some(config_map(text)),
+        global: None,
+    };
+    let namespaces = [(
+        "web".to_owned(),
+        [("team".to_owned(), "shop".to_owned())].into(),
+    )]
+    .into();
+    let facts = Facts {
+        policy,
+        namespaces,
+        ..facts()
+    };
     let prepared = prepare(&spec(asked.clone()), &facts, &settings(), now());
     assert_eq!(fields(&prepared), [""; 0]);
     assert_eq!(prepared.backup.spec.included_namespaces, ["web"]);
     asked["includedResources"] = json!(["pods"]);
     let prepared = prepare(&spec(asked), &facts, &settings(), now());
-    assert_eq!(fields(&prepared), ["spec.resourcePolicy: includeExcludePolicy"]);
+    assert_eq!(
+        fields(&prepared),
+        ["spec.resourcePolicy: includeExcludePolicy"]
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! One attempt to snapshot one volume: whether it is wanted, which plugin takes it, and its outcome.
+//! One attempt to snapshot one volume: whether it is wanted, which plugin takes it, and its
+//! outcome.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,8 +26,8 @@ pub(crate) struct SnapshotLocation {
     pub(crate) snapshotter: Arc<dyn VolumeSnapshotter>,
 }
 
-/// Asks plugins for snapshots. May be called for several volumes concurrently, as in Velero (`pkg/backup/backup.go`, item
-/// block workers, v1.18): a plugin serves each call by itself.
+/// Asks plugins for snapshots. May be called for several volumes concurrently, as in Velero
+/// (`pkg/backup/backup.go`, item block workers, v1.18): a plugin serves each call by itself.
 pub(super) struct Snapshots {
     pub(super) locations: Vec<SnapshotLocation>,
     pub(super) notes: SnapshotNotes,
@@ -51,8 +52,9 @@ pub(super) enum Outcome {
 }
 
 impl Snapshots {
-    /// Takes a snapshot of a PersistentVolume, if it is wanted and a plugin knows the volume. `claim` may be null. After an error
-    /// of the journal no snapshot is begun, or the next attempt at the backup reports that its outcome is unknown.
+    /// Takes a snapshot of a PersistentVolume, if it is wanted and a plugin knows the volume.
+    /// `claim` may be null. After an error of the journal no snapshot is begun, or the next attempt
+    /// at the backup reports that its outcome is unknown.
     pub(super) async fn attempt(
         &self,
         volume: &Value,
@@ -76,9 +78,17 @@ impl Snapshots {
         }
         let name = text(volume, "/metadata/name").unwrap_or_default();
         let Some((location, id)) = self.find(volume, name, problems).await else {
-            let names: Vec<_> = self.locations.iter().map(|location| location.name.as_str()).collect();
+            let names: Vec<_> = self
+                .locations
+                .iter()
+                .map(|location| location.name.as_str())
+                .collect();
             let kind = Volume::persistent(Some(volume), None).kind;
-            let kind = if kind.is_empty() { String::new() } else { format!(" ({kind})") };
+            let kind = if kind.is_empty() {
+                String::new()
+            } else {
+                format!(" ({kind})")
+            };
             let reason = format!(
                 "it is not of a kind{kind} that the VolumeSnapshotLocations ({}) know",
                 names.join(", ")
@@ -94,15 +104,28 @@ impl Snapshots {
             volume_az: zone::of(volume),
             ..VolumeSnapshotSpec::default()
         };
-        match location.snapshotter.volume_info(&spec.provider_volume_id, &spec.volume_az).await {
-            Ok((kind, iops)) => (spec.volume_type, spec.volume_iops) = (kind, iops),
+        match location
+            .snapshotter
+            .volume_info(&spec.provider_volume_id, &spec.volume_az)
+            .await
+        {
+            Ok((kind, iops)) => {
+                spec.volume_type = kind;
+                spec.volume_iops = iops;
+            }
             Err(error) => {
                 let problem = missing_data(name, &error.to_string());
                 problems.push(problem.clone());
                 return Ok(Outcome::Skipped(problem));
             }
         }
-        self.snapshot(&*location.snapshotter, VolumeSnapshot::new(spec), backup, problems).await
+        self.snapshot(
+            &*location.snapshotter,
+            VolumeSnapshot::new(spec),
+            backup,
+            problems,
+        )
+        .await
     }
 
     /// Finds the first location whose plugin knows the volume, and the plugin's id of the volume.
@@ -129,27 +152,37 @@ impl Snapshots {
         backup: &Backup,
         problems: &mut Vec<String>,
     ) -> Result<Outcome, StoreError> {
-        let (id, zone) = (&wanted.spec.provider_volume_id, &wanted.spec.volume_az);
+        let id = &wanted.spec.provider_volume_id;
+        let zone = &wanted.spec.volume_az;
         let mut tags: BTreeMap<String, String> = backup.labels().clone();
-        tags.insert("velero.io/backup".to_owned(), wanted.spec.backup_name.clone());
-        tags.insert("velero.io/pv".to_owned(), wanted.spec.persistent_volume_name.clone());
+        tags.insert(
+            "velero.io/backup".to_owned(),
+            wanted.spec.backup_name.clone(),
+        );
+        tags.insert(
+            "velero.io/pv".to_owned(),
+            wanted.spec.persistent_volume_name.clone(),
+        );
         self.notes.begin(&wanted).await?;
         crash::point("before-snapshot");
         let answer = snapshotter.snapshot(id, zone, tags).await;
         crash::point("after-snapshot");
         let outcome = match answer {
-            // No end is recorded: an attempt that resumes this backup must not retry it either.
-            Err(error) if is_unknown(&error) => {
-                problems.push(unknown_outcome(&wanted, &error.to_string()));
-                Outcome::Unknown(wanted.failed())
-            }
             Ok(id) => {
                 let snapshot = wanted.completed(id);
                 self.notes.end(&snapshot).await?;
                 Outcome::Taken(snapshot)
             }
+            Err(error) if is_unknown(&error) => {
+                // No end is recorded: an attempt that resumes this backup must not retry it either.
+                problems.push(unknown_outcome(&wanted, &error.to_string()));
+                Outcome::Unknown(wanted.failed())
+            }
             Err(error) => {
-                problems.push(missing_data(&wanted.spec.persistent_volume_name, &error.to_string()));
+                problems.push(missing_data(
+                    &wanted.spec.persistent_volume_name,
+                    &error.to_string(),
+                ));
                 let snapshot = wanted.failed();
                 self.notes.end(&snapshot).await?;
                 Outcome::Failed(snapshot)
@@ -159,10 +192,19 @@ impl Snapshots {
         Ok(outcome)
     }
 
-    /// Deletes a snapshot that is in no backup, and notes that. The inner error says why it is left.
-    pub(super) async fn remove(&self, snapshot: &VolumeSnapshot) -> Result<Result<(), String>, StoreError> {
-        let location = self.locations.iter().find(|location| location.name == snapshot.spec.location);
-        let (Some(location), Some(id)) = (location, snapshot.usable()) else { return Ok(Ok(())) };
+    /// Deletes a snapshot that is in no backup, and notes that. The inner error says why it is
+    /// left.
+    pub(super) async fn remove(
+        &self,
+        snapshot: &VolumeSnapshot,
+    ) -> Result<Result<(), String>, StoreError> {
+        let location = self
+            .locations
+            .iter()
+            .find(|location| location.name == snapshot.spec.location);
+        let (Some(location), Some(id)) = (location, snapshot.usable()) else {
+            return Ok(Ok(()));
+        };
         if let Err(error) = location.snapshotter.delete(id).await {
             return Ok(Err(error.to_string()));
         }

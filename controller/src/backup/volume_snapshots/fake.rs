@@ -25,7 +25,10 @@ pub(crate) struct Disks {
 
 impl Disks {
     pub(crate) fn new(folder: &'static str) -> Self {
-        Self { folder, ..Self::default() }
+        Self {
+            folder,
+            ..Self::default()
+        }
     }
 
     pub(crate) fn asked(&self) -> Vec<String> {
@@ -37,10 +40,19 @@ impl Disks {
         let (binary, plugin, call) = ("/plugins/disks".to_owned(), "x/disks".to_owned(), "Change");
         match self.wrong.lock().pop() {
             None => Ok(made),
-            Some(true) => Err(PluginError::Late { binary, plugin, call, limit: Duration::from_secs(1) }),
-            Some(false) => {
-                Err(PluginError::Refused { binary, plugin, call, reason: "no space".into(), lasting: false })
-            }
+            Some(true) => Err(PluginError::Late {
+                binary,
+                plugin,
+                call,
+                limit: Duration::from_secs(1),
+            }),
+            Some(false) => Err(PluginError::Refused {
+                binary,
+                plugin,
+                call,
+                reason: "no space".into(),
+                lasting: false,
+            }),
         }
     }
 }
@@ -48,7 +60,9 @@ impl Disks {
 #[async_trait]
 impl VolumeSnapshotter for Disks {
     async fn volume_id(&self, volume: &Value) -> Result<Option<String>, PluginError> {
-        let path = volume["spec"]["hostPath"]["path"].as_str().unwrap_or_default();
+        let path = volume["spec"]["hostPath"]["path"]
+            .as_str()
+            .unwrap_or_default();
         Ok(path.strip_prefix(self.folder).map(str::to_owned))
     }
 
@@ -63,17 +77,29 @@ impl VolumeSnapshotter for Disks {
         tags: BTreeMap<String, String>,
     ) -> Result<String, PluginError> {
         tokio::time::sleep(self.takes).await;
-        let tags = tags.iter().map(|(key, value)| format!(" {key}={value}")).collect::<String>();
+        let tags = tags
+            .iter()
+            .map(|(key, value)| format!(" {key}={value}"))
+            .collect::<String>();
         self.change(format!("snapshot {id}@{zone}{tags}"), format!("snap-{id}"))
     }
 
     async fn delete(&self, snapshot: &str) -> Result<(), PluginError> {
-        self.change(format!("delete {snapshot}"), String::new()).map(|_| ())
+        self.change(format!("delete {snapshot}"), String::new())
+            .map(|_| ())
     }
 
     async fn create_volume(&self, from: From<'_>) -> Result<String, PluginError> {
-        let From { snapshot, kind, zone, iops } = from;
-        let what = format!("create from {snapshot} {kind}@{zone} {}", iops.unwrap_or_default());
+        let From {
+            snapshot,
+            kind,
+            zone,
+            iops,
+        } = from;
+        let what = format!(
+            "create from {snapshot} {kind}@{zone} {}",
+            iops.unwrap_or_default()
+        );
         self.change(what, format!("new-of-{snapshot}"))
     }
 

@@ -1,8 +1,9 @@
-//! The journal of snapshots, with one entry before a plugin is called and one after its answer: after a crash no snapshot is
-//! taken twice, and snapshots without an end are reported, as their outcome is unknown.
+//! The journal of snapshots, with one entry before a plugin is called and one after its answer:
+//! after a crash no snapshot is taken twice, and snapshots without an end are reported, as their
+//! outcome is unknown.
 //!
-//! It owns the tasks that take snapshots: a collection that ends early leaves them running, and their outcomes are noted
-//! before anything else is done with the backup.
+//! It owns the tasks that take snapshots: a collection that ends early leaves them running, and
+//! their outcomes are noted before anything else is done with the backup.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -31,10 +32,14 @@ pub(crate) struct SnapshotJournal {
 }
 
 impl SnapshotJournal {
-    /// Loads these entries, and ignores entries that are not about snapshots. Fails if an entry cannot be decoded: then it is
-    /// unknown which were taken.
-    pub(crate) fn take_over(writer: Arc<dyn JournalWriter>, entries: &[Value]) -> Result<Self, StoreError> {
-        let prior = prior_snapshots(entries).map_err(|error| undecodable("snapshots of volumes", &error))?;
+    /// Loads these entries, and ignores entries that are not about snapshots. Fails if an entry
+    /// cannot be decoded: then it is unknown which were taken.
+    pub(crate) fn take_over(
+        writer: Arc<dyn JournalWriter>,
+        entries: &[Value],
+    ) -> Result<Self, StoreError> {
+        let prior = prior_snapshots(entries)
+            .map_err(|error| undecodable("snapshots of volumes", &error))?;
         Ok(Self {
             notes: SnapshotNotes(writer),
             prior,
@@ -65,14 +70,16 @@ impl SnapshotNotes {
     }
 }
 
-/// Snapshots that were begun and are not known to have failed, by the names of their PersistentVolumes. If the phase is New, the
-/// outcome is unknown.
+/// Snapshots that were begun and are not known to have failed, by the names of their
+/// PersistentVolumes. If the phase is New, the outcome is unknown.
 pub(crate) fn prior_snapshots(
     entries: &[Value],
 ) -> Result<BTreeMap<String, VolumeSnapshot>, serde_json::Error> {
     let mut all = BTreeMap::new();
     for entry in entries {
-        let Some(snapshot) = entry.get(BEGUN).or_else(|| entry.get(ENDED)) else { continue };
+        let Some(snapshot) = entry.get(BEGUN).or_else(|| entry.get(ENDED)) else {
+            continue;
+        };
         let snapshot = VolumeSnapshot::deserialize(snapshot)?;
         let volume = snapshot.spec.persistent_volume_name.clone();
         if snapshot.status.phase == SnapshotPhase::Failed {

@@ -29,7 +29,12 @@ fn attempt(journal: &MemoryJournal, locations: &[(&str, &Arc<Disks>)]) -> Volume
         name: (*name).to_owned(),
         snapshotter: Arc::clone(disks) as _,
     };
-    VolumeSnapshots::new(locations.iter().map(location).collect(), taken_over, true, Arc::default())
+    VolumeSnapshots::new(
+        locations.iter().map(location).collect(),
+        taken_over,
+        true,
+        Arc::default(),
+    )
 }
 
 /// Takes a snapshot of a volume, and returns messages about errors.
@@ -38,32 +43,50 @@ async fn take(snapshots: &mut VolumeSnapshots, volume: &Value) -> Vec<String> {
 }
 
 fn of(volume: &Value) -> VolumeWithClaim {
-    VolumeWithClaim { volume: volume.clone(), claim: Value::Null }
+    VolumeWithClaim {
+        volume: volume.clone(),
+        claim: Value::Null,
+    }
 }
 
 /// Disks that take ten seconds for a snapshot.
 fn slow() -> Arc<Disks> {
-    Arc::new(Disks { takes: Duration::from_secs(10), ..Disks::new("/disks/") })
+    Arc::new(Disks {
+        takes: Duration::from_secs(10),
+        ..Disks::new("/disks/")
+    })
 }
 
 /// Begins the snapshots of these volumes, each in a separate block.
 fn begin(snapshots: &mut VolumeSnapshots, names: &[&str]) {
     for name in names {
-        snapshots.begin(vec![of(&volume(name, &format!("/disks/{name}")))], &backup());
+        snapshots.begin(
+            vec![of(&volume(name, &format!("/disks/{name}")))],
+            &backup(),
+        );
     }
 }
 
 #[tokio::test]
 async fn a_volume_is_snapshotted_by_the_plugin_that_knows_it() {
-    let (east, west) = (Arc::new(Disks::new("/east/")), Arc::new(Disks::new("/west/")));
+    let (east, west) = (
+        Arc::new(Disks::new("/east/")),
+        Arc::new(Disks::new("/west/")),
+    );
     let journal = MemoryJournal::default();
     let mut snapshots = attempt(&journal, &[("east", &east), ("west", &west)]);
     let problems = take(&mut snapshots, &volume("pv", "/west/disk")).await;
     assert_eq!((problems.len(), east.asked().len()), (0, 0));
-    assert_eq!(west.asked(), ["snapshot disk@z team=db velero.io/backup=b velero.io/pv=pv"]);
+    assert_eq!(
+        west.asked(),
+        ["snapshot disk@z team=db velero.io/backup=b velero.io/pv=pv"]
+    );
     assert!(snapshots.has("pv"));
     let info = snapshots.snapshots.volumes.info();
-    assert_eq!((&info[0]["pvcName"], &info[0]["result"]), (&json!("of-pv"), &json!("succeeded")));
+    assert_eq!(
+        (&info[0]["pvcName"], &info[0]["result"]),
+        (&json!("of-pv"), &json!("succeeded"))
+    );
     let (taken, problems) = snapshots.finish();
     assert!(problems.is_empty());
     assert_eq!(
@@ -75,8 +98,14 @@ async fn a_volume_is_snapshotted_by_the_plugin_that_knows_it() {
         }])
     );
     let entries = journal.all();
-    assert_eq!(entries[0]["snapshotBegun"]["status"], json!({ "phase": "New" }));
-    assert_eq!(entries[1]["snapshotEnded"], serde_json::to_value(&taken[0]).unwrap());
+    assert_eq!(
+        entries[0]["snapshotBegun"]["status"],
+        json!({ "phase": "New" })
+    );
+    assert_eq!(
+        entries[1]["snapshotEnded"],
+        serde_json::to_value(&taken[0]).unwrap()
+    );
 }
 
 #[tokio::test]
@@ -90,7 +119,10 @@ async fn a_volume_of_no_plugin_is_left_and_one_of_csi_is_untouched() {
     }
     let missing = snapshots.snapshots.volumes.missing();
     assert_eq!(missing.len(), 1);
-    assert!(missing[0].1.contains("shop/of-other") && missing[0].1.contains("(only)"), "{missing:?}");
+    assert!(
+        missing[0].1.contains("shop/of-other") && missing[0].1.contains("(only)"),
+        "{missing:?}"
+    );
     assert!(disks.asked().is_empty() && journal.all().is_empty());
 }
 
@@ -100,9 +132,15 @@ async fn a_failed_snapshot_may_be_taken_by_the_next_attempt() {
     *disks.wrong.lock() = vec![false];
     let mut snapshots = attempt(&journal, &[("only", &disks)]);
     let problems = take(&mut snapshots, &volume("pv", "/disks/a")).await;
-    assert!(problems[0].contains("PersistentVolume pv") && problems[0].contains("no space"), "{problems:?}");
+    assert!(
+        problems[0].contains("PersistentVolume pv") && problems[0].contains("no space"),
+        "{problems:?}"
+    );
     let (taken, _) = snapshots.finish();
-    assert_eq!((&taken[0].status.phase, taken[0].usable()), (&SnapshotPhase::Failed, None));
+    assert_eq!(
+        (&taken[0].status.phase, taken[0].usable()),
+        (&SnapshotPhase::Failed, None)
+    );
 
     let mut next = attempt(&journal, &[("only", &disks)]);
     assert!(take(&mut next, &volume("pv", "/disks/a")).await.is_empty());
@@ -111,12 +149,23 @@ async fn a_failed_snapshot_may_be_taken_by_the_next_attempt() {
 
 #[tokio::test]
 async fn a_snapshot_of_unknown_outcome_is_not_taken_again() {
-    let disks = Arc::new(Disks { wrong: Mutex::new(vec![true]), ..Disks::new("/disks/") });
+    let disks = Arc::new(Disks {
+        wrong: Mutex::new(vec![true]),
+        ..Disks::new("/disks/")
+    });
     let journal = MemoryJournal::default();
     let mut snapshots = attempt(&journal, &[("only", &disks)]);
     let problems = take(&mut snapshots, &volume("pv", "/disks/a")).await;
-    for word in ["is not known", "VolumeSnapshotLocation only", "velero.io/backup=b", "one of a "] {
-        assert!(problems[0].contains(word), "nothing of {word}: {problems:?}");
+    for word in [
+        "is not known",
+        "VolumeSnapshotLocation only",
+        "velero.io/backup=b",
+        "one of a ",
+    ] {
+        assert!(
+            problems[0].contains(word),
+            "nothing of {word}: {problems:?}"
+        );
     }
     // The next attempt does not take it either, whether it meets the volume or not.
     for meets in [true, false] {
@@ -139,14 +188,25 @@ async fn a_snapshot_of_an_earlier_attempt_is_used_or_deleted() {
     let (disks, journal) = (Arc::new(Disks::new("/disks/")), MemoryJournal::default());
     let mut snapshots = attempt(&journal, &[("only", &disks)]);
     for name in ["stays", "goes"] {
-        assert!(take(&mut snapshots, &volume(name, &format!("/disks/{name}"))).await.is_empty());
+        assert!(
+            take(&mut snapshots, &volume(name, &format!("/disks/{name}")))
+                .await
+                .is_empty()
+        );
     }
     let mut next = attempt(&journal, &[("only", &disks)]);
-    assert!(take(&mut next, &volume("stays", "/disks/stays")).await.is_empty());
+    assert!(
+        take(&mut next, &volume("stays", "/disks/stays"))
+            .await
+            .is_empty()
+    );
     let (taken, problems) = next.finish();
     let ids: Vec<_> = taken.iter().filter_map(VolumeSnapshot::usable).collect();
     assert_eq!(ids, ["snap-stays", "snap-goes"]);
-    assert!(problems[0].contains("goes") && problems.len() == 1, "{problems:?}");
+    assert!(
+        problems[0].contains("goes") && problems.len() == 1,
+        "{problems:?}"
+    );
     assert_eq!(disks.asked().len(), 2);
 }
 
@@ -160,15 +220,27 @@ async fn snapshots_of_blocks_are_taken_side_by_side_and_those_of_a_block_in_orde
     let block = ["d", "e"].map(|name| of(&volume(name, &format!("/disks/{name}"))));
     snapshots.begin(block.into(), &backup());
     for name in names.iter().rev() {
-        assert!(take(&mut snapshots, &volume(name, &format!("/disks/{name}"))).await.is_empty());
+        assert!(
+            take(&mut snapshots, &volume(name, &format!("/disks/{name}")))
+                .await
+                .is_empty()
+        );
     }
     assert_eq!(started.elapsed(), disks.takes);
     for name in ["e", "d"] {
-        assert!(take(&mut snapshots, &volume(name, &format!("/disks/{name}"))).await.is_empty());
+        assert!(
+            take(&mut snapshots, &volume(name, &format!("/disks/{name}")))
+                .await
+                .is_empty()
+        );
     }
     assert_eq!(started.elapsed(), 2 * disks.takes);
     assert_eq!(disks.asked().len(), 5);
-    assert!(disks.asked()[4].starts_with("snapshot e@"), "{:?}", disks.asked());
+    assert!(
+        disks.asked()[4].starts_with("snapshot e@"),
+        "{:?}",
+        disks.asked()
+    );
     let (taken, problems) = snapshots.finish();
     assert_eq!((taken.len(), problems.len()), (5, 0));
 }
@@ -179,7 +251,11 @@ async fn what_was_begun_for_a_volume_that_is_not_in_the_backup_is_removed() {
         let (disks, journal) = (slow(), MemoryJournal::default());
         let mut snapshots = attempt(&journal, &[("only", &disks)]);
         begin(&mut snapshots, &["in", "out"]);
-        assert!(take(&mut snapshots, &volume("in", "/disks/in")).await.is_empty());
+        assert!(
+            take(&mut snapshots, &volume("in", "/disks/in"))
+                .await
+                .is_empty()
+        );
         disks.wrong.lock().extend(stays.then_some(false));
         let problems = snapshots.end_begun().await.unwrap();
         assert_eq!(disks.asked().last().unwrap(), "delete snap-out");
@@ -188,20 +264,32 @@ async fn what_was_begun_for_a_volume_that_is_not_in_the_backup_is_removed() {
         let prior = prior_snapshots(&journal.all()).unwrap();
         if stays {
             assert_eq!(ids, ["snap-in", "snap-out"], "it goes with the backup");
-            assert!(problems[0].contains("snap-out") && problems[0].contains("no space"), "{problems:?}");
+            assert!(
+                problems[0].contains("snap-out") && problems[0].contains("no space"),
+                "{problems:?}"
+            );
         } else {
-            assert_eq!((ids, prior.len(), problems.len()), (vec!["snap-in"], 1, 0), "{prior:?}");
+            assert_eq!(
+                (ids, prior.len(), problems.len()),
+                (vec!["snap-in"], 1, 0),
+                "{prior:?}"
+            );
         }
     }
 }
 
-/// A collection that ends early waits for snapshots that were begun. The next attempt takes none twice, and knows all.
+/// A collection that ends early waits for snapshots that were begun. The next attempt takes none
+/// twice, and knows all.
 #[tokio::test(start_paused = true)]
 async fn what_was_begun_is_noted_before_the_next_attempt() {
     let (disks, journal) = (slow(), MemoryJournal::default());
     let taken_over = SnapshotJournal::take_over(Arc::new(journal.clone()), &[]).unwrap();
-    let location = SnapshotLocation { name: "only".to_owned(), snapshotter: Arc::clone(&disks) as _ };
-    let mut snapshots = VolumeSnapshots::new(vec![location], taken_over.clone(), true, Arc::default());
+    let location = SnapshotLocation {
+        name: "only".to_owned(),
+        snapshotter: Arc::clone(&disks) as _,
+    };
+    let mut snapshots =
+        VolumeSnapshots::new(vec![location], taken_over.clone(), true, Arc::default());
     begin(&mut snapshots, &["a", "b"]);
     let block = ["c", "never"].map(|name| of(&volume(name, &format!("/disks/{name}"))));
     snapshots.begin(block.into(), &backup());
@@ -209,8 +297,15 @@ async fn what_was_begun_is_noted_before_the_next_attempt() {
     drop(snapshots);
     taken_over.settle().await;
     let prior = prior_snapshots(&journal.all()).unwrap();
-    assert_eq!(prior.keys().collect::<Vec<_>>(), ["a", "b", "c"], "nothing more was begun");
-    assert!(prior.values().all(|snapshot| snapshot.usable().is_some()), "{prior:?}");
+    assert_eq!(
+        prior.keys().collect::<Vec<_>>(),
+        ["a", "b", "c"],
+        "nothing more was begun"
+    );
+    assert!(
+        prior.values().all(|snapshot| snapshot.usable().is_some()),
+        "{prior:?}"
+    );
 
     let mut next = attempt(&journal, &[("only", &disks)]);
     begin(&mut next, &["a", "b", "c"]);
@@ -229,12 +324,20 @@ async fn what_is_not_waited_for_ends_with_the_journal() {
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(disks.asked().is_empty());
     let prior = prior_snapshots(&journal.all()).unwrap();
-    assert_eq!(prior["a"].status.phase, SnapshotPhase::New, "its outcome is unknown");
+    assert_eq!(
+        prior["a"].status.phase,
+        SnapshotPhase::New,
+        "its outcome is unknown"
+    );
 }
 
 #[test]
 fn an_undecodable_entry_is_an_error() {
     let found = [json!({ "snapshotBegun": { "spec": 1 } })];
     assert!(SnapshotJournal::take_over(Arc::new(MemoryJournal::default()), &found).is_err());
-    assert!(prior_snapshots(&[json!({ "hooksPaid": "x" })]).unwrap().is_empty());
+    assert!(
+        prior_snapshots(&[json!({ "hooksPaid": "x" })])
+            .unwrap()
+            .is_empty()
+    );
 }

@@ -7,7 +7,9 @@ fn request(phase: Option<&str>, uid: Option<&str>) -> DeleteBackupRequest {
     request.spec.backup_name = "nightly".to_owned();
     request.status.phase = phase.map(Phase::from);
     if let Some(uid) = uid {
-        request.labels_mut().insert(labels::BACKUP_UID.to_owned(), uid.to_owned());
+        request
+            .labels_mut()
+            .insert(labels::BACKUP_UID.to_owned(), uid.to_owned());
     }
     request
 }
@@ -24,7 +26,12 @@ fn now() -> Timestamp {
 }
 
 fn facts(phase: &str) -> Facts {
-    Facts { backup: Some(backup(phase)), users: Vec::new(), store: Store::Ready, now: now() }
+    Facts {
+        backup: Some(backup(phase)),
+        users: Vec::new(),
+        store: Store::Ready,
+        now: now(),
+    }
 }
 
 fn plan(request: &DeleteBackupRequest, facts: &Facts) -> &'static str {
@@ -46,10 +53,20 @@ fn plan(request: &DeleteBackupRequest, facts: &Facts) -> &'static str {
 #[test]
 fn every_phase_of_a_backup_has_an_answer_and_only_ended_backups_are_deleted() {
     for phase in BackupPhase::KNOWN.iter().copied().chain(["FromTheFuture"]) {
-        let ended =
-            ["Completed", "PartiallyFailed", "Failed", "FailedValidation", "Deleting"].contains(&phase);
+        let ended = [
+            "Completed",
+            "PartiallyFailed",
+            "Failed",
+            "FailedValidation",
+            "Deleting",
+        ]
+        .contains(&phase);
         let facts = facts(phase);
-        assert_eq!(plan(&request(None, None), &facts), if ended { "begin" } else { "refuse" }, "{phase}");
+        assert_eq!(
+            plan(&request(None, None), &facts),
+            if ended { "begin" } else { "refuse" },
+            "{phase}"
+        );
         assert_eq!(
             plan(&request(Some("InProgress"), Some("u1")), &facts),
             if ended { "continue" } else { "refuse" }
@@ -59,28 +76,69 @@ fn every_phase_of_a_backup_has_an_answer_and_only_ended_backups_are_deleted() {
 
 #[test]
 fn everything_is_checked_before_and_waited_for_after_the_deletion_has_begun() {
-    let used = Facts { users: vec!["r1 (InProgress)".to_owned()], ..facts("Completed") };
-    let gone = Facts { backup: None, ..facts("Completed") };
-    let store = |store| Facts { store, ..facts("Completed") };
+    let used = Facts {
+        users: vec!["r1 (InProgress)".to_owned()],
+        ..facts("Completed")
+    };
+    let gone = Facts {
+        backup: None,
+        ..facts("Completed")
+    };
+    let store = |store| Facts {
+        store,
+        ..facts("Completed")
+    };
     let text = || "why".to_owned();
     for (what, facts, new, begun) in [
         ("ready", facts("Completed"), "begin", "continue"),
         ("used by a restore", used, "refuse", "wait"),
         ("backup is gone", gone, "refuse", "finish"),
-        ("location is read-only or missing", store(Store::Never(text())), "refuse", "refuse"),
-        ("location is unavailable", store(Store::NotNow(text())), "refuse", "wait"),
-        ("location was not validated yet", store(Store::Unknown(text())), "wait", "wait"),
+        (
+            "location is read-only or missing",
+            store(Store::Never(text())),
+            "refuse",
+            "refuse",
+        ),
+        (
+            "location is unavailable",
+            store(Store::NotNow(text())),
+            "refuse",
+            "wait",
+        ),
+        (
+            "location was not validated yet",
+            store(Store::Unknown(text())),
+            "wait",
+            "wait",
+        ),
     ] {
         assert_eq!(plan(&request(None, None), &facts), new, "{what}");
-        assert_eq!(plan(&request(Some("New"), Some("u1")), &facts), new, "{what}");
-        assert_eq!(plan(&request(Some("InProgress"), Some("u1")), &facts), begun, "{what}");
+        assert_eq!(
+            plan(&request(Some("New"), Some("u1")), &facts),
+            new,
+            "{what}"
+        );
+        assert_eq!(
+            plan(&request(Some("InProgress"), Some("u1")), &facts),
+            begun,
+            "{what}"
+        );
     }
 }
 
 #[test]
 fn a_recreated_backup_is_not_deleted_for_its_predecessor() {
-    assert_eq!(plan(&request(None, Some("u0")), &facts("Completed")), "refuse");
-    assert_eq!(plan(&request(Some("InProgress"), Some("u0")), &facts("Completed")), "finish");
+    assert_eq!(
+        plan(&request(None, Some("u0")), &facts("Completed")),
+        "refuse"
+    );
+    assert_eq!(
+        plan(
+            &request(Some("InProgress"), Some("u0")),
+            &facts("Completed")
+        ),
+        "finish"
+    );
 }
 
 #[test]
@@ -89,7 +147,10 @@ fn an_answered_request_is_left_with_its_errors_and_removed_without() {
     assert_eq!(plan(&answered, &facts("Completed")), "sweep");
     answered.status.errors = vec!["why".to_owned()];
     assert_eq!(plan(&answered, &facts("Completed")), "nothing");
-    assert_eq!(plan(&request(Some("FromTheFuture"), None), &facts("Completed")), "nothing");
+    assert_eq!(
+        plan(&request(Some("FromTheFuture"), None), &facts("Completed")),
+        "nothing"
+    );
 }
 
 #[test]
@@ -97,8 +158,14 @@ fn refusals_say_what_to_do() {
     let mut used = facts("Completed");
     used.users = (0..8).map(|n| format!("r{n} (New)")).collect();
     let request = request(None, None);
-    let Plan::Refuse(errors) = decide(&request, &used) else { panic!("not refused") };
-    assert!(errors[0].contains("r4 (New) and 3 more; make a new request once they have"), "{}", errors[0]);
+    let Plan::Refuse(errors) = decide(&request, &used) else {
+        panic!("not refused")
+    };
+    assert!(
+        errors[0].contains("r4 (New) and 3 more; make a new request once they have"),
+        "{}",
+        errors[0]
+    );
     let mut unnamed = request.clone();
     unnamed.spec.backup_name = String::new();
     assert_eq!(plan(&unnamed, &facts("Completed")), "refuse");
@@ -119,7 +186,10 @@ fn a_backup_that_failed_on_a_taken_name_leaves_the_other_backups_files_alone() {
     );
     let mut synced = failed.clone();
     synced.metadata.uid = Some("u3".to_owned());
-    assert!(owns_files(&synced, Some(&failed)), "a failed backup that was synced");
+    assert!(
+        owns_files(&synced, Some(&failed)),
+        "a failed backup that was synced"
+    );
     let mut refused = backup("Deleting");
     refused.status.validation_errors = vec!["spec.ttl".to_owned()];
     assert!(!has_files(&refused));
@@ -129,9 +199,15 @@ fn a_backup_that_failed_on_a_taken_name_leaves_the_other_backups_files_alone() {
 fn what_a_store_keeps_is_left_alone_until_its_date_unless_somebody_asks_again() {
     let locked = |phase: &str, again: &str| {
         let mut facts = facts(phase);
-        let waits = Waits { again: again.parse().unwrap(), ..Waits::default() };
+        let waits = Waits {
+            again: again.parse().unwrap(),
+            ..Waits::default()
+        };
         let backup = facts.backup.as_mut().unwrap();
-        backup.annotations_mut().insert(labels::DELETION_WAITS_ANNOTATION.to_owned(), waits.annotation());
+        backup.annotations_mut().insert(
+            labels::DELETION_WAITS_ANNOTATION.to_owned(),
+            waits.annotation(),
+        );
         facts
     };
     let begun = request(Some("InProgress"), Some("u1"));
@@ -140,12 +216,27 @@ fn what_a_store_keeps_is_left_alone_until_its_date_unless_somebody_asks_again() 
     let soon = locked("Deleting", "2026-11-01T12:00:07Z");
     assert_eq!(decide(&begun, &soon), Plan::Sleep(Duration::from_secs(7)));
     for over in ["2026-11-01T12:00:00Z", "2026-10-01T00:00:00Z"] {
-        assert_eq!(plan(&begun, &locked("Deleting", over)), "continue", "{over}");
+        assert_eq!(
+            plan(&begun, &locked("Deleting", over)),
+            "continue",
+            "{over}"
+        );
     }
-    assert_eq!(plan(&request(None, None), &week), "begin", "a new request looks at once");
-    assert_eq!(plan(&begun, &locked("Completed", "2026-11-08T12:00:00Z")), "continue", "of another deletion");
+    assert_eq!(
+        plan(&request(None, None), &week),
+        "begin",
+        "a new request looks at once"
+    );
+    assert_eq!(
+        plan(&begun, &locked("Completed", "2026-11-08T12:00:00Z")),
+        "continue",
+        "of another deletion"
+    );
     // While there is nothing to do, neither the store nor anything else is needed.
-    let away = Facts { store: Store::NotNow("away".to_owned()), ..week };
+    let away = Facts {
+        store: Store::NotNow("away".to_owned()),
+        ..week
+    };
     assert_eq!(plan(&begun, &away), "sleep");
 }
 

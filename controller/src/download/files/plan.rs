@@ -14,18 +14,20 @@ use http::{
 };
 use tokio::sync::mpsc;
 
-use super::{Refused, Server, not_allowed, too_many, use_up};
+use super::{HttpError, Server, not_allowed, too_many, use_up};
 
-const AHEAD: usize = 2;
+const MAX_BUFFERED_LINES: usize = 2;
 
 /// Uses the request up, and begins to answer it. An interrupted answer cannot be resumed.
 pub(super) async fn answer(
     server: &Server,
     request: DownloadRequest,
     spec: RestoreSpec,
-) -> Result<Response, Refused> {
+) -> Result<Response, HttpError> {
     let planner = server.planner.clone();
-    let place = planner.place().ok_or_else(|| too_many(1, "plan is being made"))?;
+    let place = planner
+        .place()
+        .ok_or_else(|| too_many(1, "plan is being made"))?;
     let name = request.spec.target.name.clone();
     match use_up(&server.controller, &request).await {
         Ok(true) => {}
@@ -33,14 +35,17 @@ pub(super) async fn answer(
         Err(error) => return Err((StatusCode::SERVICE_UNAVAILABLE, plain(&error))),
     }
     tracing::info!(restore = name, "a restore is planned");
-    let (to_reader, lines) = mpsc::channel(AHEAD);
+    let (to_reader, lines) = mpsc::channel(MAX_BUFFERED_LINES);
     tokio::spawn(async move {
         planner.plan(&name, spec, to_reader).await;
         drop(place);
     });
-    let lines = stream::unfold(lines, |mut lines| async move { Some((line(&lines.recv().await?), lines)) });
-    let response =
-        Response::builder().header(CACHE_CONTROL, "no-store").header(CONTENT_TYPE, "application/jsonl");
+    let lines = stream::unfold(lines, |mut lines| async move {
+        Some((line(&lines.recv().await?), lines))
+    });
+    let response = Response::builder()
+        .header(CACHE_CONTROL, "no-store")
+        .header(CONTENT_TYPE, "application/jsonl");
     let response = response.body(Body::from_stream(lines));
     response.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
 }

@@ -9,8 +9,8 @@ use futures::{StreamExt as _, stream, stream::BoxStream};
 use tokio::{sync::mpsc, time::timeout};
 
 /// Timeout for a stalled store or reader. Less than the timeout of clients.
-const STALL: Duration = Duration::from_secs(20);
-const AHEAD: usize = 2;
+const STALL_TIMEOUT: Duration = Duration::from_secs(20);
+const MAX_BUFFERED_PIECES: usize = 2;
 
 enum Piece {
     Bytes(Bytes),
@@ -18,14 +18,14 @@ enum Piece {
     End,
 }
 
-/// A body of these bytes. `use_up` is run before the last piece is sent; if it fails, the body is aborted. `held` is released
-/// when the last piece is sent, or the reader is gone.
+/// A body of these bytes. `use_up` is run before the last piece is sent; if it fails, the body is
+/// aborted. `held` is released when the last piece is sent, or the reader is gone.
 pub(super) fn body<H: Send + 'static>(
     bytes: BoxStream<'static, Result<Bytes, StoreError>>,
     use_up: impl Future<Output = Result<(), String>> + Send + 'static,
     held: H,
 ) -> Body {
-    let (to_reader, from_store) = mpsc::channel(AHEAD);
+    let (to_reader, from_store) = mpsc::channel(MAX_BUFFERED_PIECES);
     tokio::spawn(async move {
         let ended = tokio::select! {
             ended = pump(bytes, use_up, &to_reader) => ended,
@@ -36,7 +36,8 @@ pub(super) fn body<H: Send + 'static>(
         }
         drop(held);
     });
-    // The end is an explicit message; a channel that closes without it belongs to a pump that has failed.
+    // The end is an explicit message; a channel that closes without it belongs to a pump that has
+    // failed.
     let pieces = stream::unfold(Some(from_store), |from_store| async move {
         let mut from_store = from_store?;
         match from_store.recv().await {
@@ -53,30 +54,35 @@ async fn pump(
     use_up: impl Future<Output = Result<(), String>>,
     to_reader: &mpsc::Sender<Piece>,
 ) -> Result<(), String> {
-    let send = async |piece| match timeout(STALL, to_reader.send(piece)).await {
-        Ok(sent) => sent.map_err(|_| "the reader has gone".to_owned()),
-        Err(_) => Err(format!("the reader took nothing for {STALL:?}")),
-    };
     let mut last = Bytes::new();
     loop {
-        let next = timeout(STALL, bytes.next()).await;
-        match next.map_err(|_| format!("the store gave nothing for {STALL:?}"))? {
+        let next = timeout(STALL_TIMEOUT, bytes.next()).await;
+        match next.map_err(|_| format!("the store gave nothing for {STALL_TIMEOUT:?}"))? {
             Some(Ok(piece)) if piece.is_empty() => {}
             Some(Ok(piece)) => {
                 let before = std::mem::replace(&mut last, piece);
                 if !before.is_empty() {
-                    send(Piece::Bytes(before)).await?;
+                    send(to_reader, Piece::Bytes(before)).await?;
                 }
             }
             Some(Err(error)) => return Err(error.to_string()),
             None => break,
         }
     }
-    timeout(STALL, use_up).await.map_err(|_| format!("the request was not used up within {STALL:?}"))??;
+    timeout(STALL_TIMEOUT, use_up)
+        .await
+        .map_err(|_| format!("the request was not used up within {STALL_TIMEOUT:?}"))??;
     if !last.is_empty() {
-        send(Piece::Bytes(last)).await?;
+        send(to_reader, Piece::Bytes(last)).await?;
     }
-    send(Piece::End).await
+    send(to_reader, Piece::End).await
+}
+
+async fn send(to_reader: &mpsc::Sender<Piece>, piece: Piece) -> Result<(), String> {
+    match timeout(STALL_TIMEOUT, to_reader.send(piece)).await {
+        Ok(sent) => sent.map_err(|_| "the reader has gone".to_owned()),
+        Err(_) => Err(format!("the reader took nothing for {STALL_TIMEOUT:?}")),
+    }
 }
 
 #[cfg(test)]
@@ -95,7 +101,9 @@ mod tests {
     }
 
     async fn all(body: Body) -> Result<usize, axum::Error> {
-        body.into_data_stream().try_fold(0, |sum, piece| async move { Ok(sum + piece.len()) }).await
+        body.into_data_stream()
+            .try_fold(0, |sum, piece| async move { Ok(sum + piece.len()) })
+            .await
     }
 
     #[tokio::test(start_paused = true)]
@@ -133,7 +141,7 @@ mod tests {
         let body = body(stuck, async { Ok(()) }, Arc::clone(&held));
         let begun = tokio::time::Instant::now();
         all(body).await.unwrap_err();
-        assert_eq!(begun.elapsed(), STALL);
+        assert_eq!(begun.elapsed(), STALL_TIMEOUT);
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(Arc::strong_count(&held), 1);
     }
@@ -148,11 +156,11 @@ mod tests {
             })
             .boxed();
         let body = body(counted, async { Ok(()) }, Arc::clone(&held));
-        tokio::time::sleep(STALL.mul_f32(0.9)).await;
+        tokio::time::sleep(STALL_TIMEOUT.mul_f32(0.9)).await;
         let read = taken.load(Ordering::SeqCst);
         assert!(read <= 4, "{read} pieces are in memory");
         assert_eq!(Arc::strong_count(&held), 2);
-        tokio::time::sleep(STALL.mul_f32(0.2)).await;
+        tokio::time::sleep(STALL_TIMEOUT.mul_f32(0.2)).await;
         assert_eq!(Arc::strong_count(&held), 1);
         // A later reader sees that the body is not complete.
         all(body).await.unwrap_err();
@@ -161,7 +169,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reader_who_goes_lets_go_at_once() {
         let held = Arc::new(());
-        let body = body(stream::pending().boxed(), async { Ok(()) }, Arc::clone(&held));
+        let body = body(
+            stream::pending().boxed(),
+            async { Ok(()) },
+            Arc::clone(&held),
+        );
         drop(body);
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(Arc::strong_count(&held), 1);

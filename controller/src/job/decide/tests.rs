@@ -22,12 +22,18 @@ const ENDED: [BackupPhase; 5] = [
     BackupPhase::Deleting,
 ];
 
-fn seen<'a>(phase: &BackupPhase, stored: Option<&'a Stored>) -> Seen<'a> {
-    Seen::of(Backups::KIND, phase.stage(), stored)
+fn seen<'a>(phase: &BackupPhase, stored: Option<&'a StoredState>) -> JobState<'a> {
+    JobState::of(Backups::KIND, phase.stage(), stored)
 }
 
-fn stored(uid: &str, phase: &BackupPhase) -> Stored {
-    if uid == "mine" { Stored::Ours(phase.stage()) } else { Stored::Others { uid: uid.to_owned() } }
+fn stored(uid: &str, phase: &BackupPhase) -> StoredState {
+    if uid == "mine" {
+        StoredState::Ours(phase.stage())
+    } else {
+        StoredState::Others {
+            uid: uid.to_owned(),
+        }
+    }
 }
 
 #[test]
@@ -40,22 +46,52 @@ fn every_phase_has_an_owner_after_a_restart() {
         (BackupPhase::Finalizing, Plan::Work),
         (BackupPhase::FinalizingPartiallyFailed, Plan::Work),
     ] {
-        assert_eq!(next(seen(&phase, Some(&Stored::Nothing))), plan, "{phase}");
+        assert_eq!(
+            next(seen(&phase, Some(&StoredState::Nothing))),
+            plan,
+            "{phase}"
+        );
     }
 }
 
 #[test]
 fn a_cancelled_backup_that_has_not_begun_fails_and_any_other_goes_on_to_its_end() {
-    for phase in [BackupPhase::New, BackupPhase::Queued, BackupPhase::ReadyToStart] {
-        let plan = next(Seen { cancelled: true, ..seen(&phase, None) });
+    for phase in [
+        BackupPhase::New,
+        BackupPhase::Queued,
+        BackupPhase::ReadyToStart,
+    ] {
+        let plan = next(JobState {
+            cancelled: true,
+            ..seen(&phase, None)
+        });
         assert!(matches!(plan, Plan::Fail { .. }), "{phase}: {plan:?}");
-        let plan = next(Seen { cancelled: true, deleting: true, ..seen(&phase, None) });
+        let plan = next(JobState {
+            cancelled: true,
+            deleting: true,
+            ..seen(&phase, None)
+        });
         assert_eq!(plan, Plan::LetGo, "{phase}");
     }
-    for phase in ACTIVE.into_iter().filter(|phase| *phase != BackupPhase::ReadyToStart) {
-        for stored in [None, Some(&Stored::Nothing), Some(&Stored::Recorded), Some(&Stored::Waiting)] {
+    for phase in ACTIVE
+        .into_iter()
+        .filter(|phase| *phase != BackupPhase::ReadyToStart)
+    {
+        for stored in [
+            None,
+            Some(&StoredState::Nothing),
+            Some(&StoredState::Recorded),
+            Some(&StoredState::Waiting),
+        ] {
             let plan = next(seen(&phase, stored));
-            assert_eq!(next(Seen { cancelled: true, ..seen(&phase, stored) }), plan, "{phase}");
+            assert_eq!(
+                next(JobState {
+                    cancelled: true,
+                    ..seen(&phase, stored)
+                }),
+                plan,
+                "{phase}"
+            );
         }
     }
 }
@@ -63,13 +99,19 @@ fn a_cancelled_backup_that_has_not_begun_fails_and_any_other_goes_on_to_its_end(
 #[test]
 fn operations_that_are_not_known_are_not_taken_for_none() {
     use BackupPhase as P;
-    for phase in [P::WaitingForPluginOperations, P::WaitingForPluginOperationsPartiallyFailed] {
-        let plan = next(seen(&phase, Some(&Stored::Nothing)));
+    for phase in [
+        P::WaitingForPluginOperations,
+        P::WaitingForPluginOperationsPartiallyFailed,
+    ] {
+        let plan = next(seen(&phase, Some(&StoredState::Nothing)));
         assert!(
             matches!(&plan, Plan::Block { reason } if reason.contains("is not in the store")),
             "{plan:?}"
         );
-        assert_eq!(next(seen(&phase, Some(&Stored::Waiting))), Plan::Operations);
+        assert_eq!(
+            next(seen(&phase, Some(&StoredState::Waiting))),
+            Plan::Operations
+        );
     }
 }
 
@@ -78,7 +120,10 @@ fn stored_metadata_of_this_uid_is_adopted_in_every_active_phase() {
     let ours = stored("mine", &BackupPhase::PartiallyFailed);
     for phase in ACTIVE {
         for in_hand in [false, true] {
-            let plan = next(Seen { in_hand, ..seen(&phase, Some(&ours)) });
+            let plan = next(JobState {
+                in_hand,
+                ..seen(&phase, Some(&ours))
+            });
             assert_eq!(plan, Plan::Adopt);
         }
     }
@@ -87,16 +132,27 @@ fn stored_metadata_of_this_uid_is_adopted_in_every_active_phase() {
 #[test]
 fn what_is_recorded_is_finished_by_whoever_finds_it_in_every_active_phase() {
     for phase in ACTIVE {
-        assert_eq!(next(seen(&phase, Some(&Stored::Recorded))), Plan::Finish, "{phase}");
+        assert_eq!(
+            next(seen(&phase, Some(&StoredState::Recorded))),
+            Plan::Finish,
+            "{phase}"
+        );
     }
 }
 
 #[test]
 fn what_is_recorded_and_gone_is_collected_again() {
     for phase in ACTIVE {
-        let again = if phase == BackupPhase::ReadyToStart { Plan::Begin } else { Plan::Work };
-        for stored in [Stored::Recorded, Stored::Waiting] {
-            let plan = next(Seen { lost: true, ..seen(&phase, Some(&stored)) });
+        let again = if phase == BackupPhase::ReadyToStart {
+            Plan::Begin
+        } else {
+            Plan::Work
+        };
+        for stored in [StoredState::Recorded, StoredState::Waiting] {
+            let plan = next(JobState {
+                lost: true,
+                ..seen(&phase, Some(&stored))
+            });
             assert_eq!(plan, again, "{phase}");
         }
     }
@@ -104,8 +160,15 @@ fn what_is_recorded_and_gone_is_collected_again() {
 
 #[test]
 fn operations_that_are_recorded_are_gone_on_with() {
-    for phase in ACTIVE.into_iter().filter(|phase| *phase != BackupPhase::ReadyToStart) {
-        assert_eq!(next(seen(&phase, Some(&Stored::Waiting))), Plan::Operations, "{phase}");
+    for phase in ACTIVE
+        .into_iter()
+        .filter(|phase| *phase != BackupPhase::ReadyToStart)
+    {
+        assert_eq!(
+            next(seen(&phase, Some(&StoredState::Waiting))),
+            Plan::Operations,
+            "{phase}"
+        );
     }
 }
 
@@ -120,7 +183,8 @@ fn metadata_of_another_uid_fails_the_backup_and_says_so() {
             other => panic!("{phase}: {other:?}"),
         };
         assert!(
-            reason.starts_with("backup already exists in object storage") && reason.contains("theirs"),
+            reason.starts_with("backup already exists in object storage")
+                && reason.contains("theirs"),
             "{reason}"
         );
     }
@@ -130,8 +194,14 @@ fn metadata_of_another_uid_fails_the_backup_and_says_so() {
 fn metadata_that_is_not_an_end_is_not_adopted() {
     for (phase, stored_phase) in [
         (BackupPhase::InProgress, BackupPhase::Finalizing),
-        (BackupPhase::FinalizingPartiallyFailed, BackupPhase::Completed),
-        (BackupPhase::InProgress, BackupPhase::Unknown("Later".to_owned())),
+        (
+            BackupPhase::FinalizingPartiallyFailed,
+            BackupPhase::Completed,
+        ),
+        (
+            BackupPhase::InProgress,
+            BackupPhase::Unknown("Later".to_owned()),
+        ),
     ] {
         let plan = next(seen(&phase, Some(&stored("mine", &stored_phase))));
         assert!(matches!(plan, Plan::Block { .. }), "{phase}: {plan:?}");
@@ -143,7 +213,11 @@ fn an_ended_backup_is_never_moved_again() {
     let ours = stored("mine", &BackupPhase::Completed);
     for phase in ENDED {
         for deleting in [false, true] {
-            let plan = next(Seen { deleting, in_hand: true, ..seen(&phase, Some(&ours)) });
+            let plan = next(JobState {
+                deleting,
+                in_hand: true,
+                ..seen(&phase, Some(&ours))
+            });
             assert_eq!(plan, Plan::Free, "{phase}");
         }
     }
@@ -152,22 +226,48 @@ fn an_ended_backup_is_never_moved_again() {
 #[test]
 fn an_unknown_phase_uploads_and_patches_nothing() {
     let phase = BackupPhase::Unknown("Later".to_owned());
-    for stored in
-        [Stored::Nothing, stored("mine", &BackupPhase::Completed), Stored::Recorded, Stored::Waiting]
-    {
+    for stored in [
+        StoredState::Nothing,
+        stored("mine", &BackupPhase::Completed),
+        StoredState::Recorded,
+        StoredState::Waiting,
+    ] {
         for (deleting, in_hand) in [(false, false), (false, true), (true, false), (true, true)] {
-            assert_eq!(next(Seen { deleting, in_hand, ..seen(&phase, Some(&stored)) }), Plan::Wait);
+            assert_eq!(
+                next(JobState {
+                    deleting,
+                    in_hand,
+                    ..seen(&phase, Some(&stored))
+                }),
+                Plan::Wait
+            );
         }
     }
 }
 
 #[test]
 fn findings_refuse_a_backup_before_it_starts_and_not_later() {
-    let findings =
-        ["spec.ttl: must not be negative".to_owned(), "spec.storageLocation: is read-only".to_owned()];
-    let plan = next(Seen { findings: &findings, ..seen(&BackupPhase::ReadyToStart, None) });
-    assert_eq!(plan, Plan::Refuse { validation_errors: findings.to_vec() });
-    assert_eq!(next(Seen { findings: &findings, ..seen(&BackupPhase::InProgress, None) }), Plan::Look);
+    let findings = [
+        "spec.ttl: must not be negative".to_owned(),
+        "spec.storageLocation: is read-only".to_owned(),
+    ];
+    let plan = next(JobState {
+        findings: &findings,
+        ..seen(&BackupPhase::ReadyToStart, None)
+    });
+    assert_eq!(
+        plan,
+        Plan::Refuse {
+            validation_errors: findings.to_vec()
+        }
+    );
+    assert_eq!(
+        next(JobState {
+            findings: &findings,
+            ..seen(&BackupPhase::InProgress, None)
+        }),
+        Plan::Look
+    );
 }
 
 #[test]
@@ -179,11 +279,25 @@ fn nothing_is_collected_before_somebody_has_looked_into_the_store() {
 
 #[test]
 fn contents_in_hand_are_finished_not_collected_again() {
-    for stored in [None, Some(&Stored::Nothing), Some(&Stored::Recorded), Some(&Stored::Waiting)] {
-        for phase in
-            [BackupPhase::InProgress, BackupPhase::Finalizing, BackupPhase::FinalizingPartiallyFailed]
-        {
-            assert_eq!(next(Seen { in_hand: true, ..seen(&phase, stored) }), Plan::Finish, "{phase}");
+    for stored in [
+        None,
+        Some(&StoredState::Nothing),
+        Some(&StoredState::Recorded),
+        Some(&StoredState::Waiting),
+    ] {
+        for phase in [
+            BackupPhase::InProgress,
+            BackupPhase::Finalizing,
+            BackupPhase::FinalizingPartiallyFailed,
+        ] {
+            assert_eq!(
+                next(JobState {
+                    in_hand: true,
+                    ..seen(&phase, stored)
+                }),
+                Plan::Finish,
+                "{phase}"
+            );
         }
     }
 }
@@ -191,35 +305,67 @@ fn contents_in_hand_are_finished_not_collected_again() {
 #[test]
 fn a_deleted_backup_is_let_go_unless_it_is_committed_and_then_it_is_finished_first() {
     use BackupPhase as P;
-    let completed = Stored::Ours(Stage::Completed);
+    let completed = StoredState::Ours(Stage::Completed);
     for phase in [P::New, P::Queued, P::ReadyToStart] {
-        assert_eq!(next(Seen { deleting: true, ..seen(&phase, None) }), Plan::LetGo, "{phase}");
+        assert_eq!(
+            next(JobState {
+                deleting: true,
+                ..seen(&phase, None)
+            }),
+            Plan::LetGo,
+            "{phase}"
+        );
     }
     for phase in ACTIVE.into_iter().filter(|phase| *phase != P::ReadyToStart) {
         for in_hand in [false, true] {
             for (stored, lost, plan) in [
                 (None, false, Plan::Look),
-                (Some(&Stored::Nothing), false, Plan::LetGo),
-                (Some(&Stored::Waiting), false, Plan::LetGo),
-                (Some(&Stored::Recorded), false, Plan::Finish),
-                (Some(&Stored::Recorded), true, Plan::LetGo),
-                (Some(&Stored::Others { uid: "x".to_owned() }), false, Plan::LetGo),
+                (Some(&StoredState::Nothing), false, Plan::LetGo),
+                (Some(&StoredState::Waiting), false, Plan::LetGo),
+                (Some(&StoredState::Recorded), false, Plan::Finish),
+                (Some(&StoredState::Recorded), true, Plan::LetGo),
+                (
+                    Some(&StoredState::Others {
+                        uid: "x".to_owned(),
+                    }),
+                    false,
+                    Plan::LetGo,
+                ),
                 // Written by another program: not changed.
-                (Some(&Stored::Ours(Stage::New)), false, Plan::LetGo),
+                (Some(&StoredState::Ours(Stage::New)), false, Plan::LetGo),
             ] {
-                let seen = Seen { deleting: true, in_hand, lost, ..seen(&phase, stored) };
+                let seen = JobState {
+                    deleting: true,
+                    in_hand,
+                    lost,
+                    ..seen(&phase, stored)
+                };
                 assert_eq!(next(seen), plan, "{phase} {stored:?} {lost}");
             }
         }
     }
     let adopts = seen(&P::Finalizing, Some(&completed));
-    assert_eq!(next(Seen { deleting: true, ..adopts }), Plan::Adopt);
+    assert_eq!(
+        next(JobState {
+            deleting: true,
+            ..adopts
+        }),
+        Plan::Adopt
+    );
     // No end, or one that cannot follow the phase: another program has written it.
-    for (phase, stored) in
-        [(P::InProgress, P::Finalizing.stage()), (P::FinalizingPartiallyFailed, Stage::Completed)]
-    {
-        let stored = Stored::Ours(stored);
-        assert_eq!(next(Seen { deleting: true, ..seen(&phase, Some(&stored)) }), Plan::LetGo, "{phase}");
+    for (phase, stored) in [
+        (P::InProgress, P::Finalizing.stage()),
+        (P::FinalizingPartiallyFailed, Stage::Completed),
+    ] {
+        let stored = StoredState::Ours(stored);
+        assert_eq!(
+            next(JobState {
+                deleting: true,
+                ..seen(&phase, Some(&stored))
+            }),
+            Plan::LetGo,
+            "{phase}"
+        );
     }
 }
 
@@ -237,34 +383,76 @@ fn every_phase_of_a_restore_has_an_owner_after_a_restart() {
         (P::FailedValidation, Plan::Free),
         (P::Unknown("Later".to_owned()), Plan::Wait),
     ] {
-        assert_eq!(next(Seen::of(Restores::KIND, phase.stage(), Some(&Stored::Nothing))), plan, "{phase}");
+        assert_eq!(
+            next(JobState::of(
+                Restores::KIND,
+                phase.stage(),
+                Some(&StoredState::Nothing)
+            )),
+            plan,
+            "{phase}"
+        );
     }
-    for phase in [P::WaitingForPluginOperations, P::WaitingForPluginOperationsPartiallyFailed] {
-        let plan = next(Seen::of(Restores::KIND, phase.stage(), Some(&Stored::Waiting)));
+    for phase in [
+        P::WaitingForPluginOperations,
+        P::WaitingForPluginOperationsPartiallyFailed,
+    ] {
+        let plan = next(JobState::of(
+            Restores::KIND,
+            phase.stage(),
+            Some(&StoredState::Waiting),
+        ));
         assert_eq!(plan, Plan::Operations, "{phase}");
-        let plan = next(Seen::of(Restores::KIND, phase.stage(), Some(&Stored::Nothing)));
+        let plan = next(JobState::of(
+            Restores::KIND,
+            phase.stage(),
+            Some(&StoredState::Nothing),
+        ));
         assert!(matches!(plan, Plan::Block { .. }), "{phase}: {plan:?}");
     }
 }
 
 #[test]
 fn a_restore_begins_before_the_store_is_read_and_its_findings_end_it_at_any_time() {
-    let restore = |phase: RestorePhase| Seen::of(Restores::KIND, phase.stage(), None);
+    let restore = |phase: RestorePhase| JobState::of(Restores::KIND, phase.stage(), None);
     assert_eq!(next(restore(RestorePhase::New)), Plan::Begin);
     assert_eq!(next(restore(RestorePhase::InProgress)), Plan::Look);
     let findings = ["backup \"b\" was deleted".to_owned()];
-    let plan = next(Seen { findings: &findings, ..restore(RestorePhase::New) });
-    assert_eq!(plan, Plan::Refuse { validation_errors: findings.to_vec() });
+    let plan = next(JobState {
+        findings: &findings,
+        ..restore(RestorePhase::New)
+    });
+    assert_eq!(
+        plan,
+        Plan::Refuse {
+            validation_errors: findings.to_vec()
+        }
+    );
     for phase in [RestorePhase::InProgress, RestorePhase::Finalizing] {
-        let plan = next(Seen { findings: &findings, ..restore(phase) });
-        assert_eq!(plan, Plan::Fail { reason: findings[0].clone() });
+        let plan = next(JobState {
+            findings: &findings,
+            ..restore(phase)
+        });
+        assert_eq!(
+            plan,
+            Plan::Fail {
+                reason: findings[0].clone()
+            }
+        );
     }
 }
 
 #[test]
 fn a_deleted_restore_is_let_go_and_never_started() {
-    for phase in [RestorePhase::New, RestorePhase::InProgress, RestorePhase::Unknown("Later".to_owned())] {
-        let plan = next(Seen { deleting: true, ..Seen::of(Restores::KIND, phase.stage(), None) });
+    for phase in [
+        RestorePhase::New,
+        RestorePhase::InProgress,
+        RestorePhase::Unknown("Later".to_owned()),
+    ] {
+        let plan = next(JobState {
+            deleting: true,
+            ..JobState::of(Restores::KIND, phase.stage(), None)
+        });
         assert_eq!(plan, Plan::LetGo, "{phase}");
     }
 }

@@ -46,7 +46,8 @@ impl<L: Lifecycle> Entry<L> {
         self.object.meta().uid.as_deref().unwrap_or_default()
     }
 
-    /// Takes the object as seen, unless it is older than the known one: a job's own write may arrive before the watch event.
+    /// Takes the object as seen, unless it is older than the known one: a job's own write may
+    /// arrive before the watch event.
     pub(crate) fn update(&mut self, object: L::Object) {
         self.touched = true;
         if version::<L>(&object) < version::<L>(&self.object) {
@@ -65,17 +66,22 @@ impl<L: Lifecycle> Entry<L> {
         std::mem::take(&mut self.touched)
     }
 
-    /// Whether the object needs a worker: from its turn until it has ended and nothing of the work is left.
+    /// Whether the object needs a worker: from its turn until it has ended and nothing of the work
+    /// is left.
     pub(crate) fn needs_worker(&self) -> bool {
-        let (deleting, held) = (self.object.is_deleting(), finalizers::is_held::<L>(&self.object));
-        match self.stage {
-            Stage::Unknown => deleting && held && !L::KIND.queued,
-            // A deleted object that only finalizers of others hold needs no worker.
-            _ if deleting => held,
-            stage if stage.is_terminal() => held,
-            Stage::New | Stage::Queued if L::KIND.queued => self.object.is_cancelled(),
-            _ => true,
+        let deleting = self.object.is_deleting();
+        let held = finalizers::is_held::<L>(&self.object);
+        if self.stage == Stage::Unknown {
+            return deleting && held && !L::KIND.queued;
         }
+        // A deleted object that only finalizers of others hold needs no worker.
+        if deleting || self.stage.is_terminal() {
+            return held;
+        }
+        if L::KIND.queued && matches!(self.stage, Stage::New | Stage::Queued) {
+            return self.object.is_cancelled();
+        }
+        true
     }
 
     pub(crate) fn ticket<'a>(&'a self, name: &'a str) -> Ticket<'a> {
@@ -83,7 +89,12 @@ impl<L: Lifecycle> Entry<L> {
             name,
             stage: self.stage,
             position: L::position(&self.object),
-            created: self.object.meta().creation_timestamp.as_ref().map(|time| time.0),
+            created: self
+                .object
+                .meta()
+                .creation_timestamp
+                .as_ref()
+                .map(|time| time.0),
             leaving: self.object.is_deleting() || self.object.is_cancelled(),
             busy: self.busy,
             held_back: self.not_before.is_some(),
@@ -96,5 +107,7 @@ impl<L: Lifecycle> Entry<L> {
 /// Resource versions of one kind grow; one that is not a number counts as new.
 fn version<L: Lifecycle>(object: &L::Object) -> u64 {
     let version = object.meta().resource_version.as_deref();
-    version.and_then(|version| version.parse().ok()).unwrap_or(u64::MAX)
+    version
+        .and_then(|version| version.parse().ok())
+        .unwrap_or(u64::MAX)
 }

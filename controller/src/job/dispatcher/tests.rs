@@ -51,14 +51,20 @@ fn a_worker_belongs_to_every_backup_whose_turn_has_come_and_to_what_work_has_lef
         if guarded {
             backup.metadata.finalizers = Some(vec![finalizers::work::<Backups>().to_owned()]);
         }
-        assert_eq!(Entry::<Backups>::new(backup).needs_worker(), needs, "{phase} {deleting} {guarded}");
+        assert_eq!(
+            Entry::<Backups>::new(backup).needs_worker(),
+            needs,
+            "{phase} {deleting} {guarded}"
+        );
     }
 }
 
 #[test]
 fn a_backup_that_lets_a_restore_go_first_is_told_of_while_its_worker_waits() {
     let mut entry = Entry::<Backups>::new(backup(BackupPhase::ReadyToStart, "1"));
-    entry.yields.store(true, std::sync::atomic::Ordering::Relaxed);
+    entry
+        .yields
+        .store(true, std::sync::atomic::Ordering::Relaxed);
     assert!(!entry.ticket("b").yields, "it has no worker");
     entry.busy = true;
     assert!(entry.ticket("b").yields);
@@ -84,13 +90,20 @@ fn a_restore_needs_a_worker_from_its_creation_until_its_files_are_gone() {
         (RestorePhase::Completed, false, 1..2, false),
         (RestorePhase::Completed, true, 1..2, true),
         (RestorePhase::Completed, true, 0..0, false),
-        (RestorePhase::Unknown("Later".to_owned()), false, 0..2, false),
+        (
+            RestorePhase::Unknown("Later".to_owned()),
+            false,
+            0..2,
+            false,
+        ),
         (RestorePhase::Unknown("Later".to_owned()), true, 0..2, true),
     ] {
         let mut restore = Restore::new("r", RestoreSpec::default());
         restore.status.phase = Some(phase.clone());
         restore.metadata.deletion_timestamp = deleting.then_some(Time(jiff::Timestamp::UNIX_EPOCH));
-        let names = Restores::FINALIZERS[finalizers.clone()].iter().map(|name| (*name).to_owned());
+        let names = Restores::FINALIZERS[finalizers.clone()]
+            .iter()
+            .map(|name| (*name).to_owned());
         restore.metadata.finalizers = Some(names.collect());
         assert_eq!(
             Entry::<Restores>::new(restore).needs_worker(),
@@ -100,11 +113,13 @@ fn a_restore_needs_a_worker_from_its_creation_until_its_files_are_gone() {
     }
 }
 
-/// There is one slot. Whatever happens to the start that takes it, the next backup gets the slot afterwards.
+/// There is one slot. Whatever happens to the start that takes it, the next backup gets the slot
+/// afterwards.
 #[tokio::test(start_paused = true)]
 async fn no_end_of_a_job_leaves_its_slot_taken() {
     for end in ["aborted", "refused", "gone", "replaced"] {
-        let refuse = move |method: &str, path: &str| end == "refused" && method == "PATCH" && path == BACKUP;
+        let refuse =
+            move |method: &str, path: &str| end == "refused" && method == "PATCH" && path == BACKUP;
         let cluster = Cluster::with(move |_, method, path, _| refuse(method, path).then_some(422));
         let ctx = cluster.context();
         let kind = Backups::fake(&ctx);
@@ -116,7 +131,8 @@ async fn no_end_of_a_job_leaves_its_slot_taken() {
             backup["metadata"]["uid"] = serde_json::json!(uid);
             WatchEvent::Applied(serde_json::from_value(backup).unwrap())
         };
-        cluster.change_backup(&serde_json::json!({"status": {"phase": "Queued", "queuePosition": 1}}));
+        cluster
+            .change_backup(&serde_json::json!({"status": {"phase": "Queued", "queuePosition": 1}}));
         dispatcher.touched(seen("b", "uid-b", "Queued", 1));
         dispatcher.touched(seen("c", "uid-c", "Queued", 2));
         dispatcher.touched(WatchEvent::Listed);
@@ -126,7 +142,10 @@ async fn no_end_of_a_job_leaves_its_slot_taken() {
             "aborted" => dispatcher.jobs.abort_all(),
             "gone" => {
                 cluster.remove(BACKUP);
-                let key = backup_runtime::queue::Key { namespace: "velero".to_owned(), name: "b".to_owned() };
+                let key = backup_runtime::queue::Key {
+                    namespace: "velero".to_owned(),
+                    name: "b".to_owned(),
+                };
                 dispatcher.touched(WatchEvent::Deleted(key));
             }
             "replaced" => dispatcher.touched(seen("b", "another", "New", 0)),
@@ -135,6 +154,9 @@ async fn no_end_of_a_job_leaves_its_slot_taken() {
         dispatcher.job_ended().await.unwrap();
         let next = dispatcher.turns();
         assert!(next.iter().any(|(name, _)| name == "c"), "{end}: {next:?}");
-        assert!(dispatcher.running.is_empty() && dispatcher.jobs.is_empty(), "{end}");
+        assert!(
+            dispatcher.running.is_empty() && dispatcher.jobs.is_empty(),
+            "{end}"
+        );
     }
 }

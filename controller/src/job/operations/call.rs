@@ -15,7 +15,7 @@ use super::decide::{Answer, Call};
 use backup_plugins::{Host, Missing, catalog::Kind};
 
 /// Timeout of a call. An action that hangs is called again later.
-const LIMIT: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Actions by name. Built-in actions on items of a restore start no operations.
 pub(crate) struct Registry {
@@ -25,8 +25,14 @@ pub(crate) struct Registry {
 
 impl Registry {
     /// With these built-in actions, and those of plugins.
-    pub(crate) fn new(built_in: impl IntoIterator<Item = Arc<dyn BackupItemAction>>, plugins: Host) -> Self {
-        let built_in = built_in.into_iter().map(|action| (action.name().to_owned(), action)).collect();
+    pub(crate) fn new(
+        built_in: impl IntoIterator<Item = Arc<dyn BackupItemAction>>,
+        plugins: Host,
+    ) -> Self {
+        let built_in = built_in
+            .into_iter()
+            .map(|action| (action.name().to_owned(), action))
+            .collect();
         Self { built_in, plugins }
     }
 
@@ -40,7 +46,7 @@ impl Registry {
 }
 
 /// Maximum number of operations that are cancelled concurrently.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_CANCELLATIONS: usize = 8;
 
 /// The object that operations belong to; passed to the actions that started them.
 pub(crate) trait Subject: Resource + Clone + Send + Sync + 'static {
@@ -98,20 +104,33 @@ impl Subject for Restore {
 }
 
 /// Cancels operations that still run. Best effort: one call for each.
-pub(crate) async fn cancel_all<S: Subject>(registry: &Registry, operations: &[S::Operation], subject: &S) {
-    let running = operations.iter().filter(|operation| !operation.status().phase.has_ended());
+pub(crate) async fn cancel_all<S: Subject>(
+    registry: &Registry,
+    operations: &[S::Operation],
+    subject: &S,
+) {
+    let running = operations
+        .iter()
+        .filter(|operation| !operation.status().phase.has_ended());
     stream::iter(running)
-        .for_each_concurrent(AT_ONCE, async |operation| {
-            let (action, id) = (operation.action(), operation.id());
+        .for_each_concurrent(MAX_CONCURRENT_CANCELLATIONS, async |operation| {
+            let action = operation.action();
+            let id = operation.id();
             let answer = make(registry, action, id, Call::Cancel, subject).await;
             if let Answer::Passing(reason) | Answer::Final(reason) = answer {
-                tracing::warn!(action, operation = id, reason, "an operation could not be cancelled");
+                tracing::warn!(
+                    action,
+                    operation = id,
+                    reason,
+                    "an operation could not be cancelled"
+                );
             }
         })
         .await;
 }
 
-/// Makes a call and returns the answer. A missing action counts as temporary while some plugins are unknown.
+/// Makes a call and returns the answer. A missing action counts as temporary while some plugins are
+/// unknown.
 pub(crate) async fn make<S: Subject>(
     registry: &Registry,
     action: &str,
@@ -119,14 +138,19 @@ pub(crate) async fn make<S: Subject>(
     call: Call,
     subject: &S,
 ) -> Answer {
-    match tokio::time::timeout(LIMIT, subject.ask(registry, action, operation, call)).await {
+    match tokio::time::timeout(CALL_TIMEOUT, subject.ask(registry, action, operation, call)).await {
         Ok(Ok(Ok(answer))) => answer,
-        Ok(Ok(Err(ActionError::Retryable { reason, .. } | ActionError::Unknown { reason, .. }))) => {
-            Answer::Passing(reason)
-        }
+        Ok(Ok(Err(
+            ActionError::Retryable { reason, .. } | ActionError::Unknown { reason, .. },
+        ))) => Answer::Passing(reason),
         Ok(Ok(Err(ActionError::Final { reason, .. }))) => Answer::Final(reason),
-        Ok(Err(missing)) if missing.may_come => Answer::Passing(missing.reason),
-        Ok(Err(missing)) => Answer::Final(missing.reason),
-        Err(_) => Answer::Passing(format!("no answer within {LIMIT:?}")),
+        Ok(Err(missing)) => {
+            if missing.may_come {
+                Answer::Passing(missing.reason)
+            } else {
+                Answer::Final(missing.reason)
+            }
+        }
+        Err(_) => Answer::Passing(format!("no answer within {CALL_TIMEOUT:?}")),
     }
 }

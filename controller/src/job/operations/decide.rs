@@ -1,9 +1,10 @@
 //! When to ask about an operation, and what an answer changes. Pure.
 //!
-//! Running: asked at a pace, less often after errors. A temporary error ends nothing. At the deadline the operation is asked
-//! once more, as it may have ended since the last call; if it still runs, it gets a stop request, some time to confirm that,
-//! and then ends regardless of the answer. From the stop request on it will be recorded as failed: later answers only make its
-//! error text more exact.
+//! Running: asked at a pace, less often after errors. A temporary error ends nothing. At the
+//! deadline the operation is asked once more, as it may have ended since the last call; if it still
+//! runs, it gets a stop request, some time to confirm that, and then ends regardless of the answer.
+//! From the stop request on it will be recorded as failed: later answers only make its error text
+//! more exact.
 
 use std::time::Duration;
 
@@ -26,7 +27,11 @@ impl Pace {
     /// From `--item-operation-sync-frequency`.
     pub(crate) fn of(every: Duration) -> Self {
         let every = every.max(Duration::from_millis(100));
-        Self { every, cap: (every * 12).max(Duration::from_secs(1)), confirm: every * 2 }
+        Self {
+            every,
+            cap: (every * 12).max(Duration::from_secs(1)),
+            confirm: every * 2,
+        }
     }
 }
 
@@ -69,7 +74,7 @@ enum Stage {
 
 /// One operation that is polled. Times are of a monotonic clock, except those in the status.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Followed {
+pub(crate) struct OperationState {
     /// As stored.
     pub status: OperationStatus,
     stage: Stage,
@@ -79,9 +84,9 @@ pub(crate) struct Followed {
     failures: u32,
 }
 
-impl Followed {
-    /// An operation with its stored status, at `now` (wall-clock time: `wall`). If its creation time is missing or in the
-    /// future, `wall` is used.
+impl OperationState {
+    /// An operation with its stored status, at `now` (wall-clock time: `wall`). If its creation
+    /// time is missing or in the future, `wall` is used.
     pub(crate) fn new(
         mut status: OperationStatus,
         timeout: Duration,
@@ -126,7 +131,8 @@ impl Followed {
         }
     }
 
-    /// Takes the answer to a call that was made at `asked`; `jitter` (0 to 1) spreads calls that failed together.
+    /// Takes the answer to a call that was made at `asked`; `jitter` (0 to 1) spreads calls that
+    /// failed together.
     pub(crate) fn answered(
         &mut self,
         asked: Duration,
@@ -159,7 +165,8 @@ impl Followed {
                 self.failures = self.failures.saturating_add(1);
                 self.next = now.saturating_add(pace.every);
                 self.stage = Stage::Stopping(stop, until);
-                self.status.error = format!("{}; it could not be told to stop yet: {reason}", why(stop));
+                self.status.error =
+                    format!("{}; it could not be told to stop yet: {reason}", why(stop));
             }
             (Stage::Stopping(stop, until), answer) => {
                 let told = match answer {
@@ -194,7 +201,9 @@ impl Followed {
             Answer::Progress(progress) => {
                 self.take(&progress);
                 match (progress.completed, progress.error) {
-                    (true, error) if error.is_empty() => Some("it completed all the same".to_owned()),
+                    (true, error) if error.is_empty() => {
+                        Some("it completed all the same".to_owned())
+                    }
                     (true, error) => Some(format!("it has ended: {error}")),
                     (false, _) => None,
                 }
@@ -202,11 +211,9 @@ impl Followed {
             Answer::Final(reason) => Some(format!("what became of it is not known: {reason}")),
             Answer::Passing(_) | Answer::Told => None,
         };
-        let end = match end {
-            Some(end) => Some(end),
-            None if asked >= until => Some("it has not confirmed that it has stopped".to_owned()),
-            None => None,
-        };
+        let end = end.or_else(|| {
+            (asked >= until).then(|| "it has not confirmed that it has stopped".to_owned())
+        });
         let Some(end) = end else {
             self.next = now.saturating_add(pace.every);
             return;
@@ -229,7 +236,11 @@ impl Followed {
         }
         let factor = 2_u32.saturating_pow(self.failures.min(16));
         let step = pace.every.saturating_mul(factor).min(pace.cap);
-        let step = if self.failures == 0 { step } else { step.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0) };
+        let step = if self.failures == 0 {
+            step
+        } else {
+            step.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
+        };
         self.next = now.saturating_add(step).min(self.deadline.max(now));
     }
 
@@ -242,7 +253,8 @@ impl Followed {
 
     fn take(&mut self, progress: &OperationProgress) {
         let status = &mut self.status;
-        (status.n_completed, status.n_total) = (progress.done, progress.total);
+        status.n_completed = progress.done;
+        status.n_total = progress.total;
         status.operation_units.clone_from(&progress.units);
         status.description.clone_from(&progress.description);
         // A time that is not repeated keeps its last value.
@@ -251,7 +263,11 @@ impl Followed {
     }
 
     fn end(&mut self, error: String) {
-        self.status.phase = if error.is_empty() { OperationPhase::Completed } else { OperationPhase::Failed };
+        self.status.phase = if error.is_empty() {
+            OperationPhase::Completed
+        } else {
+            OperationPhase::Failed
+        };
         self.status.error = error;
     }
 }

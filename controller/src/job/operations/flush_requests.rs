@@ -1,8 +1,9 @@
-//! Requests to store the known state of operations at once rather than when it is due, because a user wants to see it.
+//! Requests to store the known state of operations at once rather than when it is due, because a
+//! user wants to see it.
 //!
-//! A DownloadRequest calls [`FlushRequests::flush`]; the worker that polls the operations has a [`FlushReceiver`], and drops
-//! each [`FlushRequest`] once the known state is in the store. So any replica can serve the file, and nothing is written
-//! without a request.
+//! A DownloadRequest calls [`FlushRequests::flush`]; the worker that polls the operations has a
+//! [`FlushReceiver`], and drops each [`FlushRequest`] once the known state is in the store. So any
+//! replica can serve the file, and nothing is written without a request.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -13,9 +14,10 @@ use tokio::{
 };
 
 /// Timeout of a request. With a slower store, the reader gets the state that was stored before.
-const PATIENCE: Duration = Duration::from_millis(1500);
-/// Maximum number of waiting requests per backup or restore; others get the state that was stored before.
-const WAITING: usize = 64;
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(1500);
+/// Maximum number of waiting requests per backup or restore; others get the state that was stored
+/// before.
+const MAX_WAITING_REQUESTS: usize = 64;
 
 /// A waiting request; it is released when this is dropped.
 pub(crate) type FlushRequest = oneshot::Sender<()>;
@@ -25,21 +27,25 @@ pub(crate) type FlushRequest = oneshot::Sender<()>;
 pub(crate) struct FlushRequests(Arc<Mutex<HashMap<String, mpsc::Sender<FlushRequest>>>>);
 
 impl FlushRequests {
-    /// Waits until the known state of the operations of this backup or restore is stored, at most [`PATIENCE`]. Returns at once
-    /// if this process polls none of them.
+    /// Waits until the known state of the operations of this backup or restore is stored, at most
+    /// [`FLUSH_TIMEOUT`]. Returns at once if this process polls none of them.
     pub(crate) async fn flush(&self, uid: &str) {
         let receiver = self.0.lock().get(uid).cloned();
         let (request, released) = oneshot::channel();
         if receiver.is_some_and(|receiver| receiver.try_send(request).is_ok()) {
-            let _ = timeout(PATIENCE, released).await;
+            let _ = timeout(FLUSH_TIMEOUT, released).await;
         }
     }
 
     /// A receiver for the worker that polls the operations of this backup or restore.
     pub(crate) fn receiver(&self, uid: &str) -> FlushReceiver {
-        let (sender, requests) = mpsc::channel(WAITING);
+        let (sender, requests) = mpsc::channel(MAX_WAITING_REQUESTS);
         self.0.lock().insert(uid.to_owned(), sender);
-        FlushReceiver { uid: uid.to_owned(), requests, of: self.clone() }
+        FlushReceiver {
+            uid: uid.to_owned(),
+            requests,
+            of: self.clone(),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Polls the operations of one backup or restore.
 //!
-//! Every operation is asked separately, so an action that hangs blocks no other. The number of concurrent calls is limited for
-//! all of them together.
+//! Every operation is asked separately, so an action that hangs blocks no other. The number of
+//! concurrent calls is limited for all of them together.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,12 +13,12 @@ use tokio::sync::Semaphore;
 
 use super::{
     call::{self, Registry, Subject},
-    decide::{Answer, Call, Followed, Pace},
+    decide::{Answer, Call, OperationState, Pace},
     flush_requests::{FlushReceiver, FlushRequests},
 };
 
 /// The longest sleep: then due calls are looked for again, in case the clocks disagree.
-const NAP: Duration = Duration::from_secs(30);
+const MAX_SLEEP: Duration = Duration::from_secs(30);
 
 /// Settings shared by all pollers.
 #[derive(Clone)]
@@ -32,7 +32,8 @@ pub(crate) struct PollConfig {
 }
 
 impl PollConfig {
-    /// `concurrency` is the maximum number of concurrent calls, `period` the pause between calls about one operation.
+    /// `concurrency` is the maximum number of concurrent calls, `period` the pause between calls
+    /// about one operation.
     pub(crate) fn new(registry: Registry, concurrency: usize, period: Duration) -> Self {
         Self {
             registry: Arc::new(registry),
@@ -56,22 +57,23 @@ pub(crate) enum Change {
 pub(crate) struct OperationPoller<S: Subject> {
     config: PollConfig,
     subject: Arc<S>,
-    all: Vec<One<S::Operation>>,
-    calls: FuturesUnordered<BoxFuture<'static, Answered>>,
+    all: Vec<PolledOperation<S::Operation>>,
+    calls: FuturesUnordered<BoxFuture<'static, OperationAnswer>>,
     stopped: bool,
-    /// Number of completed rounds: in each of them every running operation has answered at least once.
+    /// Number of completed rounds: in each of them every running operation has answered at least
+    /// once.
     rounds: u64,
 }
 
-struct One<O> {
+struct PolledOperation<O> {
     operation: O,
-    followed: Followed,
+    state: OperationState,
     asked: bool,
     /// Whether it has answered in this round.
     answered: bool,
 }
 
-struct Answered {
+struct OperationAnswer {
     index: usize,
     at: Duration,
     answer: Answer,
@@ -85,15 +87,16 @@ impl<S: Subject> OperationPoller<S> {
         operations: Vec<S::Operation>,
         timeout: Duration,
     ) -> Self {
-        let (now, wall) = (config.clock.now(), Timestamp::now());
-        let one = |operation: S::Operation| One {
-            followed: Followed::new(operation.status().clone(), timeout, now, wall),
+        let now = config.clock.now();
+        let wall = Timestamp::now();
+        let all = operations.into_iter().map(|operation| PolledOperation {
+            state: OperationState::new(operation.status().clone(), timeout, now, wall),
             operation,
             asked: false,
             answered: false,
-        };
+        });
         Self {
-            all: operations.into_iter().map(one).collect(),
+            all: all.collect(),
             subject: Arc::new(subject.clone()),
             calls: FuturesUnordered::new(),
             stopped: false,
@@ -103,26 +106,28 @@ impl<S: Subject> OperationPoller<S> {
     }
 
     pub(crate) fn operations(&self) -> Vec<S::Operation> {
-        let now = |one: &One<S::Operation>| {
+        let all = self.all.iter().map(|one| {
             let mut operation = one.operation.clone();
-            operation.status_mut().clone_from(&one.followed.status);
+            operation.status_mut().clone_from(&one.state.status);
             operation
-        };
-        self.all.iter().map(now).collect()
+        });
+        all.collect()
     }
 
     /// Requests to store the operations now.
     pub(crate) fn flush_receiver(&self) -> FlushReceiver {
-        self.config.flush_requests.receiver(self.subject.meta().uid.as_deref().unwrap_or_default())
+        self.config
+            .flush_requests
+            .receiver(self.subject.meta().uid.as_deref().unwrap_or_default())
     }
 
     #[cfg(test)]
     pub(super) fn counts(&self) -> backup_core::operation::Counts {
-        backup_core::operation::Counts::of(self.all.iter().map(|one| &one.followed.status.phase))
+        backup_core::operation::Counts::of(self.all.iter().map(|one| &one.state.status.phase))
     }
 
     pub(crate) fn all_ended(&self) -> bool {
-        self.all.iter().all(|one| one.followed.has_ended())
+        self.all.iter().all(|one| one.state.has_ended())
     }
 
     /// Minimum number of answers of each running operation.
@@ -134,7 +139,7 @@ impl<S: Subject> OperationPoller<S> {
         self.stopped = true;
         let now = self.config.clock.now();
         for one in &mut self.all {
-            one.followed.stop(now, self.config.pace);
+            one.state.stop(now, self.config.pace);
         }
     }
 
@@ -142,38 +147,49 @@ impl<S: Subject> OperationPoller<S> {
         self.stopped
     }
 
-    /// Makes the calls that are due, and waits for one answer, or until another call is due. May be dropped half way: nothing
-    /// is lost.
+    /// Makes the calls that are due, and waits for one answer, or until another call is due. May be
+    /// dropped half way: nothing is lost.
     pub(crate) async fn next(&mut self) -> Change {
         let due = self.call();
         tokio::select! {
             Some(answered) = self.calls.next() => self.take(answered),
-            () = tokio::time::sleep(due.min(NAP)) => Change::None,
+            () = tokio::time::sleep(due.min(MAX_SLEEP)) => Change::None,
         }
     }
 
     /// Makes the calls that are due; returns the time until the next one.
     fn call(&mut self) -> Duration {
         let now = self.config.clock.now();
-        let mut next = NAP;
-        for (index, one) in self.all.iter_mut().enumerate().filter(|(_, one)| !one.asked) {
-            match one.followed.call(now) {
+        let mut next = MAX_SLEEP;
+        for (index, one) in self
+            .all
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, one)| !one.asked)
+        {
+            match one.state.call(now) {
                 Call::Nothing => {}
                 Call::Wait(until) => next = next.min(until.saturating_sub(now)),
                 call @ (Call::Progress | Call::Cancel) => {
                     one.asked = true;
-                    let (action, operation) =
-                        (one.operation.action().to_owned(), one.operation.id().to_owned());
-                    let (config, subject) = (self.config.clone(), Arc::clone(&self.subject));
+                    let action = one.operation.action().to_owned();
+                    let operation = one.operation.id().to_owned();
+                    let config = self.config.clone();
+                    let subject = Arc::clone(&self.subject);
                     self.calls.push(Box::pin(async move {
                         let _permit = config.permits.acquire().await;
                         // Waiting for a permit is not part of the call.
                         let at = config.clock.now();
                         // Boxed after the permit: thousands may wait for one, and a call is large.
-                        let made =
-                            Box::pin(call::make(&config.registry, &action, &operation, call, &*subject));
+                        let made = Box::pin(call::make(
+                            &config.registry,
+                            &action,
+                            &operation,
+                            call,
+                            &*subject,
+                        ));
                         let answer = made.await;
-                        Answered { index, at, answer }
+                        OperationAnswer { index, at, answer }
                     }));
                 }
             }
@@ -181,15 +197,27 @@ impl<S: Subject> OperationPoller<S> {
         next
     }
 
-    fn take(&mut self, answered: Answered) -> Change {
-        let Answered { index, at, answer } = answered;
-        let Some(one) = self.all.get_mut(index) else { return Change::None };
+    fn take(&mut self, answered: OperationAnswer) -> Change {
+        let OperationAnswer { index, at, answer } = answered;
+        let Some(one) = self.all.get_mut(index) else {
+            return Change::None;
+        };
         one.asked = false;
-        let before = one.followed.status.clone();
-        one.followed.answered(at, answer, self.config.clock.now(), self.config.pace, fastrand::f64());
+        let before = one.state.status.clone();
+        one.state.answered(
+            at,
+            answer,
+            self.config.clock.now(),
+            self.config.pace,
+            fastrand::f64(),
+        );
         one.answered = true;
-        let change = change(&before, &one.followed.status);
-        if self.all.iter().all(|one| one.answered || one.followed.has_ended()) {
+        let change = change(&before, &one.state.status);
+        if self
+            .all
+            .iter()
+            .all(|one| one.answered || one.state.has_ended())
+        {
             self.rounds += 1;
             self.all.iter_mut().for_each(|one| one.answered = false);
         }

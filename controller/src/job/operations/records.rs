@@ -1,6 +1,7 @@
 //! Operations as stored, and what is derived from them. Pure.
 //!
-//! The outcome of a backup or restore is always derived from here, never from memory or from what was published.
+//! The outcome of a backup or restore is always derived from here, never from memory or from what
+//! was published.
 
 use backup_actions::ItemId;
 use backup_core::{
@@ -29,12 +30,17 @@ pub(crate) fn encode<O: Serialize>(operations: &[O]) -> Result<Vec<Value>, Store
 
 /// One operation that cannot be decoded fails the whole list: the outcome would be unknown.
 pub(crate) fn decode<O: DeserializeOwned>(operations: &[Value]) -> Result<Vec<O>, StoreError> {
-    let decode = |one: &Value| serde_json::from_value(one.clone()).map_err(|error| malformed(&error));
-    operations.iter().map(decode).collect()
+    operations
+        .iter()
+        .map(|one| serde_json::from_value(one.clone()).map_err(|error| malformed(&error)))
+        .collect()
 }
 
 fn malformed(error: &serde_json::Error) -> StoreError {
-    StoreError::Corrupt { url: "the list of operations".to_owned(), detail: error.to_string() }
+    StoreError::Corrupt {
+        url: "the list of operations".to_owned(),
+        detail: error.to_string(),
+    }
 }
 
 /// Writes the counts into a status.
@@ -43,8 +49,9 @@ pub(crate) fn count(status: &mut BackupStatus, operations: &[BackupOperation]) {
     status.backup_item_operations_attempted = counts.attempted;
     status.backup_item_operations_completed = counts.completed;
     status.backup_item_operations_failed = counts.failed;
-    let snapshots =
-        operations.iter().filter(|operation| operation.spec.resource_identifier.resource == SNAPSHOTS);
+    let snapshots = operations
+        .iter()
+        .filter(|operation| operation.spec.resource_identifier.resource == SNAPSHOTS);
     let counts = Counts::of(snapshots.map(|operation| &operation.status.phase));
     status.csi_volume_snapshots_attempted = counts.attempted;
     status.csi_volume_snapshots_completed = counts.completed;
@@ -52,7 +59,9 @@ pub(crate) fn count(status: &mut BackupStatus, operations: &[BackupOperation]) {
 
 /// Errors of failed operations: the namespace of the item, and a message.
 pub(crate) fn errors<O: Operation>(operations: &[O]) -> Vec<(Option<String>, String)> {
-    let failed = operations.iter().filter(|operation| operation.status().phase == OperationPhase::Failed);
+    let failed = operations
+        .iter()
+        .filter(|operation| operation.status().phase == OperationPhase::Failed);
     failed
         .map(|operation| {
             let item = operation.item();
@@ -67,7 +76,8 @@ pub(crate) fn errors<O: Operation>(operations: &[O]) -> Vec<(Option<String>, Str
         .collect()
 }
 
-/// The phase while operations run, and after they have all ended: it never gets better than `before`.
+/// The phase while operations run, and after they have all ended: it never gets better than
+/// `before`.
 pub(crate) fn phase<P: Phase>(operations: Counts, errors: i64, before: &P) -> P {
     let failed = errors > 0 || operations.failed > 0 || before.stage().has_failed_so_far();
     // Work that is repeated while Finalizing stays Finalizing.
@@ -78,8 +88,8 @@ pub(crate) fn phase<P: Phase>(operations: Counts, errors: i64, before: &P) -> P 
     }
 }
 
-/// Items that are read once more, without duplicates and in order, each with whether every operation that asks for it has
-/// completed.
+/// Items that are read once more, without duplicates and in order, each with whether every
+/// operation that asks for it has completed.
 pub(crate) fn read_again(operations: &[BackupOperation]) -> Vec<(ItemId, bool)> {
     let mut items: Vec<(ItemId, bool)> = Vec::new();
     for operation in operations {
@@ -119,8 +129,10 @@ mod tests {
             operation.spec.resource_identifier = identifier(&item(&format!("vs-{n}")));
             operation.spec.backup_item_action = "a/b".into();
             operation.spec.operation_id = format!("id-{n}");
-            operation.spec.post_operation_items =
-                vec![identifier(&item(&format!("vs-{n}"))), identifier(&item("shared"))];
+            operation.spec.post_operation_items = vec![
+                identifier(&item(&format!("vs-{n}"))),
+                identifier(&item("shared")),
+            ];
             operation.status.phase = phase.clone();
             operation
         };
@@ -130,7 +142,10 @@ mod tests {
     #[test]
     fn what_is_kept_is_read_back() {
         let operations = operations(&[OperationPhase::New, OperationPhase::Failed]);
-        assert_eq!(decode::<BackupOperation>(&encode(&operations).unwrap()).unwrap(), operations);
+        assert_eq!(
+            decode::<BackupOperation>(&encode(&operations).unwrap()).unwrap(),
+            operations
+        );
         assert!(decode::<BackupOperation>(&[serde_json::json!("no operation")]).is_err());
     }
 
@@ -148,26 +163,51 @@ mod tests {
         };
         for (phases, errors, expected) in [
             (vec![O::New, O::Completed], 0, P::WaitingForPluginOperations),
-            (vec![O::New, O::Failed], 0, P::WaitingForPluginOperationsPartiallyFailed),
-            (vec![O::InProgress], 1, P::WaitingForPluginOperationsPartiallyFailed),
+            (
+                vec![O::New, O::Failed],
+                0,
+                P::WaitingForPluginOperationsPartiallyFailed,
+            ),
+            (
+                vec![O::InProgress],
+                1,
+                P::WaitingForPluginOperationsPartiallyFailed,
+            ),
             (vec![O::Completed], 0, P::Finalizing),
-            (vec![O::Completed, O::Failed], 0, P::FinalizingPartiallyFailed),
+            (
+                vec![O::Completed, O::Failed],
+                0,
+                P::FinalizingPartiallyFailed,
+            ),
             (vec![O::Completed], 1, P::FinalizingPartiallyFailed),
             (vec![], 0, P::Finalizing),
         ] {
-            assert_eq!(phase(&operations(&phases), errors, &before), expected, "{phases:?} {errors}");
+            assert_eq!(
+                phase(&operations(&phases), errors, &before),
+                expected,
+                "{phases:?} {errors}"
+            );
         }
         // A failure that was published before stays.
         let failed = P::WaitingForPluginOperationsPartiallyFailed;
-        assert_eq!(phase(&operations(&[O::Completed]), 0, &failed), P::FinalizingPartiallyFailed);
+        assert_eq!(
+            phase(&operations(&[O::Completed]), 0, &failed),
+            P::FinalizingPartiallyFailed
+        );
         // So does Finalizing.
-        assert_eq!(phase(&operations(&[O::New]), 0, &P::Finalizing), P::Finalizing);
+        assert_eq!(
+            phase(&operations(&[O::New]), 0, &P::Finalizing),
+            P::Finalizing
+        );
     }
 
     #[test]
     fn counts_and_errors_are_those_of_the_list() {
-        let mut operations =
-            operations(&[OperationPhase::Completed, OperationPhase::Failed, OperationPhase::New]);
+        let mut operations = operations(&[
+            OperationPhase::Completed,
+            OperationPhase::Failed,
+            OperationPhase::New,
+        ]);
         operations[1].status.error = "no space".into();
         operations[2].spec.resource_identifier.resource = "pods".into();
         let mut status = BackupStatus::default();
@@ -185,13 +225,23 @@ mod tests {
         let errors = errors(&operations);
         assert_eq!(errors.len(), 1);
         assert_eq!(errors[0].0.as_deref(), Some("shop"));
-        assert!(errors[0].1.contains("shop/vs-1") && errors[0].1.ends_with("no space"), "{}", errors[0].1);
+        assert!(
+            errors[0].1.contains("shop/vs-1") && errors[0].1.ends_with("no space"),
+            "{}",
+            errors[0].1
+        );
     }
 
     #[test]
     fn what_several_ask_for_is_read_once() {
-        let again = read_again(&operations(&[OperationPhase::Completed, OperationPhase::Failed]));
-        let names: Vec<_> = again.iter().map(|(item, all)| (item.name.as_str(), *all)).collect();
+        let again = read_again(&operations(&[
+            OperationPhase::Completed,
+            OperationPhase::Failed,
+        ]));
+        let names: Vec<_> = again
+            .iter()
+            .map(|(item, all)| (item.name.as_str(), *all))
+            .collect();
         assert_eq!(names, [("vs-0", true), ("shared", false), ("vs-1", false)]);
     }
 }

@@ -1,5 +1,6 @@
 //! Waiting of a blocked object, with the reason on the object.
 
+use backup_core::event_reason::EventReason;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -12,28 +13,31 @@ use super::Worker;
 use crate::job::lifecycle::{JobObject, Lifecycle};
 
 /// First and longest delay while the cause may pass: the end is published soon after that.
-const SOON: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+const PASSING_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 /// First and longest delay if a user has to act first.
-const LATER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(1));
+const FINAL_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(1));
 /// Delay before an object that waits for its turn in the ledger asks again.
-pub(super) const TURN: Duration = Duration::from_secs(2);
+pub(super) const TURN_INTERVAL: Duration = Duration::from_secs(2);
 /// Minimum time between two reports of the same trouble in different words.
-const REPORT_AGAIN: Duration = Duration::from_mins(1);
+const MIN_REPORT_INTERVAL: Duration = Duration::from_mins(1);
 /// Time limit for a report; it is best effort.
 const REPORT_BUDGET: Duration = Duration::from_secs(5);
 
 /// How long a worker has waited, and its next delays.
 #[derive(Debug, Default)]
-pub(super) struct Blocked {
+pub(super) struct BlockState {
     since: Option<Instant>,
     steps: Option<(bool, ExponentialBackoff)>,
     /// Time of the last report, and the reason that is on the object.
     reported: Option<(Instant, Option<String>)>,
 }
 
-impl Blocked {
+impl BlockState {
     pub(crate) fn over(&mut self) {
-        *self = Self { reported: self.reported.take().map(|(at, _)| (at, None)), ..Self::default() };
+        *self = Self {
+            reported: self.reported.take().map(|(at, _)| (at, None)),
+            ..Self::default()
+        };
     }
 
     /// Time since the trouble began.
@@ -48,14 +52,18 @@ impl Blocked {
 
     /// Delay before a look at what has changed.
     pub(crate) fn briefly(&mut self) -> Duration {
-        self.next(true).min(SOON.0)
+        self.next(true).min(PASSING_DELAYS.0)
     }
 
     /// The next delay: doubling up to the cap, with jitter.
     pub(crate) fn next(&mut self, retryable: bool) -> Duration {
         self.since(Instant::now());
         if self.steps.as_ref().is_none_or(|(of, _)| *of != retryable) {
-            let (first, cap) = if retryable { SOON } else { LATER };
+            let (first, cap) = if retryable {
+                PASSING_DELAYS
+            } else {
+                FINAL_DELAYS
+            };
             let builder = ExponentialBuilder::default()
                 .with_min_delay(first)
                 .with_max_delay(cap)
@@ -64,13 +72,14 @@ impl Blocked {
             self.steps = Some((retryable, builder.build()));
         }
         let next = self.steps.as_mut().and_then(|(_, steps)| steps.next());
-        next.unwrap_or(LATER.1).min(LATER.1)
+        next.unwrap_or(FINAL_DELAYS.1).min(FINAL_DELAYS.1)
     }
 
     /// Whether to report the reason: not if users see it already, and at most once a minute.
     fn should_report(&self, reason: &str, now: Instant) -> bool {
         !self.reported.as_ref().is_some_and(|(at, words)| {
-            words.as_deref() == Some(reason) || now.saturating_duration_since(*at) < REPORT_AGAIN
+            words.as_deref() == Some(reason)
+                || now.saturating_duration_since(*at) < MIN_REPORT_INTERVAL
         })
     }
 }
@@ -78,13 +87,19 @@ impl Blocked {
 impl<L: Lifecycle> Worker<L> {
     /// Reports why the object is blocked (annotation, event, log) and returns how long to wait.
     pub(crate) async fn report_blocked(&mut self, reason: &str, retryable: bool) -> Duration {
-        let (now, noun) = (Instant::now(), L::KIND.noun);
+        let now = Instant::now();
+        let noun = L::KIND.noun;
         if self.blocked.should_report(reason, now) {
             tracing::warn!(name = self.name, reason, retryable, "a {noun} is blocked");
             let written = self.write_reason(reason).await;
             self.blocked.reported = Some((now, written.then(|| reason.to_owned())));
         } else {
-            tracing::debug!(name = self.name, reason, retryable, "a {noun} is still blocked");
+            tracing::debug!(
+                name = self.name,
+                reason,
+                retryable,
+                "a {noun} is still blocked"
+            );
         }
         self.blocked.next(retryable)
     }
@@ -95,22 +110,37 @@ impl<L: Lifecycle> Worker<L> {
 
     /// Writes event and annotation. Best effort; returns whether users can read the reason now.
     async fn write_reason(&self, reason: &str) -> bool {
-        let Ok(Some(object)) = self.read().await else { return false };
-        self.ctx.cluster.events.warning(&object, "Blocked", reason);
-        let (api, leadership) = (self.ctx.cluster.api(), &self.ctx.cluster.leadership);
+        let Ok(Some(object)) = self.read().await else {
+            return false;
+        };
+        self.ctx
+            .cluster
+            .events
+            .warning(&object, EventReason::Blocked, reason);
+        let api = self.ctx.cluster.api::<L::Object>();
+        let leadership = &self.ctx.cluster.leadership;
         // Carries the resourceVersion.
-        let patch = |now: &L::Object| blocked_patch(now, reason);
-        let written = retry::status_patch_in(&api, leadership, REPORT_BUDGET, &object, patch).await;
+        let written = retry::status_patch_in(
+            &api,
+            leadership,
+            REPORT_BUDGET,
+            &object,
+            |now: &L::Object| blocked_patch(now, reason),
+        )
+        .await;
         written
             .inspect_err(|error| tracing::debug!(name = self.name, %error, "the reason could not be written"))
             .is_ok()
     }
 }
 
-/// Writes to the annotation why an object is not done yet; `None` if it is there already or the object has ended.
+/// Writes to the annotation why an object is not done yet; `None` if it is there already or the
+/// object has ended.
 fn blocked_patch<O: JobObject>(object: &O, reason: &str) -> Option<Value> {
     let annotations = object.meta().annotations.as_ref();
-    let known = annotations.and_then(|annotations| annotations.get(BLOCKED_ANNOTATION)).map(String::as_str);
+    let known = annotations
+        .and_then(|annotations| annotations.get(BLOCKED_ANNOTATION))
+        .map(String::as_str);
     (!object.stage().is_terminal() && known != Some(reason))
         .then(|| json!({ "metadata": { "annotations": { BLOCKED_ANNOTATION: reason } } }))
 }
@@ -121,40 +151,46 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn delays_grow_to_a_cap_of_seconds_and_slowly_to_a_minute_when_it_is_final() {
-        for (retryable, cap) in [(true, SOON.1), (false, LATER.1)] {
-            let mut waiting = Blocked::default();
+        for (retryable, cap) in [(true, PASSING_DELAYS.1), (false, FINAL_DELAYS.1)] {
+            let mut waiting = BlockState::default();
             let delays: Vec<Duration> = (0..20).map(|_| waiting.next(retryable)).collect();
             // Jitter adds at most the smallest delay.
             assert!(delays.iter().all(|delay| *delay <= cap * 2), "{delays:?}");
-            assert!(delays[10] >= cap.min(LATER.1), "{delays:?}");
+            assert!(delays[10] >= cap.min(FINAL_DELAYS.1), "{delays:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_same_reason_is_reported_once_and_other_words_a_minute_later() {
-        let (mut waiting, now) = (Blocked::default(), Instant::now());
+        let (mut waiting, now) = (BlockState::default(), Instant::now());
         assert!(waiting.should_report("down", now));
         waiting.reported = Some((now, Some("down".to_owned())));
-        assert!(!waiting.should_report("down", now + REPORT_AGAIN * 5));
-        assert!(!waiting.should_report("denied", now + REPORT_AGAIN / 2));
-        assert!(waiting.should_report("denied", now + REPORT_AGAIN));
+        assert!(!waiting.should_report("down", now + MIN_REPORT_INTERVAL * 5));
+        assert!(!waiting.should_report("denied", now + MIN_REPORT_INTERVAL / 2));
+        assert!(waiting.should_report("denied", now + MIN_REPORT_INTERVAL));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_reason_that_was_not_written_is_reported_again() {
         let now = Instant::now();
-        let mut not_written = Blocked { reported: Some((now, None)), ..Blocked::default() };
-        assert!(not_written.should_report("down", now + REPORT_AGAIN));
+        let mut not_written = BlockState {
+            reported: Some((now, None)),
+            ..BlockState::default()
+        };
+        assert!(not_written.should_report("down", now + MIN_REPORT_INTERVAL));
         // Progress removes the annotation.
         not_written.reported = Some((now, Some("down".to_owned())));
         not_written.over();
-        assert!(!not_written.should_report("down", now + REPORT_AGAIN / 2), "trouble that comes and goes");
-        assert!(not_written.should_report("down", now + REPORT_AGAIN));
+        assert!(
+            !not_written.should_report("down", now + MIN_REPORT_INTERVAL / 2),
+            "trouble that comes and goes"
+        );
+        assert!(not_written.should_report("down", now + MIN_REPORT_INTERVAL));
     }
 
     #[tokio::test(start_paused = true)]
     async fn time_counts_from_the_first_trouble_until_it_is_over() {
-        let mut waiting = Blocked::default();
+        let mut waiting = BlockState::default();
         waiting.next(true);
         tokio::time::advance(Duration::from_secs(7)).await;
         assert_eq!(waiting.since(Instant::now()), Duration::from_secs(7));
@@ -171,9 +207,17 @@ mod tests {
         let mut backup = Backup::default();
         backup.status.phase = Some(BackupPhase::Finalizing);
         let patch = blocked_patch(&backup, "the store is down").unwrap();
-        assert_eq!(patch["metadata"]["annotations"][BLOCKED_ANNOTATION], "the store is down");
-        backup.metadata.annotations =
-            Some([(BLOCKED_ANNOTATION.to_owned(), "the store is down".to_owned())].into());
+        assert_eq!(
+            patch["metadata"]["annotations"][BLOCKED_ANNOTATION],
+            "the store is down"
+        );
+        backup.metadata.annotations = Some(
+            [(
+                BLOCKED_ANNOTATION.to_owned(),
+                "the store is down".to_owned(),
+            )]
+            .into(),
+        );
         assert_eq!(blocked_patch(&backup, "the store is down"), None);
         assert!(blocked_patch(&backup, "denied").is_some());
         backup.status.phase = Some(BackupPhase::Completed);

@@ -1,5 +1,6 @@
 //! How an object ends: recorded, published, counted and reported; then its claim is released.
 
+use backup_core::event_reason::EventReason;
 use backup_core::phase::{Phase as _, Stage};
 use backup_store::{StoreError, crash};
 use jiff::Timestamp;
@@ -18,10 +19,15 @@ use backup_store::Location;
 
 impl<L: Lifecycle> Worker<L> {
     /// Records the end, writes it, and publishes it.
-    pub(super) async fn finish(&mut self, object: &L::Object) -> Result<Next<L::Object>, WorkerError> {
+    pub(super) async fn finish(
+        &mut self,
+        object: &L::Object,
+    ) -> Result<Next<L::Object>, WorkerError> {
         self.cancellation.check()?;
         L::may_write(self, object).await?;
-        let Some(pending) = &mut self.pending else { return Err(WorkerError::Conflict) };
+        let Some(pending) = &mut self.pending else {
+            return Err(WorkerError::Conflict);
+        };
         let stored = match pending.store(object, Timestamp::now()).await {
             Ok(stored) => stored,
             Err(error) => return Err(self.not_stored(&error)),
@@ -32,19 +38,31 @@ impl<L: Lifecycle> Worker<L> {
     /// Handles an end that could not be written. A record stays, and is retried.
     fn not_stored(&mut self, error: &StoreError) -> WorkerError {
         match error {
-            // The data is gone before it became visible: the work is repeated. The next step finds the record and begins after
-            // it.
+            // The data is gone before it became visible: the work is repeated. The next step finds
+            // the record and begins after it.
             StoreError::Lost { .. } => {
                 self.lost = self.pending.take().as_ref().and_then(PendingEnd::record);
-                WorkerError::Blocked { reason: format!("{error}; it is collected again"), retryable: true }
+                WorkerError::Blocked {
+                    reason: format!("{error}; it is collected again"),
+                    retryable: true,
+                }
             }
-            // Another replica was faster, before or after our record: the next step finds the end that
-            // was stored, of this object or of another.
+            // Another replica was faster, before or after our record: the next step finds the end
+            // that was stored, of this object or of another.
             StoreError::Exists { .. } => {
-                let recorded = self.pending.take().is_some_and(|had| had.record().is_some());
-                WorkerError::Blocked { reason: error.to_string(), retryable: !recorded }
+                let recorded = self
+                    .pending
+                    .take()
+                    .is_some_and(|had| had.record().is_some());
+                WorkerError::Blocked {
+                    reason: error.to_string(),
+                    retryable: !recorded,
+                }
             }
-            _ => WorkerError::Blocked { reason: error.to_string(), retryable: error.is_transient() },
+            _ => WorkerError::Blocked {
+                reason: error.to_string(),
+                retryable: error.is_transient(),
+            },
         }
     }
 
@@ -65,7 +83,9 @@ impl<L: Lifecycle> Worker<L> {
     ) -> Result<Next<L::Object>, WorkerError> {
         L::before_end(self, stored).await?;
         crash::point("before-terminal-patch");
-        let ended = self.publish(object, |now| L::terminal_patch(now, stored)).await?;
+        let ended = self
+            .publish(object, |now| L::terminal_patch(now, stored))
+            .await?;
         crash::point("after-terminal-patch");
         L::count_end(&self.ctx.metrics, &ended, self.pending.as_ref());
         self.ended(&ended).await
@@ -78,8 +98,9 @@ impl<L: Lifecycle> Worker<L> {
         facts: &L::Facts,
     ) -> Result<Next<L::Object>, WorkerError> {
         crash::point("before-refusal-patch");
-        let patch = |now: &L::Object| self.kind.refused_patch(now, facts, findings);
-        let ended = self.publish(object, patch).await?;
+        let ended = self
+            .publish(object, |now| self.kind.refused_patch(now, facts, findings))
+            .await?;
         self.ended(&ended).await
     }
 
@@ -102,19 +123,20 @@ impl<L: Lifecycle> Worker<L> {
 
     /// After the terminal patch: counts and reports the end once, and releases the claim.
     async fn ended(&mut self, object: &L::Object) -> Result<Next<L::Object>, WorkerError> {
-        let (phase, note) = (object.phase(), L::end_note(object));
-        let outcome = match phase.stage() {
-            Stage::Completed => Counted::Success,
-            Stage::PartiallyFailed => Counted::PartialFailure,
-            Stage::FailedValidation => Counted::ValidationFailure,
-            _ => Counted::Failure,
+        let phase = object.phase();
+        let note = L::end_note(object);
+        let (outcome, reason) = match phase.stage() {
+            Stage::Completed => (Counted::Success, EventReason::Completed),
+            Stage::PartiallyFailed => (Counted::PartialFailure, EventReason::PartiallyFailed),
+            Stage::FailedValidation => (Counted::ValidationFailure, EventReason::FailedValidation),
+            _ => (Counted::Failure, EventReason::Failed),
         };
         L::count(&self.ctx.metrics, Some(object), outcome);
-        let (events, reason) = (&self.ctx.cluster.events, phase.to_string());
+        let events = &self.ctx.cluster.events;
         if outcome == Counted::Success {
-            events.normal(object, &reason, &note);
+            events.normal(object, reason, &note);
         } else {
-            events.warning(object, &reason, &note);
+            events.warning(object, reason, &note);
         }
         tracing::info!(name = self.name, %phase, note, "a {} ended", L::KIND.noun);
         if let Some(PendingEnd::Committed(plan)) = self.pending.take() {
@@ -124,7 +146,10 @@ impl<L: Lifecycle> Worker<L> {
     }
 
     /// Releases the claim, then removes our finalizers so that the object can be deleted.
-    pub(super) async fn let_go(&mut self, object: &L::Object) -> Result<Next<L::Object>, WorkerError> {
+    pub(super) async fn let_go(
+        &mut self,
+        object: &L::Object,
+    ) -> Result<Next<L::Object>, WorkerError> {
         self.pending = None;
         let ended = object.stage().is_terminal();
         if !ended {
@@ -135,14 +160,22 @@ impl<L: Lifecycle> Worker<L> {
         let work = finalizers::work::<L>();
         let mut now = object.clone();
         if finalizers::has(object, work) {
-            now = self.publish(object, |now| finalizers::removed(now, &[work])).await?;
+            now = self
+                .publish(object, |now| finalizers::removed(now, &[work]))
+                .await?;
             if ended {
-                self.ctx.cluster.events.forced_end(object, &object.phase().to_string());
+                self.ctx
+                    .cluster
+                    .events
+                    .forced_end(object, &object.phase().to_string());
             }
         }
         if finalizers::is_held::<L>(&now) {
             L::remove_files(self, &now).await?;
-            match self.publish(&now, |now| finalizers::removed(now, L::FINALIZERS)).await {
+            match self
+                .publish(&now, |now| finalizers::removed(now, L::FINALIZERS))
+                .await
+            {
                 Ok(_) | Err(WorkerError::Conflict) => {}
                 Err(error) => return Err(error),
             }
@@ -150,7 +183,8 @@ impl<L: Lifecycle> Worker<L> {
         Ok(Next::Done)
     }
 
-    /// After the object was deleted and its work has stopped: finishes what is committed, then releases the claim.
+    /// After the object was deleted and its work has stopped: finishes what is committed, then
+    /// releases the claim.
     pub(crate) async fn after_deletion(&mut self) -> Result<Next<L::Object>, WorkerError> {
         self.cancellation = self.cancellation.after_deletion();
         let mut known = None;
@@ -158,8 +192,13 @@ impl<L: Lifecycle> Worker<L> {
             let next = match known.take() {
                 Some(object) => Box::pin(self.reconcile(Some(object))).await,
                 None => match self.read().await {
-                    Ok(Some(object)) if !object.is_deleting() => return Ok(Next::Done), // the dispatcher looks again
-                    Ok(Some(object)) => Box::pin(self.reconcile(Some(Box::new(object)))).await,
+                    Ok(Some(object)) => {
+                        // The dispatcher looks again.
+                        if !object.is_deleting() {
+                            return Ok(Next::Done);
+                        }
+                        Box::pin(self.reconcile(Some(Box::new(object)))).await
+                    }
                     Ok(None) => self.release().await,
                     Err(error) => Err(error.into()),
                 },
@@ -175,7 +214,9 @@ impl<L: Lifecycle> Worker<L> {
             let delay = match error {
                 WorkerError::Stopped(_) => return Err(error),
                 WorkerError::Conflict | WorkerError::Waiting => continue,
-                WorkerError::Blocked { reason, retryable } => self.report_blocked(&reason, retryable).await,
+                WorkerError::Blocked { reason, retryable } => {
+                    self.report_blocked(&reason, retryable).await
+                }
             };
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
@@ -186,7 +227,11 @@ impl<L: Lifecycle> Worker<L> {
 
     /// Releases the claim. May be repeated; if it fails, the collector of claims releases it.
     pub(super) async fn release(&self) -> Result<Next<L::Object>, WorkerError> {
-        self.ctx.cluster.leadership.check().map_err(StopReason::from)?;
+        self.ctx
+            .cluster
+            .leadership
+            .check()
+            .map_err(StopReason::from)?;
         backup_lock::release(&self.ctx.ledger, &self.key, &self.uid).await?;
         Ok(Next::Done)
     }

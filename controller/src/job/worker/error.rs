@@ -48,8 +48,14 @@ impl From<WriteError> for WorkerError {
     fn from(error: WriteError) -> Self {
         match error {
             WriteError::NotLeader(error) => Self::Stopped(error.into()),
-            WriteError::Refused { .. } => Self::Blocked { reason: error.to_string(), retryable: false },
-            WriteError::Exhausted { .. } => Self::Blocked { reason: error.to_string(), retryable: true },
+            WriteError::Refused { .. } => Self::Blocked {
+                reason: error.to_string(),
+                retryable: false,
+            },
+            WriteError::Exhausted { .. } => Self::Blocked {
+                reason: error.to_string(),
+                retryable: true,
+            },
         }
     }
 }

@@ -1,8 +1,8 @@
-//! An object whose items are done and whose operations still run: they are polled to their end, then the object is completed
-//! with their outcomes.
+//! An object whose items are done and whose operations still run: they are polled to their end,
+//! then the object is completed with their outcomes.
 //!
-//! What is learned is first stored, then published, so a lost patch loses nothing: counts, phase and errors are derived from
-//! the stored state each time.
+//! What is learned is first stored, then published, so a lost patch loses nothing: counts, phase
+//! and errors are derived from the stored state each time.
 
 use std::{ops::ControlFlow, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{Next, Worker, WorkerError};
 use crate::job::{
     lifecycle::{JobObject as _, Lifecycle, Operation, WorkError},
     operations::{
-        poll_until_complete::{StateStore, Stored, poll_until_complete},
+        poll_until_complete::{StateStore, StoreResult, poll_until_complete},
         poller::OperationPoller,
         records,
     },
@@ -22,7 +22,7 @@ use crate::job::{
 };
 
 /// Operation timeout of an object without one (it always has one once it has begun).
-const TIMEOUT: Duration = Duration::from_hours(4);
+const DEFAULT_OPERATION_TIMEOUT: Duration = Duration::from_hours(4);
 
 impl<L: Lifecycle> Worker<L> {
     /// Like [`Worker::operations`], while the claim is held, if the operations need one.
@@ -33,10 +33,22 @@ impl<L: Lifecycle> Worker<L> {
         awaiting: AwaitingOperations<L::Object>,
         token: Option<Token>,
     ) -> Result<Next<L::Object>, WorkerError> {
-        let Some(token) = token else { return Box::pin(self.operations(object, location, awaiting)).await };
+        let Some(token) = token else {
+            return Box::pin(self.operations(object, location, awaiting)).await;
+        };
         let fence = self.cancellation.fence().clone();
-        let (ledger, key, uid) = (self.ctx.ledger.clone(), self.key.clone(), self.uid.clone());
-        fence.around(ledger, key, uid, token, Box::pin(self.operations(object, location, awaiting))).await
+        let ledger = self.ctx.ledger.clone();
+        let key = self.key.clone();
+        let uid = self.uid.clone();
+        fence
+            .around(
+                ledger,
+                key,
+                uid,
+                token,
+                Box::pin(self.operations(object, location, awaiting)),
+            )
+            .await
     }
 
     /// Polls operations to their end, then completes the results; then the object is Finalizing.
@@ -50,10 +62,14 @@ impl<L: Lifecycle> Worker<L> {
         let operations: Vec<Operation<L>> = records::decode(&awaiting.take_operations())?;
         let mut shown = object.clone();
         if L::worked_patch(&shown, awaiting.status()).is_some() {
-            shown = self.publish(&shown, |now| L::worked_patch(now, awaiting.status())).await?;
+            shown = self
+                .publish(&shown, |now| L::worked_patch(now, awaiting.status()))
+                .await?;
         }
         shown = self.show(&shown, &awaiting, &operations).await?;
-        let timeout = shown.operation_timeout().unwrap_or(TIMEOUT);
+        let timeout = shown
+            .operation_timeout()
+            .unwrap_or(DEFAULT_OPERATION_TIMEOUT);
         let poller = OperationPoller::new(self.ctx.polling.clone(), &shown, operations, timeout);
         if !poller.all_ended() {
             return self.poll(shown, &mut awaiting, poller).await;
@@ -62,7 +78,9 @@ impl<L: Lifecycle> Worker<L> {
         L::may_write(self, &shown).await?;
         let operations = poller.operations();
         if !L::KIND.queued {
-            return self.complete(&shown, location, awaiting, &operations, None).await;
+            return self
+                .complete(&shown, location, awaiting, &operations, None)
+                .await;
         }
         // Reading items again needs it.
         let claim = match self.claim(&mut shown).await? {
@@ -70,9 +88,14 @@ impl<L: Lifecycle> Worker<L> {
             ControlFlow::Break(next) => return Ok(next),
         };
         let fence = self.cancellation.fence().clone();
-        let (ledger, key, uid) = (self.ctx.ledger.clone(), self.key.clone(), self.uid.clone());
-        let completed = Box::pin(self.complete(&shown, location, awaiting, &operations, Some(&claim.token)));
-        fence.around(ledger, key, uid, claim.token.clone(), completed).await
+        let ledger = self.ctx.ledger.clone();
+        let key = self.key.clone();
+        let uid = self.uid.clone();
+        let completed =
+            Box::pin(self.complete(&shown, location, awaiting, &operations, Some(&claim.token)));
+        fence
+            .around(ledger, key, uid, claim.token.clone(), completed)
+            .await
     }
 
     /// Publishes counts and phase, unless they are published already.
@@ -84,8 +107,14 @@ impl<L: Lifecycle> Worker<L> {
     ) -> Result<L::Object, WorkerError> {
         let errors = awaiting.files().results.errors();
         let next = records::phase(Counts::of_all(operations), errors, &object.phase());
-        let patch = |now: &L::Object| L::operations_patch(now, &next, operations, awaiting.files());
-        if patch(object).is_none() { Ok(object.clone()) } else { self.publish(object, patch).await }
+        let files = awaiting.files();
+        if L::operations_patch(object, &next, operations, files).is_none() {
+            return Ok(object.clone());
+        }
+        self.publish(object, |now| {
+            L::operations_patch(now, &next, operations, files)
+        })
+        .await
     }
 
     /// Polls until all operations have ended, or work must stop.
@@ -99,7 +128,11 @@ impl<L: Lifecycle> Worker<L> {
         if shown.is_cancelled() {
             poller.stop();
         }
-        let mut states = States { worker: self, awaiting, shown };
+        let mut states = States {
+            worker: self,
+            awaiting,
+            shown,
+        };
         poll_until_complete(&mut poller, &mut states, &cancellation).await?;
         Ok(Next::Again(Some(Box::new(states.shown))))
     }
@@ -122,7 +155,12 @@ impl<L: Lifecycle> Worker<L> {
         let done = match completed {
             Ok(done) => done,
             Err(WorkError::Worker(error)) => return Err(error),
-            Err(WorkError::Fatal(reason)) => return Err(WorkerError::Blocked { reason, retryable: false }),
+            Err(WorkError::Fatal(reason)) => {
+                return Err(WorkerError::Blocked {
+                    reason,
+                    retryable: false,
+                });
+            }
             Err(WorkError::Store(error)) => {
                 // Collected data that is gone is collected again.
                 if matches!(error, StoreError::Lost { .. }) {
@@ -136,11 +174,15 @@ impl<L: Lifecycle> Worker<L> {
         }
         let errors = done.files.results.errors();
         let next = records::phase(Counts::of_all(operations), errors, &object.phase());
-        // In the same phase the counts are published already; the files of a restore now list each failure a second time.
+        // In the same phase the counts are published already; the files of a restore now list each
+        // failure a second time.
         let finalizing = if next == object.phase() {
             object.clone()
         } else {
-            self.publish(object, |now| L::operations_patch(now, &next, operations, &done.files)).await?
+            self.publish(object, |now| {
+                L::operations_patch(now, &next, operations, &done.files)
+            })
+            .await?
         };
         let finalizing = self.rest(finalizing).await?;
         crash::point("after-renewal");
@@ -172,22 +214,25 @@ impl<L: Lifecycle> States<'_, L> {
 impl<L: Lifecycle> StateStore<Operation<L>> for States<'_, L> {
     type Error = WorkerError;
 
-    async fn store(&mut self, operations: &[Operation<L>]) -> Result<Stored, WorkerError> {
+    async fn store(&mut self, operations: &[Operation<L>]) -> Result<StoreResult, WorkerError> {
         match self.try_store(operations).await {
             Ok(()) => {
                 self.worker.unblocked();
                 crash::point("after-operations-kept");
-                Ok(Stored::Yes)
+                Ok(StoreResult::Yes)
             }
-            Err(WorkerError::Blocked { reason, retryable }) => {
-                Ok(Stored::NotYet(self.worker.report_blocked(&reason, retryable).await))
-            }
+            Err(WorkerError::Blocked { reason, retryable }) => Ok(StoreResult::NotYet(
+                self.worker.report_blocked(&reason, retryable).await,
+            )),
             Err(error) => Err(error),
         }
     }
 
     async fn publish(&mut self, operations: &[Operation<L>]) -> Result<(), WorkerError> {
-        self.shown = self.worker.show(&self.shown, self.awaiting, operations).await?;
+        self.shown = self
+            .worker
+            .show(&self.shown, self.awaiting, operations)
+            .await?;
         Ok(())
     }
 }

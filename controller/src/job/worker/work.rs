@@ -6,18 +6,25 @@ use backup_store::{Location, StoreError, crash};
 use super::{Next, Worker, WorkerError};
 use crate::job::{
     decide,
-    lifecycle::{Completed, JobObject as _, Lifecycle, PhaseOf, Work, WorkError, Worked},
+    lifecycle::{CompletedWork, JobObject as _, Lifecycle, PhaseOf, Work, WorkError, WorkResult},
     pending_end::PendingEnd,
 };
 
 impl<L: Lifecycle> Worker<L> {
-    /// Does all of the work; then the object is Finalizing, or waits for its operations, and nothing of it is visible in the
-    /// store yet.
+    /// Does all of the work; then the object is Finalizing, or waits for its operations, and
+    /// nothing of it is visible in the store yet.
     pub(super) async fn work(&mut self, work: Work<'_, L>) -> Result<Next<L::Object>, WorkerError> {
-        let (object, location, token) = (work.object, work.location, work.token);
+        let object = work.object;
+        let location = work.location;
+        let token = work.token;
         let fence = self.cancellation.fence().clone();
-        let (ledger, key, uid) = (self.ctx.ledger.clone(), self.key.clone(), self.uid.clone());
-        let worked = match fence.around(ledger, key, uid, token.clone(), L::work(self, work)).await {
+        let ledger = self.ctx.ledger.clone();
+        let key = self.key.clone();
+        let uid = self.uid.clone();
+        let worked = match fence
+            .around(ledger, key, uid, token.clone(), L::work(self, work))
+            .await
+        {
             Ok(worked) => worked,
             Err(error) => return self.not_worked(object, location, error).await,
         };
@@ -36,10 +43,27 @@ impl<L: Lifecycle> Worker<L> {
             crash::point("after-operations-recorded");
             return Ok(Next::Again(None));
         }
-        let Worked { contents, files, summary } = worked;
+        let WorkResult {
+            contents,
+            files,
+            summary,
+        } = worked;
         match L::upload(contents).await {
-            Ok(upload) => self.announce(object, Completed { upload, files, summary }).await,
-            Err(error) => self.not_worked(object, location, WorkError::Store(error)).await,
+            Ok(upload) => {
+                self.announce(
+                    object,
+                    CompletedWork {
+                        upload,
+                        files,
+                        summary,
+                    },
+                )
+                .await
+            }
+            Err(error) => {
+                self.not_worked(object, location, WorkError::Store(error))
+                    .await
+            }
         }
     }
 
@@ -47,12 +71,15 @@ impl<L: Lifecycle> Worker<L> {
     async fn announce(
         &mut self,
         object: &L::Object,
-        done: Completed<L>,
+        done: CompletedWork<L>,
     ) -> Result<Next<L::Object>, WorkerError> {
         let failed = done.files.results.errors() > 0;
         let next = PhaseOf::<L>::finalizing(failed);
         let announced = if decide::announces(object.stage()) {
-            self.publish(object, |now| L::announce_patch(now, &next, &done.files, &done.summary)).await
+            self.publish(object, |now| {
+                L::announce_patch(now, &next, &done.files, &done.summary)
+            })
+            .await
         } else {
             Ok(object.clone())
         };
@@ -88,13 +115,15 @@ impl<L: Lifecycle> Worker<L> {
         if matches!(error, StoreError::Exists { .. }) && may_end {
             use backup_store::FoundJob as Found;
             match location.find_job::<L::Object>(&self.name, &self.uid).await {
-                // Another replica has progressed further with this very object: continue from there.
+                // Another replica has progressed further with this very object: continue from
+                // there.
                 Ok(Found::Committed(_) | Found::Awaiting(_)) => return Err(WorkerError::Conflict),
                 Ok(Found::Stored(end)) if L::stored_end(&end).0 == self.uid => {
                     return Err(WorkerError::Conflict);
                 }
                 Ok(Found::Nothing | Found::Stored(_)) => {
-                    let reason = format!("{} already exists in object storage: {error}", L::KIND.noun);
+                    let reason =
+                        format!("{} already exists in object storage: {error}", L::KIND.noun);
                     return self.fail(object, &reason, None).await;
                 }
                 Err(unread) => error = unread,
@@ -110,17 +139,25 @@ impl<L: Lifecycle> Worker<L> {
         self.rest(left).await.map(|_| ())
     }
 
-    /// Releases the claim once nothing of the cluster is needed. If that fails, the collector of claims releases it, because of
-    /// the phase.
+    /// Releases the claim once nothing of the cluster is needed. If that fails, the collector of
+    /// claims releases it, because of the phase.
     pub(super) async fn rest(&self, object: L::Object) -> Result<L::Object, WorkerError> {
         if !L::KIND.queued || !matches!(object.stage(), Stage::Finalizing { .. }) {
             return Ok(object);
         }
         let rests = L::rests_patch(&object).is_some();
-        let object = if rests { self.publish(&object, L::rests_patch).await? } else { object };
+        let object = if rests {
+            self.publish(&object, L::rests_patch).await?
+        } else {
+            object
+        };
         crash::point("before-claim-returned");
         if let Err(error) = self.release().await {
-            tracing::debug!(name = self.name, ?error, "a claim that is not needed is left to be collected");
+            tracing::debug!(
+                name = self.name,
+                ?error,
+                "a claim that is not needed is left to be collected"
+            );
         }
         Ok(object)
     }

@@ -11,12 +11,15 @@ const OBJECT: &str = "/api/v1/namespaces/a/configmaps/x";
 const CREATED: &str = "2026-01-01T00:00:00Z";
 
 fn rules() -> RestoreRules {
-    RestoreRules { backup_label: "b".to_owned(), restore_label: "r".to_owned(), ..RestoreRules::default() }
+    RestoreRules {
+        backup_label: "b".to_owned(),
+        restore_label: "r".to_owned(),
+        ..RestoreRules::default()
+    }
 }
 
 fn wanted() -> Object {
-    let item =
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"k": "backup"}});
+    let item = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"k": "backup"}});
     transform::rewritten(item.as_object().unwrap(), "configmaps", Some("a"), &rules())
 }
 
@@ -38,17 +41,34 @@ const TARGET: Target<'_> = Target {
 };
 
 fn policy(rules: &RestoreRules, update: bool, resumed: bool) -> Policy<'_> {
-    Policy { rules, update, own: "velero", restore_created: Some(CREATED), resumed }
+    Policy {
+        rules,
+        update,
+        own: "velero",
+        restore_created: Some(CREATED),
+        resumed,
+    }
 }
 
-async fn applied(fake: &FakeApi, update: bool) -> Applied {
-    item(&fake::calls(fake), TARGET, &wanted(), policy(&rules(), update, false), None).await.unwrap()
+async fn applied(fake: &FakeApi, update: bool) -> ItemResult {
+    item(
+        &fake::calls(fake),
+        TARGET,
+        &wanted(),
+        policy(&rules(), update, false),
+        None,
+    )
+    .await
+    .unwrap()
 }
 
 #[tokio::test]
 async fn what_is_not_there_is_created_with_one_request() {
     let fake = fake::server();
-    assert_eq!(applied(&fake, false).await, Applied::quiet(Outcome::Created));
+    assert_eq!(
+        applied(&fake, false).await,
+        ItemResult::quiet(Outcome::Created)
+    );
     assert_eq!(fake.log(), [format!("POST {COLLECTION}")]);
     assert_eq!(fake.get(OBJECT).unwrap()["data"]["k"], "backup");
 }
@@ -58,7 +78,10 @@ async fn what_is_there_and_equal_is_skipped_silently() {
     let fake = fake::server();
     fake.put(OBJECT, in_cluster("backup"));
     for update in [false, true] {
-        assert_eq!(applied(&fake, update).await, Applied::quiet(Outcome::Skipped));
+        assert_eq!(
+            applied(&fake, update).await,
+            ItemResult::quiet(Outcome::Skipped)
+        );
     }
     assert!(!fake.log().iter().any(|line| line.starts_with("PATCH")));
 }
@@ -70,7 +93,11 @@ async fn what_is_there_and_differs_is_left_with_a_warning() {
     let before = fake.get(OBJECT);
     let done = applied(&fake, false).await;
     assert_eq!((done.outcome, done.error), (Outcome::Skipped, None));
-    assert!(done.warning.unwrap().contains("ConfigMap \"x\" exists and differs"));
+    assert!(
+        done.warning
+            .unwrap()
+            .contains("ConfigMap \"x\" exists and differs")
+    );
     assert_eq!(fake.get(OBJECT), before, "untouched");
 }
 
@@ -84,14 +111,20 @@ async fn what_is_there_and_cannot_be_read_is_a_warning() {
     let done = applied(&fake, true).await;
     assert_eq!((done.outcome, done.error), (Outcome::Skipped, None));
     let warning = done.warning.unwrap();
-    assert!(warning.contains("could not be compared") && warning.contains("not for you"), "{warning}");
+    assert!(
+        warning.contains("could not be compared") && warning.contains("not for you"),
+        "{warning}"
+    );
 }
 
 #[tokio::test]
 async fn the_policy_update_makes_it_what_the_backup_holds() {
     let fake = fake::server();
     fake.put(OBJECT, in_cluster("cluster"));
-    assert_eq!(applied(&fake, true).await, Applied::quiet(Outcome::Updated));
+    assert_eq!(
+        applied(&fake, true).await,
+        ItemResult::quiet(Outcome::Updated)
+    );
     assert_eq!(fake.get(OBJECT).unwrap()["data"]["k"], "backup");
 }
 
@@ -103,10 +136,17 @@ async fn what_says_that_it_belongs_to_the_installation_is_never_changed() {
         object["metadata"]["labels"] = json!({ "app.kubernetes.io/part-of": "backup" });
         fake.put(OBJECT, object);
         let rules = rules();
-        let policy = Policy { own, ..policy(&rules, true, false) };
-        let done = item(&fake::calls(&fake), TARGET, &wanted(), policy, None).await.unwrap();
+        let policy = Policy {
+            own,
+            ..policy(&rules, true, false)
+        };
+        let done = item(&fake::calls(&fake), TARGET, &wanted(), policy, None)
+            .await
+            .unwrap();
         assert_eq!(fake.get(OBJECT).unwrap()["data"]["k"], expected, "{own}");
-        let says = done.warning.is_some_and(|warning| warning.contains("what this installation works with"));
+        let says = done
+            .warning
+            .is_some_and(|warning| warning.contains("what this installation works with"));
         assert_eq!(says, own == "a", "{own}");
     }
 }
@@ -114,12 +154,25 @@ async fn what_says_that_it_belongs_to_the_installation_is_never_changed() {
 #[tokio::test]
 async fn an_update_that_someone_overtakes_compares_again() {
     let fake = fake::faulty(|request| match (request.method.as_str(), request.earlier) {
-        ("PATCH", 0) => Some(Fault::refuse(409, "Conflict", "the object has been modified")),
+        ("PATCH", 0) => Some(Fault::refuse(
+            409,
+            "Conflict",
+            "the object has been modified",
+        )),
         _ => None,
     });
     fake.put(OBJECT, in_cluster("cluster"));
-    assert_eq!(applied(&fake, true).await, Applied::quiet(Outcome::Updated));
-    assert_eq!(fake.log().iter().filter(|line| line.starts_with("GET")).count(), 2);
+    assert_eq!(
+        applied(&fake, true).await,
+        ItemResult::quiet(Outcome::Updated)
+    );
+    assert_eq!(
+        fake.log()
+            .iter()
+            .filter(|line| line.starts_with("GET"))
+            .count(),
+        2
+    );
 }
 
 #[tokio::test]
@@ -137,9 +190,16 @@ async fn an_update_that_is_refused_is_a_warning() {
 #[tokio::test]
 async fn an_item_is_created_after_the_server_failed_once() {
     let fake = fake::faulty(|request| {
-        if request.earlier == 0 { Some(Fault::refuse(500, "InternalError", "x")) } else { None }
+        if request.earlier == 0 {
+            Some(Fault::refuse(500, "InternalError", "x"))
+        } else {
+            None
+        }
     });
-    assert_eq!(applied(&fake, false).await, Applied::quiet(Outcome::Created));
+    assert_eq!(
+        applied(&fake, false).await,
+        ItemResult::quiet(Outcome::Created)
+    );
 }
 
 #[tokio::test]
@@ -148,7 +208,10 @@ async fn a_creation_whose_answer_was_lost_counts_as_created() {
         ("POST", 0) => Some(Fault::lose_answer()),
         _ => None,
     });
-    assert_eq!(applied(&fake, false).await, Applied::quiet(Outcome::Created));
+    assert_eq!(
+        applied(&fake, false).await,
+        ItemResult::quiet(Outcome::Created)
+    );
 }
 
 #[tokio::test]
@@ -159,10 +222,23 @@ async fn an_object_of_an_earlier_run_counts_as_created() {
     changed["data"]["k"] = json!("changed");
     fake.put(OBJECT, changed);
     let (rules, calls) = (rules(), fake::calls(&fake));
-    let again = item(&calls, TARGET, &wanted(), policy(&rules, false, true), None).await.unwrap();
-    assert_eq!(again, Applied::quiet(Outcome::Created));
-    let first_run = item(&calls, TARGET, &wanted(), policy(&rules, false, false), None).await.unwrap();
-    assert!(first_run.warning.is_some(), "without a restart it is a difference");
+    let again = item(&calls, TARGET, &wanted(), policy(&rules, false, true), None)
+        .await
+        .unwrap();
+    assert_eq!(again, ItemResult::quiet(Outcome::Created));
+    let first_run = item(
+        &calls,
+        TARGET,
+        &wanted(),
+        policy(&rules, false, false),
+        None,
+    )
+    .await
+    .unwrap();
+    assert!(
+        first_run.warning.is_some(),
+        "without a restart it is a difference"
+    );
 }
 
 #[tokio::test]
@@ -176,7 +252,7 @@ async fn what_is_being_deleted_is_waited_for_and_created_again() {
         fake.delete(OBJECT);
     };
     let (done, ()) = futures::join!(applied(&fake, false), gone);
-    assert_eq!(done, Applied::quiet(Outcome::Created));
+    assert_eq!(done, ItemResult::quiet(Outcome::Created));
     assert_eq!(fake.get(OBJECT).unwrap()["data"]["k"], "backup");
 }
 
@@ -202,8 +278,12 @@ async fn a_volume_whose_claim_is_gone_is_freed_if_it_is_the_one_of_the_backup() 
                 "claimRef": { "namespace": "a", "name": "c", "uid": "old", "resourceVersion": "3" } } })
     };
     let rules = rules();
-    let wanted =
-        transform::rewritten(volume("/data").as_object().unwrap(), "persistentvolumes", None, &rules);
+    let wanted = transform::rewritten(
+        volume("/data").as_object().unwrap(),
+        "persistentvolumes",
+        None,
+        &rules,
+    );
     let target = Target {
         group_resource: "persistentvolumes",
         kind: "PersistentVolume",
@@ -222,11 +302,22 @@ async fn a_volume_whose_claim_is_gone_is_freed_if_it_is_the_one_of_the_backup() 
         let mut found = volume(path);
         found["status"] = json!({ "phase": phase });
         fake.put(&format!("{collection}/x"), found);
-        let done =
-            item(&fake::calls(&fake), target, &wanted, policy(&rules, update, false), None).await.unwrap();
+        let done = item(
+            &fake::calls(&fake),
+            target,
+            &wanted,
+            policy(&rules, update, false),
+            None,
+        )
+        .await
+        .unwrap();
         assert_eq!(done.outcome, outcome, "{phase} {path} {update}: {done:?}");
         let after = fake.get(&format!("{collection}/x")).unwrap();
-        assert_eq!(after["spec"]["claimRef"]["uid"].as_str(), uid, "{phase} {path} {update}");
+        assert_eq!(
+            after["spec"]["claimRef"]["uid"].as_str(),
+            uid,
+            "{phase} {path} {update}"
+        );
     }
 }
 
@@ -235,18 +326,35 @@ async fn a_refused_creation_is_an_error_with_the_servers_words() {
     let fake = fake::faulty(|_| Some(Fault::refuse(403, "Forbidden", "exceeded quota")));
     let done = applied(&fake, false).await;
     assert_eq!(done.outcome, Outcome::Failed);
-    assert_eq!(done.error.as_deref(), Some("ConfigMap \"x\" could not be created: exceeded quota"));
+    assert_eq!(
+        done.error.as_deref(),
+        Some("ConfigMap \"x\" could not be created: exceeded quota")
+    );
 }
 
-/// If a webhook has refused the creation of an object, the message says whether it exists only if that is known.
+/// If a webhook has refused the creation of an object, the message says whether it exists only if
+/// that is known.
 #[tokio::test(start_paused = true)]
 async fn what_a_dead_webhook_hides_is_not_said_to_be_absent() {
     const CONVERSION: &str =
         "conversion webhook for example.com/v1, Kind=ConfigMap failed: Post \"https://x\": EOF";
-    const ADMISSION: &str = "failed calling webhook \"hook.example.com\": failed to call webhook: EOF";
+    const ADMISSION: &str =
+        "failed calling webhook \"hook.example.com\": failed to call webhook: EOF";
     for (create, read, found, outcome, text) in [
-        (CONVERSION, None, None, Outcome::Failed, "\"x\" could not be created: conversion webhook"),
-        (ADMISSION, None, None, Outcome::Failed, "\"x\" could not be created: failed calling webhook"),
+        (
+            CONVERSION,
+            None,
+            None,
+            Outcome::Failed,
+            "\"x\" could not be created: conversion webhook",
+        ),
+        (
+            ADMISSION,
+            None,
+            None,
+            Outcome::Failed,
+            "\"x\" could not be created: failed calling webhook",
+        ),
         (
             CONVERSION,
             Some(CONVERSION),
@@ -262,7 +370,13 @@ async fn what_a_dead_webhook_hides_is_not_said_to_be_absent() {
             "whether it was there already could not be read: boom",
         ),
         (ADMISSION, None, Some("backup"), Outcome::Skipped, ""),
-        (ADMISSION, None, Some("cluster"), Outcome::Skipped, "exists and differs from the backup"),
+        (
+            ADMISSION,
+            None,
+            Some("cluster"),
+            Outcome::Skipped,
+            "exists and differs from the backup",
+        ),
     ] {
         let fake = fake::faulty(move |request| match request.method.as_str() {
             "POST" => Some(Fault::refuse(500, "InternalError", create)),
@@ -273,7 +387,11 @@ async fn what_a_dead_webhook_hides_is_not_said_to_be_absent() {
         }
         let done = applied(&fake, false).await;
         let said = done.error.or(done.warning).unwrap_or_default();
-        assert_eq!((done.outcome, said.contains(text)), (outcome, true), "{said}");
+        assert_eq!(
+            (done.outcome, said.contains(text)),
+            (outcome, true),
+            "{said}"
+        );
         assert_eq!(said.is_empty(), text.is_empty(), "{said}");
     }
 }
@@ -281,17 +399,29 @@ async fn what_a_dead_webhook_hides_is_not_said_to_be_absent() {
 #[tokio::test]
 async fn a_type_that_is_no_longer_served_is_an_error_of_the_item() {
     let fake = fake::faulty(|_| {
-        Some(Fault::refuse(404, "NotFound", "the server could not find the requested resource"))
+        Some(Fault::refuse(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        ))
     });
     let done = applied(&fake, false).await;
     assert_eq!(done.outcome, Outcome::Failed);
-    assert_eq!(fake.log().len(), 3, "a server that has just established a definition gets a few tries");
+    assert_eq!(
+        fake.log().len(),
+        3,
+        "a server that has just established a definition gets a few tries"
+    );
 }
 
 #[tokio::test]
 async fn a_service_that_holds_the_port_itself_is_compared() {
     let fake = fake::faulty(|request| match request.method.as_str() {
-        "POST" => Some(Fault::refuse(422, "Invalid", "provided port is already allocated")),
+        "POST" => Some(Fault::refuse(
+            422,
+            "Invalid",
+            "provided port is already allocated",
+        )),
         _ => None,
     });
     let collection = "/api/v1/namespaces/a/services";
@@ -301,11 +431,26 @@ async fn a_service_that_holds_the_port_itself_is_compared() {
     );
     let (rules, service) = (rules(), json!({"metadata": {"name": "x"}, "spec": {}}));
     let item_ = transform::rewritten(service.as_object().unwrap(), "services", Some("a"), &rules);
-    let target = Target { group_resource: "services", kind: "Service", collection, ..TARGET };
-    let policy = Policy { restore_created: None, ..policy(&rules, false, false) };
-    let done = item(&fake::calls(&fake), target, &item_, policy, None).await.unwrap();
-    assert_eq!(done, Applied::quiet(Outcome::Skipped));
+    let target = Target {
+        group_resource: "services",
+        kind: "Service",
+        collection,
+        ..TARGET
+    };
+    let policy = Policy {
+        restore_created: None,
+        ..policy(&rules, false, false)
+    };
+    let done = item(&fake::calls(&fake), target, &item_, policy, None)
+        .await
+        .unwrap();
+    assert_eq!(done, ItemResult::quiet(Outcome::Skipped));
     fake.delete(&format!("{collection}/x"));
-    let done = item(&fake::calls(&fake), target, &item_, policy, None).await.unwrap();
-    assert!(done.error.unwrap().contains("already allocated"), "another service holds it");
+    let done = item(&fake::calls(&fake), target, &item_, policy, None)
+        .await
+        .unwrap();
+    assert!(
+        done.error.unwrap().contains("already allocated"),
+        "another service holds it"
+    );
 }

@@ -1,5 +1,5 @@
-//! A dry run: every write is sent to the API server with `dryRun=All`. Namespaces and types that it would have created are
-//! remembered, because items that need them cannot be tried.
+//! A dry run: every write is sent to the API server with `dryRun=All`. Namespaces and types that it
+//! would have created are remembered, because items that need them cannot be tried.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,9 @@ pub(in crate::restore) fn client(client: &Client) -> Client {
 }
 
 fn harmless(mut request: Request<Body>) -> Result<Request<Body>, BoxError> {
-    if matches!(*request.method(), Method::GET | Method::HEAD) && !request.headers().contains_key("upgrade") {
+    if matches!(*request.method(), Method::GET | Method::HEAD)
+        && !request.headers().contains_key("upgrade")
+    {
         return Ok(request);
     }
     let uri = request.uri().to_string();
@@ -48,16 +50,25 @@ struct Inner {
 impl DryRun {
     /// Records an object that a real restore would have created.
     pub(super) fn created(&self, collection: &str, body: &Object) {
-        let name = json::text(body, &["metadata"], "name").unwrap_or_default().to_owned();
+        let name = json::text(body, &["metadata"], "name")
+            .unwrap_or_default()
+            .to_owned();
         match Place::of(collection) {
-            Place { plural: "namespaces", group: "", .. } => _ = self.inner.lock().namespaces.insert(name),
-            Place { plural: "customresourcedefinitions", .. } => _ = self.inner.lock().types.insert(name),
+            Place {
+                plural: "namespaces",
+                group: "",
+                ..
+            } => _ = self.inner.lock().namespaces.insert(name),
+            Place {
+                plural: "customresourcedefinitions",
+                ..
+            } => _ = self.inner.lock().types.insert(name),
             _ => {}
         }
     }
 
-    /// Whether the type or namespace of the collection would only be created by a real restore: then the API server
-    /// cannot be asked.
+    /// Whether the type or namespace of the collection would only be created by a real restore:
+    /// then the API server cannot be asked.
     pub(super) fn is_new(&self, collection: &str) -> bool {
         self.missing(collection).is_some()
     }
@@ -70,7 +81,11 @@ impl DryRun {
     }
 
     fn missing(&self, collection: &str) -> Option<String> {
-        let Place { group, namespace, plural } = Place::of(collection);
+        let Place {
+            group,
+            namespace,
+            plural,
+        } = Place::of(collection);
         let inner = self.inner.lock();
         let of_type = format!("{plural}.{group}");
         if inner.types.contains(&of_type) {
@@ -83,12 +98,21 @@ impl DryRun {
     /// Messages about items that could not be tried.
     pub(super) fn notes(&self) -> Vec<String> {
         let inner = self.inner.lock();
-        let note = |(missing, count): (&String, &usize)| {
-            let items = if *count == 1 { "1 item was".to_owned() } else { format!("{count} items were") };
-            format!("{items} not tried by the API server: {missing} is only made by the restore")
-        };
-        inner.untried.iter().map(note).collect()
+        let untried = inner.untried.iter();
+        untried
+            .map(|(missing, count)| note(missing, *count))
+            .collect()
     }
+}
+
+/// The message about items that could not be tried without this type or namespace.
+fn note(missing: &str, count: usize) -> String {
+    let items = if count == 1 {
+        "1 item was".to_owned()
+    } else {
+        format!("{count} items were")
+    };
+    format!("{items} not tried by the API server: {missing} is only made by the restore")
 }
 
 /// The parts of the path of a collection.
@@ -108,10 +132,16 @@ impl<'a> Place<'a> {
         };
         let _version = parts.next();
         match (parts.next(), parts.next(), parts.next()) {
-            (Some("namespaces"), Some(namespace), Some(plural)) => {
-                Self { group, namespace: Some(namespace), plural }
-            }
-            (plural, ..) => Self { group, namespace: None, plural: plural.unwrap_or_default() },
+            (Some("namespaces"), Some(namespace), Some(plural)) => Self {
+                group,
+                namespace: Some(namespace),
+                plural,
+            },
+            (plural, ..) => Self {
+                group,
+                namespace: None,
+                plural: plural.unwrap_or_default(),
+            },
         }
     }
 }
@@ -131,19 +161,24 @@ mod tests {
     #[tokio::test]
     async fn whoever_writes_with_its_client_changes_nothing() {
         let fake = FakeApi::new();
-        let there =
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "there", "namespace": "a"}});
+        let there = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "there", "namespace": "a"}});
         fake.put("/api/v1/namespaces/a/configmaps/there", there);
         let maps: Api<ConfigMap> = Api::namespaced(client(&fake.client()), "a");
         let before = fake.get("/api/v1/namespaces/a/configmaps/there");
         let new: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "new"}})).unwrap();
         maps.create(&PostParams::default(), &new).await.unwrap();
         let patch = Patch::Merge(json!({"data": {"a": "b"}}));
-        maps.patch("there", &PatchParams::default(), &patch).await.unwrap();
+        maps.patch("there", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
         let mut changed = maps.get("there").await.unwrap();
         changed.data = Some([("a".to_owned(), "b".to_owned())].into());
-        maps.replace("there", &PostParams::default(), &changed).await.unwrap();
-        maps.delete("there", &DeleteParams::default()).await.unwrap();
+        maps.replace("there", &PostParams::default(), &changed)
+            .await
+            .unwrap();
+        maps.delete("there", &DeleteParams::default())
+            .await
+            .unwrap();
         assert_eq!(fake.get("/api/v1/namespaces/a/configmaps/there"), before);
         assert_eq!(fake.get("/api/v1/namespaces/a/configmaps/new"), None);
     }
@@ -151,7 +186,12 @@ mod tests {
     #[test]
     fn nothing_can_be_tried_in_what_would_only_be_made() {
         let dry_run = DryRun::default();
-        let object = |name: &str| json!({"metadata": {"name": name}}).as_object().unwrap().clone();
+        let object = |name: &str| {
+            json!({"metadata": {"name": name}})
+                .as_object()
+                .unwrap()
+                .clone()
+        };
         dry_run.created("/api/v1/namespaces", &object("new"));
         dry_run.created(
             "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
@@ -173,6 +213,11 @@ mod tests {
         }
         let notes = dry_run.notes();
         assert_eq!(notes.len(), 2, "{notes:?}");
-        assert!(notes.iter().all(|note| note.starts_with("2 items were not tried")), "{notes:?}");
+        assert!(
+            notes
+                .iter()
+                .all(|note| note.starts_with("2 items were not tried")),
+            "{notes:?}"
+        );
     }
 }

@@ -1,8 +1,9 @@
 //! Decides how long a failing request is retried.
 //!
-//! The decision depends on whether other writes succeed meanwhile: those of this restore, or renewals of the controller's lease.
-//! If none succeeds, the request is retried until `Pace::patience` ends. If others succeed, it is retried a few times and then
-//! fails its item. A failing webhook is identified by its name, as the server itself has answered.
+//! The decision depends on whether other writes succeed meanwhile: those of this restore, or
+//! renewals of the controller's lease. If none succeeds, the request is retried until
+//! `Pace::patience` ends. If others succeed, it is retried a few times and then fails its item. A
+//! failing webhook is identified by its name, as the server itself has answered.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,18 +17,21 @@ use tokio::time::Instant;
 
 use super::{CallError, Pace};
 
-/// Maximum time to retry a failing webhook (once per restore), or a server that is unavailable for some requests only.
+/// Maximum time to retry a failing webhook (once per restore), or a server that is unavailable for
+/// some requests only.
 pub(super) const MAX_GRACE: Duration = Duration::from_secs(30);
 /// Prefix of the name of a conversion webhook here; the type follows.
 pub(super) const CONVERTS: &str = "that converts ";
-/// Maximum number of remembered causes (and webhooks); failures with other causes are retried each time.
+/// Maximum number of remembered causes (and webhooks); failures with other causes are retried each
+/// time.
 const MAX_CAUSES: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
     /// The server is unavailable or overloaded.
     Away,
-    /// The server failed: for all requests, as while etcd elects a leader, or permanently for this one.
+    /// The server failed: for all requests, as while etcd elects a leader, or permanently for this
+    /// one.
     Failed,
     /// This webhook fails; the server works.
     Webhook(String),
@@ -48,9 +52,11 @@ pub(super) struct Failures {
 struct Inner {
     /// The first failure since which no write has succeeded.
     failing_since: Option<Instant>,
-    /// Causes whose retries are used up: another request is sent once. A success with the same cause removes it.
+    /// Causes whose retries are used up: another request is sent once. A success with the same
+    /// cause removes it.
     given_up: HashSet<String>,
-    /// Failing webhooks, with the time of the first failure. Removed when a request succeeds that had failed by the webhook.
+    /// Failing webhooks, with the time of the first failure. Removed when a request succeeds that
+    /// had failed by the webhook.
     webhooks: HashMap<String, Instant>,
 }
 
@@ -75,11 +81,21 @@ pub(super) struct Tries<'a> {
 impl Failures {
     pub(super) fn tries<'a>(&'a self, pace: &'a Pace, lease_renewal: u64) -> Tries<'a> {
         let seen = self.evidence(lease_renewal);
-        Tries { failures: self, pace, began: Instant::now(), seen, counted: 0, webhook: None }
+        Tries {
+            failures: self,
+            pace,
+            began: Instant::now(),
+            seen,
+            counted: 0,
+            webhook: None,
+        }
     }
 
     fn evidence(&self, lease_renewal: u64) -> Evidence {
-        Evidence { successes: self.successes.load(Ordering::Relaxed), lease_renewal }
+        Evidence {
+            successes: self.successes.load(Ordering::Relaxed),
+            lease_renewal,
+        }
     }
 }
 
@@ -99,8 +115,8 @@ impl Tries<'_> {
         }
     }
 
-    /// Whether to retry after a failure and a pause. `cause` is shared by requests that would fail in the same way;
-    /// webhooks have none.
+    /// Whether to retry after a failure and a pause. `cause` is shared by requests that would fail
+    /// in the same way; webhooks have none.
     pub(super) fn again(
         &mut self,
         retry: &Retry,
@@ -119,11 +135,14 @@ impl Tries<'_> {
             }
             Retry::Webhook(name) => {
                 let mut inner = failures.inner.lock();
-                let room = inner.webhooks.len() < MAX_CAUSES;
-                let since = match inner.webhooks.get(name) {
-                    Some(since) => *since,
-                    None if room => *inner.webhooks.entry(name.clone()).or_insert(now),
-                    None => self.began,
+                let known = inner.webhooks.get(name).copied();
+                let since = if let Some(since) = known {
+                    since
+                } else if inner.webhooks.len() < MAX_CAUSES {
+                    inner.webhooks.insert(name.clone(), now);
+                    now
+                } else {
+                    self.began
                 };
                 self.webhook = Some(name.clone());
                 in_time && now.duration_since(since) < pace.grace
@@ -162,8 +181,14 @@ pub(super) fn classify(error: kube::Error) -> (Retry, CallError) {
             let retry = match status.code {
                 429 | 502..=504 => Retry::Away,
                 // A definition that was just established may not be served by every API server yet.
-                404 if status.message.contains("could not find the requested resource") => Retry::FewTimes,
-                // A conflict on creation is one between the server's own writes (a quota, for example).
+                404 if status
+                    .message
+                    .contains("could not find the requested resource") =>
+                {
+                    Retry::FewTimes
+                }
+                // A conflict on creation is one between the server's own writes (a quota, for
+                // example).
                 409 if !status.is_already_exists() && !names_version(&status) => Retry::FewTimes,
                 500 => Retry::Failed,
                 403 if is_of_start(&status) => Retry::Failed,
@@ -176,24 +201,35 @@ pub(super) fn classify(error: kube::Error) -> (Retry, CallError) {
     }
 }
 
-/// The webhook that an answer of the API server names: the server could not call it, it refused with a temporary error, or it
-/// failed to convert a type (Kubernetes `apiserver/pkg/admission/plugin/webhook/errors/statuserror.go`,
-/// `apiserver/pkg/util/webhook/error.go`, `apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`, v1.34).
+/// The webhook that an answer of the API server names: the server could not call it, it refused
+/// with a temporary error, or it failed to convert a type (Kubernetes
+/// `apiserver/pkg/admission/plugin/webhook/errors/statuserror.go`,
+/// `apiserver/pkg/util/webhook/error.go`,
+/// `apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`, v1.34).
 pub(super) fn webhook(message: &str) -> Option<String> {
-    let quoted = |before: &str| {
-        let (_, rest) = message.split_once(before)?;
-        rest.strip_prefix('"')?.split_once('"').map(|(name, _)| format!("{name:?}"))
-    };
-    let converts = || {
-        let (_, rest) = message.split_once("conversion webhook for ")?;
-        rest.split_once(" failed").map(|(of, _)| format!("{CONVERTS}{of}"))
-    };
-    quoted("failed calling webhook ").or_else(|| quoted("admission webhook ")).or_else(converts)
+    quoted_name(message, "failed calling webhook ")
+        .or_else(|| quoted_name(message, "admission webhook "))
+        .or_else(|| converting_webhook(message))
+}
+
+/// The quoted name that follows this text in a message, in quotes.
+fn quoted_name(message: &str, before: &str) -> Option<String> {
+    let (_, rest) = message.split_once(before)?;
+    let (name, _) = rest.strip_prefix('"')?.split_once('"')?;
+    Some(format!("{name:?}"))
+}
+
+/// The webhook of a failed conversion, by the type that it converts.
+fn converting_webhook(message: &str) -> Option<String> {
+    let (_, rest) = message.split_once("conversion webhook for ")?;
+    let (of_type, _) = rest.split_once(" failed")?;
+    Some(format!("{CONVERTS}{of_type}"))
 }
 
 /// Whether a conflict is about the version that the request carried: the caller has to read again.
 fn names_version(status: &kube::core::Status) -> bool {
-    status.message.contains("the object has been modified") || status.message.contains("Precondition failed")
+    status.message.contains("the object has been modified")
+        || status.message.contains("Precondition failed")
 }
 
 #[cfg(test)]

@@ -5,10 +5,13 @@ use serde_json::Value;
 
 /// [`what_holds`] in brackets, to be appended to a message; empty if unknown.
 pub(in crate::restore) fn held(object: &Object) -> String {
-    what_holds(object).map(|what| format!(" ({what})")).unwrap_or_default()
+    what_holds(object)
+        .map(|what| format!(" ({what})"))
+        .unwrap_or_default()
 }
 
-/// Why an object that is being deleted still exists: from its conditions (a namespace) or finalizers.
+/// Why an object that is being deleted still exists: from its conditions (a namespace) or
+/// finalizers.
 pub(super) fn what_holds(object: &Object) -> Option<String> {
     let conditions = json::object(object, &["status"]).and_then(|status| status.get("conditions"));
     let conditions: Vec<&str> = conditions
@@ -22,7 +25,9 @@ pub(super) fn what_holds(object: &Object) -> Option<String> {
     if !conditions.is_empty() {
         return Some(conditions.join("; "));
     }
-    let finalizers = json::object(object, &["metadata"])?.get("finalizers")?.as_array()?;
+    let finalizers = json::object(object, &["metadata"])?
+        .get("finalizers")?
+        .as_array()?;
     let finalizers: Vec<&str> = finalizers.iter().filter_map(Value::as_str).collect();
     (!finalizers.is_empty()).then(|| format!("it has finalizers: {}", finalizers.join(", ")))
 }

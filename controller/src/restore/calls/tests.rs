@@ -8,14 +8,21 @@ use crate::restore::fake::{self, Fault};
 const AT: &str = "/api/v1/namespaces/a/configmaps";
 
 fn object() -> Object {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}).as_object().unwrap().clone()
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})
+        .as_object()
+        .unwrap()
+        .clone()
 }
 
 #[tokio::test]
 async fn a_server_that_is_away_for_a_while_is_waited_for() {
     for code in [429, 502, 503, 504] {
         let fake = fake::faulty(move |request| {
-            if request.earlier < 6 { Some(Fault::refuse(code, "", "overloaded")) } else { None }
+            if request.earlier < 6 {
+                Some(Fault::refuse(code, "", "overloaded"))
+            } else {
+                None
+            }
         });
         let (result, uncertain) = fake::calls(&fake).create(AT, &object(), None).await;
         assert!(result.is_ok(), "{code}: {result:?}");
@@ -58,10 +65,17 @@ async fn a_request_that_always_fails_costs_the_restore_its_patience_once() {
     assert!(begin.elapsed() > Duration::from_secs(4));
     for _ in 0..10 {
         assert_eq!(fails().await, 1, "this fails");
-        assert!(calls.create(AT, &object(), None).await.0.is_ok(), "others do not");
+        assert!(
+            calls.create(AT, &object(), None).await.0.is_ok(),
+            "others do not"
+        );
         fake.delete(&format!("{AT}/x"));
     }
-    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        begin.elapsed()
+    );
 }
 
 const WIDGETS: &str = "/apis/example.com/v1/widgets";
@@ -97,7 +111,10 @@ async fn a_request_that_fails_while_others_succeed_is_tried_a_few_times() {
     let fake = failing(AT, 500, "etcdserver: request is too large");
     let clock = Clock::Tokio(Instant::now());
     let leadership = Leadership::renewed_once(clock);
-    let calls = fake::calls_of(&fake, Cancellation::new(leadership.clone(), CancellationToken::new()));
+    let calls = fake::calls_of(
+        &fake,
+        Cancellation::new(leadership.clone(), CancellationToken::new()),
+    );
     let renewals = async {
         loop {
             leadership.renew(clock.now());
@@ -119,15 +136,30 @@ async fn a_webhook_that_is_dead_is_waited_for_once_and_named_by_each_error() {
     let (calls, begin) = (fake::calls(&fake), Instant::now());
     for number in 0..20 {
         let before = fake.count(&format!("POST {WIDGETS}"));
-        let error = calls.create(WIDGETS, &object(), None).await.0.unwrap_err().to_string();
+        let error = calls
+            .create(WIDGETS, &object(), None)
+            .await
+            .0
+            .unwrap_err()
+            .to_string();
         let says = format!("{dead}; webhook \"mutate.example.com\" does not work: repair it");
         assert!(error.starts_with(&says), "{error}");
         let tries = fake.count(&format!("POST {WIDGETS}")) - before;
-        assert!(if number == 0 { tries > 100 } else { tries == 1 }, "{number}: {tries}");
-        assert!(calls.create(AT, &object(), None).await.0.is_ok(), "others succeed");
+        assert!(
+            if number == 0 { tries > 100 } else { tries == 1 },
+            "{number}: {tries}"
+        );
+        assert!(
+            calls.create(AT, &object(), None).await.0.is_ok(),
+            "others succeed"
+        );
         fake.delete(&format!("{AT}/x"));
     }
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begin.elapsed()
+    );
 }
 
 /// A webhook that is replaced from time to time fails no item.
@@ -135,7 +167,13 @@ async fn a_webhook_that_is_dead_is_waited_for_once_and_named_by_each_error() {
 async fn a_webhook_that_comes_back_has_its_time_again() {
     let fake = fake::faulty(|request| {
         let fails = request.earlier % 20 != 19;
-        fails.then(|| Fault::refuse(500, "InternalError", "failed calling webhook \"w\": refused"))
+        fails.then(|| {
+            Fault::refuse(
+                500,
+                "InternalError",
+                "failed calling webhook \"w\": refused",
+            )
+        })
     });
     let calls = fake::calls(&fake);
     for _ in 0..10 {
@@ -148,7 +186,11 @@ async fn a_webhook_that_comes_back_has_its_time_again() {
 /// As with an aggregated API server that is unavailable.
 #[tokio::test(start_paused = true)]
 async fn a_group_whose_server_is_away_does_not_hold_the_others() {
-    let fake = failing("/apis/metrics.example.com/", 503, "error trying to reach service");
+    let fake = failing(
+        "/apis/metrics.example.com/",
+        503,
+        "error trying to reach service",
+    );
     let (calls, begin, object) = (fake::calls(&fake), Instant::now(), object());
     let away = async {
         for number in 0..50 {
@@ -160,7 +202,11 @@ async fn a_group_whose_server_is_away_does_not_hold_the_others() {
         () = others(&fake, &calls) => {}
         () = away => {}
     }
-    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        begin.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,7 +244,8 @@ async fn what_is_waited_for_says_why() {
         _ = calls.until_gone("/api/v1/namespaces", "g", |_| true) => panic!("it is waited for"),
         text = shown() => text,
     };
-    let says = "namespaces \"g\" to be gone, which is being deleted: pods. has 1 resource instances";
+    let says =
+        "namespaces \"g\" to be gone, which is being deleted: pods. has 1 resource instances";
     assert!(text.ends_with(says), "{text}");
     assert_eq!(cancellation.waits().shown(), None);
 }
@@ -220,12 +267,21 @@ async fn objects_that_never_go_are_waited_for_only_until_many_stayed() {
     let going = |_: &Object| true;
     let (calls, begin) = (fake::calls(&fake), Instant::now());
     let name = |at: usize| format!("x{at}");
-    for at in 0..3 * VAIN_WAITS {
-        fake.put(&format!("{AT}/{}", name(at)), json!({"metadata": {"name": name(at)}}));
+    for at in 0..3 * MAX_TIMED_OUT_WAITS {
+        fake.put(
+            &format!("{AT}/{}", name(at)),
+            json!({"metadata": {"name": name(at)}}),
+        );
     }
     assert!(calls.until_gone(AT, "gone", going).await.unwrap().is_none());
-    for at in 0..3 * VAIN_WAITS {
-        assert!(calls.until_gone(AT, &name(at), going).await.unwrap().is_some());
+    for at in 0..3 * MAX_TIMED_OUT_WAITS {
+        assert!(
+            calls
+                .until_gone(AT, &name(at), going)
+                .await
+                .unwrap()
+                .is_some()
+        );
     }
     let waited = begin.elapsed().as_secs() / calls.patience().as_secs();
     assert!((16..24).contains(&waited), "{waited}");
@@ -235,7 +291,13 @@ async fn objects_that_never_go_are_waited_for_only_until_many_stayed() {
 async fn an_answer_that_will_not_change_is_not_asked_for_again() {
     for code in [400, 403, 413, 422] {
         let fake = fake::faulty(move |_| Some(Fault::refuse(code, "Invalid", "no")));
-        assert!(fake::calls(&fake).create(AT, &object(), None).await.0.is_err());
+        assert!(
+            fake::calls(&fake)
+                .create(AT, &object(), None)
+                .await
+                .0
+                .is_err()
+        );
         assert_eq!(fake.log().len(), 1, "{code}");
     }
 }
@@ -256,12 +318,16 @@ async fn nothing_is_written_once_the_work_has_to_stop() {
     assert!(fake.log().is_empty());
 }
 
-/// A suspended restore resumes after the end of the lease: its next write is neither sent nor retried.
+/// A suspended restore resumes after the end of the lease: its next write is neither sent nor
+/// retried.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_after_the_end_of_the_lease() {
     let leased = |fake: &fake::FakeApi| {
         let leadership = Leadership::renewed_once(Clock::Tokio(Instant::now()));
-        fake::calls_of(fake, Cancellation::new(leadership, CancellationToken::new()))
+        fake::calls_of(
+            fake,
+            Cancellation::new(leadership, CancellationToken::new()),
+        )
     };
     let lost = |error: &CallError| matches!(error, CallError::Stopped(StopReason::NotLeader(_)));
     let fake = fake::server();
@@ -269,21 +335,43 @@ async fn nothing_is_written_after_the_end_of_the_lease() {
     assert!(calls.create(AT, &object(), None).await.0.is_ok());
     let written = fake.writes();
     tokio::time::advance(Duration::from_secs(10)).await;
-    assert!(lost(&calls.create(AT, &object(), None).await.0.unwrap_err()));
-    assert!(lost(&calls.patch(AT, "x", &Object::new(), None).await.unwrap_err()));
-    assert!(calls.get(AT, "x").await.unwrap().is_some(), "reads change nothing");
+    assert!(lost(
+        &calls.create(AT, &object(), None).await.0.unwrap_err()
+    ));
+    assert!(lost(
+        &calls
+            .patch(AT, "x", &Object::new(), None)
+            .await
+            .unwrap_err()
+    ));
+    assert!(
+        calls.get(AT, "x").await.unwrap().is_some(),
+        "reads change nothing"
+    );
     assert_eq!(fake.writes(), written);
 
     // The answer to the first try is an error, and the lease ends before the second.
-    let fake = fake::faulty(|request| (request.earlier == 0).then(|| Fault::refuse(503, "", "overloaded")));
+    let fake = fake::faulty(|request| {
+        (request.earlier == 0).then(|| Fault::refuse(503, "", "overloaded"))
+    });
     let mut calls = leased(&fake);
-    (calls.pace.patience, calls.pace.pause) =
-        (Duration::from_mins(1), (Duration::from_secs(10), Duration::from_secs(20)));
-    assert!(lost(&calls.create(AT, &object(), None).await.0.unwrap_err()));
+    (calls.pace.patience, calls.pace.pause) = (
+        Duration::from_mins(1),
+        (Duration::from_secs(10), Duration::from_secs(20)),
+    );
+    assert!(lost(
+        &calls.create(AT, &object(), None).await.0.unwrap_err()
+    ));
     assert_eq!((fake.log().len(), fake.writes()), (1, 0));
 }
 
 #[tokio::test]
 async fn what_is_not_there_is_none() {
-    assert!(fake::calls(&fake::server()).get(AT, "x").await.unwrap().is_none());
+    assert!(
+        fake::calls(&fake::server())
+            .get(AT, "x")
+            .await
+            .unwrap()
+            .is_none()
+    );
 }

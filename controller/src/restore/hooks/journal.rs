@@ -50,11 +50,17 @@ pub(crate) struct HookJournal {
 }
 
 impl HookJournal {
-    /// Loads these entries, and ignores entries that are not about hooks. Fails if an entry about hooks cannot be
-    /// decoded, because then it is unknown which hooks were run.
-    pub(crate) fn take_over(journal: Arc<dyn JournalWriter>, entries: &[Value]) -> Result<Self, StoreError> {
+    /// Loads these entries, and ignores entries that are not about hooks. Fails if an entry about
+    /// hooks cannot be decoded, because then it is unknown which hooks were run.
+    pub(crate) fn take_over(
+        journal: Arc<dyn JournalWriter>,
+        entries: &[Value],
+    ) -> Result<Self, StoreError> {
         let earlier = read(entries).map_err(|error| undecodable("hooks", &error))?;
-        Ok(Self { journal, earlier: Mutex::new(earlier) })
+        Ok(Self {
+            journal,
+            earlier: Mutex::new(earlier),
+        })
     }
 
     /// Takes the state of a hook after earlier attempts; a second call returns `None`.
@@ -71,7 +77,8 @@ impl HookJournal {
         self.journal.append(json!({ ENDED: hook, "as": end })).await
     }
 
-    /// Hooks of earlier attempts that this attempt has not reached: the pod is gone or was replaced, or the attempt ended early.
+    /// Hooks of earlier attempts that this attempt has not reached: the pod is gone or was
+    /// replaced, or the attempt ended early.
     pub(super) fn left(&self) -> BTreeMap<HookId, PriorHook> {
         std::mem::take(&mut self.earlier.lock())
     }
@@ -126,7 +133,10 @@ mod tests {
         entries.insert(0, json!({ "actionBegun": 1 }));
         let next = HookJournal::take_over(notes, &entries).unwrap();
         assert_eq!(next.prior(&hook(0)), Some(PriorHook::Succeeded));
-        assert_eq!(next.prior(&hook(1)), Some(PriorHook::Failed("exit code 1".into())));
+        assert_eq!(
+            next.prior(&hook(1)),
+            Some(PriorHook::Failed("exit code 1".into()))
+        );
         assert_eq!(next.prior(&hook(2)), None);
         assert_eq!(next.prior(&hook(9)), None);
         assert_eq!(next.left(), BTreeMap::from([(hook(3), PriorHook::Unknown)]));

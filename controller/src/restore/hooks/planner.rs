@@ -29,14 +29,22 @@ impl<'a> HookPlanner<'a> {
         let hooks = restore.spec.hooks.as_ref();
         for hook in hooks.into_iter().flat_map(|hooks| &hooks.resources) {
             let name = &hook.name;
-            if hook.post_hooks.iter().filter_map(|hook| hook.init.as_ref()).any(|init| init.timeout.is_some())
+            if hook
+                .post_hooks
+                .iter()
+                .filter_map(|hook| hook.init.as_ref())
+                .any(|init| init.timeout.is_some())
             {
                 report.info(&format!(
                     "the timeout of init containers (hook {name}) is not enforced, as with Velero"
                 ));
             }
         }
-        Self { rules: HookRules::new(hooks, wait), report, pods }
+        Self {
+            rules: HookRules::new(hooks, wait),
+            report,
+            pods,
+        }
     }
 
     /// Records which rules apply to a pod that is in the cluster, or would be.
@@ -53,13 +61,17 @@ impl<'a> HookPlanner<'a> {
 
     /// Sends the hooks of a created pod to the runner.
     pub(in crate::restore) async fn created(&self, pod: &Object) {
-        let Some(hooks) = Pod::new(&Value::Object(pod.clone())).and_then(|pod| self.rules.for_pod(&pod))
+        let Some(hooks) =
+            Pod::new(&Value::Object(pod.clone())).and_then(|pod| self.rules.for_pod(&pod))
         else {
             return;
         };
         let PodHooks { namespace, pod, .. } = &hooks;
         for problem in &hooks.problems {
-            self.report.warn(Scope::Namespace(namespace), format!("pod {namespace}/{pod}: {problem}"));
+            self.report.warn(
+                Scope::Namespace(namespace),
+                format!("pod {namespace}/{pod}: {problem}"),
+            );
         }
         self.report.hooks_attempted(hooks.hooks.len());
         if !hooks.hooks.is_empty() {

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Minimum timeout of a read: each pod is read at least once.
-const LOOK: std::time::Duration = std::time::Duration::from_secs(10);
+const MIN_READ_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 pub(super) struct PodHooksRun<'a> {
     runner: &'a HookRunner<'a>,
@@ -45,8 +45,20 @@ enum Look {
 
 impl<'a> PodHooksRun<'a> {
     pub(super) fn new(runner: &'a HookRunner<'a>, hooks: PodHooks) -> Self {
-        let PodHooks { namespace, pod, hooks, .. } = hooks;
-        Self { runner, namespace, pod, uid: None, hooks, since: Instant::now() }
+        let PodHooks {
+            namespace,
+            pod,
+            hooks,
+            ..
+        } = hooks;
+        Self {
+            runner,
+            namespace,
+            pod,
+            uid: None,
+            hooks,
+            since: Instant::now(),
+        }
     }
 
     /// Runs all hooks, or reports those that are not run. Fails if the journal cannot be written.
@@ -67,7 +79,10 @@ impl<'a> PodHooksRun<'a> {
 
     async fn hooks_in_turn(&mut self) -> Result<(), HookStop> {
         let mut looks = 0;
-        let subject = format!("pod {}/{} to be ready for its commands", self.namespace, self.pod);
+        let subject = format!(
+            "pod {}/{} to be ready for its commands",
+            self.namespace, self.pod
+        );
         let _wait = self.runner.calls.cancellation().waits().begin(subject);
         while let Some(deadline) = self.hooks.iter().map(|hook| self.since + hook.wait).min() {
             self.runner.check()?;
@@ -93,18 +108,30 @@ impl<'a> PodHooksRun<'a> {
     }
 
     async fn look(&mut self, deadline: Instant) -> Result<Look, HookStop> {
-        let Self { runner, namespace, pod: name, .. } = self;
+        let Self {
+            runner,
+            namespace,
+            pod: name,
+            ..
+        } = self;
         let collection = path::collection("v1", "pods", Some(namespace));
         let get = async {
             let _turn = runner.looks.acquire().await;
             runner.calls.get(&collection, name).await
         };
-        let until = deadline.max(Instant::now() + LOOK);
-        let pod = match runner.unless_stopped(tokio::time::timeout_at(until, get)).await? {
+        let until = deadline.max(Instant::now() + MIN_READ_TIMEOUT);
+        let pod = match runner
+            .unless_stopped(tokio::time::timeout_at(until, get))
+            .await?
+        {
             Ok(Ok(Some(pod))) => pod,
             Ok(Ok(None)) => return Ok(Look::Gone("the pod was deleted".to_owned())),
             Ok(Err(CallError::Stopped(reason))) => return Err(reason.into()),
-            Ok(Err(error)) => return Ok(Look::Unreadable(format!("the pod could not be read: {error}"))),
+            Ok(Err(error)) => {
+                return Ok(Look::Unreadable(format!(
+                    "the pod could not be read: {error}"
+                )));
+            }
             Err(_) => {
                 let why = "the pod could not be read: the API server gave no answer in time";
                 return Ok(Look::Unreadable(why.to_owned()));
@@ -116,7 +143,9 @@ impl<'a> PodHooksRun<'a> {
             None => self.runner.is_ours(&pod),
         };
         if !same {
-            return Ok(Look::Gone("the pod was replaced by another one of its name".to_owned()));
+            return Ok(Look::Gone(
+                "the pod was replaced by another one of its name".to_owned(),
+            ));
         }
         if self.uid.is_none() {
             self.uid = Some(uid.to_owned());
@@ -134,7 +163,9 @@ impl<'a> PodHooksRun<'a> {
         let mut hooks = std::mem::take(&mut self.hooks);
         hooks.retain(|hook| {
             let id = self.id(hook);
-            let Some(prior) = self.runner.context.journal.prior(&id) else { return true };
+            let Some(prior) = self.runner.context.journal.prior(&id) else {
+                return true;
+            };
             self.runner.report_prior(&id, &prior);
             if hook.hook.fails && prior != PriorHook::Succeeded {
                 failed.get_or_insert(id.source);
@@ -147,18 +178,25 @@ impl<'a> PodHooksRun<'a> {
         }
     }
 
-    /// Runs the first hook whose container is up; true if there was one. Otherwise hooks fail whose container is
-    /// missing, or whose deadline has passed.
+    /// Runs the first hook whose container is up; true if there was one. Otherwise hooks fail whose
+    /// container is missing, or whose deadline has passed.
     async fn advance(&mut self, pod: &Object) -> Result<bool, HookStop> {
-        let state = |hook: &ExecHook| container_state(pod, &hook.hook.container, hook.ready);
-        if let Some(at) = self.hooks.iter().position(|hook| state(hook) == ContainerState::Up) {
+        if let Some(at) = self
+            .hooks
+            .iter()
+            .position(|hook| hook_state(pod, hook) == ContainerState::Up)
+        {
             self.execute(at).await?;
             return Ok(true);
         }
-        while let Some(at) = self.hooks.iter().position(|hook| state(hook) == ContainerState::Missing) {
+        while let Some(at) = self
+            .hooks
+            .iter()
+            .position(|hook| hook_state(pod, hook) == ContainerState::Missing)
+        {
             self.failed(at, "was not run: the pod has no such container");
         }
-        self.expire(|hook| match state(hook) {
+        self.expire(|hook| match hook_state(pod, hook) {
             ContainerState::Waiting(why) => Some(why),
             ContainerState::Up | ContainerState::Missing => None,
         });
@@ -172,15 +210,21 @@ impl<'a> PodHooksRun<'a> {
             let why = (waited >= hook.wait).then(|| why(hook)).flatten()?;
             Some((at, why))
         }) {
-            let Some(ExecHook { wait, ready, .. }) = self.hooks.get(at) else { return };
-            let (state, wait) = (if *ready { "be ready" } else { "run" }, GoDuration::from(*wait));
-            let message = format!("was not run: {wait} were not enough for the container to {state}: {why}");
+            let Some(ExecHook { wait, ready, .. }) = self.hooks.get(at) else {
+                return;
+            };
+            let state = if *ready { "be ready" } else { "run" };
+            let wait = GoDuration::from(*wait);
+            let message =
+                format!("was not run: {wait} were not enough for the container to {state}: {why}");
             self.failed(at, &message);
         }
     }
 
     async fn execute(&mut self, at: usize) -> Result<(), HookStop> {
-        let Some(hook) = self.hooks.get(at).cloned() else { return Ok(()) };
+        let Some(hook) = self.hooks.get(at).cloned() else {
+            return Ok(());
+        };
         let runner = self.runner;
         let turn = runner.unless_stopped(runner.commands.acquire()).await?;
         runner.check()?;
@@ -194,7 +238,8 @@ impl<'a> PodHooksRun<'a> {
                 return Ok(());
             }
         }
-        let (id, journal) = (self.id(&hook), runner.context.journal);
+        let id = self.id(&hook);
+        let journal = runner.context.journal;
         journal.begin(&id).await.map_err(HookStop::Journal)?;
         let ran = tokio::select! {
             biased;
@@ -216,47 +261,60 @@ impl<'a> PodHooksRun<'a> {
             Err(error) => HookEnd::Failed(error.to_string()),
         };
         if let Err(error) = journal.end(&id, &end).await {
-            self.failed(at, &format!("has ended, and that could not be noted: {error}"));
+            self.failed(
+                at,
+                &format!("has ended, and that could not be noted: {error}"),
+            );
             return Err(HookStop::Journal(error));
         }
         let subject = hook.hook.subject(WHEN, &self.namespace, &self.pod);
         match ran {
             Err(ExecError::Stopped(reason)) => return Err(reason.into()),
             Ok(output) => {
-                let printed =
-                    if output.is_empty() { String::new() } else { format!(" and printed: {output}") };
+                let printed = if output.is_empty() {
+                    String::new()
+                } else {
+                    format!(" and printed: {output}")
+                };
                 runner.report.info(&format!("{subject} has run{printed}"));
                 self.hooks.remove(at);
             }
             Err(error) => {
                 self.failed(at, &format!("failed: {error}"));
                 if !error.output().is_empty() {
-                    runner.report.info(&format!("{subject} printed: {}", error.output()));
+                    runner
+                        .report
+                        .info(&format!("{subject} printed: {}", error.output()));
                 }
             }
         }
         Ok(())
     }
 
-    /// Reports a hook that failed or is not run. If its `onError` is Fail, the remaining hooks of the pod are not run either.
+    /// Reports a hook that failed or is not run. If its `onError` is Fail, the remaining hooks of
+    /// the pod are not run either.
     fn failed(&mut self, at: usize, what: &str) {
         let hook = self.hooks.remove(at);
         let subject = hook.hook.subject(WHEN, &self.namespace, &self.pod);
-        self.runner.failed_hook(&self.namespace, format!("{subject} {what}"));
+        self.runner
+            .failed_hook(&self.namespace, format!("{subject} {what}"));
         if hook.hook.fails {
             self.give_up_after(&hook.hook.source);
         }
     }
 
     fn give_up_after(&mut self, failed: &str) {
-        self.give_up(&format!("a hook of the pod has failed whose onError is Fail ({failed})"));
+        self.give_up(&format!(
+            "a hook of the pod has failed whose onError is Fail ({failed})"
+        ));
     }
 
     /// Reports all remaining hooks as not run.
     fn give_up(&mut self, why: &str) {
         for hook in std::mem::take(&mut self.hooks) {
             let subject = hook.hook.subject(WHEN, &self.namespace, &self.pod);
-            self.runner.failed_hook(&self.namespace, format!("{subject} was not run: {why}"));
+            self.runner
+                .failed_hook(&self.namespace, format!("{subject} was not run: {why}"));
         }
     }
 
@@ -270,6 +328,11 @@ impl<'a> PodHooksRun<'a> {
             container: hook.hook.container.clone(),
         }
     }
+}
+
+/// The state of the container of a hook.
+fn hook_state(pod: &Object, hook: &ExecHook) -> ContainerState {
+    container_state(pod, &hook.hook.container, hook.ready)
 }
 
 fn stopped(reason: StopReason) -> String {

@@ -18,21 +18,26 @@ pub(super) fn ended(pod: &Object) -> Option<&str> {
     json::text(pod, &["status"], "phase").filter(|phase| matches!(*phase, "Succeeded" | "Failed"))
 }
 
-/// Whether a container runs, or is ready. Init containers that keep running (sidecars) count; others end before the pod is up.
+/// Whether a container runs, or is ready. Init containers that keep running (sidecars) count;
+/// others end before the pod is up.
 pub(super) fn container_state(pod: &Object, container: &str, ready: bool) -> ContainerState {
-    let named = |one: &&Value| one["name"] == container;
-    let is_sidecar = |one: &Value| one["restartPolicy"] == "Always";
-    let statuses = if items(pod, "spec", "containers").any(|one| named(&one)) {
+    let statuses = if items(pod, "spec", "containers").any(|one| one["name"] == container) {
         "containerStatuses"
-    } else if items(pod, "spec", "initContainers").any(|one| named(&one) && is_sidecar(one)) {
+    } else if items(pod, "spec", "initContainers")
+        .any(|one| one["name"] == container && one["restartPolicy"] == "Always")
+    {
         "initContainerStatuses"
     } else {
         return ContainerState::Missing;
     };
     // Without a node, the status was restored and is not current.
     let is_bound = json::text(pod, &["spec"], "nodeName").is_some();
-    let status = items(pod, "status", statuses).find(named).filter(|_| is_bound);
-    let Some(status) = status else { return ContainerState::Waiting(pending(pod)) };
+    let status = items(pod, "status", statuses)
+        .find(|one| one["name"] == container)
+        .filter(|_| is_bound);
+    let Some(status) = status else {
+        return ContainerState::Waiting(pending(pod));
+    };
     let state = &status["state"];
     if state["running"].is_object() && (!ready || status["ready"] == true) {
         return ContainerState::Up;
@@ -40,16 +45,24 @@ pub(super) fn container_state(pod: &Object, container: &str, ready: bool) -> Con
     let why = if state["running"].is_object() {
         "it runs and is not ready".to_owned()
     } else if state["terminated"].is_object() {
-        format!("it has ended with exit code {}", state["terminated"]["exitCode"])
+        format!(
+            "it has ended with exit code {}",
+            state["terminated"]["exitCode"]
+        )
     } else {
-        format!("it waits ({})", state["waiting"]["reason"].as_str().unwrap_or("no reason was given"))
+        format!(
+            "it waits ({})",
+            state["waiting"]["reason"]
+                .as_str()
+                .unwrap_or("no reason was given")
+        )
     };
     ContainerState::Waiting(why)
 }
 
 fn pending(pod: &Object) -> String {
-    let conditions = || items(pod, "status", "conditions");
-    let unscheduled = conditions().find(|one| one["type"] == "PodScheduled" && one["status"] == "False");
+    let unscheduled = items(pod, "status", "conditions")
+        .find(|one| one["type"] == "PodScheduled" && one["status"] == "False");
     match unscheduled {
         Some(why) => {
             let why = why["message"].as_str().unwrap_or("no reason was given");
@@ -63,7 +76,9 @@ fn pending(pod: &Object) -> String {
 }
 
 fn items<'a>(pod: &'a Object, part: &str, list: &str) -> impl Iterator<Item = &'a Value> {
-    let list = json::object(pod, &[part]).and_then(|part| part.get(list)).and_then(Value::as_array);
+    let list = json::object(pod, &[part])
+        .and_then(|part| part.get(list))
+        .and_then(Value::as_array);
     list.into_iter().flatten()
 }
 
@@ -81,7 +96,8 @@ mod tests {
     }
 
     fn with(state: &Value, ready: bool) -> Object {
-        let status = json!([{ "name": "sidecar" }, { "name": "main", "ready": ready, "state": state }]);
+        let status =
+            json!([{ "name": "sidecar" }, { "name": "main", "ready": ready, "state": state }]);
         pod(&json!({ "phase": "Running", "containerStatuses": status }))
     }
 
@@ -97,7 +113,10 @@ mod tests {
         let sidecar = pod(&json!({ "name": "agent", "restartPolicy": "Always" }));
         assert_eq!(container_state(&sidecar, "agent", true), ContainerState::Up);
         let init = pod(&json!({ "name": "agent" }));
-        assert_eq!(container_state(&init, "agent", true), ContainerState::Missing);
+        assert_eq!(
+            container_state(&init, "agent", true),
+            ContainerState::Missing
+        );
     }
 
     #[test]
@@ -106,19 +125,31 @@ mod tests {
         for (pod, ready, expected) in [
             (with(&running, false), false, None),
             (with(&running, true), true, None),
-            (with(&running, false), true, Some("it runs and is not ready")),
+            (
+                with(&running, false),
+                true,
+                Some("it runs and is not ready"),
+            ),
             (
                 with(&json!({ "waiting": { "reason": "ErrImagePull" } }), false),
                 false,
                 Some("it waits (ErrImagePull)"),
             ),
-            (with(&json!({}), false), false, Some("it waits (no reason was given)")),
+            (
+                with(&json!({}), false),
+                false,
+                Some("it waits (no reason was given)"),
+            ),
             (
                 with(&json!({ "terminated": { "exitCode": 3 } }), true),
                 true,
                 Some("it has ended with exit code 3"),
             ),
-            (pod(&json!({})), false, Some("no node says anything of the pod, which is Pending")),
+            (
+                pod(&json!({})),
+                false,
+                Some("no node says anything of the pod, which is Pending"),
+            ),
             (
                 pod(&json!({ "phase": "Pending", "conditions": [
                     { "type": "PodScheduled", "status": "False", "message": "no nodes" }] })),
@@ -126,19 +157,30 @@ mod tests {
                 Some("the pod is not scheduled: no nodes"),
             ),
         ] {
-            let expected = expected.map_or(ContainerState::Up, |why| ContainerState::Waiting(why.to_owned()));
+            let expected = expected.map_or(ContainerState::Up, |why| {
+                ContainerState::Waiting(why.to_owned())
+            });
             assert_eq!(container_state(&pod, "main", ready), expected);
         }
-        assert_eq!(container_state(&pod(&json!({})), "other", false), ContainerState::Missing);
+        assert_eq!(
+            container_state(&pod(&json!({})), "other", false),
+            ContainerState::Missing
+        );
         let mut restored = with(&running, true);
         restored["spec"].as_object_mut().unwrap().remove("nodeName");
         let why = "no node says anything of the pod, which is Running".to_owned();
-        assert_eq!(container_state(&restored, "main", false), ContainerState::Waiting(why));
+        assert_eq!(
+            container_state(&restored, "main", false),
+            ContainerState::Waiting(why)
+        );
     }
 
     #[test]
     fn a_pod_ends_with_its_phase() {
-        assert_eq!(ended(&pod(&json!({ "phase": "Succeeded" }))), Some("Succeeded"));
+        assert_eq!(
+            ended(&pod(&json!({ "phase": "Succeeded" }))),
+            Some("Succeeded")
+        );
         assert_eq!(ended(&pod(&json!({ "phase": "Running" }))), None);
     }
 }

@@ -19,16 +19,22 @@ use crate::hooks::{Hook, HookAnnotations, HookKeys, Pod, limited};
 const EXEC_HOOK: &str = "post.hook.restore.velero.io/";
 const EXEC_KEYS: HookKeys = HookKeys {
     main: "command",
-    others: &["container", "on-error", "exec-timeout", "wait-timeout", "wait-for-ready"],
+    others: &[
+        "container",
+        "on-error",
+        "exec-timeout",
+        "wait-timeout",
+        "wait-for-ready",
+    ],
     without_main: "nothing is run",
 };
-/// The keys of an init container. Its timeout has no effect, as with Velero: Kubernetes has no timeout for init containers.
+/// The keys of an init container. Its timeout has no effect, as with Velero: Kubernetes has no
+/// timeout for init containers.
 const INIT_KEYS: HookKeys = HookKeys {
     main: "container-image",
     others: &["container-name", "command", "timeout"],
     without_main: "no init container is added",
 };
-/// Texts that Go parses as a boolean (`strconv.ParseBool`).
 const TRUE: [&str; 6] = ["1", "t", "T", "true", "TRUE", "True"];
 const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
 
@@ -73,14 +79,24 @@ struct Rule {
 
 impl HookRules {
     pub(super) fn new(hooks: Option<&RestoreHooks>, wait: Duration) -> Self {
-        let hooks = hooks.into_iter().flat_map(|hooks| &hooks.resources).enumerate();
+        let hooks = hooks
+            .into_iter()
+            .flat_map(|hooks| &hooks.resources)
+            .enumerate();
         let rules = hooks.map(|(at, hook)| Rule {
             name: hook.name.clone(),
             pods: pods_of_hook(hook),
             used: RuleUse::new(format!("spec.hooks.resources[{at}]: hook {:?}", hook.name)),
-            hooks: hook.post_hooks.iter().filter_map(|hook| hook.exec.clone()).collect(),
+            hooks: hook
+                .post_hooks
+                .iter()
+                .filter_map(|hook| hook.exec.clone())
+                .collect(),
         });
-        Self { rules: rules.collect(), wait }
+        Self {
+            rules: rules.collect(),
+            wait,
+        }
     }
 
     /// Records which rules apply to a pod that is restored or existed before.
@@ -92,16 +108,22 @@ impl HookRules {
     pub(super) fn idle(&self) -> Vec<String> {
         let to = "pod of this restore, so nothing of it was run";
         let conditions = "namespaces (those that pods are restored into), resources and labels";
-        self.rules.iter().filter_map(|rule| rule.used.idle(to, conditions)).collect()
+        self.rules
+            .iter()
+            .filter_map(|rule| rule.used.idle(to, conditions))
+            .collect()
     }
 
     fn applying(&self, pod: &Pod) -> impl Iterator<Item = &Rule> {
-        let applies =
-            |rule: &&Rule| rule.pods.as_ref().is_some_and(|pods| pods.matches(&pod.namespace, &pod.labels));
-        self.rules.iter().filter(applies)
+        self.rules.iter().filter(|rule| {
+            rule.pods
+                .as_ref()
+                .is_some_and(|pods| pods.matches(&pod.namespace, &pod.labels))
+        })
     }
 
-    /// The hooks of a pod, by its namespace in the cluster; `None` if there are neither hooks nor errors to report.
+    /// The hooks of a pod, by its namespace in the cluster; `None` if there are neither hooks nor
+    /// errors to report.
     pub(super) fn for_pod(&self, pod: &Pod) -> Option<PodHooks> {
         let mut problems = init_problems(pod);
         let mut hooks = match self.annotated(pod, &mut problems) {
@@ -112,9 +134,15 @@ impl HookRules {
         for (number, hook) in hooks.iter_mut().enumerate() {
             hook.number = number;
         }
-        let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
-        let nothing = hooks.is_empty() && problems.is_empty();
-        (!nothing).then_some(PodHooks { namespace, pod: name, hooks, problems })
+        if hooks.is_empty() && problems.is_empty() {
+            return None;
+        }
+        Some(PodHooks {
+            namespace: pod.namespace.clone(),
+            pod: pod.name.clone(),
+            hooks,
+            problems,
+        })
     }
 
     fn annotated(&self, pod: &Pod, problems: &mut Vec<String>) -> Option<ExecHook> {
@@ -122,13 +150,13 @@ impl HookRules {
         let text = annotations.main()?;
         let ready = match annotations.value("wait-for-ready") {
             None => false,
-            Some(text) if TRUE.contains(&text) => true,
-            Some(text) if FALSE.contains(&text) => false,
-            Some(other) => {
-                annotations
-                    .problem("wait-for-ready", &format!(" is {other:?}, not true or false; false is meant"));
+            Some(text) => parsed_bool(text).unwrap_or_else(|| {
+                annotations.problem(
+                    "wait-for-ready",
+                    &format!(" is {text:?}, not true or false; false is meant"),
+                );
                 false
-            }
+            }),
         };
         let default_wait = GoDuration::from(self.wait).to_string();
         Some(ExecHook {
@@ -146,7 +174,9 @@ impl HookRules {
     }
 
     fn specified(&self, pod: &Pod) -> Vec<ExecHook> {
-        let all = self.applying(pod).flat_map(|rule| rule.hooks.iter().map(|exec| (&rule.name, exec)));
+        let all = self
+            .applying(pod)
+            .flat_map(|rule| rule.hooks.iter().map(|exec| (&rule.name, exec)));
         all.map(|(name, exec)| ExecHook {
             hook: Hook {
                 source: format!("hook {name}"),
@@ -164,13 +194,30 @@ impl HookRules {
 
     /// Zero is "not given", as in Velero.
     fn wait(&self, given: Option<GoDuration>) -> Duration {
-        given.map(GoDuration::as_std).filter(|wait| !wait.is_zero()).unwrap_or(self.wait)
+        given
+            .map(GoDuration::as_std)
+            .filter(|wait| !wait.is_zero())
+            .unwrap_or(self.wait)
+    }
+}
+
+/// A boolean, as Go parses it (`strconv.ParseBool`).
+fn parsed_bool(text: &str) -> Option<bool> {
+    if TRUE.contains(&text) {
+        Some(true)
+    } else if FALSE.contains(&text) {
+        Some(false)
+    } else {
+        None
     }
 }
 
 /// If one hook of a container waits until that is ready, all do (Velero `isContainerUp`, v1.18).
 fn wait_for_ready_together(hooks: &mut [ExecHook]) {
-    let ready = hooks.iter().filter(|hook| hook.ready).map(|hook| hook.hook.container.clone());
+    let ready = hooks
+        .iter()
+        .filter(|hook| hook.ready)
+        .map(|hook| hook.hook.container.clone());
     let ready: Vec<String> = ready.collect();
     for hook in hooks {
         hook.ready = ready.contains(&hook.hook.container);

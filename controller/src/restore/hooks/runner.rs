@@ -25,20 +25,23 @@ use super::{
 use crate::{
     hooks::{
         Hook,
-        exec::{Executor, Gated},
+        exec::{Executor, GatedExecutor},
     },
     job::cancellation::StopReason,
-    restore::{calls::Calls, report::Report, work::LAST_WORD},
+    restore::{calls::Calls, report::Report, work::STOP_TIMEOUT},
 };
 
 /// Maximum number of concurrent commands.
-const COMMANDS: usize = 16;
+const MAX_CONCURRENT_COMMANDS: usize = 16;
 /// Maximum number of concurrent reads of pods.
-const LOOKS: usize = 4;
+const MAX_CONCURRENT_READS: usize = 4;
 /// Interval between two reads of a pod.
-const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
+const READ_BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(500),
+    cap: Duration::from_secs(5),
+};
 /// Minimum interval per waiting pod: all pods together are read at most 50 times a second.
-const PAUSE_FOR_EACH: Duration = Duration::from_millis(20);
+const MIN_INTERVAL_PER_POD: Duration = Duration::from_millis(20);
 
 /// The executor of hooks, and the journal that records them.
 #[derive(Clone, Copy)]
@@ -95,8 +98,8 @@ impl<'a> HookRunner<'a> {
             patience,
             label,
             failed: CancellationToken::new(),
-            commands: Semaphore::new(COMMANDS),
-            looks: Semaphore::new(LOOKS),
+            commands: Semaphore::new(MAX_CONCURRENT_COMMANDS),
+            looks: Semaphore::new(MAX_CONCURRENT_READS),
             waiting: AtomicU32::new(0),
         }
     }
@@ -106,11 +109,13 @@ impl<'a> HookRunner<'a> {
         self.failed.cancel();
     }
 
-    /// Runs the hooks of all received pods, until the sender is dropped and all hooks have ended. The number of waiting
-    /// entries is bounded by the pods of the backup that have hooks; each is small. Fails if the journal cannot be written.
+    /// Runs the hooks of all received pods, until the sender is dropped and all hooks have ended.
+    /// The number of waiting entries is bounded by the pods of the backup that have hooks; each is
+    /// small. Fails if the journal cannot be written.
     pub(crate) async fn run(&self, mut pods: Receiver<PodHooks>) -> Result<(), StoreError> {
         let mut runs = FuturesUnordered::new();
-        let (mut more, mut failed) = (true, None);
+        let mut more = true;
+        let mut failed = None;
         while more || !runs.is_empty() {
             tokio::select! {
                 pod = pods.recv(), if more => match pod {
@@ -143,7 +148,13 @@ impl<'a> HookRunner<'a> {
 
     /// Reports the outcome of a hook of an earlier attempt.
     pub(super) fn report_prior(&self, hook: &HookId, prior: &PriorHook) {
-        let HookId { namespace, pod, source, container, .. } = hook;
+        let HookId {
+            namespace,
+            pod,
+            source,
+            container,
+            ..
+        } = hook;
         // The same wording as for a hook that runs now.
         let of = Hook {
             source: source.clone(),
@@ -173,9 +184,18 @@ impl<'a> HookRunner<'a> {
         self.report.error(Scope::Namespace(namespace), error);
     }
 
-    pub(super) fn gated(&self) -> Gated<'_> {
-        let Self { context, calls, patience, .. } = self;
-        Gated { executor: context.executor, cancellation: calls.cancellation(), patience: *patience }
+    pub(super) fn gated(&self) -> GatedExecutor<'_> {
+        let Self {
+            context,
+            calls,
+            patience,
+            ..
+        } = self;
+        GatedExecutor {
+            executor: context.executor,
+            cancellation: calls.cancellation(),
+            patience: *patience,
+        }
     }
 
     /// Whether a pod was created by this restore.
@@ -192,7 +212,10 @@ impl<'a> HookRunner<'a> {
     }
 
     /// Awaits `wait`, unless new work is forbidden before it ends.
-    pub(super) async fn unless_stopped<T>(&self, wait: impl Future<Output = T>) -> Result<T, HookStop> {
+    pub(super) async fn unless_stopped<T>(
+        &self,
+        wait: impl Future<Output = T>,
+    ) -> Result<T, HookStop> {
         tokio::select! {
             biased;
             result = wait => Ok(result),
@@ -210,19 +233,21 @@ impl<'a> HookRunner<'a> {
         }
     }
 
-    /// Resolves when a running command is no longer waited for. After a stop it has `LAST_WORD` to end, so that its outcome
-    /// is known, unless the claim is lost.
+    /// Resolves when a running command is no longer waited for. After a stop it has `STOP_TIMEOUT`
+    /// to end, so that its outcome is known, unless the claim is lost.
     pub(super) async fn cut_off(&self) -> HookStop {
         let stop = self.stopped().await;
         tokio::select! {
-            () = tokio::time::sleep(LAST_WORD) => stop,
+            () = tokio::time::sleep(STOP_TIMEOUT) => stop,
             () = self.calls.cancellation().fence().lost() => HookStop::Work(StopReason::ClaimLost),
         }
     }
 
     /// Pauses before the next read of a pod, until `deadline` at the latest.
     pub(super) async fn pause(&self, looks: u32, deadline: Instant) -> Result<(), HookStop> {
-        let pause = STEPS.delay(looks).max(PAUSE_FOR_EACH * self.waiting.load(Ordering::Relaxed));
+        let pause = READ_BACKOFF
+            .delay(looks)
+            .max(MIN_INTERVAL_PER_POD * self.waiting.load(Ordering::Relaxed));
         let until = deadline.min(Instant::now() + pause);
         self.unless_stopped(tokio::time::sleep_until(until)).await
     }

@@ -15,13 +15,22 @@ fn rules() -> RestoreRules {
 }
 
 fn policy(rules: &RestoreRules) -> Policy<'_> {
-    Policy { rules, update: false, own: "velero", restore_created: None, resumed: false }
+    Policy {
+        rules,
+        update: false,
+        own: "velero",
+        restore_created: None,
+        resumed: false,
+    }
 }
 
-async fn ensured(fake: &FakeApi, namespaces: &Namespaces, name: &str) -> Option<Applied> {
+async fn ensured(fake: &FakeApi, namespaces: &Namespaces, name: &str) -> Option<ItemResult> {
     let (_folder, location, _) = backup::stored(&[]).await;
     let contents = location.read_contents("b", Limits::DEFAULT).await.unwrap();
-    namespaces.ensure(&fake::calls(fake), name, &contents, policy(&rules())).await.unwrap()
+    namespaces
+        .ensure(&fake::calls(fake), name, &contents, policy(&rules()))
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -30,16 +39,25 @@ async fn a_namespace_is_created_once_under_its_new_name() {
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old", "annotations": {"a": "1"}, "labels": {"team": "web"}}});
     let (_folder, location, _) = backup::stored(&[("namespaces", None, body)]).await;
     let contents = location.read_contents("b", Limits::DEFAULT).await.unwrap();
-    let namespaces =
-        Namespaces::new([("new".to_owned(), contents.items("namespaces")[0])].into(), BTreeSet::new());
+    let namespaces = Namespaces::new(
+        [("new".to_owned(), contents.items("namespaces")[0])].into(),
+        BTreeSet::new(),
+    );
     let ensured = async |namespaces: &Namespaces, name| {
-        namespaces.ensure(&fake::calls(&fake), name, &contents, policy(&rules())).await.unwrap()
+        namespaces
+            .ensure(&fake::calls(&fake), name, &contents, policy(&rules()))
+            .await
+            .unwrap()
     };
     let done = ensured(&namespaces, "new").await.unwrap();
-    assert_eq!(done, Applied::quiet(Outcome::Created));
+    assert_eq!(done, ItemResult::quiet(Outcome::Created));
     let made = fake.get("/api/v1/namespaces/new").unwrap();
-    assert_eq!((&made["metadata"]["annotations"]["a"], &made["kind"]), (&json!("1"), &json!("Namespace")));
-    let labels = json!({"team": "web", "velero.io/backup-name": "b", "velero.io/restore-name": "r"});
+    assert_eq!(
+        (&made["metadata"]["annotations"]["a"], &made["kind"]),
+        (&json!("1"), &json!("Namespace"))
+    );
+    let labels =
+        json!({"team": "web", "velero.io/backup-name": "b", "velero.io/restore-name": "r"});
     assert_eq!(made["metadata"]["labels"], labels);
     assert_eq!(ensured(&namespaces, "new").await, None);
 }
@@ -61,7 +79,7 @@ async fn a_namespace_that_is_there_is_used_as_it_is() {
         json!({"metadata": {"name": "plain"}, "status": {"phase": "Active"}}),
     );
     let done = ensured(&fake, &Namespaces::default(), "plain").await;
-    assert_eq!(done, Some(Applied::quiet(Outcome::Skipped)));
+    assert_eq!(done, Some(ItemResult::quiet(Outcome::Skipped)));
 }
 
 #[tokio::test]
@@ -70,9 +88,11 @@ async fn a_namespace_that_is_there_and_selected_is_compared() {
     let (_folder, location, _) = backup::stored(&[("namespaces", None, body)]).await;
     let contents = location.read_contents("b", Limits::DEFAULT).await.unwrap();
     let at = "/api/v1/namespaces/shop";
-    for (selected, update, expected) in
-        [(true, false, Outcome::Skipped), (true, true, Outcome::Updated), (false, true, Outcome::Skipped)]
-    {
+    for (selected, update, expected) in [
+        (true, false, Outcome::Skipped),
+        (true, true, Outcome::Updated),
+        (false, true, Outcome::Skipped),
+    ] {
         let fake = fake::server();
         fake.put(
             at,
@@ -82,10 +102,22 @@ async fn a_namespace_that_is_there_and_selected_is_compared() {
         let selected_names = selected.then(|| "shop".to_owned()).into_iter().collect();
         let namespaces = Namespaces::new(stored, selected_names);
         let rules = rules();
-        let policy = Policy { update, ..policy(&rules) };
-        let done = namespaces.ensure(&fake::calls(&fake), "shop", &contents, policy).await.unwrap().unwrap();
+        let policy = Policy {
+            update,
+            ..policy(&rules)
+        };
+        let done = namespaces
+            .ensure(&fake::calls(&fake), "shop", &contents, policy)
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(done.outcome, expected);
-        assert_eq!(done.warning.is_some(), selected && !update, "{:?}", done.warning);
+        assert_eq!(
+            done.warning.is_some(),
+            selected && !update,
+            "{:?}",
+            done.warning
+        );
         let labels = &fake.get(at).unwrap()["metadata"]["labels"];
         assert_eq!(labels["own"], "1");
         assert_eq!(labels["enforce"] == "restricted", selected && update);
@@ -97,14 +129,17 @@ async fn a_namespace_that_is_there_and_selected_is_compared() {
 async fn a_namespace_that_goes_away_is_waited_for_and_then_made() {
     let fake = fake::server();
     let at = "/api/v1/namespaces/plain";
-    fake.put(at, json!({"metadata": {"name": "plain"}, "status": {"phase": "Terminating"}}));
+    fake.put(
+        at,
+        json!({"metadata": {"name": "plain"}, "status": {"phase": "Terminating"}}),
+    );
     let other = fake.clone();
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs(3)).await;
         other.delete(at);
     });
     let done = ensured(&fake, &Namespaces::default(), "plain").await;
-    assert_eq!(done, Some(Applied::quiet(Outcome::Created)));
+    assert_eq!(done, Some(ItemResult::quiet(Outcome::Created)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,6 +157,12 @@ async fn a_namespace_that_stays_too_long_is_one_error() {
 #[tokio::test]
 async fn a_refused_namespace_is_an_error() {
     let fake = fake::faulty(|_| Some(Fault::refuse(403, "Forbidden", "no")));
-    let done = ensured(&fake, &Namespaces::default(), "plain").await.unwrap();
-    assert!(done.error.unwrap().contains("namespace \"plain\" could not be created"));
+    let done = ensured(&fake, &Namespaces::default(), "plain")
+        .await
+        .unwrap();
+    assert!(
+        done.error
+            .unwrap()
+            .contains("namespace \"plain\" could not be created")
+    );
 }

@@ -12,7 +12,12 @@ use crate::{
 
 /// No snapshots.
 pub(in crate::restore) fn none() -> Snapshots {
-    Snapshots::new(vec![], Snapshotters::new(), "uid", resume(&MemoryJournal::default()))
+    Snapshots::new(
+        vec![],
+        Snapshotters::new(),
+        "uid",
+        resume(&MemoryJournal::default()),
+    )
 }
 
 fn resume(journal: &MemoryJournal) -> VolumeJournal {
@@ -41,7 +46,12 @@ fn of(disks: &Arc<Disks>) -> Snapshots {
 fn resumed(disks: &Arc<Disks>, journal: &MemoryJournal) -> Snapshots {
     let only = Ok(Arc::clone(disks) as Arc<dyn VolumeSnapshotter>);
     let all = vec![snapshot("pv"), snapshot("failed").failed()];
-    Snapshots::new(all, [("only".to_owned(), only)].into(), "uid", resume(journal))
+    Snapshots::new(
+        all,
+        [("only".to_owned(), only)].into(),
+        "uid",
+        resume(journal),
+    )
 }
 
 fn volume(name: &str) -> Object {
@@ -51,17 +61,37 @@ fn volume(name: &str) -> Object {
 }
 
 fn rules(moved: bool) -> RestoreRules {
-    let namespaces = if moved { [("shop".to_owned(), "copy".to_owned())].into() } else { BTreeMap::new() };
-    RestoreRules { namespaces: Arc::new(namespaces), restore_label: "r".into(), ..RestoreRules::default() }
+    let namespaces = if moved {
+        [("shop".to_owned(), "copy".to_owned())].into()
+    } else {
+        BTreeMap::new()
+    };
+    RestoreRules {
+        namespaces: Arc::new(namespaces),
+        restore_label: "r".into(),
+        ..RestoreRules::default()
+    }
 }
 
 fn policy(rules: &RestoreRules) -> Policy<'_> {
     let created = Some("2026-01-01T00:00:00Z");
-    Policy { rules, update: false, own: "velero", restore_created: created, resumed: false }
+    Policy {
+        rules,
+        update: false,
+        own: "velero",
+        restore_created: created,
+        resumed: false,
+    }
 }
 
-async fn restored(snapshots: &Snapshots, fake: &FakeApi, rules: &RestoreRules) -> Result<Object, String> {
-    let restored = snapshots.restore(&fake::calls(fake), VOLUMES, volume("pv"), policy(rules)).await;
+async fn restored(
+    snapshots: &Snapshots,
+    fake: &FakeApi,
+    rules: &RestoreRules,
+) -> Result<Object, String> {
+    let restored = snapshots
+        .restore(&fake::calls(fake), VOLUMES, volume("pv"), policy(rules))
+        .await;
     restored.map_err(|error| match error {
         VolumeError::Failed(reason) => reason,
         error => panic!("{error}"),
@@ -72,7 +102,10 @@ async fn restored(snapshots: &Snapshots, fake: &FakeApi, rules: &RestoreRules) -
 async fn a_volume_is_made_of_its_snapshot() {
     let (fake, disks) = (fake::server(), Arc::new(Disks::new("/disks/")));
     let snapshots = of(&disks);
-    assert!(snapshots.has("pv") && !snapshots.has("failed"), "one that failed is as if it were not there");
+    assert!(
+        snapshots.has("pv") && !snapshots.has("failed"),
+        "one that failed is as if it were not there"
+    );
     let made = restored(&snapshots, &fake, &rules(false)).await.unwrap();
     assert_eq!(made["spec"]["hostPath"]["path"], "/disks/new-of-snap-pv");
     assert_eq!(made["metadata"], json!({ "name": "pv" }));
@@ -82,7 +115,10 @@ async fn a_volume_is_made_of_its_snapshot() {
 #[tokio::test]
 async fn an_existing_volume_stays_and_a_moved_one_gets_its_own_name() {
     let (fake, disks) = (fake::server(), Arc::new(Disks::new("/disks/")));
-    fake.put(&format!("{VOLUMES}/pv"), json!({ "metadata": { "name": "pv" } }));
+    fake.put(
+        &format!("{VOLUMES}/pv"),
+        json!({ "metadata": { "name": "pv" } }),
+    );
     let same = restored(&of(&disks), &fake, &rules(false)).await.unwrap();
     assert_eq!((same, disks.asked().len()), (volume("pv"), 0));
 
@@ -90,16 +126,28 @@ async fn an_existing_volume_stays_and_a_moved_one_gets_its_own_name() {
     let copy = restored(&snapshots, &fake, &rules(true)).await.unwrap();
     let name = copy["metadata"]["name"].as_str().unwrap().to_owned();
     assert!(name.starts_with("velero-clone-pv-"), "{name}");
-    assert_eq!(copy["metadata"]["annotations"], json!({ "velero.io/original-pv-name": "pv" }));
+    assert_eq!(
+        copy["metadata"]["annotations"],
+        json!({ "velero.io/original-pv-name": "pv" })
+    );
     assert_eq!(disks.asked().len(), 1);
-    let mut claim = json!({ "spec": { "volumeName": "pv" } }).as_object().unwrap().clone();
+    let mut claim = json!({ "spec": { "volumeName": "pv" } })
+        .as_object()
+        .unwrap()
+        .clone();
     snapshots.follow(&mut claim);
     assert_eq!(claim["spec"]["volumeName"], name);
 
     // The volume that an earlier run has created exists under that name.
-    fake.put(&format!("{VOLUMES}/{name}"), json!({ "metadata": { "name": name } }));
+    fake.put(
+        &format!("{VOLUMES}/{name}"),
+        json!({ "metadata": { "name": name } }),
+    );
     let again = restored(&of(&disks), &fake, &rules(true)).await.unwrap();
-    assert_eq!((again["metadata"]["name"].as_str(), disks.asked().len()), (Some(name.as_str()), 1));
+    assert_eq!(
+        (again["metadata"]["name"].as_str(), disks.asked().len()),
+        (Some(name.as_str()), 1)
+    );
     // Or under its original name, if that was free.
     let ours = json!({ "metadata": { "name": "pv", "labels": { "velero.io/restore-name": "r" },
         "creationTimestamp": "2026-01-01T00:00:01Z" } });
@@ -118,28 +166,60 @@ async fn an_existing_volume_stays_and_a_moved_one_gets_its_own_name() {
 async fn a_volume_of_unknown_outcome_is_not_created_again() {
     let (fake, disks) = (fake::server(), Arc::new(Disks::new("/disks/")));
     *disks.wrong.lock() = vec![true, false];
-    let refused = restored(&of(&disks), &fake, &rules(false)).await.unwrap_err();
-    assert!(refused.contains("no space") && !refused.contains("not known"), "{refused}");
+    let refused = restored(&of(&disks), &fake, &rules(false))
+        .await
+        .unwrap_err();
+    assert!(
+        refused.contains("no space") && !refused.contains("not known"),
+        "{refused}"
+    );
     let journal = MemoryJournal::default();
     for _ in 0..2 {
-        let unknown = restored(&resumed(&disks, &journal), &fake, &rules(false)).await.unwrap_err();
-        assert!(unknown.contains("is not known") && unknown.contains("snap-pv"), "{unknown}");
+        let unknown = restored(&resumed(&disks, &journal), &fake, &rules(false))
+            .await
+            .unwrap_err();
+        assert!(
+            unknown.contains("is not known") && unknown.contains("snap-pv"),
+            "{unknown}"
+        );
     }
-    assert_eq!(disks.asked().len(), 2, "a run that is taken up does not ask again");
+    assert_eq!(
+        disks.asked().len(),
+        2,
+        "a run that is taken up does not ask again"
+    );
 
     let missing = [("only".to_owned(), Err("no plugin".to_owned()))].into();
-    let nobody = Snapshots::new(vec![snapshot("pv")], missing, "uid", resume(&MemoryJournal::default()));
-    assert_eq!(restored(&nobody, &fake, &rules(false)).await.unwrap_err(), "no plugin");
+    let nobody = Snapshots::new(
+        vec![snapshot("pv")],
+        missing,
+        "uid",
+        resume(&MemoryJournal::default()),
+    );
+    assert_eq!(
+        restored(&nobody, &fake, &rules(false)).await.unwrap_err(),
+        "no plugin"
+    );
 }
 
 #[tokio::test]
 async fn a_takeover_creates_what_was_not_begun_and_uses_the_rest() {
-    let (fake, disks, journal) = (fake::server(), Arc::new(Disks::new("/disks/")), MemoryJournal::default());
+    let (fake, disks, journal) = (
+        fake::server(),
+        Arc::new(Disks::new("/disks/")),
+        MemoryJournal::default(),
+    );
     *disks.wrong.lock() = vec![false];
     for (asked, works) in [(1, false), (2, true), (2, true)] {
         let made = restored(&resumed(&disks, &journal), &fake, &rules(false)).await;
-        assert_eq!((made.is_ok(), disks.asked().len()), (works, asked), "{made:?}");
-        assert!(made.is_err() || made.unwrap()["spec"]["hostPath"]["path"] == "/disks/new-of-snap-pv");
+        assert_eq!(
+            (made.is_ok(), disks.asked().len()),
+            (works, asked),
+            "{made:?}"
+        );
+        assert!(
+            made.is_err() || made.unwrap()["spec"]["hostPath"]["path"] == "/disks/new-of-snap-pv"
+        );
     }
     let nonsense = [json!({ "volumeEnded": "pv" })];
     assert!(VolumeJournal::take_over(Arc::new(MemoryJournal::default()), &nonsense).is_err());
@@ -148,10 +228,16 @@ async fn a_takeover_creates_what_was_not_begun_and_uses_the_rest() {
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_is_going_away_is_waited_for() {
     let (fake, disks) = (fake::server(), Arc::new(Disks::new("/disks/")));
-    let going = json!({ "metadata": { "name": "pv", "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+    let going =
+        json!({ "metadata": { "name": "pv", "deletionTimestamp": "2026-01-01T00:00:00Z" } });
     fake.put(&format!("{VOLUMES}/pv"), going);
-    let stays = restored(&of(&disks), &fake, &rules(false)).await.unwrap_err();
-    assert!(stays.contains("finalizers") && disks.asked().is_empty(), "{stays}");
+    let stays = restored(&of(&disks), &fake, &rules(false))
+        .await
+        .unwrap_err();
+    assert!(
+        stays.contains("finalizers") && disks.asked().is_empty(),
+        "{stays}"
+    );
     let gone = async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         fake.delete(&format!("{VOLUMES}/pv"));

@@ -10,11 +10,15 @@ use serde_json::{Value, json};
 use super::*;
 
 fn backup(name: &str, phase: BackupPhase, schedule: Option<&str>, started: i64) -> Backup {
-    let spec = BackupSpec { storage_location: Some("default".to_owned()), ..BackupSpec::default() };
+    let spec = BackupSpec {
+        storage_location: Some("default".to_owned()),
+        ..BackupSpec::default()
+    };
     let mut backup = Backup::new(name, spec);
     backup.status.phase = Some(phase);
     backup.status.start_timestamp = Some(Time(Timestamp::from_second(started).unwrap()));
-    backup.metadata.labels = schedule.map(|s| [(labels::SCHEDULE_NAME.to_owned(), s.to_owned())].into());
+    backup.metadata.labels =
+        schedule.map(|s| [(labels::SCHEDULE_NAME.to_owned(), s.to_owned())].into());
     backup
 }
 
@@ -25,11 +29,18 @@ fn location(phase: Option<LocationPhase>) -> BackupStorageLocation {
 }
 
 fn from(name: &str) -> RestoreSpec {
-    RestoreSpec { backup_name: Some(name.to_owned()), ..RestoreSpec::default() }
+    RestoreSpec {
+        backup_name: Some(name.to_owned()),
+        ..RestoreSpec::default()
+    }
 }
 
 fn facts(phase: BackupPhase, at: Option<LocationPhase>) -> Facts {
-    Facts { backup: Some(backup("b", phase, None, 0)), location: Some(location(at)), ..Facts::default() }
+    Facts {
+        backup: Some(backup("b", phase, None, 0)),
+        location: Some(location(at)),
+        ..Facts::default()
+    }
 }
 
 #[rstest]
@@ -47,31 +58,58 @@ fn only_a_finished_backup_in_a_usable_location_is_restored(
 ) {
     let found = findings(&from("b"), &facts(phase, at));
     assert_eq!(found.is_empty(), good, "{found:?}");
-    assert!(found.iter().all(|f| f.field == "spec.backupName"), "{found:?}");
+    assert!(
+        found.iter().all(|f| f.field == "spec.backupName"),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn a_missing_backup_and_a_missing_location_are_told_by_name() {
     let found = findings(&from("b"), &Facts::default());
     assert_eq!(found.len(), 1);
-    assert!(found[0].to_string().starts_with("spec.backupName: backup \"b\" was not found"), "{}", found[0]);
-    let found = findings(&from("b"), &Facts { location: None, ..facts(BackupPhase::Completed, None) });
-    assert!(found[0].message.contains("\"default\", which does not exist"), "{}", found[0]);
+    assert!(
+        found[0]
+            .to_string()
+            .starts_with("spec.backupName: backup \"b\" was not found"),
+        "{}",
+        found[0]
+    );
+    let found = findings(
+        &from("b"),
+        &Facts {
+            location: None,
+            ..facts(BackupPhase::Completed, None)
+        },
+    );
+    assert!(
+        found[0]
+            .message
+            .contains("\"default\", which does not exist"),
+        "{}",
+        found[0]
+    );
 }
 
 #[test]
 fn everything_that_is_wrong_is_told_at_once() {
     let spec = RestoreSpec {
-        resource_policy: Some(LocalReference { kind: "ConfigMap".to_owned(), ..LocalReference::default() }),
+        resource_policy: Some(LocalReference {
+            kind: "ConfigMap".to_owned(),
+            ..LocalReference::default()
+        }),
         existing_resource_policy: Some("overwrite".to_owned()),
         uploader_config: serde_json::from_value(json!({ "parallelFilesDownload": 2 })).unwrap(),
         ..from("b")
     };
     let found = findings(&spec, &facts(BackupPhase::InProgress, None));
     let fields: Vec<&str> = found.iter().map(|f| f.field.as_str()).collect();
-    for field in
-        ["spec.resourcePolicy.name", "spec.existingResourcePolicy", "spec.uploaderConfig", "spec.backupName"]
-    {
+    for field in [
+        "spec.resourcePolicy.name",
+        "spec.existingResourcePolicy",
+        "spec.uploaderConfig",
+        "spec.backupName",
+    ] {
         assert!(fields.contains(&field), "{field} not in {fields:?}");
     }
 }
@@ -81,11 +119,21 @@ fn a_schedule_means_its_newest_completed_backup() {
     let backups = [
         backup("old", BackupPhase::Completed, Some("nightly"), 1),
         backup("new", BackupPhase::Completed, Some("nightly"), 3),
-        backup("newer but partial", BackupPhase::PartiallyFailed, Some("nightly"), 4),
+        backup(
+            "newer but partial",
+            BackupPhase::PartiallyFailed,
+            Some("nightly"),
+            4,
+        ),
         backup("other", BackupPhase::Completed, Some("hourly"), 9),
         backup("none", BackupPhase::Completed, None, 9),
     ];
-    let newest = |schedule: &str| backups.iter().filter_map(|backup| started_for(schedule, backup)).max();
+    let newest = |schedule: &str| {
+        backups
+            .iter()
+            .filter_map(|backup| started_for(schedule, backup))
+            .max()
+    };
     assert_eq!(newest("nightly").unwrap().1, "new");
     assert_eq!(newest("weekly"), None);
 }
@@ -93,11 +141,19 @@ fn a_schedule_means_its_newest_completed_backup() {
 #[test]
 fn the_published_spec_excludes_what_cannot_be_restored() {
     let restore = Restore::new("r", from("b"));
-    let spec = prepared(&restore, &backup("b", BackupPhase::Completed, Some("nightly"), 0));
-    assert_eq!((spec.backup_name.as_deref(), spec.schedule_name.as_deref()), (Some("b"), Some("nightly")));
+    let spec = prepared(
+        &restore,
+        &backup("b", BackupPhase::Completed, Some("nightly"), 0),
+    );
+    assert_eq!(
+        (spec.backup_name.as_deref(), spec.schedule_name.as_deref()),
+        (Some("b"), Some("nightly"))
+    );
     assert!(spec.excluded_resources.contains(&"nodes".to_owned()));
-    let again =
-        prepared(&Restore::new("r", spec.clone()), &backup("b", BackupPhase::Completed, Some("nightly"), 0));
+    let again = prepared(
+        &Restore::new("r", spec.clone()),
+        &backup("b", BackupPhase::Completed, Some("nightly"), 0),
+    );
     assert_eq!(again, spec, "preparing again changes nothing");
 }
 
@@ -117,10 +173,17 @@ fn refused(spec: &Value, backup: &Value, claimed: &Footprint) -> Option<String> 
 #[case::onto_one_that_is_left_out(json!({"namespaceMapping": {"a": "b"}, "excludedNamespaces": ["b"]}), None)]
 #[case::onto_one_that_is_not_selected(json!({"namespaceMapping": {"a": "b"}, "includedNamespaces": ["a"]}), None)]
 #[case::onto_one_of_a_glob(json!({"namespaceMapping": {"a": "c"}, "includedNamespaces": ["*"]}), Some("\"c\""))]
-fn namespaces_that_would_become_one_are_refused(#[case] spec: Value, #[case] sentence: Option<&str>) {
+fn namespaces_that_would_become_one_are_refused(
+    #[case] spec: Value,
+    #[case] sentence: Option<&str>,
+) {
     let reason = refused(&spec, &json!({}), &Footprint::everything());
     assert_eq!(reason.is_some(), sentence.is_some(), "{reason:?}");
-    assert!(reason.unwrap_or_default().contains(sentence.unwrap_or_default()));
+    assert!(
+        reason
+            .unwrap_or_default()
+            .contains(sentence.unwrap_or_default())
+    );
 }
 
 #[rstest]
@@ -144,45 +207,104 @@ fn what_was_not_claimed_of_the_cluster_is_refused(
 fn modifiers_and_configurations_of_actions_are_checked_before_the_start() {
     let reference = |kind: &str| {
         let reference = json!({"kind": kind, "name": "changes"});
-        RestoreSpec { resource_modifier: serde_json::from_value(reference).unwrap(), ..from("b") }
+        RestoreSpec {
+            resource_modifier: serde_json::from_value(reference).unwrap(),
+            ..from("b")
+        }
     };
     let good = || facts(BackupPhase::Completed, Some(LocationPhase::Available));
     let fields = |spec: &RestoreSpec, facts: &Facts| {
-        findings(spec, facts).into_iter().map(|found| found.field).collect::<Vec<_>>()
+        findings(spec, facts)
+            .into_iter()
+            .map(|found| found.field)
+            .collect::<Vec<_>>()
     };
     let rules = |text: &str| Some([("k".to_owned(), text.to_owned())].into());
     let spec = reference("configmap");
     assert_eq!(fields(&spec, &good()), ["spec.resourceModifier.name"]);
-    assert_eq!(fields(&reference("Secret"), &good()), ["spec.resourceModifier.kind"]);
+    assert_eq!(
+        fields(&reference("Secret"), &good()),
+        ["spec.resourceModifier.kind"]
+    );
     let text = "{version: v1, resourceModifierRules: [{conditions: {groupResource: pods}, mergePatches: [{patchData: 'a: 1'}]}]}";
-    assert_eq!(fields(&spec, &Facts { modifier: rules(text), ..good() }), [""; 0]);
+    assert_eq!(
+        fields(
+            &spec,
+            &Facts {
+                modifier: rules(text),
+                ..good()
+            }
+        ),
+        [""; 0]
+    );
     let blank = RestoreSpec {
         resource_modifier: serde_json::from_value(json!({"kind": "", "name": ""})).unwrap(),
         ..from("b")
     };
-    assert_eq!(fields(&blank, &good()), ["spec.resourceModifier.kind", "spec.resourceModifier.name"]);
+    assert_eq!(
+        fields(&blank, &good()),
+        ["spec.resourceModifier.kind", "spec.resourceModifier.name"]
+    );
     assert!(
         modifiers(&blank, &good()).is_err(),
         "nor does a restore that is taken up again go on without them"
     );
     let wrong = rules(&text.replace("v1", "v3"));
-    assert_eq!(fields(&spec, &Facts { modifier: wrong, ..good() }), ["spec.resourceModifier: version"]);
+    assert_eq!(
+        fields(
+            &spec,
+            &Facts {
+                modifier: wrong,
+                ..good()
+            }
+        ),
+        ["spec.resourceModifier: version"]
+    );
     let policy = serde_json::from_value(json!({ "kind": "configmap", "name": "filters" })).unwrap();
-    let spec = RestoreSpec { resource_policy: policy, ..from("b") };
+    let spec = RestoreSpec {
+        resource_policy: policy,
+        ..from("b")
+    };
     assert_eq!(fields(&spec, &good()), ["spec.resourcePolicy.name"]);
-    let text =
-        "{version: v1, namespacedFilterPolicies: [{namespaces: [a], resourceFilters: [{kinds: [pods]}]}]}";
-    assert_eq!(fields(&spec, &Facts { policy: rules(text), ..good() }), [""; 0]);
+    let text = "{version: v1, namespacedFilterPolicies: [{namespaces: [a], resourceFilters: [{kinds: [pods]}]}]}";
+    assert_eq!(
+        fields(
+            &spec,
+            &Facts {
+                policy: rules(text),
+                ..good()
+            }
+        ),
+        [""; 0]
+    );
     let wrong = rules("{version: v1, volumePolicies: []}");
-    assert_eq!(fields(&spec, &Facts { policy: wrong, ..good() }), ["spec.resourcePolicy: volumePolicies"]);
+    assert_eq!(
+        fields(
+            &spec,
+            &Facts {
+                policy: wrong,
+                ..good()
+            }
+        ),
+        ["spec.resourcePolicy: volumePolicies"]
+    );
     let labels = ["velero.io/plugin-config", "velero.io/change-storage-class"];
     let config = |name: &str| ConfigMapData {
         name: name.to_owned(),
-        labels: labels.iter().map(|label| ((*label).to_owned(), "RestoreItemAction".to_owned())).collect(),
+        labels: labels
+            .iter()
+            .map(|label| ((*label).to_owned(), "RestoreItemAction".to_owned()))
+            .collect(),
         ..ConfigMapData::default()
     };
-    let one = Facts { action_configs: vec![config("a")], ..good() };
+    let one = Facts {
+        action_configs: vec![config("a")],
+        ..good()
+    };
     assert_eq!(fields(&from("b"), &one), [""; 0]);
-    let two = Facts { action_configs: vec![config("a"), config("b")], ..good() };
+    let two = Facts {
+        action_configs: vec![config("a"), config("b")],
+        ..good()
+    };
     assert_eq!(fields(&from("b"), &two), ["ConfigMap a"]);
 }

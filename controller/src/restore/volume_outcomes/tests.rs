@@ -20,23 +20,43 @@ fn unsaved() -> DataSource {
 }
 
 fn claim(data: &DataSource) -> PlannedClaim<'_> {
-    PlannedClaim { source: "shop", namespace: "copy", name: "data", volume: "pv", data }
+    PlannedClaim {
+        source: "shop",
+        namespace: "copy",
+        name: "data",
+        volume: "pv",
+        data,
+    }
 }
 
 fn about<'a>(kind: &'a str, namespace: Option<&'a str>, name: &'a str) -> About<'a> {
-    About { api_version: "v1", kind, namespace, name }
+    About {
+        api_version: "v1",
+        kind,
+        namespace,
+        name,
+    }
 }
 
 /// The level of the message, the message, and why the data is missing.
 fn said(outcome: &DataOutcome) -> (Option<Level>, String, Option<&str>) {
     let (level, text) = outcome.message.clone().unzip();
-    let why = outcome.missing.as_ref().map(|entry| entry["skippedReason"].as_str().unwrap());
+    let why = outcome
+        .missing
+        .as_ref()
+        .map(|entry| entry["skippedReason"].as_str().unwrap());
     (level, text.unwrap_or_default(), why)
 }
 
 /// One case for each outcome of the data of a claim; messages claim no more than is true.
 #[rstest]
-#[case::kept(CREATED, DataSource::Kept, INFO, "comes back with its volume, which keeps its data", None)]
+#[case::kept(
+    CREATED,
+    DataSource::Kept,
+    INFO,
+    "comes back with its volume, which keeps its data",
+    None
+)]
 #[case::kept_without_its_claim(FAILED, DataSource::Kept, None, "", None)]
 #[case::kept_and_there(
     THERE,
@@ -45,7 +65,13 @@ fn said(outcome: &DataOutcome) -> (Option<Level>, String, Option<&str>) {
     "was there already and keeps the data that it has",
     None
 )]
-#[case::plugin(CREATED, DataSource::NativeSnapshot, INFO, "with a volume of the snapshot", None)]
+#[case::plugin(
+    CREATED,
+    DataSource::NativeSnapshot,
+    INFO,
+    "with a volume of the snapshot",
+    None
+)]
 #[case::plugin_without_its_claim(
     FAILED,
     DataSource::NativeSnapshot,
@@ -67,7 +93,13 @@ fn said(outcome: &DataOutcome) -> (Option<Level>, String, Option<&str>) {
     "",
     Some("its snapshot was not restored")
 )]
-#[case::csi_without_its_claim(FAILED, DataSource::CsiSnapshot, None, "", Some("its claim was not restored"))]
+#[case::csi_without_its_claim(
+    FAILED,
+    DataSource::CsiSnapshot,
+    None,
+    "",
+    Some("its claim was not restored")
+)]
 #[case::csi_and_there(
     THERE,
     DataSource::CsiSnapshot,
@@ -120,19 +152,38 @@ fn what_became_of_the_data_of_a_claim_is_said_once(
     #[case] why: Option<&str>,
 ) {
     let mut outcomes = VolumeOutcomes::default();
-    assert_eq!(outcomes.of_claim(claim(&data), true, &[]), None, "it was not selected");
-    outcomes.add(about("PersistentVolumeClaim", Some("copy"), "data"), &Applied::quiet(outcome));
+    assert_eq!(
+        outcomes.of_claim(claim(&data), true, &[]),
+        None,
+        "it was not selected"
+    );
+    outcomes.add(
+        about("PersistentVolumeClaim", Some("copy"), "data"),
+        &ItemResult::quiet(outcome),
+    );
     let found = outcomes.of_claim(claim(&data), true, &[]).unwrap();
     let found = said(&found);
     assert_eq!(found.0, level);
     assert!(found.1.contains(text), "{found:?}");
     assert_eq!(found.2.is_some(), why.is_some(), "{found:?}");
-    assert!(found.2.unwrap_or_default().contains(why.unwrap_or_default()), "{found:?}");
-    assert!(outcome == CREATED || !found.1.contains("empty"), "a claim that exists is not empty: {found:?}");
+    assert!(
+        found
+            .2
+            .unwrap_or_default()
+            .contains(why.unwrap_or_default()),
+        "{found:?}"
+    );
+    assert!(
+        outcome == CREATED || !found.1.contains("empty"),
+        "a claim that exists is not empty: {found:?}"
+    );
     if data != DataSource::Kept {
         let unwanted = outcomes.of_claim(claim(&data), false, &[]).unwrap();
         assert_eq!(said(&unwanted).2, None, "no data is wanted");
-        assert!(!matches!(said(&unwanted).0, WARNING | ERROR), "{unwanted:?}");
+        assert!(
+            !matches!(said(&unwanted).0, WARNING | ERROR),
+            "{unwanted:?}"
+        );
     }
     // Provisioned from its snapshot, as recorded by the action.
     let told = [json!({"pvcNamespace": "copy", "pvcName": "data", "restoreMethod": "CSISnapshot"})];
@@ -162,13 +213,19 @@ fn a_claim_without_the_volume_that_it_names_is_missing_its_data(
 ) {
     let mut outcomes = VolumeOutcomes::default();
     outcomes.names("copy", "data", volume);
-    outcomes.add(about("PersistentVolumeClaim", Some("copy"), "data"), &Applied::quiet(outcome));
+    outcomes.add(
+        about("PersistentVolumeClaim", Some("copy"), "data"),
+        &ItemResult::quiet(outcome),
+    );
     for data in [DataSource::Kept, DataSource::NativeSnapshot] {
         let found = outcomes.of_claim(claim(&data), true, &[]).unwrap();
         let found = said(&found);
         // The data of a snapshot is only in the snapshot.
         let is_held = outcome != CREATED && data == DataSource::NativeSnapshot;
-        assert!(is_held || (found.0, found.2) == (level, Some(why)), "{found:?}");
+        assert!(
+            is_held || (found.0, found.2) == (level, Some(why)),
+            "{found:?}"
+        );
         assert!(is_held || found.1.contains(text), "{found:?}");
     }
 }
@@ -189,8 +246,20 @@ fn a_claim_without_the_volume_that_it_names_is_missing_its_data(
     "claim \"data\" is created; it has no volume",
     Some("its snapshot was not restored")
 )]
-#[case::lost(lost(), true, ERROR, "its volume is empty; it has no volume", Some("its snapshot is gone"))]
-#[case::no_data_is_wanted(unsaved(), false, WARNING, "spec.restorePVs is false; it has no volume", None)]
+#[case::lost(
+    lost(),
+    true,
+    ERROR,
+    "its volume is empty; it has no volume",
+    Some("its snapshot is gone")
+)]
+#[case::no_data_is_wanted(
+    unsaved(),
+    false,
+    WARNING,
+    "spec.restorePVs is false; it has no volume",
+    None
+)]
 fn a_claim_that_gets_no_volume_says_so(
     #[case] data: DataSource,
     #[case] wanted: bool,
@@ -199,34 +268,50 @@ fn a_claim_that_gets_no_volume_says_so(
     #[case] why: Option<&str>,
 ) {
     let mut outcomes = VolumeOutcomes::default();
-    outcomes.names("copy", "data", NamedVolume::Unprovisioned("no such class".to_owned()));
+    outcomes.names(
+        "copy",
+        "data",
+        NamedVolume::Unprovisioned("no such class".to_owned()),
+    );
     let claim_object = about("PersistentVolumeClaim", Some("copy"), "data");
-    outcomes.add(claim_object, &Applied::quiet(CREATED));
+    outcomes.add(claim_object, &ItemResult::quiet(CREATED));
     let found = outcomes.of_claim(claim(&data), wanted, &[]).unwrap();
     let found = said(&found);
     assert_eq!((found.0, found.2), (level, why), "{found:?}");
     assert!(
-        found.1.contains(text) && found.1.ends_with("stays Pending until there is one for it: no such class"),
+        found.1.contains(text)
+            && found
+                .1
+                .ends_with("stays Pending until there is one for it: no such class"),
         "{found:?}"
     );
     // An existing claim keeps its data.
-    outcomes.add(claim_object, &Applied::quiet(THERE));
+    outcomes.add(claim_object, &ItemResult::quiet(THERE));
     let found = outcomes.of_claim(claim(&data), wanted, &[]).unwrap();
     assert!(!said(&found).1.contains("Pending"), "{found:?}");
 }
 
 #[test]
 fn a_volume_that_was_not_restored_takes_the_data_of_its_claim_along() {
-    for (data, is_missing) in
-        [(DataSource::Kept, true), (DataSource::NativeSnapshot, true), (DataSource::CsiSnapshot, false)]
-    {
+    for (data, is_missing) in [
+        (DataSource::Kept, true),
+        (DataSource::NativeSnapshot, true),
+        (DataSource::CsiSnapshot, false),
+    ] {
         let mut outcomes = VolumeOutcomes::default();
-        let failed = Applied::failed("the snapshot is gone".to_owned());
+        let failed = ItemResult::failed("the snapshot is gone".to_owned());
         outcomes.add(about("PersistentVolume", None, "pv"), &failed);
-        outcomes.add(about("PersistentVolumeClaim", Some("copy"), "data"), &Applied::quiet(CREATED));
+        outcomes.add(
+            about("PersistentVolumeClaim", Some("copy"), "data"),
+            &ItemResult::quiet(CREATED),
+        );
         let told = [json!({"pvcNamespace": "copy", "pvcName": "data"})];
         let found = outcomes.of_claim(claim(&data), true, &told).unwrap();
-        assert_eq!(said(&found).2, is_missing.then_some("the snapshot is gone"), "{data:?}");
+        assert_eq!(
+            said(&found).2,
+            is_missing.then_some("the snapshot is gone"),
+            "{data:?}"
+        );
     }
 }
 
@@ -241,12 +326,19 @@ fn a_claim_that_is_left_to_its_pod_is_missing_what_was_saved(
     let mut outcomes = VolumeOutcomes::default();
     outcomes.left_out(about("PersistentVolumeClaim", Some("copy"), "data"));
     let found = outcomes.of_claim(claim(&data), true, &[]).unwrap();
-    assert_eq!((said(&found).0, said(&found).2.is_some()), (level, level.is_some()));
+    assert_eq!(
+        (said(&found).0, said(&found).2.is_some()),
+        (level, level.is_some())
+    );
 }
 
 #[rstest]
 #[case::created(Some(CREATED), ERROR, "so the volume is empty")]
-#[case::there(Some(THERE), INFO, "its pod was there already, and keeps the data that it has")]
+#[case::there(
+    Some(THERE),
+    INFO,
+    "its pod was there already, and keeps the data that it has"
+)]
 #[case::failed(Some(FAILED), None, "")]
 #[case::left_out(None, INFO, "its pod was left out")]
 fn what_became_of_a_volume_of_a_pod_is_said_once(
@@ -261,14 +353,24 @@ fn what_became_of_a_volume_of_a_pod_is_said_once(
     };
     let mut outcomes = VolumeOutcomes::default();
     outcomes.watch_pods([("copy".to_owned(), "web".to_owned())].into());
-    assert_eq!(outcomes.in_repository("copy", &volume), None, "it was not reached");
+    assert_eq!(
+        outcomes.in_repository("copy", &volume),
+        None,
+        "it was not reached"
+    );
     let pod = about("Pod", Some("copy"), "web");
     match outcome {
-        Some(outcome) => outcomes.add(pod, &Applied::quiet(outcome)),
+        Some(outcome) => outcomes.add(pod, &ItemResult::quiet(outcome)),
         None => outcomes.left_out(pod),
     }
-    outcomes.add(about("Pod", Some("copy"), "other"), &Applied::quiet(CREATED));
+    outcomes.add(
+        about("Pod", Some("copy"), "other"),
+        &ItemResult::quiet(CREATED),
+    );
     let found = outcomes.in_repository("copy", &volume).unwrap();
     assert_eq!(said(&found).0, level);
-    assert!(said(&found).1.contains(text) && found.missing.is_some(), "{found:?}");
+    assert!(
+        said(&found).1.contains(text) && found.missing.is_some(),
+        "{found:?}"
+    );
 }

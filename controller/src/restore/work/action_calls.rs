@@ -1,4 +1,5 @@
-//! Runs one action on one item: its turn, its place in the journal, and its end when work has to stop.
+//! Runs one action on one item: its turn, its place in the journal, and its end when work has to
+//! stop.
 
 use backup_actions::{
     ActionError, ItemId,
@@ -6,15 +7,15 @@ use backup_actions::{
 };
 use jiff::Timestamp;
 
-use super::{LAST_WORD, Work, WorkError, item::ItemRestorer, plugin_turns::PluginTurn};
+use super::{STOP_TIMEOUT, Work, WorkError, item::ItemRestorer, plugin_turns::PluginTurn};
 use crate::job::{
     action_journal::Done,
     cancellation::{NotSent, StopReason},
 };
 
 impl ItemRestorer<'_> {
-    /// Executes an action on an item. An action that may start something that could not be found again is executed once over all
-    /// attempts.
+    /// Executes an action on an item. An action that may start something that could not be found
+    /// again is executed once over all attempts.
     pub(super) async fn run_action(
         &self,
         action: &dyn RestoreItemAction,
@@ -23,27 +24,43 @@ impl ItemRestorer<'_> {
     ) -> Result<Result<Done<RestoreActionOutput>, ActionError>, WorkError> {
         let context = &self.work.actions;
         // Places are given in the order of arrival, whether or not the journal is written.
-        let _wait = self.work.calls.cancellation().waits().begin_action(action.name(), id);
-        let place = if action.may_add_items() { context.turns.place().await } else { None };
+        let _wait = self
+            .work
+            .calls
+            .cancellation()
+            .waits()
+            .begin_action(action.name(), id);
+        let place = if action.may_add_items() {
+            context.turns.place().await
+        } else {
+            None
+        };
         self.work.calls.cancellation().check_new_work()?;
         let mut not_called = None;
         if !action.is_executed_once() {
-            let executed = self.unless_stopped(self.call(action, input, &mut not_called)).await?;
+            let executed = self
+                .unless_stopped(self.call(action, input, &mut not_called))
+                .await?;
             return match not_called {
                 Some(reason) => Err(reason.into()),
-                None => Ok(executed.map(|executed| Done { executed, at: Timestamp::now() })),
+                None => Ok(executed.map(|executed| Done {
+                    executed,
+                    at: Timestamp::now(),
+                })),
             };
         }
         let call = self.call(action, input, &mut not_called);
-        let executed =
-            self.unless_stopped(context.journal.execute_once(action.name(), id, place, call)).await?;
+        let executed = self
+            .unless_stopped(context.journal.execute_once(action.name(), id, place, call))
+            .await?;
         match not_called {
             Some(reason) => Err(reason.into()),
             None => executed.map_err(WorkError::Journal),
         }
     }
 
-    /// Calls an action when its turn has come. `not_called` is set to the reason if work stops before that.
+    /// Calls an action when its turn has come. `not_called` is set to the reason if work stops
+    /// before that.
     async fn call(
         &self,
         action: &dyn RestoreItemAction,
@@ -57,21 +74,38 @@ impl ItemRestorer<'_> {
                 if let NotSent::Stopped(reason) = error {
                     *not_called = Some(reason);
                 }
-                let (action, reason) = (action.name().to_owned(), error.to_string());
-                return Err(ActionError::Retryable { action, reason });
+                return Err(ActionError::Retryable {
+                    action: action.name().to_owned(),
+                    reason: error.to_string(),
+                });
             }
         };
         // A plugin may be slow.
-        cancellation.unless_cancelled(action.execute(input)).await.unwrap_or_else(|reason| {
-            let reason = format!("{reason} while it was at this item; what it did is not known");
-            Err(ActionError::Unknown { action: action.name().to_owned(), reason })
-        })
+        cancellation
+            .unless_cancelled(action.execute(input))
+            .await
+            .unwrap_or_else(|reason| {
+                let reason =
+                    format!("{reason} while it was at this item; what it did is not known");
+                Err(ActionError::Unknown {
+                    action: action.name().to_owned(),
+                    reason,
+                })
+            })
     }
 
-    /// Waits for the turn of an action that has one, and until it may write. An action that is noted and still waits when work
-    /// has to stop is not called, so that its end can be noted.
-    async fn may_call(&self, action: &dyn RestoreItemAction) -> Result<Option<PluginTurn<'_>>, NotSent> {
-        let Work { actions, calls, patience, .. } = self.work;
+    /// Waits for the turn of an action that has one, and until it may write. An action that is
+    /// noted and still waits when work has to stop is not called, so that its end can be noted.
+    async fn may_call(
+        &self,
+        action: &dyn RestoreItemAction,
+    ) -> Result<Option<PluginTurn<'_>>, NotSent> {
+        let Work {
+            actions,
+            calls,
+            patience,
+            ..
+        } = self.work;
         let cancellation = calls.cancellation();
         let turn = async {
             // Plugins may rely on seeing one item of a restore at a time, as with Velero.
@@ -90,12 +124,17 @@ impl ItemRestorer<'_> {
         Ok(turn)
     }
 
-    /// The answer of an action, or the reason why work stops, after `LAST_WORD`.
+    /// The answer of an action, or the reason why work stops, after `STOP_TIMEOUT`.
     async fn unless_stopped<T>(&self, answer: impl Future<Output = T>) -> Result<T, StopReason> {
-        let Work { actions, report, calls, .. } = self.work;
+        let Work {
+            actions,
+            report,
+            calls,
+            ..
+        } = self.work;
         let stopped = async {
             let reason = calls.cancellation().stopped().await;
-            tokio::time::sleep(LAST_WORD).await;
+            tokio::time::sleep(STOP_TIMEOUT).await;
             reason
         };
         tokio::select! {

@@ -1,28 +1,36 @@
-//! Restores definitions of custom resources first, and waits for them: objects of their kinds cannot be created before.
+//! Restores definitions of custom resources first, and waits for them: objects of their kinds
+//! cannot be created before.
 
 use std::time::Duration;
 
 use backup_actions::restore::json::{self, Object};
 use backup_core::resources::{DEFINITIONS, ResourceType};
-use backup_store::{ItemRef, Scope};
+use backup_store::{Contents, ItemRef, Scope};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    IN_FLIGHT, Work, WorkError,
+    MAX_CONCURRENT_ITEMS, Work, WorkError,
     item::{InclusionReason, ItemRestorer, ResourceKind},
 };
 use crate::{discovery::ServedTypes, job::cancellation::StopReason, restore::calls::Calls};
 
 const COLLECTION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// First and longest interval between reads of a definition; it grows by half each time. Most are established within 100 ms.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(30), Duration::from_secs(1));
+/// First interval between reads of a definition; it grows by half each time. Most are established
+/// within 100 ms.
+const FIRST_INTERVAL: Duration = Duration::from_millis(30);
+const MAX_INTERVAL: Duration = Duration::from_secs(1);
 
 impl ItemRestorer<'_> {
     /// Restores definitions and waits until they are served. Returns the types served then.
     pub(super) async fn definitions(&self, items: Vec<ItemRef>) -> Result<ServedTypes, WorkError> {
-        let Work { contents, calls, report, .. } = self.work;
+        let Work {
+            contents,
+            calls,
+            report,
+            ..
+        } = self.work;
         let resource = ResourceType {
             group: "apiextensions.k8s.io".to_owned(),
             version: "v1".to_owned(),
@@ -30,17 +38,27 @@ impl ItemRestorer<'_> {
             kind: "CustomResourceDefinition".to_owned(),
             ..ResourceType::default()
         };
-        let kind = ResourceKind { group_resource: DEFINITIONS, resource: &resource };
+        let kind = ResourceKind {
+            group_resource: DEFINITIONS,
+            resource: &resource,
+        };
         self.report_version(DEFINITIONS);
         let created = stream::iter(items.iter().copied()).map(|item| async move {
             calls.cancellation().check_new_work()?;
-            let there = self.item(kind, item, InclusionReason::Selected, None).await?;
-            let name = || Some(json::text(&contents.object(&item).ok()?, &["metadata"], "name")?.to_owned());
-            Ok::<_, WorkError>(if there { name() } else { None })
+            let there = self
+                .item(kind, item, InclusionReason::Selected, None)
+                .await?;
+            Ok::<_, WorkError>(if there {
+                stored_name(contents, &item)
+            } else {
+                None
+            })
         });
         // Definitions in flight are completed before work stops.
-        let names: Vec<Result<Option<String>, WorkError>> =
-            created.buffer_unordered(IN_FLIGHT).collect().await;
+        let names: Vec<Result<Option<String>, WorkError>> = created
+            .buffer_unordered(MAX_CONCURRENT_ITEMS)
+            .collect()
+            .await;
         let names = names.into_iter().collect::<Result<Vec<_>, _>>()?;
         if calls.is_dry_run() {
             let mut served = (self.work.discover)().await.map_err(WorkError::Discovery)?;
@@ -54,7 +72,10 @@ impl ItemRestorer<'_> {
             let result = wait(calls, &name, deadline).await?;
             Ok::<_, StopReason>((name, result))
         });
-        let waited: Vec<_> = waits.buffer_unordered(IN_FLIGHT).try_collect().await?;
+        let waited: Vec<_> = waits
+            .buffer_unordered(MAX_CONCURRENT_ITEMS)
+            .try_collect()
+            .await?;
         let mut pending = Vec::new();
         for (name, result) in waited {
             match result {
@@ -63,15 +84,31 @@ impl ItemRestorer<'_> {
             }
         }
         // Established resources appear in discovery a moment later.
-        let missing = |served: &ServedTypes| {
-            let is_served = |(name, versions): &&(String, Vec<String>)| {
-                let served = served.versions(name);
-                !served.is_empty() && versions.iter().all(|version| served.contains(&version.as_str()))
-            };
-            pending.iter().filter(|one| !is_served(one)).map(|(name, _)| name.clone()).collect()
-        };
-        self.work.await_served(missing).await
+        self.work
+            .await_served(|served| {
+                pending
+                    .iter()
+                    .filter(|(name, versions)| !serves_all(served, name, versions))
+                    .map(|(name, _)| name.clone())
+                    .collect()
+            })
+            .await
     }
+}
+
+/// The name of an item; `None` if it cannot be read.
+fn stored_name(contents: &Contents, item: &ItemRef) -> Option<String> {
+    let object = contents.object(item).ok()?;
+    json::text(&object, &["metadata"], "name").map(str::to_owned)
+}
+
+/// Whether a type is served in all these versions.
+fn serves_all(served: &ServedTypes, name: &str, versions: &[String]) -> bool {
+    let served = served.versions(name);
+    !served.is_empty()
+        && versions
+            .iter()
+            .all(|version| served.contains(&version.as_str()))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,34 +121,50 @@ enum Stage {
 }
 
 fn served_versions(definition: &Object) -> Vec<String> {
-    let versions =
-        json::object(definition, &["spec"]).and_then(|spec| spec.get("versions")).and_then(Value::as_array);
-    let served = versions.into_iter().flatten().filter(|version| version["served"] == true);
-    served.filter_map(|version| version["name"].as_str().map(str::to_owned)).collect()
+    let versions = json::object(definition, &["spec"])
+        .and_then(|spec| spec.get("versions"))
+        .and_then(Value::as_array);
+    let served = versions
+        .into_iter()
+        .flatten()
+        .filter(|version| version["served"] == true);
+    served
+        .filter_map(|version| version["name"].as_str().map(str::to_owned))
+        .collect()
 }
 
 fn stage(definition: &Object) -> Stage {
-    let conditions =
-        json::object(definition, &["status"]).and_then(|s| s.get("conditions")).and_then(Value::as_array);
+    let conditions = json::object(definition, &["status"])
+        .and_then(|s| s.get("conditions"))
+        .and_then(Value::as_array);
     let mut stage = Stage::Pending;
-    for condition in conditions.into_iter().flatten().filter_map(Value::as_object) {
-        let field = |key: &str| condition.get(key).and_then(Value::as_str).unwrap_or_default();
-        match (field("type"), field("status")) {
-            ("Established", "True") => stage = Stage::Established,
-            ("NamesAccepted", "False") => return Stage::Refused(field("message").to_owned()),
+    for condition in conditions
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object)
+    {
+        let of_type = json::text(condition, &[], "type");
+        let status = json::text(condition, &[], "status");
+        match (of_type, status) {
+            (Some("Established"), Some("True")) => stage = Stage::Established,
+            (Some("NamesAccepted"), Some("False")) => {
+                let message = json::text(condition, &[], "message").unwrap_or_default();
+                return Stage::Refused(message.to_owned());
+            }
             _ => {}
         }
     }
     stage
 }
 
-/// Waits until a definition is established, and returns the versions that it serves. The error is for the results of the restore.
+/// Waits until a definition is established, and returns the versions that it serves. The error is
+/// for the results of the restore.
 async fn wait(
     calls: &Calls,
     name: &str,
     deadline: Instant,
 ) -> Result<Result<Vec<String>, String>, StopReason> {
-    let mut pause = PAUSE.0;
+    let mut pause = FIRST_INTERVAL;
     let subject = format!("the API server to establish definition {name:?}");
     let _wait = calls.cancellation().waits().begin(subject);
     loop {
@@ -119,7 +172,9 @@ async fn wait(
             Ok(Some(definition)) => match stage(&definition) {
                 Stage::Established => return Ok(Ok(served_versions(&definition))),
                 Stage::Refused(why) => {
-                    return Ok(Err(format!("definition {name:?} was refused by the API server: {why}")));
+                    return Ok(Err(format!(
+                        "definition {name:?} was refused by the API server: {why}"
+                    )));
                 }
                 Stage::Pending => "it is not Established".to_owned(),
             },
@@ -132,7 +187,7 @@ async fn wait(
             )));
         }
         calls.cancellation().wait(pause).await?;
-        pause = (pause * 3 / 2).min(PAUSE.1);
+        pause = (pause * 3 / 2).min(MAX_INTERVAL);
     }
 }
 
@@ -151,9 +206,11 @@ mod tests {
     #[test]
     fn a_definition_is_ready_once_established() {
         assert_eq!(stage(&Object::new()), Stage::Pending);
-        assert_eq!(stage_of(&json!([{"type": "Established", "status": "False"}])), Stage::Pending);
-        let both =
-            json!([{"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": "True"}]);
+        assert_eq!(
+            stage_of(&json!([{"type": "Established", "status": "False"}])),
+            Stage::Pending
+        );
+        let both = json!([{"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": "True"}]);
         assert_eq!(stage_of(&both), Stage::Established);
     }
 
@@ -162,10 +219,19 @@ mod tests {
         let fake = fake::server();
         let name = "widgets.example.com";
         // The fake server establishes definitions that are created, not those that are put.
-        fake.put(&format!("{COLLECTION}/{name}"), json!({"metadata": {"name": name}}));
+        fake.put(
+            &format!("{COLLECTION}/{name}"),
+            json!({"metadata": {"name": name}}),
+        );
         let deadline = Instant::now() + Duration::from_mins(10);
-        let why = wait(&fake::calls(&fake), name, deadline).await.unwrap().unwrap_err();
-        assert!(why.contains("not ready within --resource-timeout (it is not Established)"), "{why}");
+        let why = wait(&fake::calls(&fake), name, deadline)
+            .await
+            .unwrap()
+            .unwrap_err();
+        assert!(
+            why.contains("not ready within --resource-timeout (it is not Established)"),
+            "{why}"
+        );
         assert!(Instant::now() >= deadline && Instant::now() < deadline + Duration::from_mins(1));
     }
 

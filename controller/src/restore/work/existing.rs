@@ -1,4 +1,5 @@
-//! Finds existing items page by page in a list, which costs far less than a creation and a read for each.
+//! Finds existing items page by page in a list, which costs far less than a creation and a read for
+//! each.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,16 +15,17 @@ use super::{
 use crate::restore::calls::Page;
 
 /// Minimum number of items of a type in a namespace for a list: there may be many other objects.
-const WORTH_LISTING: usize = 32;
+const MIN_LISTED_ITEMS: usize = 32;
 /// Maximum number of remaining objects per item with which a list is continued.
-const OTHERS: i64 = 4;
+const MAX_OBJECTS_PER_ITEM: i64 = 4;
 /// Maximum number of concurrent lists.
-const LISTS: usize = 4;
+const MAX_CONCURRENT_LISTS: usize = 4;
 /// Target size of a page (bytes), by the size of the objects in the backup.
-const PAGE: u64 = 1024 * 1024;
+const PAGE_BYTES: u64 = 1024 * 1024;
 
 impl ItemRestorer<'_> {
-    /// Restores the items that a list finds in the cluster, and returns the others. Lists only where existing items are likely.
+    /// Restores the items that a list finds in the cluster, and returns the others. Lists only
+    /// where existing items are likely.
     pub(super) async fn existing(
         &self,
         kind: ResourceKind<'_>,
@@ -31,25 +33,37 @@ impl ItemRestorer<'_> {
     ) -> Result<Vec<ItemRef>, WorkError> {
         let mut by_source: BTreeMap<Option<&str>, HashSet<ItemRef>> = BTreeMap::new();
         for item in items {
-            by_source.entry(self.work.contents.namespace_of(item)).or_default().insert(*item);
+            by_source
+                .entry(self.work.contents.namespace_of(item))
+                .or_default()
+                .insert(*item);
         }
         by_source.retain(|source, of_source| {
             let target = source.map(|source| self.work.rules.target(source));
-            let expected = self.work.resumed || target.is_none_or(|target| self.namespaces.was_there(target));
-            expected && of_source.len() >= WORTH_LISTING
+            let expected =
+                self.work.resumed || target.is_none_or(|target| self.namespaces.was_there(target));
+            expected && of_source.len() >= MIN_LISTED_ITEMS
         });
-        let lists: Vec<_> =
-            by_source.iter().map(|(source, items)| self.listed(kind, *source, items).boxed()).collect();
+        let lists: Vec<_> = by_source
+            .iter()
+            .map(|(source, items)| self.listed(kind, *source, items).boxed())
+            .collect();
         // Lists in flight are completed before work stops.
-        let lists: Vec<Result<HashSet<ItemRef>, WorkError>> =
-            stream::iter(lists).buffer_unordered(LISTS).collect().await;
+        let lists: Vec<Result<HashSet<ItemRef>, WorkError>> = stream::iter(lists)
+            .buffer_unordered(MAX_CONCURRENT_LISTS)
+            .collect()
+            .await;
         let lists = lists.into_iter().collect::<Result<Vec<_>, _>>()?;
         let done: HashSet<ItemRef> = lists.into_iter().flatten().collect();
-        Ok(items.iter().filter(|item| !done.contains(*item)).copied().collect())
+        Ok(items
+            .iter()
+            .filter(|item| !done.contains(*item))
+            .copied()
+            .collect())
     }
 
-    /// Restores the listed items of one namespace of the backup, and returns them. If a list fails, the remaining items are
-    /// created one by one.
+    /// Restores the listed items of one namespace of the backup, and returns them. If a list fails,
+    /// the remaining items are created one by one.
     async fn listed(
         &self,
         kind: ResourceKind<'_>,
@@ -57,22 +71,33 @@ impl ItemRestorer<'_> {
         items: &HashSet<ItemRef>,
     ) -> Result<HashSet<ItemRef>, WorkError> {
         let mut done = HashSet::new();
-        let ResourceKind { group_resource, resource } = kind;
+        let ResourceKind {
+            group_resource,
+            resource,
+        } = kind;
         let target = source.map(|source| self.work.rules.target(source));
         let collection = path::collection(&resource.api_version(), &resource.plural, target);
-        let (limit, mut from) = (page_limit(items), None::<String>);
+        let limit = page_limit(items);
+        let mut from: Option<String> = None;
         loop {
-            let Page { metadata, items: listed } =
-                match self.work.calls.list(&collection, limit, from.as_deref()).await {
-                    Ok(page) => page,
-                    Err(error) => {
-                        let error = error.unless_stopped()?;
-                        self.work
-                            .report
-                            .info(&format!("what there is of {group_resource} could not be listed: {error}"));
-                        return Ok(done);
-                    }
-                };
+            let Page {
+                metadata,
+                items: listed,
+            } = match self
+                .work
+                .calls
+                .list(&collection, limit, from.as_deref())
+                .await
+            {
+                Ok(page) => page,
+                Err(error) => {
+                    let error = error.unless_stopped()?;
+                    self.work.report.info(&format!(
+                        "what there is of {group_resource} could not be listed: {error}"
+                    ));
+                    return Ok(done);
+                }
+            };
             let found = listed.into_iter().filter_map(|object| {
                 let mut object: Object = serde_json::from_str(object.get()).ok()?;
                 let item = self.work.contents.find(
@@ -88,9 +113,12 @@ impl ItemRestorer<'_> {
             self.items(kind, found).await?;
             let left = metadata.remaining_item_count.unwrap_or_default();
             let missing = i64::try_from(items.len()).unwrap_or(i64::MAX);
-            match metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) if left <= missing.saturating_mul(OTHERS) => from = Some(token),
-                _ => return Ok(done),
+            let is_worthwhile = left <= missing.saturating_mul(MAX_OBJECTS_PER_ITEM);
+            from = metadata
+                .continue_
+                .filter(|token| is_worthwhile && !token.is_empty());
+            if from.is_none() {
+                return Ok(done);
             }
         }
     }
@@ -100,5 +128,7 @@ impl ItemRestorer<'_> {
 fn page_limit(items: &HashSet<ItemRef>) -> u32 {
     let bytes: u64 = items.iter().map(ItemRef::size).sum();
     let average = bytes / (items.len() as u64).max(1);
-    u32::try_from(PAGE / average.max(1)).unwrap_or(u32::MAX).clamp(4, 500)
+    u32::try_from(PAGE_BYTES / average.max(1))
+        .unwrap_or(u32::MAX)
+        .clamp(4, 500)
 }

@@ -1,5 +1,5 @@
-//! Restores items one by one: reads them, rewrites them by actions, and creates them (Velero `pkg/restore/restore.go`,
-//! `restoreItem`, v1.18).
+//! Restores items one by one: reads them, rewrites them by actions, and creates them (Velero
+//! `pkg/restore/restore.go`, `restoreItem`, v1.18).
 
 use backup_actions::{
     ActionSet, ItemId,
@@ -22,7 +22,8 @@ use futures::{StreamExt as _, future::BoxFuture, stream};
 use parking_lot::Mutex;
 
 use super::{
-    IN_FLIGHT, LONGEST_KIND, Started, WITH_JOURNAL, Work, WorkError,
+    MAX_CONCURRENT_ITEMS, MAX_CONCURRENT_JOURNALED_ITEMS, MAX_KIND_LENGTH, StartedOperation, Work,
+    WorkError,
     item_coordinator::{BeginResult, ItemCoordinator},
     item_versions::ItemVersions,
     volumes,
@@ -31,7 +32,7 @@ use crate::{
     discovery::ServedTypes,
     job::action_journal::{Done, Execution},
     restore::{
-        apply::{self, Applied, Outcome, Target},
+        apply::{self, ItemResult, Outcome, Target},
         guard,
         hooks::HookPlanner,
         item_memory::NoMemory,
@@ -55,7 +56,7 @@ pub(super) struct ItemRestorer<'a> {
     pub(super) namespaces: &'a Namespaces,
     /// Set if items may ask for one another.
     pub(super) coordinator: Option<&'a ItemCoordinator>,
-    pub(super) started: &'a Mutex<Vec<Started>>,
+    pub(super) started: &'a Mutex<Vec<StartedOperation>>,
     pub(super) hooks: &'a HookPlanner<'a>,
 }
 
@@ -97,11 +98,14 @@ enum ActionResult {
 impl ItemRestorer<'_> {
     /// Whether actions on items of a type are noted in the journal.
     pub(super) fn writes_journal(&self, group_resource: &str) -> bool {
-        self.actions.for_type(group_resource).any(|selected| selected.action.is_executed_once())
+        self.actions
+            .for_type(group_resource)
+            .any(|selected| selected.action.is_executed_once())
     }
 
-    /// Restores items of one type concurrently, each with the object seen under its name. When work has to stop, items in flight
-    /// are completed: no running request or action is left without an answer.
+    /// Restores items of one type concurrently, each with the object seen under its name. When work
+    /// has to stop, items in flight are completed: no running request or action is left without an
+    /// answer.
     pub(super) async fn items(
         &self,
         kind: ResourceKind<'_>,
@@ -109,7 +113,11 @@ impl ItemRestorer<'_> {
     ) -> Result<(), WorkError> {
         let failed = Mutex::new(None);
         let error = &|| failed.lock();
-        let in_flight = if self.writes_journal(kind.group_resource) { WITH_JOURNAL } else { IN_FLIGHT };
+        let in_flight = if self.writes_journal(kind.group_resource) {
+            MAX_CONCURRENT_JOURNALED_ITEMS
+        } else {
+            MAX_CONCURRENT_ITEMS
+        };
         stream::iter(items)
             .for_each_concurrent(in_flight, |(item, seen)| async move {
                 if error().is_some() {
@@ -127,7 +135,8 @@ impl ItemRestorer<'_> {
         failed.into_inner().map_or(Ok(()), Err)
     }
 
-    /// Restores an item, unless that is done already; true if it is in the cluster then. `seen` is the object under its name.
+    /// Restores an item, unless that is done already; true if it is in the cluster then. `seen` is
+    /// the object under its name.
     pub(super) fn item<'s>(
         &'s self,
         kind: ResourceKind<'s>,
@@ -136,7 +145,9 @@ impl ItemRestorer<'_> {
         seen: Option<Object>,
     ) -> BoxFuture<'s, Result<bool, WorkError>> {
         Box::pin(async move {
-            let Some(coordinator) = self.coordinator else { return self.restore(kind, item, 0, seen).await };
+            let Some(coordinator) = self.coordinator else {
+                return self.restore(kind, item, 0, seen).await;
+            };
             let (by, depth) = match reason {
                 InclusionReason::Selected => match coordinator.begin(item) {
                     BeginResult::Begun => (None, 0),
@@ -146,13 +157,15 @@ impl ItemRestorer<'_> {
                         return Ok(restored);
                     }
                 },
-                InclusionReason::Related { by, depth } => match coordinator.begin_for(item, by).await {
-                    BeginResult::Begun => {
-                        self.work.report.expect(1);
-                        (Some(by), depth)
+                InclusionReason::Related { by, depth } => {
+                    match coordinator.begin_for(item, by).await {
+                        BeginResult::Begun => {
+                            self.work.report.expect(1);
+                            (Some(by), depth)
+                        }
+                        BeginResult::Other { restored } => return Ok(restored),
                     }
-                    BeginResult::Other { restored } => return Ok(restored),
-                },
+                }
             };
             let restored = self.restore(kind, item, depth, seen).await;
             // Also when work has to stop, so that nothing waits for it.
@@ -168,46 +181,64 @@ impl ItemRestorer<'_> {
         depth: u8,
         seen: Option<Object>,
     ) -> Result<bool, WorkError> {
-        let Work { contents, report, rules, calls, own, memory, .. } = self.work;
-        let ResourceKind { group_resource, resource } = kind;
+        let Work {
+            contents,
+            report,
+            rules,
+            calls,
+            own,
+            memory,
+            ..
+        } = self.work;
+        let ResourceKind {
+            group_resource,
+            resource,
+        } = kind;
         calls.cancellation().check()?;
         let source = contents.namespace_of(&item);
         let namespace = source.map(|source| rules.target(source));
-        let unread = |why: String| {
-            let (api_version, name) = (resource.api_version(), contents.name_of(&item).unwrap_or_default());
-            let about = About { api_version: &api_version, kind: &resource.kind, namespace, name: &name };
-            report.item(about, not_restored(about, &why));
-        };
+
         let in_version = self.in_version(group_resource, item);
         let measured = match in_version.and_then(|item| contents.measure(&item)) {
             Ok(measured) => measured,
             Err(error) => {
-                unread(error.to_string());
+                self.report_unread(resource, &item, namespace, &error.to_string());
                 return Ok(false);
             }
         };
         // Held until the item is restored.
-        let _room = match memory.reserve(measured.size(), depth > 0, calls.cancellation()).await {
+        let _room = match memory
+            .reserve(measured.size(), depth > 0, calls.cancellation())
+            .await
+        {
             Ok(room) => room,
             Err(NoMemory::Stopped(reason)) => return Err(reason.into()),
             Err(why @ NoMemory::Related) => {
-                unread(why.to_string());
+                self.report_unread(resource, &item, namespace, &why.to_string());
                 return Ok(false);
             }
         };
         let from_backup = match measured.object() {
             Ok(object) => object,
             Err(error) => {
-                unread(error.to_string());
+                self.report_unread(resource, &item, namespace, &error.to_string());
                 return Ok(false);
             }
         };
         let name = json::text(&from_backup, &["metadata"], "name").unwrap_or_default();
         let api_version = json::text(&from_backup, &[], "apiVersion").unwrap_or_default();
-        let about = About { api_version, kind: &resource.kind, namespace, name };
+        let about = About {
+            api_version,
+            kind: &resource.kind,
+            namespace,
+            name,
+        };
         if let Some(why) = misplaced(&from_backup, resource, namespace, api_version, name) {
             // The list keeps it, so the stored text is replaced.
-            let about = About { api_version: &resource.api_version(), ..about };
+            let about = About {
+                api_version: &resource.api_version(),
+                ..about
+            };
             report.item(about, not_restored(about, &why));
             return Ok(false);
         }
@@ -217,15 +248,22 @@ impl ItemRestorer<'_> {
         }
         if namespace.is_some_and(|namespace| self.namespaces.has_failed(namespace)) {
             // The error is reported for the namespace; its items are only listed.
-            report.item(about, Applied::quiet(Outcome::Failed));
+            report.item(about, ItemResult::quiet(Outcome::Failed));
             return Ok(false);
         }
         let object = if group_resource == volumes::VOLUMES {
             let collection = path::collection(api_version, &resource.plural, namespace);
             let volume = from_backup.clone();
-            let _wait =
-                calls.cancellation().waits().begin(format!("volume {name:?} to be made from its snapshot"));
-            match self.work.snapshots.restore(calls, &collection, volume, self.work.policy()).await {
+            let _wait = calls
+                .cancellation()
+                .waits()
+                .begin(format!("volume {name:?} to be made from its snapshot"));
+            match self
+                .work
+                .snapshots
+                .restore(calls, &collection, volume, self.work.policy())
+                .await
+            {
                 Ok(volume) => transform::prepared(&volume, rules),
                 Err(VolumeError::Failed(why)) => {
                     report.item(about, not_restored(about, &why));
@@ -242,7 +280,13 @@ impl ItemRestorer<'_> {
             namespace: source.map(str::to_owned),
             name: name.to_owned(),
         };
-        let current = CurrentItem { kind, about, item, id, depth };
+        let current = CurrentItem {
+            kind,
+            about,
+            item,
+            id,
+            depth,
+        };
         let mut object = match self.run_actions(&current, &from_backup, object).await? {
             ActionResult::Dropped => return Ok(false),
             ActionResult::Changed(object) => object,
@@ -259,16 +303,38 @@ impl ItemRestorer<'_> {
         Ok(restored)
     }
 
-    /// Runs the actions on an item one after the other, each on the result of the one before. Items that they ask for are
-    /// restored first.
+    /// Reports an item that could not be read.
+    fn report_unread(
+        &self,
+        resource: &ResourceType,
+        item: &ItemRef,
+        namespace: Option<&str>,
+        why: &str,
+    ) {
+        let name = self.work.contents.name_of(item).unwrap_or_default();
+        let about = About {
+            api_version: &resource.api_version(),
+            kind: &resource.kind,
+            namespace,
+            name: &name,
+        };
+        self.work.report.item(about, not_restored(about, why));
+    }
+
+    /// Runs the actions on an item one after the other, each on the result of the one before. Items
+    /// that they ask for are restored first.
     async fn run_actions(
         &self,
         current: &CurrentItem<'_>,
         from_backup: &Object,
         mut object: Object,
     ) -> Result<ActionResult, WorkError> {
-        let Work { restore, report, .. } = self.work;
-        let CurrentItem { kind, about, id, .. } = current;
+        let Work {
+            restore, report, ..
+        } = self.work;
+        let CurrentItem {
+            kind, about, id, ..
+        } = current;
         let left_to_controller = self.left_to_controller(current, from_backup)?;
         for selected in self.actions.for_type(kind.group_resource) {
             if !selected.applies_to(about.namespace, || json::labels(&object)) {
@@ -276,7 +342,12 @@ impl ItemRestorer<'_> {
             }
             self.work.calls.cancellation().check_new_work()?;
             let action = &*selected.action;
-            let input = RestoreActionInput { item: &object, from_backup, restore, left_to_controller };
+            let input = RestoreActionInput {
+                item: &object,
+                from_backup,
+                restore,
+                left_to_controller,
+            };
             let Done { executed, at } = match self.run_action(action, id, input).await? {
                 Ok(done) => done,
                 Err(error) => {
@@ -285,11 +356,23 @@ impl ItemRestorer<'_> {
                 }
             };
             if executed.operation.is_some() {
-                let execution = Execution { action: action.name().to_owned(), item: id.clone() };
-                let done = Done { executed: executed.clone(), at };
+                let execution = Execution {
+                    action: action.name().to_owned(),
+                    item: id.clone(),
+                };
+                let done = Done {
+                    executed: executed.clone(),
+                    at,
+                };
                 self.started.lock().push((execution, done));
             }
-            let RestoreActionOutput { item: made, additional, skip, operation: _, wait } = executed;
+            let RestoreActionOutput {
+                item: made,
+                additional,
+                skip,
+                operation: _,
+                wait,
+            } = executed;
             if let Some(why) = skip {
                 report.left_out(*about, &why);
                 return Ok(ActionResult::Dropped);
@@ -300,7 +383,10 @@ impl ItemRestorer<'_> {
             let must_include = take_must_include(&mut object);
             let mut restored = Vec::new();
             for related in additional {
-                if self.include_related(&related, action.name(), current, must_include).await? {
+                if self
+                    .include_related(&related, action.name(), current, must_include)
+                    .await?
+                {
                     restored.push(related);
                 }
             }
@@ -309,8 +395,10 @@ impl ItemRestorer<'_> {
             {
                 // As with Velero, the item is restored nevertheless.
                 let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
-                let message =
-                    format!("{} {:?} was restored before what it needs: {why}", about.kind, about.name);
+                let message = format!(
+                    "{} {:?} was restored before what it needs: {why}",
+                    about.kind, about.name
+                );
                 report.error(scope, message);
             }
         }
@@ -319,30 +407,39 @@ impl ItemRestorer<'_> {
 
     /// Applies the resource modifiers to the result of the actions; `None` if nothing changes.
     fn modify(&self, current: &CurrentItem<'_>, object: &Object) -> Option<Object> {
-        let CurrentItem { kind, about, id, .. } = current;
+        let CurrentItem {
+            kind, about, id, ..
+        } = current;
         let modifiers = self.work.modifiers.as_ref()?;
         let Modified { item, problems } =
             modifiers.apply(object, kind.group_resource, id.namespace.as_deref());
         for problem in problems {
             // As with Velero, the item is restored nevertheless.
             let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
-            let message =
-                format!("{} {:?} was restored without a modification: {problem}", about.kind, about.name);
+            let message = format!(
+                "{} {:?} was restored without a modification: {problem}",
+                about.kind, about.name
+            );
             self.work.report.error(scope, message);
         }
         item
     }
 
-    /// Creates the result of actions and modifiers, which may have another name and type than the item.
+    /// Creates the result of actions and modifiers, which may have another name and type than the
+    /// item.
     async fn create(
         &self,
         current: &CurrentItem<'_>,
         mut object: Object,
         from_backup: &Object,
         seen: Option<Object>,
-    ) -> Result<Applied, WorkError> {
-        let Work { calls, rules, own, .. } = self.work;
-        let CurrentItem { kind: of, about, .. } = current;
+    ) -> Result<ItemResult, WorkError> {
+        let Work {
+            calls, rules, own, ..
+        } = self.work;
+        let CurrentItem {
+            kind: of, about, ..
+        } = current;
         let namespace = about.namespace;
         let mut unmodified = None;
         if let Some(modified) = self.modify(current, &object) {
@@ -350,21 +447,25 @@ impl ItemRestorer<'_> {
             unmodified = Some(std::mem::replace(&mut object, modified));
         }
         transform::place(&mut object, namespace, rules);
-        let text = |path: &[&str], key| json::text(&object, path, key).unwrap_or_default().to_owned();
-        let (api_version, kind, name) =
-            (text(&[], "apiVersion"), text(&[], "kind"), text(&["metadata"], "name"));
+        let api_version = json::text(&object, &[], "apiVersion").unwrap_or_default();
+        let kind = json::text(&object, &[], "kind").unwrap_or_default();
+        let name = json::text(&object, &["metadata"], "name").unwrap_or_default();
         let found;
-        let (mut plural, mut resource) = (of.group_resource, of.resource);
-        if (kind.as_str(), group_of(&api_version)) != (&resource.kind, &resource.group) {
-            let Some(served) = self.find_kind(&kind, group_of(&api_version)) else {
-                let why =
-                    format!("{CHANGED} made a {api_version} {kind} of it, which the cluster does not serve");
+        let mut plural = of.group_resource;
+        let mut resource = of.resource;
+        let group = group_of(api_version);
+        if kind != resource.kind || group != resource.group {
+            let Some(served) = self.find_kind(kind, group) else {
+                let why = format!(
+                    "{CHANGED} made a {api_version} {kind} of it, which the cluster does not serve"
+                );
                 return Ok(not_restored(*about, &why));
             };
             found = (served.group_resource(), served);
-            (plural, resource) = (&found.0, &found.1);
+            plural = &found.0;
+            resource = &found.1;
         }
-        if let Some(why) = misplaced(&object, resource, namespace, &api_version, &name) {
+        if let Some(why) = misplaced(&object, resource, namespace, api_version, name) {
             return Ok(not_restored(*about, &why));
         }
         if self.selection.keeps_type(plural) {
@@ -372,32 +473,42 @@ impl ItemRestorer<'_> {
             return Ok(not_restored(*about, &why));
         }
         if let Some(why) = guard::keeps_object(plural, namespace, &object, own) {
-            return Ok(not_restored(*about, &format!("{CHANGED} made {name:?} of it, and {why}")));
+            return Ok(not_restored(
+                *about,
+                &format!("{CHANGED} made {name:?} of it, and {why}"),
+            ));
         }
-        let collection = path::collection(&api_version, &resource.plural, namespace);
+        let collection = path::collection(api_version, &resource.plural, namespace);
         // It was listed in the version that the cluster prefers.
-        let as_listed =
-            plural == of.group_resource && name == about.name && api_version == of.resource.api_version();
+        let as_listed = plural == of.group_resource
+            && name == about.name
+            && api_version == of.resource.api_version();
         let seen = seen.filter(|_| as_listed);
         let target = Target {
             group_resource: plural,
             kind: &resource.kind,
             collection: &collection,
             namespace,
-            name: &name,
+            name,
             unmodified: unmodified.as_ref(),
             controller: None,
         };
         if let Some(why) = self.volume_refused(target, &object).await? {
-            return Ok(Applied::failed(why));
+            return Ok(ItemResult::failed(why));
         }
         let controller = self.controller_link(current, from_backup, plural).await?;
-        let target = Target { controller: controller.reference.as_ref(), ..target };
+        let target = Target {
+            controller: controller.reference.as_ref(),
+            ..target
+        };
         let mut applied = apply::item(calls, target, &object, self.work.policy(), seen).await?;
         if let (Outcome::Created, Some(lost)) = (applied.outcome, controller.lost) {
-            self.work.report.warn(namespace.map_or(Scope::Cluster, Scope::Namespace), lost);
+            self.work
+                .report
+                .warn(namespace.map_or(Scope::Cluster, Scope::Namespace), lost);
         }
-        self.status(target, resource, from_backup, &mut applied).await?;
+        self.status(target, resource, from_backup, &mut applied)
+            .await?;
         self.report_left_links(target, from_backup, &object, applied.outcome);
         if plural == "pods" && applied.outcome != Outcome::Failed {
             self.hooks.restored(&object);
@@ -415,11 +526,14 @@ impl ItemRestorer<'_> {
     }
 }
 
-/// Whether an action has marked its item so that related items are restored regardless of the filters (Velero
-/// `pkg/restore/restore.go`, after 1.18). Removes the mark, so that it never gets into the cluster.
+/// Whether an action has marked its item so that related items are restored regardless of the
+/// filters (Velero `pkg/restore/restore.go`, after 1.18). Removes the mark, so that it never gets
+/// into the cluster.
 fn take_must_include(object: &mut Object) -> bool {
     let annotations = ["metadata", "annotations"];
-    let Some(value) = json::text(object, &annotations, MUST_INCLUDE_IN_RESTORE) else { return false };
+    let Some(value) = json::text(object, &annotations, MUST_INCLUDE_IN_RESTORE) else {
+        return false;
+    };
     let must_include = value == "true";
     json::remove(object, &annotations, &[MUST_INCLUDE_IN_RESTORE]);
     must_include
@@ -446,7 +560,7 @@ fn misplaced(
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let kind = json::text(object, &[], "kind").unwrap_or_default();
     if group != resource.group || kind != resource.kind || !is_object_name(version) {
-        let [api_version, kind] = [api_version, kind].map(|text| shortened(text, LONGEST_KIND));
+        let [api_version, kind] = [api_version, kind].map(|text| shortened(text, MAX_KIND_LENGTH));
         return Some(format!(
             "the backup holds a {api_version} {kind} where a {} {} belongs",
             resource.api_version(),
@@ -460,6 +574,9 @@ fn misplaced(
     }
 }
 
-fn not_restored(about: About<'_>, why: &str) -> Applied {
-    Applied::failed(format!("{} {:?} was not restored: {why}", about.kind, about.name))
+fn not_restored(about: About<'_>, why: &str) -> ItemResult {
+    ItemResult::failed(format!(
+        "{} {:?} was not restored: {why}",
+        about.kind, about.name
+    ))
 }

@@ -32,7 +32,10 @@ const WORKING: ItemProgress = ItemProgress::Working { waits_for: None };
 
 impl Default for ItemCoordinator {
     fn default() -> Self {
-        Self { items: Mutex::default(), done: watch::Sender::new(()) }
+        Self {
+            items: Mutex::default(),
+            done: watch::Sender::new(()),
+        }
     }
 }
 
@@ -45,13 +48,15 @@ impl ItemCoordinator {
                 items.insert(item, WORKING);
                 BeginResult::Begun
             }
-            Some(ItemProgress::Done { restored }) => BeginResult::Other { restored: *restored },
+            Some(ItemProgress::Done { restored }) => BeginResult::Other {
+                restored: *restored,
+            },
             Some(ItemProgress::Working { .. }) => BeginResult::Other { restored: false },
         }
     }
 
-    /// Begins an item that is needed before `by`, which is in progress. If another task restores it, this waits for that task,
-    /// unless it waits for `by` in turn.
+    /// Begins an item that is needed before `by`, which is in progress. If another task restores
+    /// it, this waits for that task, unless it waits for `by` in turn.
     pub(super) async fn begin_for(&self, item: ItemRef, by: ItemRef) -> BeginResult {
         let mut done = self.done.subscribe();
         loop {
@@ -60,18 +65,28 @@ impl ItemCoordinator {
                 match items.get(&item).copied() {
                     None => {
                         items.insert(item, WORKING);
-                        items.insert(by, ItemProgress::Working { waits_for: Some(item) });
+                        items.insert(
+                            by,
+                            ItemProgress::Working {
+                                waits_for: Some(item),
+                            },
+                        );
                         return BeginResult::Begun;
                     }
                     Some(ItemProgress::Done { restored }) => {
                         items.insert(by, WORKING);
                         return BeginResult::Other { restored };
                     }
-                    Some(ItemProgress::Working { .. }) if waits_for(&items, item, by) => {
-                        return BeginResult::Other { restored: false };
-                    }
                     Some(ItemProgress::Working { .. }) => {
-                        items.insert(by, ItemProgress::Working { waits_for: Some(item) });
+                        if waits_for(&items, item, by) {
+                            return BeginResult::Other { restored: false };
+                        }
+                        items.insert(
+                            by,
+                            ItemProgress::Working {
+                                waits_for: Some(item),
+                            },
+                        );
                     }
                 }
                 done.mark_unchanged();
@@ -93,7 +108,8 @@ impl ItemCoordinator {
     }
 }
 
-/// Whether an item waits for another, directly or indirectly. There are no cycles, so this terminates.
+/// Whether an item waits for another, directly or indirectly. There are no cycles, so this
+/// terminates.
 fn waits_for(items: &HashMap<ItemRef, ItemProgress>, item: ItemRef, other: ItemRef) -> bool {
     let mut at = item;
     loop {
@@ -101,7 +117,9 @@ fn waits_for(items: &HashMap<ItemRef, ItemProgress>, item: ItemRef, other: ItemR
             return true;
         }
         match items.get(&at) {
-            Some(ItemProgress::Working { waits_for: Some(next) }) => at = *next,
+            Some(ItemProgress::Working {
+                waits_for: Some(next),
+            }) => at = *next,
             _ => return false,
         }
     }
@@ -129,8 +147,16 @@ mod tests {
         let [a, b, c] = items().await;
         let coordinator = std::sync::Arc::new(ItemCoordinator::default());
         assert_eq!(
-            (coordinator.begin(a), coordinator.begin(b), coordinator.begin(b)),
-            (BeginResult::Begun, BeginResult::Begun, BeginResult::Other { restored: false })
+            (
+                coordinator.begin(a),
+                coordinator.begin(b),
+                coordinator.begin(b)
+            ),
+            (
+                BeginResult::Begun,
+                BeginResult::Begun,
+                BeginResult::Other { restored: false }
+            )
         );
         // `b` asks for `c`, and so does `a`.
         assert_eq!(coordinator.begin_for(c, b).await, BeginResult::Begun);
@@ -141,11 +167,17 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(!waits.is_finished());
         // `c` asks for `b`, which has asked for `c`; and `b` asks for `a`, which waits for `c`.
-        assert_eq!(coordinator.begin_for(b, c).await, BeginResult::Other { restored: false });
+        assert_eq!(
+            coordinator.begin_for(b, c).await,
+            BeginResult::Other { restored: false }
+        );
         coordinator.end(c, true, Some(b));
         assert_eq!(waits.await.unwrap(), BeginResult::Other { restored: true });
         coordinator.end(a, false, None);
-        assert_eq!(coordinator.begin_for(a, b).await, BeginResult::Other { restored: false });
+        assert_eq!(
+            coordinator.begin_for(a, b).await,
+            BeginResult::Other { restored: false }
+        );
         assert_eq!(coordinator.begin(c), BeginResult::Other { restored: true });
     }
 }

@@ -34,17 +34,30 @@ impl ItemVersions {
         for group_resource in contents.types() {
             let others = contents.other_versions(&group_resource);
             let preferred = contents.preferred_version(&group_resource);
-            let Some(preferred) = preferred.filter(|_| !others.is_empty()) else { continue };
+            let Some(preferred) = preferred.filter(|_| !others.is_empty()) else {
+                continue;
+            };
             let rule = priorities.map_or(VersionRule::Stored, |priorities| VersionRule::Served {
                 asked: priorities.of(&group_resource),
             });
             let served = served.versions(&group_resource);
-            let versions = TypeVersions { preferred, others: &others, served: &served };
+            let versions = TypeVersions {
+                preferred,
+                others: &others,
+                served: &served,
+            };
             let order = versions.order(rule);
             if let Some(first) = order.first().filter(|first| **first != preferred) {
                 let reason = versions.reason(first, rule);
                 let order = order.iter().map(|version| (*version).to_owned()).collect();
-                types.insert(group_resource, Choice { preferred: preferred.to_owned(), order, reason });
+                types.insert(
+                    group_resource,
+                    Choice {
+                        preferred: preferred.to_owned(),
+                        order,
+                        reason,
+                    },
+                );
             }
         }
         Self { types }
@@ -54,18 +67,32 @@ impl ItemVersions {
 impl ItemRestorer<'_> {
     /// Reports the version in which a type is restored, if it is not the backup's preferred one.
     pub(super) fn report_version(&self, group_resource: &str) {
-        if let Some(Choice { preferred, order, reason }) = self.versions.types.get(group_resource) {
+        if let Some(Choice {
+            preferred,
+            order,
+            reason,
+        }) = self.versions.types.get(group_resource)
+        {
             let version = order.first().map_or("", String::as_str);
-            let notice =
-                format!("{group_resource} are restored in {version} and not in {preferred}: {reason}");
+            let notice = format!(
+                "{group_resource} are restored in {version} and not in {preferred}: {reason}"
+            );
             self.work.report.info(&notice);
         }
     }
 
     /// The item in the version to restore. Fails if the local disk fails.
-    pub(super) fn in_version(&self, group_resource: &str, item: ItemRef) -> Result<ItemRef, StoreError> {
-        let Work { contents, report, .. } = self.work;
-        let Some(choice) = self.versions.types.get(group_resource) else { return Ok(item) };
+    pub(super) fn in_version(
+        &self,
+        group_resource: &str,
+        item: ItemRef,
+    ) -> Result<ItemRef, StoreError> {
+        let Work {
+            contents, report, ..
+        } = self.work;
+        let Some(choice) = self.versions.types.get(group_resource) else {
+            return Ok(item);
+        };
         for version in &choice.order {
             if *version == choice.preferred {
                 break;
@@ -74,7 +101,9 @@ impl ItemRestorer<'_> {
                 return Ok(found);
             }
             let path = contents.path_of(&item)?;
-            report.info(&format!("{path}: the backup does not hold this item in {version}"));
+            report.info(&format!(
+                "{path}: the backup does not hold this item in {version}"
+            ));
         }
         Ok(item)
     }

@@ -1,4 +1,5 @@
-//! Links from an item to other objects: checks the other end in the cluster before the item is created.
+//! Links from an item to other objects: checks the other end in the cluster before the item is
+//! created.
 
 use backup_actions::restore::{
     existing::{self, Existing, Made},
@@ -10,7 +11,7 @@ use backup_actions::restore::{
 };
 use backup_core::{resources::group_resource, text::listed};
 use backup_runtime::path;
-use backup_store::Scope;
+use backup_store::{ItemRef, Scope};
 use serde_json::Value;
 
 use super::{
@@ -39,24 +40,31 @@ pub(super) struct ControllerLink {
 }
 
 impl ItemRestorer<'_> {
-    /// Why an item is left to its controller, if the controller is part of the restore and creates a replacement. Items that
-    /// bring data are restored in any case.
+    /// Why an item is left to its controller, if the controller is part of the restore and creates
+    /// a replacement. Items that bring data are restored in any case.
     pub(super) fn left_to_controller(
         &self,
         current: &CurrentItem<'_>,
         from_backup: &Object,
     ) -> Result<Option<&'static str>, WorkError> {
         let group_resource = current.kind.group_resource;
-        let Some(controller) = owners::controller(from_backup) else { return Ok(None) };
-        let Adoption::MadeAgain { by, why } = owners::adoption(from_backup, group_resource, &controller)
+        let Some(controller) = owners::controller(from_backup) else {
+            return Ok(None);
+        };
+        let Adoption::MadeAgain { by, why } =
+            owners::adoption(from_backup, group_resource, &controller)
         else {
             return Ok(None);
         };
         let source = current.id.namespace.as_deref();
         let contents = self.work.contents;
-        let Some(item) = contents.find(by, source, controller.name) else { return Ok(None) };
-        let brings_data =
-            group_resource == CLAIMS && self.work.brings_data(source.unwrap_or_default(), &current.id.name);
+        let Some(item) = contents.find(by, source, controller.name) else {
+            return Ok(None);
+        };
+        let brings_data = group_resource == CLAIMS
+            && self
+                .work
+                .brings_data(source.unwrap_or_default(), &current.id.name);
         Ok((!brings_data && self.selection.includes(contents, by, &item)?).then_some(why))
     }
 
@@ -68,7 +76,9 @@ impl ItemRestorer<'_> {
         plural: &str,
     ) -> Result<ControllerLink, StopReason> {
         let none = ControllerLink::default();
-        let Some(controller) = owners::controller(from_backup) else { return Ok(none) };
+        let Some(controller) = owners::controller(from_backup) else {
+            return Ok(none);
+        };
         let Controller { kind, name, .. } = controller;
         let adoption = owners::adoption(from_backup, plural, &controller);
         let (other_end, found) = match adoption {
@@ -76,42 +86,63 @@ impl ItemRestorer<'_> {
             Adoption::MadeAgain { .. } => (OtherEnd::None, None),
             Adoption::ByReference => self.controller(current, &controller).await?,
         };
-        let uid = found.as_ref().and_then(|found| json::text(found, &["metadata"], "uid"));
+        let uid = found
+            .as_ref()
+            .and_then(|found| json::text(found, &["metadata"], "uid"));
         // Whatever the policy, an existing item keeps its controller.
-        Ok(match (links::action(Link::Owner, other_end, false, false), uid) {
-            (LinkAction::Write, Some(uid)) => {
-                ControllerLink { reference: Some(controller.reference(uid)), ..none }
-            }
-            // In a plan, only the restore would create the controller.
-            (LinkAction::Write, None) => none,
-            _ => {
-                let why = match (other_end, adoption) {
-                    (_, Adoption::MadeAgain { .. }) => format!("a {kind} takes only what it has made itself"),
-                    (OtherEnd::Anothers, _) => format!("the {kind} of that name is another one"),
-                    _ => format!("that {kind} is not in the cluster"),
-                };
-                let about = current.about;
-                let lost = format!(
-                    "{} {:?} was restored without its {kind} {name:?}: {why}; nothing deletes it together with its {kind}, so delete \
+        Ok(
+            match (links::action(Link::Owner, other_end, false, false), uid) {
+                (LinkAction::Write, Some(uid)) => ControllerLink {
+                    reference: Some(controller.reference(uid)),
+                    ..none
+                },
+                // In a plan, only the restore would create the controller.
+                (LinkAction::Write, None) => none,
+                _ => {
+                    let why = match (other_end, adoption) {
+                        (_, Adoption::MadeAgain { .. }) => {
+                            format!("a {kind} takes only what it has made itself")
+                        }
+                        (OtherEnd::Anothers, _) => {
+                            format!("the {kind} of that name is another one")
+                        }
+                        _ => format!("that {kind} is not in the cluster"),
+                    };
+                    let about = current.about;
+                    let lost = format!(
+                        "{} {:?} was restored without its {kind} {name:?}: {why}; nothing deletes it together with its {kind}, so delete \
                      it yourself once it is not needed",
-                    about.kind, about.name
-                );
-                ControllerLink { lost: Some(lost), ..none }
-            }
-        })
+                        about.kind, about.name
+                    );
+                    ControllerLink {
+                        lost: Some(lost),
+                        ..none
+                    }
+                }
+            },
+        )
     }
 
-    /// Reads the controller of an item by name, and tells whether it is the original, the restored one, or another.
+    /// Reads the controller of an item by name, and tells whether it is the original, the restored
+    /// one, or another.
     async fn controller(
         &self,
         current: &CurrentItem<'_>,
         controller: &Controller<'_>,
     ) -> Result<(OtherEnd, Option<Object>), StopReason> {
         let nothing = (OtherEnd::None, None);
-        let Controller { api_version, kind, name, uid } = *controller;
-        let Some(resource) = self.find_kind(kind, group_of(api_version)) else { return Ok(nothing) };
+        let Controller {
+            api_version,
+            kind,
+            name,
+            uid,
+        } = *controller;
+        let Some(resource) = self.find_kind(kind, group_of(api_version)) else {
+            return Ok(nothing);
+        };
         let of_type = group_resource(&resource.plural, &resource.group);
-        let (source, namespace) = (current.id.namespace.as_deref(), current.about.namespace);
+        let source = current.id.namespace.as_deref();
+        let namespace = current.about.namespace;
         let stored = self.work.contents.find(&of_type, source, name);
         let collection = path::collection(&resource.api_version(), &resource.plural, namespace);
         let found = match self.work.calls.get(&collection, name).await {
@@ -124,36 +155,72 @@ impl ItemRestorer<'_> {
         let Some(found) = found else {
             let planned = self.work.calls.is_dry_run()
                 && stored.is_some_and(|item| {
-                    self.selection.includes(self.work.contents, &of_type, &item).unwrap_or(false)
+                    self.selection
+                        .includes(self.work.contents, &of_type, &item)
+                        .unwrap_or(false)
                 });
-            return Ok(if planned { (OtherEnd::Ours, None) } else { nothing });
-        };
-        let is_same = || {
-            let Some(object) = stored.and_then(|item| self.work.contents.object(&item).ok()) else {
-                return false;
-            };
-            let rules = &self.work.rules;
-            let wanted = transform::rewritten(&object, &of_type, namespace, rules);
-            let made = Made { wanted: &wanted, unmodified: None };
-            existing::compare(made, &found, &of_type, namespace, rules, false) == Existing::Equal
+            return Ok(if planned {
+                (OtherEnd::Ours, None)
+            } else {
+                nothing
+            });
         };
         let is_ours = json::text(&found, &["metadata"], "uid") == Some(uid)
             || self.work.policy().is_ours(&found)
-            || is_same();
-        Ok((if is_ours { OtherEnd::Ours } else { OtherEnd::Anothers }, Some(found)))
+            || stored.is_some_and(|item| self.is_equal(&item, &of_type, namespace, &found));
+        Ok((
+            if is_ours {
+                OtherEnd::Ours
+            } else {
+                OtherEnd::Anothers
+            },
+            Some(found),
+        ))
     }
 
-    /// Why a claim is not created: another claim holds the volume that it names. Records the state of that volume.
+    /// Whether an item of the backup, restored into this namespace, equals the existing object.
+    fn is_equal(
+        &self,
+        item: &ItemRef,
+        of_type: &str,
+        namespace: Option<&str>,
+        found: &Object,
+    ) -> bool {
+        let Work {
+            contents, rules, ..
+        } = self.work;
+        let Ok(object) = contents.object(item) else {
+            return false;
+        };
+        let wanted = transform::rewritten(&object, of_type, namespace, rules);
+        let made = Made {
+            wanted: &wanted,
+            unmodified: None,
+        };
+        existing::compare(made, found, of_type, namespace, rules, false) == Existing::Equal
+    }
+
+    /// Why a claim is not created: another claim holds the volume that it names. Records the state
+    /// of that volume.
     pub(super) async fn volume_refused(
         &self,
         target: Target<'_>,
         claim: &Object,
     ) -> Result<Option<String>, StopReason> {
-        let Target { kind, name, namespace, .. } = target;
-        let Some(namespace) = namespace.filter(|_| target.group_resource == CLAIMS) else { return Ok(None) };
+        let Target {
+            kind,
+            name,
+            namespace,
+            ..
+        } = target;
+        let Some(namespace) = namespace.filter(|_| target.group_resource == CLAIMS) else {
+            return Ok(None);
+        };
         let Some(volume) = volume::volume_of_claim(claim) else {
             if let Some(why) = self.unprovisioned(claim).await? {
-                self.work.report.claim_names(namespace, name, NamedVolume::Unprovisioned(why));
+                self.work
+                    .report
+                    .claim_names(namespace, name, NamedVolume::Unprovisioned(why));
             }
             return Ok(None);
         };
@@ -174,8 +241,12 @@ impl ItemRestorer<'_> {
             }
         };
         let policy = self.work.policy();
-        let action =
-            links::action(Link::VolumeOfClaim, other_end, policy.update, !policy.rules.namespaces.is_empty());
+        let action = links::action(
+            Link::VolumeOfClaim,
+            other_end,
+            policy.update,
+            !policy.rules.namespaces.is_empty(),
+        );
         let refused = match (&named, action) {
             (NamedVolume::Held(holder), LinkAction::Refuse) => Some(format!(
                 "{kind} {name:?} was not restored: its volume {volume:?} belongs to claim {holder}, and two claims cannot have one \
@@ -189,23 +260,29 @@ impl ItemRestorer<'_> {
         Ok(refused)
     }
 
-    /// Why no volume is provisioned for a claim that names none. `None` if one is, or that is unknown.
+    /// Why no volume is provisioned for a claim that names none. `None` if one is, or that is
+    /// unknown.
     async fn unprovisioned(&self, claim: &Object) -> Result<Option<String>, StopReason> {
         let Work { calls, plan, .. } = self.work;
         // In a plan, only the restore may create the class.
-        let Some(class) = json::text(claim, &["spec"], "storageClassName").filter(|_| !calls.is_dry_run())
+        let Some(class) =
+            json::text(claim, &["spec"], "storageClassName").filter(|_| !calls.is_dry_run())
         else {
             return Ok(None);
         };
         if class.is_empty() {
-            return Ok(Some("it asks for no storage class, so nothing makes one".to_owned()));
+            return Ok(Some(
+                "it asks for no storage class, so nothing makes one".to_owned(),
+            ));
         }
         if let Some(known) = plan.classes.lock().get(class).cloned() {
             return Ok(known);
         }
         let collection = path::collection("storage.k8s.io/v1", "storageclasses", None);
         let why = match calls.get(&collection, class).await {
-            Ok(None) => Some(format!("StorageClass {class:?} is not in the cluster, so nothing makes one")),
+            Ok(None) => Some(format!(
+                "StorageClass {class:?} is not in the cluster, so nothing makes one"
+            )),
             Ok(Some(found)) => (json::text(&found, &[], "provisioner") == Some(NO_PROVISIONER))
                 .then(|| format!("StorageClass {class:?} makes no volumes ({NO_PROVISIONER})")),
             Err(error) => {
@@ -224,11 +301,15 @@ impl ItemRestorer<'_> {
         volume: &str,
     ) -> Result<NamedVolume, crate::restore::calls::CallError> {
         let calls = self.work.calls;
-        let found = calls.get(&path::collection("v1", VOLUMES, None), volume).await?;
+        let found = calls
+            .get(&path::collection("v1", VOLUMES, None), volume)
+            .await?;
         let holder = found.as_ref().and_then(volume::holder);
         let this = format!("{namespace}/{}", target.name);
-        let is_bound = |found: &Object| json::text(found, &["status"], "phase") == Some("Bound");
-        if holder.as_ref() == Some(&this) && found.as_ref().is_some_and(is_bound) {
+        let is_bound = found
+            .as_ref()
+            .is_some_and(|found| json::text(found, &["status"], "phase") == Some("Bound"));
+        if holder.as_ref() == Some(&this) && is_bound {
             return Ok(NamedVolume::Available);
         }
         let claim = calls.get(target.collection, target.name).await?;
@@ -251,7 +332,12 @@ impl ItemRestorer<'_> {
         made: &Object,
         outcome: Outcome,
     ) {
-        let Target { kind, name, namespace, .. } = target;
+        let Target {
+            kind,
+            name,
+            namespace,
+            ..
+        } = target;
         let rules = &self.work.rules;
         if rules.namespaces.is_empty() || ![Outcome::Created, Outcome::Updated].contains(&outcome) {
             return;
@@ -260,8 +346,10 @@ impl ItemRestorer<'_> {
         if left.total == 0 {
             return;
         }
-        let namespaces =
-            left.namespaces.iter().map(|from| format!("{from:?} (mapped to {:?})", rules.target(from)));
+        let namespaces = left
+            .namespaces
+            .iter()
+            .map(|from| format!("{from:?} (mapped to {:?})", rules.target(from)));
         let namespaces: Vec<String> = namespaces.collect();
         let message = format!(
             "{kind} {name:?} still leads to namespace {}, by {}: these fields do not follow the mapping; if the copy is meant, change \
@@ -269,6 +357,8 @@ impl ItemRestorer<'_> {
             namespaces.join(", "),
             listed(&left.fields, left.total),
         );
-        self.work.report.warn(namespace.map_or(Scope::Cluster, Scope::Namespace), message);
+        self.work
+            .report
+            .warn(namespace.map_or(Scope::Cluster, Scope::Namespace), message);
     }
 }

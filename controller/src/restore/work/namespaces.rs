@@ -6,11 +6,12 @@ use backup_actions::restore::json;
 use backup_store::{Scope, StoreError};
 use futures::{StreamExt as _, stream};
 
-use super::{IN_FLIGHT, NAMESPACES, Namespaces, Selection, StopReason, Work};
+use super::{MAX_CONCURRENT_ITEMS, NAMESPACES, Namespaces, Selection, StopReason, Work};
 use crate::restore::report::About;
 
 impl Work<'_> {
-    /// The Namespace objects of the backup: those for items, and those that are selected themselves.
+    /// The Namespace objects of the backup: those for items, and those that are selected
+    /// themselves.
     pub(super) fn namespaces(&self, selection: &Selection) -> Result<Namespaces, StoreError> {
         let mut stored = BTreeMap::new();
         let mut selected = BTreeSet::new();
@@ -22,11 +23,14 @@ impl Work<'_> {
             let body = match self.contents.object(item) {
                 Ok(body) => body,
                 Err(error) => {
-                    self.report.error(Scope::Cluster, format!("Namespace {name:?}: {error}"));
+                    self.report
+                        .error(Scope::Cluster, format!("Namespace {name:?}: {error}"));
                     continue;
                 }
             };
-            let Some(name) = json::text(&body, &["metadata"], "name") else { continue };
+            let Some(name) = json::text(&body, &["metadata"], "name") else {
+                continue;
+            };
             if selection.takes_empty_namespace(name, &json::labels(&body)) {
                 selected.insert(self.rules.target(name).to_owned());
             }
@@ -43,13 +47,22 @@ impl Work<'_> {
     ) -> Result<(), StopReason> {
         let ensured = stream::iter(names).map(async |name| self.ensure(namespaces, &name).await);
         // Namespaces in flight are completed before work stops.
-        let ensured: Vec<Result<(), StopReason>> = ensured.buffer_unordered(IN_FLIGHT).collect().await;
+        let ensured: Vec<Result<(), StopReason>> = ensured
+            .buffer_unordered(MAX_CONCURRENT_ITEMS)
+            .collect()
+            .await;
         ensured.into_iter().collect()
     }
 
-    pub(super) async fn ensure(&self, namespaces: &Namespaces, name: &str) -> Result<(), StopReason> {
+    pub(super) async fn ensure(
+        &self,
+        namespaces: &Namespaces,
+        name: &str,
+    ) -> Result<(), StopReason> {
         let applied = if self.claimed.includes(name) {
-            namespaces.ensure(self.calls, name, self.contents, self.policy()).await?
+            namespaces
+                .ensure(self.calls, name, self.contents, self.policy())
+                .await?
         } else {
             let why = format!(
                 "it is not in what the restore has claimed ({}): its spec, or that of its backup, was changed since; \
@@ -60,7 +73,15 @@ impl Work<'_> {
         };
         if let Some(applied) = applied {
             self.report.expect(1);
-            self.report.item(About { api_version: "v1", kind: "Namespace", namespace: None, name }, applied);
+            self.report.item(
+                About {
+                    api_version: "v1",
+                    kind: "Namespace",
+                    namespace: None,
+                    name,
+                },
+                applied,
+            );
         }
         Ok(())
     }

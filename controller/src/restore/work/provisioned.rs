@@ -1,5 +1,6 @@
-//! Volumes that are provisioned again get the reclaim policy and the labels that the backup's volumes had (Velero
-//! `pkg/controller/restore_finalizer_controller.go`, `patchDynamicPVWithVolumeInfo`, v1.18).
+//! Volumes that are provisioned again get the reclaim policy and the labels that the backup's
+//! volumes had (Velero `pkg/controller/restore_finalizer_controller.go`,
+//! `patchDynamicPVWithVolumeInfo`, v1.18).
 
 use std::time::Duration;
 
@@ -11,24 +12,27 @@ use futures::{StreamExt as _, stream};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{IN_FLIGHT, Work, volumes::CLAIMS};
+use super::{MAX_CONCURRENT_ITEMS, Work, volumes::CLAIMS};
 use crate::{
     job::cancellation::StopReason,
     restore::calls::{CallError, Calls},
 };
 
 const VOLUMES: &str = "/api/v1/persistentvolumes";
-const LOOKS: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(5) };
+const READ_BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(200),
+    cap: Duration::from_secs(5),
+};
 
 /// A created claim, and the properties for its new volume.
 #[derive(Debug)]
-pub(crate) struct Provisioned {
+pub(crate) struct ProvisionedClaim {
     namespace: String,
     claim: String,
     properties: VolumeProperties,
 }
 
-impl Provisioned {
+impl ProvisionedClaim {
     /// `None` if the class sets all properties of the volume: then there is no need to wait.
     pub(super) fn of(namespace: &str, claim: &str, record: &VolumeRecord) -> Option<Self> {
         let properties = record.properties()?.clone();
@@ -46,7 +50,12 @@ impl Provisioned {
         let wanted = &self.properties.reclaim_policy;
         let policy = json::text(volume, &["spec"], "persistentVolumeReclaimPolicy");
         if !wanted.is_empty() && policy != Some(wanted) {
-            json::set(&mut patch, &["spec"], "persistentVolumeReclaimPolicy", json!(wanted));
+            json::set(
+                &mut patch,
+                &["spec"],
+                "persistentVolumeReclaimPolicy",
+                json!(wanted),
+            );
         }
         for (label, value) in self.properties.labels() {
             // Labels set by the provisioner describe the new volume.
@@ -61,21 +70,30 @@ impl Provisioned {
     async fn complete(&self, calls: &Calls, deadline: Instant) -> Result<(), CallError> {
         let collection = path::collection("v1", CLAIMS, Some(&self.namespace));
         let mut looks = 0;
-        let subject = format!("claim {}/{} to be bound to its new volume", self.namespace, self.claim);
+        let subject = format!(
+            "claim {}/{} to be bound to its new volume",
+            self.namespace, self.claim
+        );
         let _wait = calls.cancellation().waits().begin(subject);
         let name = loop {
-            let Some(claim) = calls.get(&collection, &self.claim).await? else { return Ok(()) };
-            let volume = json::text(&claim, &["spec"], "volumeName").filter(|name| !name.is_empty());
-            if let (Some(name), Some("Bound")) = (volume, json::text(&claim, &["status"], "phase")) {
+            let Some(claim) = calls.get(&collection, &self.claim).await? else {
+                return Ok(());
+            };
+            let volume =
+                json::text(&claim, &["spec"], "volumeName").filter(|name| !name.is_empty());
+            if let (Some(name), Some("Bound")) = (volume, json::text(&claim, &["status"], "phase"))
+            {
                 break name.to_owned();
             }
             if Instant::now() >= deadline {
                 return Err(CallError::Away("it is not bound".to_owned()));
             }
             looks += 1;
-            calls.cancellation().wait(LOOKS.delay(looks)).await?;
+            calls.cancellation().wait(READ_BACKOFF.delay(looks)).await?;
         };
-        let Some(volume) = calls.get(VOLUMES, &name).await? else { return Ok(()) };
+        let Some(volume) = calls.get(VOLUMES, &name).await? else {
+            return Ok(());
+        };
         match self.patch(&volume) {
             // It holds only wanted values, so it may be sent twice, and late.
             Some(patch) => match calls.patch(VOLUMES, &name, &patch, None).await?.1 {
@@ -88,7 +106,8 @@ impl Provisioned {
 }
 
 impl Work<'_> {
-    /// Completes the volumes of created claims. Waits for all unbound claims together, until one deadline.
+    /// Completes the volumes of created claims. Waits for all unbound claims together, until one
+    /// deadline.
     pub(super) async fn complete_provisioned(&self) -> Result<(), StopReason> {
         let claims = std::mem::take(&mut *self.plan.provisioned.lock());
         if self.calls.is_dry_run() {
@@ -98,7 +117,7 @@ impl Work<'_> {
         let completed = stream::iter(claims).map(|claim| async move {
             let Err(error) = claim.complete(self.calls, deadline).await else { return Ok(()) };
             let error = error.unless_stopped()?;
-            let Provisioned { namespace, claim, properties: VolumeProperties { reclaim_policy, .. } } = &claim;
+            let ProvisionedClaim { namespace, claim, properties: VolumeProperties { reclaim_policy, .. } } = &claim;
             self.report.warn(
                 Scope::Namespace(namespace),
                 format!(
@@ -109,7 +128,10 @@ impl Work<'_> {
             Ok(())
         });
         // Claims in flight are completed before work stops.
-        let completed: Vec<Result<(), StopReason>> = completed.buffer_unordered(IN_FLIGHT).collect().await;
+        let completed: Vec<Result<(), StopReason>> = completed
+            .buffer_unordered(MAX_CONCURRENT_ITEMS)
+            .collect()
+            .await;
         completed.into_iter().collect()
     }
 }

@@ -20,14 +20,15 @@ use super::{
 use crate::job::cancellation::StopReason;
 
 /// Maximum length of a chain of items that ask for one another.
-const DEPTH: u8 = 20;
+const MAX_DEPTH: u8 = 20;
 /// Interval between two checks whether related items are ready.
-const POLL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl ItemRestorer<'_> {
-    /// Restores an item that an action asks for before its own; true if it is in the cluster. The filters of types and namespaces
-    /// apply, label selectors do not. With `must_include` the filters of types do not apply either; a namespace outside the claim
-    /// is an error. An item that the backup does not hold is a warning.
+    /// Restores an item that an action asks for before its own; true if it is in the cluster. The
+    /// filters of types and namespaces apply, label selectors do not. With `must_include` the
+    /// filters of types do not apply either; a namespace outside the claim is an error. An item
+    /// that the backup does not hold is a warning.
     pub(super) async fn include_related(
         &self,
         related: &ItemId,
@@ -35,21 +36,39 @@ impl ItemRestorer<'_> {
         current: &CurrentItem<'_>,
         must_include: bool,
     ) -> Result<bool, WorkError> {
-        let Work { contents, report, rules, .. } = self.work;
-        let CurrentItem { about, item, depth, .. } = current;
+        let Work {
+            contents,
+            report,
+            rules,
+            ..
+        } = self.work;
+        let CurrentItem {
+            about, item, depth, ..
+        } = current;
         let group_resource = &related.group_resource;
-        let group_resource = self.served.resolve(group_resource).unwrap_or_else(|| group_resource.clone());
-        let (source, name) = (related.namespace.as_deref(), related.name.as_str());
+        let group_resource = self
+            .served
+            .resolve(group_resource)
+            .unwrap_or_else(|| group_resource.clone());
+        let source = related.namespace.as_deref();
+        let name = related.name.as_str();
         let namespace = source.map(|source| rules.target(source));
         let scope = namespace.map_or(Scope::Cluster, Scope::Namespace);
-        let wanted = format!("{related}, which {action} asks for before {} {:?},", about.kind, about.name);
+        let wanted = format!(
+            "{related}, which {action} asks for before {} {:?},",
+            about.kind, about.name
+        );
         let Some(found) = contents.find(&group_resource, source, name) else {
             report.warn(scope, format!("{wanted} is not in the backup"));
             return Ok(false);
         };
-        let is_never_restored =
-            self.selection.keeps_type(&group_resource) || NON_RESTORABLE.contains(&group_resource.as_str());
-        let within = if group_resource == NAMESPACES { Some(name) } else { source };
+        let is_never_restored = self.selection.keeps_type(&group_resource)
+            || NON_RESTORABLE.contains(&group_resource.as_str());
+        let within = if group_resource == NAMESPACES {
+            Some(name)
+        } else {
+            source
+        };
         if must_include
             && !is_never_restored
             && !within.is_none_or(|namespace| self.selection.takes_namespace(namespace))
@@ -69,7 +88,9 @@ impl ItemRestorer<'_> {
             self.selection.allows_related(&group_resource, source)
         };
         if !is_allowed {
-            report.info(&format!("{wanted} is left out by the filters of the restore"));
+            report.info(&format!(
+                "{wanted} is left out by the filters of the restore"
+            ));
             return Ok(false);
         }
         if group_resource == NAMESPACES {
@@ -78,23 +99,40 @@ impl ItemRestorer<'_> {
             return Ok(!self.namespaces.has_failed(target));
         }
         let Some(resource) = self.served.by_group_resource(&group_resource) else {
-            report.error(scope, format!("{wanted} is not restored: the cluster does not serve its type"));
+            report.error(
+                scope,
+                format!("{wanted} is not restored: the cluster does not serve its type"),
+            );
             return Ok(false);
         };
-        if *depth >= DEPTH {
-            let message =
-                format!("{wanted} was not restored: {DEPTH} objects have asked for one another in a row");
+        if *depth >= MAX_DEPTH {
+            let message = format!(
+                "{wanted} was not restored: {MAX_DEPTH} objects have asked for one another in a row"
+            );
             report.error(scope, message);
             return Ok(false);
         }
         if let Some(namespace) = namespace {
             self.work.ensure(self.namespaces, namespace).await?;
         }
-        let kind = ResourceKind { group_resource: &group_resource, resource };
-        self.item(kind, found, InclusionReason::Related { by: *item, depth: depth + 1 }, None).await
+        let kind = ResourceKind {
+            group_resource: &group_resource,
+            resource,
+        };
+        self.item(
+            kind,
+            found,
+            InclusionReason::Related {
+                by: *item,
+                depth: depth + 1,
+            },
+            None,
+        )
+        .await
     }
 
-    /// Waits until an action says that related items are ready. The inner error says why they are not.
+    /// Waits until an action says that related items are ready. The inner error says why they are
+    /// not.
     pub(super) async fn wait(
         &self,
         action: &dyn RestoreItemAction,
@@ -126,10 +164,10 @@ impl ItemRestorer<'_> {
                 Err(error @ ActionError::Final { .. }) => return Ok(Err(error.to_string())),
                 Err(error) => error.to_string(),
             };
-            if Instant::now() + POLL > deadline {
+            if Instant::now() + POLL_INTERVAL > deadline {
                 return Ok(Err(format!("it was waited for {limit:?}; {last}")));
             }
-            cancellation.wait(POLL).await?;
+            cancellation.wait(POLL_INTERVAL).await?;
         }
     }
 }

@@ -5,20 +5,29 @@ use backup_core::resources::ResourceType;
 use serde_json::Value;
 
 use super::{WorkError, item::ItemRestorer};
-use crate::restore::apply::{self, Applied, Outcome, Target};
+use crate::restore::apply::{self, ItemResult, Outcome, Target};
 
 impl ItemRestorer<'_> {
-    /// Restores the status of a created object, if requested. Warns if an object lacks the status of the backup although that
-    /// was requested, or is data that nothing else writes.
+    /// Restores the status of a created object, if requested. Warns if an object lacks the status
+    /// of the backup although that was requested, or is data that nothing else writes.
     pub(super) async fn status(
         &self,
         target: Target<'_>,
         resource: &ResourceType,
         from_backup: &Object,
-        applied: &mut Applied,
+        applied: &mut ItemResult,
     ) -> Result<(), WorkError> {
-        let Target { kind, name, group_resource, collection, .. } = target;
-        let Some(status) = from_backup.get("status").filter(|status| !existing::is_nothing(status)) else {
+        let Target {
+            kind,
+            name,
+            group_resource,
+            collection,
+            ..
+        } = target;
+        let Some(status) = from_backup
+            .get("status")
+            .filter(|status| !existing::is_nothing(status))
+        else {
             return Ok(());
         };
         let asked = self.selection.restores_status(group_resource, from_backup);
@@ -61,7 +70,11 @@ impl ItemRestorer<'_> {
         if let Some(why) = lacks {
             let why = format!("{kind} {name:?} {why}");
             // A skipped object was not written, so it is not incomplete.
-            if applied.outcome == Outcome::Skipped { applied.warn(why) } else { applied.lacks(why) }
+            if applied.outcome == Outcome::Skipped {
+                applied.warn(why);
+            } else {
+                applied.lacks(why);
+            }
         }
         Ok(())
     }

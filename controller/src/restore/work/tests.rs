@@ -33,24 +33,46 @@ fn served(fake: &FakeApi) -> ServedTypes {
         resource("apps", "deployments", "Deployment", true),
         resource("batch", "cronjobs", "CronJob", true),
         resource("batch", "jobs", "Job", true),
-        resource("rbac.authorization.k8s.io", "clusterrolebindings", "ClusterRoleBinding", false),
+        resource(
+            "rbac.authorization.k8s.io",
+            "clusterrolebindings",
+            "ClusterRoleBinding",
+            false,
+        ),
         resource("storage.k8s.io", "storageclasses", "StorageClass", false),
-        resource("scheduling.k8s.io", "priorityclasses", "PriorityClass", false),
+        resource(
+            "scheduling.k8s.io",
+            "priorityclasses",
+            "PriorityClass",
+            false,
+        ),
         resource("coordination.k8s.io", "leases", "Lease", true),
         resource("example.com", "databaserestores", "DatabaseRestore", true),
         resource("networking.k8s.io", "ingressclasses", "IngressClass", false),
-        resource("networking.k8s.io", "networkpolicies", "NetworkPolicy", true),
+        resource(
+            "networking.k8s.io",
+            "networkpolicies",
+            "NetworkPolicy",
+            true,
+        ),
         resource("resource.k8s.io", "resourceclaims", "ResourceClaim", true),
-        ResourceType { status_is_data: true, ..resource("example.com", "notes", "Note", true) },
+        ResourceType {
+            status_is_data: true,
+            ..resource("example.com", "notes", "Note", true)
+        },
     ];
     let mut others = Vec::new();
     if let Some(definition) = fake.get(&format!("{CRDS}/widgets.example.com")) {
         let mut widgets = resource("example.com", "widgets", "Widget", true);
-        let versions = definition["spec"]["versions"].as_array().cloned().unwrap_or_default();
+        let versions = definition["spec"]["versions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         let seen = fake.get(LATE).map_or(versions.len(), |_| 1);
         fake.delete(LATE);
         let versions = versions.iter().take(seen);
-        let mut versions = versions.filter_map(|version| version["name"].as_str().map(str::to_owned));
+        let mut versions =
+            versions.filter_map(|version| version["name"].as_str().map(str::to_owned));
         widgets.version = versions.next().unwrap_or(widgets.version);
         others.extend(versions);
         types.push(widgets);
@@ -59,7 +81,9 @@ fn served(fake: &FakeApi) -> ServedTypes {
     for version in others {
         served = served.and_in(&version, "widgets.example.com");
     }
-    served.failed.extend(fake.get(AWAY).map(|_| "example.com/v1".to_owned()));
+    served
+        .failed
+        .extend(fake.get(AWAY).map(|_| "example.com/v1".to_owned()));
     served
 }
 
@@ -79,7 +103,11 @@ fn item(api_version: &str, kind: &str, name: &str) -> Value {
 
 fn definition(plural: &str) -> (&'static str, Option<&'static str>, Value) {
     let name = format!("{plural}.example.com");
-    (DEFINITIONS, None, item("apiextensions.k8s.io/v1", "CustomResourceDefinition", &name))
+    (
+        DEFINITIONS,
+        None,
+        item("apiextensions.k8s.io/v1", "CustomResourceDefinition", &name),
+    )
 }
 
 /// Restores items into a new server, with a claim for everything.
@@ -99,7 +127,10 @@ async fn restored_in(fake: &FakeApi, items: Items<'_>, spec: Value) -> Report {
 /// As after a crash: a run before this one may have restored everything.
 async fn resumed_in(fake: &FakeApi, items: Items<'_>) -> Report {
     let (claimed, calls) = (Footprint::everything(), fake::calls(fake));
-    let world = World { resumed: true, ..World::new(fake, &calls, &claimed) };
+    let world = World {
+        resumed: true,
+        ..World::new(fake, &calls, &claimed)
+    };
     let (report, done) = world.run(items, json!({})).await;
     done.unwrap();
     report
@@ -112,8 +143,13 @@ async fn run(
     spec: Value,
     claimed: &Footprint,
     plugins: Vec<Arc<dyn RestoreItemAction>>,
-) -> (Report, Result<Vec<Started>, WorkError>) {
-    World { plugins, ..World::new(fake, calls, claimed) }.run(items, spec).await
+) -> (Report, Result<Vec<StartedOperation>, WorkError>) {
+    World {
+        plugins,
+        ..World::new(fake, calls, claimed)
+    }
+    .run(items, spec)
+    .await
 }
 
 /// The environment of a restore.
@@ -151,7 +187,11 @@ impl<'a> World<'a> {
         }
     }
 
-    async fn run(self, items: Items<'_>, spec: Value) -> (Report, Result<Vec<Started>, WorkError>) {
+    async fn run(
+        self,
+        items: Items<'_>,
+        spec: Value,
+    ) -> (Report, Result<Vec<StartedOperation>, WorkError>) {
         let fake = self.fake;
         let no_pods = FakePods::default();
         let hooks = HookJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
@@ -195,7 +235,10 @@ impl<'a> World<'a> {
             snapshots: snapshots::none(),
             saved: self.saved,
             plan: VolumePlan::default(),
-            hooks: HookContext { executor: self.pods.unwrap_or(&no_pods), journal: &hooks },
+            hooks: HookContext {
+                executor: self.pods.unwrap_or(&no_pods),
+                journal: &hooks,
+            },
         };
         let done = work.run().await;
         (report, done)
@@ -203,7 +246,10 @@ impl<'a> World<'a> {
 }
 
 fn posts(fake: &FakeApi) -> Vec<String> {
-    fake.log().iter().filter_map(|line| line.strip_prefix("POST ").map(ToOwned::to_owned)).collect()
+    fake.log()
+        .iter()
+        .filter_map(|line| line.strip_prefix("POST ").map(ToOwned::to_owned))
+        .collect()
 }
 
 fn listed(report: Report) -> Value {
@@ -213,8 +259,16 @@ fn listed(report: Report) -> Value {
 #[tokio::test]
 async fn everything_comes_back_in_the_order_in_which_it_is_needed() {
     let items = [
-        ("deployments.apps", Some("a"), item("apps/v1", "Deployment", "web")),
-        ("widgets.example.com", Some("a"), item("example.com/v1", "Widget", "w")),
+        (
+            "deployments.apps",
+            Some("a"),
+            item("apps/v1", "Deployment", "web"),
+        ),
+        (
+            "widgets.example.com",
+            Some("a"),
+            item("example.com/v1", "Widget", "w"),
+        ),
         ("pods", Some("a"), item("v1", "Pod", "p")),
         ("configmaps", Some("a"), item("v1", "ConfigMap", "c")),
         ("namespaces", None, item("v1", "Namespace", "a")),
@@ -240,7 +294,10 @@ async fn everything_comes_back_in_the_order_in_which_it_is_needed() {
 
 #[tokio::test]
 async fn running_it_again_changes_nothing_and_says_nothing() {
-    let items = [("configmaps", Some("a"), item("v1", "ConfigMap", "c")), definition("widgets")];
+    let items = [
+        ("configmaps", Some("a"), item("v1", "ConfigMap", "c")),
+        definition("widgets"),
+    ];
     let (fake, _) = restored(&items, json!({})).await;
     let before = fake.get("/api/v1/namespaces/a/configmaps/c");
     let report = restored_in(&fake, &items, json!({})).await;
@@ -253,8 +310,13 @@ async fn running_it_again_changes_nothing_and_says_nothing() {
 async fn a_mapped_namespace_is_written_and_the_original_untouched() {
     let items = [("configmaps", Some("a"), item("v1", "ConfigMap", "c"))];
     let (fake, _) = restored(&items, json!({"namespaceMapping": {"a": "z"}})).await;
-    assert_eq!(posts(&fake), ["/api/v1/namespaces", "/api/v1/namespaces/z/configmaps"]);
-    assert!(fake.get("/api/v1/namespaces/z").is_some() && fake.get("/api/v1/namespaces/a").is_none());
+    assert_eq!(
+        posts(&fake),
+        ["/api/v1/namespaces", "/api/v1/namespaces/z/configmaps"]
+    );
+    assert!(
+        fake.get("/api/v1/namespaces/z").is_some() && fake.get("/api/v1/namespaces/a").is_none()
+    );
 }
 
 #[tokio::test]
@@ -271,21 +333,42 @@ async fn nothing_is_written_into_a_namespace_that_was_not_claimed() {
     let (fake, claimed) = (fake::server(), Footprint::namespaces(["a", "c"]));
     let (report, done) = run(&fake, &fake::calls(&fake), &items, spec, &claimed, vec![]).await;
     done.unwrap();
-    assert_eq!(posts(&fake), ["/api/v1/namespaces", "/api/v1/namespaces/a/configmaps"]);
+    assert_eq!(
+        posts(&fake),
+        ["/api/v1/namespaces", "/api/v1/namespaces/a/configmaps"]
+    );
     assert_eq!(report.counts(), (0, 2), "one error for each namespace");
     let results = report.into_files().results;
-    assert!(results.errors.cluster.iter().all(|error| error.contains("namespaces a, c")), "{results:?}");
+    assert!(
+        results
+            .errors
+            .cluster
+            .iter()
+            .all(|error| error.contains("namespaces a, c")),
+        "{results:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_type_that_is_not_served_is_one_error_and_its_items_are_listed() {
     let items = [
-        ("gadgets.example.com", Some("a"), item("example.com/v1", "Gadget", "1")),
-        ("gadgets.example.com", Some("a"), item("example.com/v1", "Gadget", "2")),
+        (
+            "gadgets.example.com",
+            Some("a"),
+            item("example.com/v1", "Gadget", "1"),
+        ),
+        (
+            "gadgets.example.com",
+            Some("a"),
+            item("example.com/v1", "Gadget", "2"),
+        ),
         ("configmaps", Some("a"), item("v1", "ConfigMap", "c")),
     ];
     // Also if the spec has a name that only the backup can complete.
-    for (spec, others) in [(json!({}), 1), (json!({"includedResources": ["gadgets"]}), 0)] {
+    for (spec, others) in [
+        (json!({}), 1),
+        (json!({"includedResources": ["gadgets"]}), 0),
+    ] {
         let (fake, report) = restored(&items, spec).await;
         assert_eq!(report.counts(), (0, 1));
         let progress = report.progress();
@@ -297,14 +380,21 @@ async fn a_type_that_is_not_served_is_one_error_and_its_items_are_listed() {
             files.results
         );
         let listed = serde_json::to_value(files.resource_list).unwrap();
-        assert_eq!(listed["example.com/v1/Gadget"], json!(["a/1(failed)", "a/2(failed)"]));
+        assert_eq!(
+            listed["example.com/v1/Gadget"],
+            json!(["a/1(failed)", "a/2(failed)"])
+        );
         assert_eq!(fake.under("/api/v1/namespaces/a/configmaps").len(), others);
     }
 }
 
 #[tokio::test]
 async fn what_another_operator_would_run_again_is_left_out_unless_it_is_named() {
-    let job = ("databaserestores.example.com", Some("a"), item("example.com/v1", "DatabaseRestore", "r"));
+    let job = (
+        "databaserestores.example.com",
+        Some("a"),
+        item("example.com/v1", "DatabaseRestore", "r"),
+    );
     let items = [job, ("configmaps", Some("a"), item("v1", "ConfigMap", "c"))];
     for (included, outcome, warnings) in [
         (vec![], "skipped", 1),
@@ -317,7 +407,11 @@ async fn what_another_operator_would_run_again_is_left_out_unless_it_is_named() 
         let progress = report.progress();
         assert_eq!(progress.total_items, progress.items_restored);
         let listed = listed(report)["example.com/v1/DatabaseRestore"].clone();
-        let expected = if outcome.is_empty() { Value::Null } else { json!([format!("a/r({outcome})")]) };
+        let expected = if outcome.is_empty() {
+            Value::Null
+        } else {
+            json!([format!("a/r({outcome})")])
+        };
         assert_eq!(listed, expected, "{included:?}");
     }
 }
@@ -325,8 +419,16 @@ async fn what_another_operator_would_run_again_is_left_out_unless_it_is_named() 
 #[tokio::test]
 async fn a_type_whose_server_is_away_for_a_moment_is_waited_for() {
     let items = [
-        ("gadgets.example.com", Some("a"), item("example.com/v1", "Gadget", "1")),
-        ("widgets.example.com", Some("a"), item("example.com/v1", "Widget", "2")),
+        (
+            "gadgets.example.com",
+            Some("a"),
+            item("example.com/v1", "Gadget", "1"),
+        ),
+        (
+            "widgets.example.com",
+            Some("a"),
+            item("example.com/v1", "Widget", "2"),
+        ),
     ];
     let fake = fake::server();
     fake.put(AWAY, json!({}));
@@ -336,8 +438,15 @@ async fn a_type_whose_server_is_away_for_a_moment_is_waited_for() {
         fake.put(&format!("{CRDS}/widgets.example.com"), json!({}));
     };
     let (report, ()) = futures::join!(restored_in(&fake, &items, json!({})), answers);
-    assert_eq!(report.counts(), (0, 1), "what is still not served then is an error");
-    assert!(fake.get("/apis/example.com/v1/namespaces/a/widgets/2").is_some());
+    assert_eq!(
+        report.counts(),
+        (0, 1),
+        "what is still not served then is an error"
+    );
+    assert!(
+        fake.get("/apis/example.com/v1/namespaces/a/widgets/2")
+            .is_some()
+    );
 }
 
 #[tokio::test]
@@ -345,7 +454,11 @@ async fn one_bad_item_never_stops_the_others() {
     let items = [
         ("configmaps", Some("a"), json!([1])),
         ("configmaps", Some("a"), item("v1", "Secret", "wrong-kind")),
-        ("configmaps", Some("a"), item("rbac.authorization.k8s.io/v1", "ConfigMap", "wrong-group")),
+        (
+            "configmaps",
+            Some("a"),
+            item("rbac.authorization.k8s.io/v1", "ConfigMap", "wrong-group"),
+        ),
         ("configmaps", Some("a"), item("v1", "ConfigMap", "good")),
     ];
     let (fake, report) = restored(&items, json!({})).await;
@@ -361,12 +474,16 @@ async fn a_namespace_that_cannot_be_created_is_one_error() {
         ("configmaps", Some("b"), item("v1", "ConfigMap", "3")),
     ];
     let fake = fake::faulty(|request| {
-        let refused = request.is("POST", "/api/v1/namespaces") && request.body["metadata"]["name"] == "a";
+        let refused =
+            request.is("POST", "/api/v1/namespaces") && request.body["metadata"]["name"] == "a";
         refused.then(|| Fault::refuse(403, "Forbidden", "no"))
     });
     let report = restored_in(&fake, &items, json!({})).await;
     assert_eq!(report.counts(), (0, 1));
-    assert_eq!(listed(report)["v1/ConfigMap"], json!(["a/1(failed)", "a/2(failed)", "b/3(created)"]));
+    assert_eq!(
+        listed(report)["v1/ConfigMap"],
+        json!(["a/1(failed)", "a/2(failed)", "b/3(created)"])
+    );
 }
 
 #[tokio::test]
@@ -376,18 +493,37 @@ async fn filters_select_by_namespace_type_and_label() {
     let items = [
         ("configmaps", Some("a"), labelled),
         ("configmaps", Some("a"), item("v1", "ConfigMap", "plain")),
-        ("configmaps", Some("b"), item("v1", "ConfigMap", "elsewhere")),
+        (
+            "configmaps",
+            Some("b"),
+            item("v1", "ConfigMap", "elsewhere"),
+        ),
         ("pods", Some("a"), item("v1", "Pod", "p")),
-        ("storageclasses.storage.k8s.io", None, item("storage.k8s.io/v1", "StorageClass", "s")),
+        (
+            "storageclasses.storage.k8s.io",
+            None,
+            item("storage.k8s.io/v1", "StorageClass", "s"),
+        ),
     ];
     let a = || vec!["a".to_owned()];
     for (spec, expected) in [
         (
             json!({"includedNamespaces": a()}),
-            vec!["ConfigMap a/labelled", "ConfigMap a/plain", "Namespace a", "Pod a/p"],
+            vec![
+                "ConfigMap a/labelled",
+                "ConfigMap a/plain",
+                "Namespace a",
+                "Pod a/p",
+            ],
         ),
-        (json!({"includedNamespaces": a(), "includedResources": ["pods"]}), vec!["Namespace a", "Pod a/p"]),
-        (json!({"includedNamespaces": ["[b-c]*"]}), vec!["ConfigMap b/elsewhere", "Namespace b"]),
+        (
+            json!({"includedNamespaces": a(), "includedResources": ["pods"]}),
+            vec!["Namespace a", "Pod a/p"],
+        ),
+        (
+            json!({"includedNamespaces": ["[b-c]*"]}),
+            vec!["ConfigMap b/elsewhere", "Namespace b"],
+        ),
         (
             json!({"excludedNamespaces": ["b*"], "includedResources": ["pods"]}),
             vec!["Namespace a", "Pod a/p"],
@@ -413,7 +549,10 @@ async fn filters_select_by_namespace_type_and_label() {
             .flat_map(|(kind, names)| {
                 let kind = kind.rsplit('/').next().unwrap().to_owned();
                 names.as_array().unwrap().iter().map(move |name| {
-                    format!("{kind} {}", name.as_str().unwrap().trim_end_matches("(created)"))
+                    format!(
+                        "{kind} {}",
+                        name.as_str().unwrap().trim_end_matches("(created)")
+                    )
                 })
             })
             .collect();
@@ -430,12 +569,26 @@ async fn what_the_installation_lives_on_is_never_written() {
             Some("velero"),
             item("coordination.k8s.io/v1", "Lease", "backup-lock-velero"),
         ),
-        ("backups.velero.io", Some("velero"), item("velero.io/v1", "Backup", "b")),
-        ("configmaps", Some("velero"), item("v1", "ConfigMap", "mine")),
+        (
+            "backups.velero.io",
+            Some("velero"),
+            item("velero.io/v1", "Backup", "b"),
+        ),
+        (
+            "configmaps",
+            Some("velero"),
+            item("v1", "ConfigMap", "mine"),
+        ),
     ];
     let (fake, report) = restored(&items, json!({})).await;
-    assert_eq!(posts(&fake), ["/api/v1/namespaces", "/api/v1/namespaces/velero/configmaps"]);
-    assert_eq!(listed(report)["coordination.k8s.io/v1/Lease"], json!(["velero/backup-lock-velero(skipped)"]));
+    assert_eq!(
+        posts(&fake),
+        ["/api/v1/namespaces", "/api/v1/namespaces/velero/configmaps"]
+    );
+    assert_eq!(
+        listed(report)["coordination.k8s.io/v1/Lease"],
+        json!(["velero/backup-lock-velero(skipped)"])
+    );
 }
 
 #[tokio::test]
@@ -445,7 +598,10 @@ async fn work_that_has_to_stop_writes_nothing_more() {
     stop.cancel();
     let (claimed, calls) = (Footprint::everything(), fake::calls_until(&fake, stop));
     let (_, done) = run(&fake, &calls, &items, json!({}), &claimed, vec![]).await;
-    assert!(matches!(done, Err(WorkError::Stopped(StopReason::ShuttingDown))));
+    assert!(matches!(
+        done,
+        Err(WorkError::Stopped(StopReason::ShuttingDown))
+    ));
     assert!(fake.log().is_empty());
 }
 

@@ -1,4 +1,5 @@
-//! How the data of each volume is restored: decided once, before any item. The outcome is reported once, at the end.
+//! How the data of each volume is restored: decided once, before any item. The outcome is reported
+//! once, at the end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,8 +18,9 @@ use backup_core::{
 use backup_plugins::log_line::Level;
 use backup_store::Scope;
 use parking_lot::Mutex;
+use serde_json::Value;
 
-use super::{Work, provisioned::Provisioned};
+use super::{Work, provisioned::ProvisionedClaim};
 use crate::restore::{
     report::About,
     volume_outcomes::{DataOutcome, PlannedClaim},
@@ -35,7 +37,7 @@ pub(crate) struct VolumePlan {
     /// Why classes provision no volumes, or `None` if they do, by class name.
     pub(super) classes: Mutex<BTreeMap<String, Option<String>>>,
     /// Created claims that get new volumes.
-    pub(super) provisioned: Mutex<Vec<Provisioned>>,
+    pub(super) provisioned: Mutex<Vec<ProvisionedClaim>>,
 }
 
 #[derive(Debug)]
@@ -47,26 +49,40 @@ struct PlannedVolume {
 }
 
 impl Work<'_> {
-    /// Decides for each volume of the backup. Volumes that are restored themselves are bound to their claims again.
+    /// Decides for each volume of the backup. Volumes that are restored themselves are bound to
+    /// their claims again.
     pub(super) fn plan_volumes(&mut self) {
-        let with_csi =
-            self.restore.spec.restore_pvs != Some(false) && !self.contents.items(SNAPSHOTS).is_empty();
+        let with_csi = self.restore.spec.restore_pvs != Some(false)
+            && !self.contents.items(SNAPSHOTS).is_empty();
         let records = std::mem::take(&mut self.saved.records);
-        let by_volume: BTreeMap<&str, &VolumeRecord> =
-            records.iter().map(|record| (record.pv_name.as_str(), record)).collect();
-        let of_claim = |record| (VolumeRecord::namespace(record), VolumeRecord::claim(record));
-        let by_claim: BTreeMap<_, &VolumeRecord> =
-            records.iter().map(|record| (of_claim(record), record)).collect();
-        // By namespace and name of the claim: its volume, and whether it names a CSI snapshot. Several claims may name one
-        // volume.
+        let by_volume: BTreeMap<&str, &VolumeRecord> = records
+            .iter()
+            .map(|record| (record.pv_name.as_str(), record))
+            .collect();
+        let by_claim: BTreeMap<(&str, &str), &VolumeRecord> = records
+            .iter()
+            .map(|record| ((record.namespace(), record.claim()), record))
+            .collect();
+        // By namespace and name of the claim: its volume, and whether it names a CSI snapshot.
+        // Several claims may name one volume.
         let mut claims = BTreeMap::new();
         for item in self.contents.items(CLAIMS) {
-            let Ok(claim) = self.contents.object(item) else { continue };
+            let Ok(claim) = self.contents.object(item) else {
+                continue;
+            };
             // The field may hold any text, and it is kept.
-            if let Some(volume) = volume::volume_of_claim(&claim).filter(|name| is_object_name(name)) {
+            if let Some(volume) =
+                volume::volume_of_claim(&claim).filter(|name| is_object_name(name))
+            {
                 let csi = with_csi && restore::snapshot_of_claim(&claim).is_some();
-                let namespace = self.contents.namespace_of(item).unwrap_or_default().to_owned();
-                let name = json::text(&claim, &["metadata"], "name").unwrap_or_default().to_owned();
+                let namespace = self
+                    .contents
+                    .namespace_of(item)
+                    .unwrap_or_default()
+                    .to_owned();
+                let name = json::text(&claim, &["metadata"], "name")
+                    .unwrap_or_default()
+                    .to_owned();
                 claims.insert((namespace, name), (volume.to_owned(), csi));
             }
         }
@@ -75,10 +91,15 @@ impl Work<'_> {
             .map(|((namespace, name), (volume, csi))| (volume, namespace, name, csi))
             .collect();
         let claimed: BTreeSet<String> = claims.iter().map(|(volume, ..)| volume.clone()).collect();
-        let (mut kept, mut stored) = (BTreeSet::new(), BTreeMap::new());
+        let mut kept = BTreeSet::new();
+        let mut stored = BTreeMap::new();
         for item in self.contents.items(VOLUMES) {
-            let Ok(volume) = self.contents.object(item) else { continue };
-            let Some(name) = json::text(&volume, &["metadata"], "name") else { continue };
+            let Ok(volume) = self.contents.object(item) else {
+                continue;
+            };
+            let Some(name) = json::text(&volume, &["metadata"], "name") else {
+                continue;
+            };
             if volume::is_kept(&volume) {
                 kept.insert(name.to_owned());
             }
@@ -88,7 +109,9 @@ impl Work<'_> {
             }
         }
         for (volume, namespace, claim, csi) in claims {
-            let record = by_claim.get(&(namespace.as_str(), claim.as_str())).filter(|_| !claim.is_empty());
+            let record = by_claim
+                .get(&(namespace.as_str(), claim.as_str()))
+                .filter(|_| !claim.is_empty());
             let record = record.or_else(|| by_volume.get(volume.as_str())).copied();
             let failed = self.snapshots.failed.contains(&volume);
             let evidence = Evidence {
@@ -109,7 +132,11 @@ impl Work<'_> {
                 Arc::make_mut(&mut self.rules.kept_volumes).insert(volume.clone());
             }
             if !claim.is_empty() {
-                let planned = PlannedVolume { volume, data: source, record: record.cloned() };
+                let planned = PlannedVolume {
+                    volume,
+                    data: source,
+                    record: record.cloned(),
+                };
                 self.plan.by_claim.insert((namespace, claim), planned);
             }
         }
@@ -119,11 +146,19 @@ impl Work<'_> {
     /// Backups of old servers record that files are in a repository, and not of which volume.
     fn plan_repository_data(&mut self) {
         let mut pods = BTreeSet::new();
-        for RepositoryVolume { namespace, claim, mount } in &self.saved.in_repository {
+        for RepositoryVolume {
+            namespace,
+            claim,
+            mount,
+        } in &self.saved.in_repository
+        {
             match (claim, mount) {
                 (Some(claim), _) => {
-                    let none =
-                        PlannedVolume { volume: String::new(), data: DataSource::Repository, record: None };
+                    let none = PlannedVolume {
+                        volume: String::new(),
+                        data: DataSource::Repository,
+                        record: None,
+                    };
                     let key = (namespace.clone(), claim.clone());
                     let planned = self.plan.by_claim.entry(key).or_insert(none);
                     if matches!(planned.data, DataSource::Unsaved(_)) {
@@ -142,17 +177,28 @@ impl Work<'_> {
     /// Called for a created claim: its volume, if provisioned again, gets its properties back.
     pub(super) fn expect_provisioned(&self, source: Option<&str>, claim: About<'_>) {
         let key = (source.unwrap_or_default().to_owned(), claim.name.to_owned());
-        let Some(PlannedVolume { data, record, .. }) = self.plan.by_claim.get(&key) else { return };
-        if let (false, Some(namespace), Some(record)) = (data.restores_volume(), claim.namespace, record) {
-            self.plan.provisioned.lock().extend(Provisioned::of(namespace, claim.name, record));
+        let Some(PlannedVolume { data, record, .. }) = self.plan.by_claim.get(&key) else {
+            return;
+        };
+        if let (false, Some(namespace), Some(record)) =
+            (data.restores_volume(), claim.namespace, record)
+        {
+            self.plan
+                .provisioned
+                .lock()
+                .extend(ProvisionedClaim::of(namespace, claim.name, record));
         }
     }
 
     /// Whether data is restored with a claim of the backup.
     pub(super) fn brings_data(&self, source: &str, claim: &str) -> bool {
-        let planned = self.plan.by_claim.get(&(source.to_owned(), claim.to_owned()));
-        planned
-            .is_some_and(|planned| planned.data.restores_volume() || planned.data == DataSource::CsiSnapshot)
+        let planned = self
+            .plan
+            .by_claim
+            .get(&(source.to_owned(), claim.to_owned()));
+        planned.is_some_and(|planned| {
+            planned.data.restores_volume() || planned.data == DataSource::CsiSnapshot
+        })
     }
 
     /// Reports the outcome of the data of each volume that was reached, and the sources of volumes.
@@ -165,27 +211,48 @@ impl Work<'_> {
         let wanted = self.restore.spec.restore_pvs != Some(false);
         let outcomes = self.report.volume_outcomes();
         let mut missing = Vec::new();
-        let mut say = |scope: Scope<'_>, outcome: Option<DataOutcome>| {
-            let Some(DataOutcome { message, missing: entry }) = outcome else { return };
-            missing.extend(entry);
-            match message {
-                Some((Level::Error, text)) => self.report.error(scope, text),
-                Some((Level::Warning, text)) => self.report.warn(scope, text),
-                Some((Level::Info | Level::Debug, text)) => self.report.info(&text),
-                None => {}
-            }
-        };
+
         for ((source, name), PlannedVolume { volume, data, .. }) in &self.plan.by_claim {
             let namespace = self.rules.target(source);
-            let claim = PlannedClaim { source, namespace, name, volume, data };
-            say(Scope::Namespace(namespace), outcomes.of_claim(claim, wanted, &entries));
+            let claim = PlannedClaim {
+                source,
+                namespace,
+                name,
+                volume,
+                data,
+            };
+            let outcome = outcomes.of_claim(claim, wanted, &entries);
+            missing.extend(self.report_data(Scope::Namespace(namespace), outcome));
         }
-        for volume in self.saved.in_repository.iter().filter(|volume| volume.claim.is_none()) {
+        for volume in self
+            .saved
+            .in_repository
+            .iter()
+            .filter(|volume| volume.claim.is_none())
+        {
             let namespace = self.rules.target(&volume.namespace);
-            let scope = if namespace.is_empty() { Scope::Velero } else { Scope::Namespace(namespace) };
-            say(scope, outcomes.in_repository(namespace, volume));
+            let scope = if namespace.is_empty() {
+                Scope::Velero
+            } else {
+                Scope::Namespace(namespace)
+            };
+            let outcome = outcomes.in_repository(namespace, volume);
+            missing.extend(self.report_data(scope, outcome));
         }
         entries.extend(missing);
         self.report.volumes(entries);
+    }
+
+    /// Reports the outcome of the data of a volume. Returns the entry of a volume whose data is
+    /// missing.
+    fn report_data(&self, scope: Scope<'_>, outcome: Option<DataOutcome>) -> Option<Value> {
+        let DataOutcome { message, missing } = outcome?;
+        match message {
+            Some((Level::Error, text)) => self.report.error(scope, text),
+            Some((Level::Warning, text)) => self.report.warn(scope, text),
+            Some((Level::Info | Level::Debug, text)) => self.report.info(&text),
+            None => {}
+        }
+        missing
     }
 }

@@ -14,7 +14,8 @@ use crate::{
 
 const VELERO: &str = "velero.io/";
 
-/// `velero.io/pv`, on PersistentVolumeClaims (Velero `pkg/backup/actions/backup_pv_action.go`, v1.18).
+/// `velero.io/pv`, on PersistentVolumeClaims (Velero `pkg/backup/actions/backup_pv_action.go`,
+/// v1.18).
 pub(crate) struct ClaimAction;
 
 impl BuiltInAction for ClaimAction {
@@ -24,13 +25,19 @@ impl BuiltInAction for ClaimAction {
 
 #[async_trait]
 impl BackupItemAction for ClaimAction {
-    async fn execute(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
+    async fn execute(
+        &self,
+        item: &Value,
+        backup: &Backup,
+    ) -> Result<BackupActionOutput, ActionError> {
         Ok(execute(item, &backup.name_any()))
     }
 }
 
 fn execute(claim: &Value, backup: &str) -> BackupActionOutput {
-    let Some(volume) = text(claim, "/spec/volumeName") else { return BackupActionOutput::default() };
+    let Some(volume) = text(claim, "/spec/volumeName") else {
+        return BackupActionOutput::default();
+    };
     if text(claim, "/status/phase") != Some("Bound") {
         return BackupActionOutput::default();
     }
@@ -43,11 +50,15 @@ fn execute(claim: &Value, backup: &str) -> BackupActionOutput {
     }
 }
 
-/// Removes fields that a bound claim no longer needs, such as its data source, which a restore may not find.
+/// Removes fields that a bound claim no longer needs, such as its data source, which a restore may
+/// not find.
 fn without_leftovers(claim: &Value, backup: &str) -> Value {
     let mut claim = claim.clone();
     // "" requests an existing volume; in all other cases a selector prevents provisioning.
-    let keeps_selector = claim.pointer("/spec/storageClassName").and_then(Value::as_str) == Some("");
+    let keeps_selector = claim
+        .pointer("/spec/storageClassName")
+        .and_then(Value::as_str)
+        == Some("");
     if let Some(spec) = object(&mut claim, "/spec") {
         spec.remove("dataSource");
         spec.remove("dataSourceRef");
@@ -82,11 +93,17 @@ mod tests {
     #[test]
     fn a_bound_claim_brings_its_volume_and_one_that_waits_brings_nothing() {
         let executed = execute(&bound(json!({})), "b");
-        assert_eq!((executed.item, executed.additional[0].name.as_str()), (None, "pv-1"));
+        assert_eq!(
+            (executed.item, executed.additional[0].name.as_str()),
+            (None, "pv-1")
+        );
         let mut pending = bound(json!({ "dataSource": { "name": "s" } }));
         pending["status"]["phase"] = json!("Pending");
         assert_eq!(execute(&pending, "b"), BackupActionOutput::default());
-        assert_eq!(execute(&json!({ "status": { "phase": "Bound" } }), "b"), BackupActionOutput::default());
+        assert_eq!(
+            execute(&json!({ "status": { "phase": "Bound" } }), "b"),
+            BackupActionOutput::default()
+        );
     }
 
     #[rstest::rstest]
@@ -97,7 +114,10 @@ mod tests {
         json!({ "storageClassName": "", "selector": { "matchLabels": { "a": "b", "velero.io/dynamic-pv-restore": "x" } } }),
         json!({ "storageClassName": "", "selector": { "matchLabels": { "a": "b" } } })
     )]
-    fn what_would_keep_it_from_being_bound_again_is_dropped(#[case] spec: Value, #[case] expected: Value) {
+    fn what_would_keep_it_from_being_bound_again_is_dropped(
+        #[case] spec: Value,
+        #[case] expected: Value,
+    ) {
         assert_eq!(execute(&bound(spec), "b").item.unwrap(), bound(expected));
     }
 

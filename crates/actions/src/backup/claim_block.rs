@@ -17,7 +17,8 @@ const CLAIMS: &str = "persistentvolumeclaims";
 /// Running pods of one namespace by the claims that they mount.
 type Mounts = BTreeMap<String, Vec<String>>;
 
-/// `velero.io/pvc`, on bound PersistentVolumeClaims (Velero `pkg/itemblock/actions/pvc_action.go`, v1.18).
+/// `velero.io/pvc`, on bound PersistentVolumeClaims (Velero `pkg/itemblock/actions/pvc_action.go`,
+/// v1.18).
 pub(crate) struct ClaimBlock {
     client: Client,
     /// Claims are processed namespace by namespace, so only the last namespace is cached.
@@ -26,25 +27,44 @@ pub(crate) struct ClaimBlock {
 
 impl ClaimBlock {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, mounts: Mutex::default() }
+        Self {
+            client,
+            mounts: Mutex::default(),
+        }
     }
 
     async fn of(&self, claim: &Value, backup: &Backup) -> Result<Vec<ItemId>, String> {
         let at = |pointer| text(claim, pointer);
-        let (Some(namespace), Some(name)) = (at("/metadata/namespace"), at("/metadata/name")) else {
+        let (Some(namespace), Some(name)) = (at("/metadata/namespace"), at("/metadata/name"))
+        else {
             return Ok(Vec::new());
         };
         let (Some(volume), Some("Bound")) = (at("/spec/volumeName"), at("/status/phase")) else {
             return Ok(Vec::new());
         };
         let mut related = vec![ItemId::new("persistentvolumes", None, volume)];
-        let beside = |group_resource: &str, name: String| ItemId::new(group_resource, Some(namespace), &name);
-        related.extend(self.pods(namespace, name).await?.into_iter().map(|pod| beside("pods", pod)));
-        let key = backup.spec.volume_group_snapshot_label_key.as_deref().filter(|key| !key.is_empty());
-        let group = key.and_then(|key| Some((key, claim["metadata"]["labels"].get(key)?.as_str()?)));
+        let beside = |group_resource: &str, name: String| {
+            ItemId::new(group_resource, Some(namespace), &name)
+        };
+        related.extend(
+            self.pods(namespace, name)
+                .await?
+                .into_iter()
+                .map(|pod| beside("pods", pod)),
+        );
+        let key = backup
+            .spec
+            .volume_group_snapshot_label_key
+            .as_deref()
+            .filter(|key| !key.is_empty());
+        let group =
+            key.and_then(|key| Some((key, claim["metadata"]["labels"].get(key)?.as_str()?)));
         if let Some((key, value)) = group.filter(|(_, value)| !value.is_empty()) {
             let all = Listing::v1("", "PersistentVolumeClaim", CLAIMS, Some(namespace));
-            let listing = Listing { selector: format!("{key}={value}"), ..all };
+            let listing = Listing {
+                selector: format!("{key}={value}"),
+                ..all
+            };
             let mut others = Vec::new();
             for_each(&self.client, listing, |other| {
                 let other: PartialObjectMeta = serde_json::from_str(other)?;
@@ -53,13 +73,18 @@ impl ClaimBlock {
             })
             .await
             .map_err(|reason| format!("the claims of its group could not be listed: {reason}"))?;
-            related
-                .extend(others.into_iter().filter(|other| other != name).map(|other| beside(CLAIMS, other)));
+            related.extend(
+                others
+                    .into_iter()
+                    .filter(|other| other != name)
+                    .map(|other| beside(CLAIMS, other)),
+            );
         }
         Ok(related)
     }
 
-    /// Running pods that mount a claim. A failed list is not retried for each claim: it was retried already.
+    /// Running pods that mount a claim. A failed list is not retried for each claim: it was retried
+    /// already.
     async fn pods(&self, namespace: &str, claim: &str) -> Result<Vec<String>, String> {
         let mut known = self.mounts.lock().await;
         if known.as_ref().is_none_or(|(of, _)| of != namespace) {
@@ -67,29 +92,38 @@ impl ClaimBlock {
         }
         match known.as_ref().map(|(_, mounts)| mounts) {
             Some(Ok(mounts)) => Ok(mounts.get(claim).cloned().unwrap_or_default()),
-            Some(Err(reason)) => Err(format!("the pods that mount it could not be listed: {reason}")),
+            Some(Err(reason)) => Err(format!(
+                "the pods that mount it could not be listed: {reason}"
+            )),
             None => Ok(Vec::new()),
         }
     }
 
     async fn mounts(&self, namespace: &str) -> Result<Mounts, String> {
         let mut mounts = Mounts::new();
-        for_each(&self.client, Listing::v1("", "Pod", "pods", Some(namespace)), |pod| {
-            let mut pod: Value = serde_json::from_str(pod)?;
-            if text(&pod, "/status/phase") != Some("Running") {
-                return Ok(());
-            }
-            // A list may omit it from its items.
-            pod["metadata"]["namespace"] = Value::from(namespace);
-            let name = text(&pod, "/metadata/name").unwrap_or_default();
-            for claim in related_items(&pod).into_iter().filter(|id| id.group_resource == CLAIMS) {
-                let pods = mounts.entry(claim.name).or_default();
-                if pods.last().is_none_or(|last| last != name) {
-                    pods.push(name.to_owned());
+        for_each(
+            &self.client,
+            Listing::v1("", "Pod", "pods", Some(namespace)),
+            |pod| {
+                let mut pod: Value = serde_json::from_str(pod)?;
+                if text(&pod, "/status/phase") != Some("Running") {
+                    return Ok(());
                 }
-            }
-            Ok(())
-        })
+                // A list may omit it from its items.
+                pod["metadata"]["namespace"] = Value::from(namespace);
+                let name = text(&pod, "/metadata/name").unwrap_or_default();
+                for claim in related_items(&pod)
+                    .into_iter()
+                    .filter(|id| id.group_resource == CLAIMS)
+                {
+                    let pods = mounts.entry(claim.name).or_default();
+                    if pods.last().is_none_or(|last| last != name) {
+                        pods.push(name.to_owned());
+                    }
+                }
+                Ok(())
+            },
+        )
         .await?;
         Ok(mounts)
     }
@@ -104,7 +138,10 @@ impl BuiltInAction for ClaimBlock {
 impl ItemBlockAction for ClaimBlock {
     async fn related(&self, item: &Value, backup: &Backup) -> Result<Vec<ItemId>, ActionError> {
         let related = self.of(item, backup).await;
-        related.map_err(|reason| ActionError::Retryable { action: Self::NAME.to_owned(), reason })
+        related.map_err(|reason| ActionError::Retryable {
+            action: Self::NAME.to_owned(),
+            reason,
+        })
     }
 }
 
@@ -130,11 +167,18 @@ mod tests {
         json!({ "metadata": { "name": name }, "spec": { "volumes": volumes }, "status": { "phase": phase } })
     }
 
-    async fn names(block: &ClaimBlock, claim: &Value, group: Option<&str>) -> Result<Vec<String>, String> {
+    async fn names(
+        block: &ClaimBlock,
+        claim: &Value,
+        group: Option<&str>,
+    ) -> Result<Vec<String>, String> {
         let mut backup = Backup::default();
         backup.spec.volume_group_snapshot_label_key = group.map(str::to_owned);
         let related = block.of(claim, &backup).await?;
-        Ok(related.into_iter().map(|id| format!("{}/{}", id.group_resource, id.name)).collect())
+        Ok(related
+            .into_iter()
+            .map(|id| format!("{}/{}", id.group_resource, id.name))
+            .collect())
     }
 
     #[tokio::test]
@@ -148,9 +192,13 @@ mod tests {
             api.put(&format!("{PODS}/{name}"), pod(name, phase, &claims));
         }
         let block = ClaimBlock::new(api.client());
-        let data = names(&block, &claim("data", &json!({})), None).await.unwrap();
+        let data = names(&block, &claim("data", &json!({})), None)
+            .await
+            .unwrap();
         assert_eq!(data, ["persistentvolumes/pv-data", "pods/one", "pods/two"]);
-        let other = names(&block, &claim("other", &json!({})), Some("group")).await.unwrap();
+        let other = names(&block, &claim("other", &json!({})), Some("group"))
+            .await
+            .unwrap();
         assert_eq!(other, ["persistentvolumes/pv-other", "pods/two"]);
         assert_eq!(api.log(), [format!("GET {PODS}")]);
         let mut pending = claim("data", &json!({}));
@@ -162,13 +210,22 @@ mod tests {
     async fn claims_of_a_group_belong_together() {
         let label = json!({ "group": "db" });
         let api = FakeApi::new();
-        for (name, label) in [("data", &label), ("log", &label), ("other", &json!({ "group": "x" }))] {
+        for (name, label) in [
+            ("data", &label),
+            ("log", &label),
+            ("other", &json!({ "group": "x" })),
+        ] {
             let path = format!("/api/v1/namespaces/a/persistentvolumeclaims/{name}");
             api.put(&path, claim(name, label));
         }
         let block = ClaimBlock::new(api.client());
-        let related = names(&block, &claim("data", &label), Some("group")).await.unwrap();
-        assert_eq!(related, ["persistentvolumes/pv-data", "persistentvolumeclaims/log"]);
+        let related = names(&block, &claim("data", &label), Some("group"))
+            .await
+            .unwrap();
+        assert_eq!(
+            related,
+            ["persistentvolumes/pv-data", "persistentvolumeclaims/log"]
+        );
     }
 
     #[tokio::test]
@@ -177,7 +234,9 @@ mod tests {
         api.fault(|_, _| Some(Fault::refuse(403, "Forbidden", "forbidden")));
         let block = ClaimBlock::new(api.client());
         for name in ["data", "other"] {
-            let error = names(&block, &claim(name, &json!({})), None).await.unwrap_err();
+            let error = names(&block, &claim(name, &json!({})), None)
+                .await
+                .unwrap_err();
             assert!(error.contains("forbidden"), "{error}");
         }
         assert_eq!(api.log().len(), 1);

@@ -14,7 +14,11 @@ pub(super) async fn for_each(
     listing: Listing,
     mut take: impl FnMut(&str) -> Result<(), serde_json::Error> + Send,
 ) -> Result<(), String> {
-    let gone = if listing.namespace.is_some() { "the namespace is gone" } else { "the type is not served" };
+    let gone = if listing.namespace.is_some() {
+        "the namespace is gone"
+    } else {
+        "the type is not served"
+    };
     let mut steps = walk::start(client.clone(), vec![Walked::One(listing)], PAGE);
     while let Some(step) = steps.recv().await {
         match step {

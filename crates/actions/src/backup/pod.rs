@@ -11,8 +11,9 @@ use crate::{
     json::{list, text},
 };
 
-/// `velero.io/pod`, on Pods (Velero `pkg/backup/actions/pod_action.go` and `pkg/itemblock/actions/pod_action.go`, v1.18).
-/// We add claims of ephemeral volumes, too: they are named after pod and volume.
+/// `velero.io/pod`, on Pods (Velero `pkg/backup/actions/pod_action.go` and
+/// `pkg/itemblock/actions/pod_action.go`, v1.18). We add claims of ephemeral volumes, too: they are
+/// named after pod and volume.
 pub(crate) struct PodAction;
 
 impl BuiltInAction for PodAction {
@@ -23,7 +24,10 @@ impl BuiltInAction for PodAction {
 #[async_trait]
 impl BackupItemAction for PodAction {
     async fn execute(&self, item: &Value, _: &Backup) -> Result<BackupActionOutput, ActionError> {
-        Ok(BackupActionOutput { additional: related_items(item), ..BackupActionOutput::default() })
+        Ok(BackupActionOutput {
+            additional: related_items(item),
+            ..BackupActionOutput::default()
+        })
     }
 }
 
@@ -38,18 +42,30 @@ impl ItemBlockAction for PodAction {
 pub(super) fn related_items(pod: &Value) -> Vec<ItemId> {
     let mut related = Vec::new();
     if let Some(class) = text(pod, "/spec/priorityClassName") {
-        related.push(ItemId::new("priorityclasses.scheduling.k8s.io", None, class));
+        related.push(ItemId::new(
+            "priorityclasses.scheduling.k8s.io",
+            None,
+            class,
+        ));
     }
-    let (Some(namespace), Some(name)) = (text(pod, "/metadata/namespace"), text(pod, "/metadata/name"))
-    else {
+    let (Some(namespace), Some(name)) = (
+        text(pod, "/metadata/namespace"),
+        text(pod, "/metadata/name"),
+    ) else {
         return related;
     };
     for volume in list(pod, "/spec/volumes") {
-        let claim = text(volume, "/persistentVolumeClaim/claimName").map(str::to_owned).or_else(|| {
-            let ephemeral = volume.get("ephemeral").is_some_and(Value::is_object);
-            text(volume, "/name").filter(|_| ephemeral).map(|volume| format!("{name}-{volume}"))
-        });
-        related.extend(claim.map(|claim| ItemId::new("persistentvolumeclaims", Some(namespace), &claim)));
+        let claim = text(volume, "/persistentVolumeClaim/claimName")
+            .map(str::to_owned)
+            .or_else(|| {
+                let ephemeral = volume.get("ephemeral").is_some_and(Value::is_object);
+                text(volume, "/name")
+                    .filter(|_| ephemeral)
+                    .map(|volume| format!("{name}-{volume}"))
+            });
+        related.extend(
+            claim.map(|claim| ItemId::new("persistentvolumeclaims", Some(namespace), &claim)),
+        );
     }
     related
 }
@@ -71,15 +87,22 @@ mod tests {
                 { "name": "odd", "persistentVolumeClaim": { "claimName": "" } },
             ] },
         });
-        let names: Vec<_> = related_items(&pod).into_iter().map(|id| (id.group_resource, id.name)).collect();
+        let names: Vec<_> = related_items(&pod)
+            .into_iter()
+            .map(|id| (id.group_resource, id.name))
+            .collect();
         let expected = [
             ("priorityclasses.scheduling.k8s.io", "high"),
             ("persistentvolumeclaims", "data-web-0"),
             ("persistentvolumeclaims", "web-0-scratch"),
         ];
-        assert_eq!(names, expected.map(|(resource, name)| (resource.to_owned(), name.to_owned())));
+        assert_eq!(
+            names,
+            expected.map(|(resource, name)| (resource.to_owned(), name.to_owned()))
+        );
         assert!(
-            related_items(&json!({ "metadata": { "name": "p", "namespace": "n" }, "spec": {} })).is_empty()
+            related_items(&json!({ "metadata": { "name": "p", "namespace": "n" }, "spec": {} }))
+                .is_empty()
         );
     }
 }

@@ -1,4 +1,5 @@
-//! Service accounts add the ClusterRoleBindings that name them, and their ClusterRoles, as related items.
+//! Service accounts add the ClusterRoleBindings that name them, and their ClusterRoles, as related
+//! items.
 
 use std::collections::HashMap;
 
@@ -19,7 +20,8 @@ use crate::{ActionError, ItemId, action::BuiltInAction, json::text};
 const BINDINGS: &str = "clusterrolebindings.rbac.authorization.k8s.io";
 const ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
 
-/// Bindings by namespace and name of the service account. Only bindings that name one are kept, by name.
+/// Bindings by namespace and name of the service account. Only bindings that name one are kept, by
+/// name.
 type Bindings = HashMap<(String, String), Vec<Bound>>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -29,8 +31,9 @@ struct Bound {
     role: Option<String>,
 }
 
-/// `velero.io/service-account`, on ServiceAccounts (Velero `pkg/backup/actions/service_account_action.go`, v1.18).
-/// Bindings are listed once for a backup, at the first service account.
+/// `velero.io/service-account`, on ServiceAccounts (Velero
+/// `pkg/backup/actions/service_account_action.go`, v1.18). Bindings are listed once for a backup,
+/// at the first service account.
 pub(crate) struct ServiceAccountAction {
     client: Client,
     bindings: OnceCell<Result<Bindings, String>>,
@@ -38,7 +41,10 @@ pub(crate) struct ServiceAccountAction {
 
 impl ServiceAccountAction {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, bindings: OnceCell::new() }
+        Self {
+            client,
+            bindings: OnceCell::new(),
+        }
     }
 }
 
@@ -59,17 +65,29 @@ impl BuiltInAction for ServiceAccountAction {
 
 #[async_trait]
 impl BackupItemAction for ServiceAccountAction {
-    async fn execute(&self, account: &Value, _: &Backup) -> Result<BackupActionOutput, ActionError> {
-        let key = ["/metadata/namespace", "/metadata/name"].map(|at| text(account, at).unwrap_or_default());
+    async fn execute(
+        &self,
+        account: &Value,
+        _: &Backup,
+    ) -> Result<BackupActionOutput, ActionError> {
+        let key = ["/metadata/namespace", "/metadata/name"]
+            .map(|at| text(account, at).unwrap_or_default());
         let [namespace, name] = key.map(str::to_owned);
         // A failed list is not retried for each account: it was retried already, for half a minute.
-        let bindings = self.bindings.get_or_init(|| list(&self.client)).await.as_ref().map_err(|reason| {
-            ActionError::Retryable {
+        let bindings = self
+            .bindings
+            .get_or_init(|| list(&self.client))
+            .await
+            .as_ref()
+            .map_err(|reason| ActionError::Retryable {
                 action: Self::NAME.to_owned(),
-                reason: format!("the ClusterRoleBindings that name it could not be listed: {reason}"),
-            }
-        })?;
-        let bound = bindings.get(&(namespace, name)).map_or(&[][..], Vec::as_slice);
+                reason: format!(
+                    "the ClusterRoleBindings that name it could not be listed: {reason}"
+                ),
+            })?;
+        let bound = bindings
+            .get(&(namespace, name))
+            .map_or(&[][..], Vec::as_slice);
         Ok(BackupActionOutput {
             additional: bound.iter().flat_map(Bound::items).collect(),
             ..BackupActionOutput::default()
@@ -80,9 +98,19 @@ impl BackupItemAction for ServiceAccountAction {
 fn add(bindings: &mut Bindings, text: &str) -> Result<(), serde_json::Error> {
     let binding: ClusterRoleBinding = serde_json::from_str(text)?;
     let role = (binding.role_ref.kind == "ClusterRole").then_some(binding.role_ref.name);
-    let bound = Bound { binding: binding.metadata.name.unwrap_or_default(), role };
-    for subject in binding.subjects.into_iter().flatten().filter(|subject| subject.kind == "ServiceAccount") {
-        let all = bindings.entry((subject.namespace.unwrap_or_default(), subject.name)).or_default();
+    let bound = Bound {
+        binding: binding.metadata.name.unwrap_or_default(),
+        role,
+    };
+    for subject in binding
+        .subjects
+        .into_iter()
+        .flatten()
+        .filter(|subject| subject.kind == "ServiceAccount")
+    {
+        let all = bindings
+            .entry((subject.namespace.unwrap_or_default(), subject.name))
+            .or_default();
         // A binding may name an account twice.
         if !all.contains(&bound) {
             all.push(bound.clone());
@@ -117,7 +145,10 @@ mod tests {
     }
 
     async fn names(action: &ServiceAccountAction, account_name: &str) -> Vec<String> {
-        let output = action.execute(&account(account_name), &Backup::default()).await.unwrap();
+        let output = action
+            .execute(&account(account_name), &Backup::default())
+            .await
+            .unwrap();
         output.additional.into_iter().map(|id| id.name).collect()
     }
 
@@ -127,9 +158,17 @@ mod tests {
         let one = json!({ "kind": "ServiceAccount", "name": "one", "namespace": "a" });
         let api = FakeApi::new();
         for (name, role, subjects) in [
-            ("read", &role, json!([one, one, { "kind": "User", "name": "two" }])),
+            (
+                "read",
+                &role,
+                json!([one, one, { "kind": "User", "name": "two" }]),
+            ),
             ("odd", &json!({ "kind": "Role", "name": "r" }), json!([one])),
-            ("other", &role, json!([{ "kind": "ServiceAccount", "name": "one", "namespace": "b" }])),
+            (
+                "other",
+                &role,
+                json!([{ "kind": "ServiceAccount", "name": "one", "namespace": "b" }]),
+            ),
             ("nobody", &role, Value::Null),
         ] {
             api.put(&format!("{PATH}/{name}"), binding(name, role, &subjects));
@@ -146,7 +185,11 @@ mod tests {
         api.fault(|_, _| Some(Fault::refuse(403, "Forbidden", "forbidden")));
         let action = ServiceAccountAction::new(api.client());
         for _ in 0..3 {
-            let error = action.execute(&account("one"), &Backup::default()).await.unwrap_err().to_string();
+            let error = action
+                .execute(&account("one"), &Backup::default())
+                .await
+                .unwrap_err()
+                .to_string();
             assert!(error.contains("forbidden"), "{error}");
         }
         assert_eq!(api.log().len(), 1);

@@ -1,4 +1,5 @@
-//! The result for the data of each claim: for `-volumeinfo.json.gz`, and for readers of the results.
+//! The result for the data of each claim: for `-volumeinfo.json.gz`, and for readers of the
+//! results.
 //!
 //! Velero: `internal/volume/volumes_information.go`, v1.18.
 
@@ -42,7 +43,8 @@ pub struct ClaimVolume {
 
 impl ClaimVolume {
     pub fn of(claim: &Value, volume: &Value) -> Self {
-        let owned = |value: &Value, pointer: &str| text(value, pointer).unwrap_or_default().to_owned();
+        let owned =
+            |value: &Value, pointer: &str| text(value, pointer).unwrap_or_default().to_owned();
         Self {
             claim: owned(claim, "/metadata/name"),
             namespace: owned(claim, "/metadata/namespace"),
@@ -51,13 +53,18 @@ impl ClaimVolume {
     }
 
     fn key(&self) -> Key {
-        let of_volume = if self.claim.is_empty() { self.name.clone() } else { String::new() };
+        let of_volume = if self.claim.is_empty() {
+            self.name.clone()
+        } else {
+            String::new()
+        };
         (self.namespace.clone(), self.claim.clone(), of_volume)
     }
 
     /// From the volume, which names the claim that it is bound to, if any.
     pub fn of_volume(volume: &Value) -> Self {
-        let owned = |value: &Value, pointer: &str| text(value, pointer).unwrap_or_default().to_owned();
+        let owned =
+            |value: &Value, pointer: &str| text(value, pointer).unwrap_or_default().to_owned();
         Self {
             claim: owned(volume, "/spec/claimRef/name"),
             namespace: owned(volume, "/spec/claimRef/namespace"),
@@ -100,7 +107,10 @@ pub struct BackupVolumes {
 
 impl BackupVolumes {
     pub fn with_policy(policy: Box<VolumePolicy>) -> Self {
-        Self { policy: Some(policy), ..Self::default() }
+        Self {
+            policy: Some(policy),
+            ..Self::default()
+        }
     }
 
     pub fn decide(&self, claim: &Value, volume: &Value, backup: &Backup) -> VolumeDecision {
@@ -117,7 +127,14 @@ impl BackupVolumes {
         let info = json!({
             "snapshotHandle": "", "size": 0, "driver": driver, "vscName": "", "operationID": "", "ReadyToUse": null,
         });
-        self.record(volume, Outcome::Snapshot { name: name.to_owned(), info, created: None });
+        self.record(
+            volume,
+            Outcome::Snapshot {
+                name: name.to_owned(),
+                info,
+                created: None,
+            },
+        );
     }
 
     /// Records that a plugin was asked for a snapshot. Later results for the volume are ignored.
@@ -137,16 +154,33 @@ impl BackupVolumes {
 
     /// Records a bound claim that was written, if no action has processed its volume so far.
     pub fn unsupported(&self, claim: &Value, reason: &str) {
-        let name = text(claim, "/spec/volumeName").unwrap_or_default().to_owned();
-        let volume = ClaimVolume { name, ..ClaimVolume::of(claim, &Value::Null) };
+        let name = text(claim, "/spec/volumeName")
+            .unwrap_or_default()
+            .to_owned();
+        let volume = ClaimVolume {
+            name,
+            ..ClaimVolume::of(claim, &Value::Null)
+        };
         let key = volume.key();
-        self.lock().entry(key).or_insert_with(|| (volume, Outcome::Unsupported(reason.to_owned())));
+        self.lock()
+            .entry(key)
+            .or_insert_with(|| (volume, Outcome::Unsupported(reason.to_owned())));
     }
 
     /// Records the details of a snapshot: its `csiSnapshotInfo`, and when it was created.
-    pub(crate) fn describe(&self, namespace: &str, snapshot: &str, more: Value, at: Option<String>) {
+    pub(crate) fn describe(
+        &self,
+        namespace: &str,
+        snapshot: &str,
+        more: Value,
+        at: Option<String>,
+    ) {
         for (volume, outcome) in self.lock().values_mut() {
-            if let Outcome::Snapshot { name, info, created } = outcome
+            if let Outcome::Snapshot {
+                name,
+                info,
+                created,
+            } = outcome
                 && volume.namespace == namespace
                 && name == snapshot
             {
@@ -175,7 +209,10 @@ impl BackupVolumes {
 
     /// The entries of `-volumeinfo.json.gz`.
     pub fn info(&self) -> Vec<Value> {
-        self.lock().values().map(|(volume, outcome)| entry(volume, outcome)).collect()
+        self.lock()
+            .values()
+            .map(|(volume, outcome)| entry(volume, outcome))
+            .collect()
     }
 
     /// The number of claims that an action has processed.
@@ -234,10 +271,16 @@ fn entry(volume: &ClaimVolume, outcome: &Outcome) -> Value {
 /// Completes the entries with the results of the operations.
 pub fn complete_info(info: &mut [Value], operations: &[BackupOperation]) {
     for entry in info {
-        let Some(id) = entry.pointer("/csiSnapshotInfo/operationID").and_then(Value::as_str) else {
+        let Some(id) = entry
+            .pointer("/csiSnapshotInfo/operationID")
+            .and_then(Value::as_str)
+        else {
             continue;
         };
-        let Some(operation) = operations.iter().find(|operation| operation.spec.operation_id == id) else {
+        let Some(operation) = operations
+            .iter()
+            .find(|operation| operation.spec.operation_id == id)
+        else {
             continue;
         };
         let result = match operation.status.phase {
@@ -316,7 +359,10 @@ mod tests {
 
     #[test]
     fn a_snapshot_of_a_plugin_is_told_as_velero_does_and_nothing_said_later_hides_it() {
-        let spec = VolumeSnapshotSpec { volume_type: "gp3".into(), ..VolumeSnapshotSpec::default() };
+        let spec = VolumeSnapshotSpec {
+            volume_type: "gp3".into(),
+            ..VolumeSnapshotSpec::default()
+        };
         let (volumes, taken) = (BackupVolumes::default(), VolumeSnapshot::new(spec));
         volumes.left(volume("a"), "not yet");
         volumes.native(volume("a"), taken.clone().completed("snap-1".into()));
@@ -334,7 +380,10 @@ mod tests {
                 "pvInfo": { "reclaimPolicy": "Delete", "labels": { "zone": "a" } },
             })
         );
-        assert_eq!((&info[0]["pvName"], &info[0]["result"]), (&json!("pv-x"), &json!("failed")));
+        assert_eq!(
+            (&info[0]["pvName"], &info[0]["result"]),
+            (&json!("pv-x"), &json!("failed"))
+        );
         assert!(volumes.missing().is_empty());
         assert_eq!(volumes.claims(), 1);
     }
@@ -356,10 +405,23 @@ mod tests {
         let taken = VolumeSnapshot::new(VolumeSnapshotSpec::default()).completed("snap-1".into());
         volumes.native(volume("c"), taken);
         let info = volumes.info();
-        let reasons: Vec<&str> =
-            info.iter().map(|one| one["skippedReason"].as_str().unwrap_or("saved")).collect();
-        assert_eq!(reasons, ["snapshots are off", "no plugin knows it", "saved", "a policy says so"]);
-        assert_eq!((&info[0]["pvcName"], &info[0]["pvName"]), (&json!("a"), &json!("pv-a")));
+        let reasons: Vec<&str> = info
+            .iter()
+            .map(|one| one["skippedReason"].as_str().unwrap_or("saved"))
+            .collect();
+        assert_eq!(
+            reasons,
+            [
+                "snapshots are off",
+                "no plugin knows it",
+                "saved",
+                "a policy says so"
+            ]
+        );
+        assert_eq!(
+            (&info[0]["pvcName"], &info[0]["pvName"]),
+            (&json!("a"), &json!("pv-a"))
+        );
         assert_eq!((volumes.claims(), volumes.missing().len()), (3, 1));
     }
 
@@ -377,13 +439,20 @@ mod tests {
 
     #[test]
     fn a_policy_decides_and_without_one_the_backup() {
-        let volumes = BackupVolumes::with_policy(Box::new(|_, _| VolumeDecision::Skip("the policy".into())));
+        let volumes =
+            BackupVolumes::with_policy(Box::new(|_, _| VolumeDecision::Skip("the policy".into())));
         let (claim, volume) = claim("a");
         let mut backup = Backup::default();
-        assert_eq!(volumes.decide(&claim, &volume, &backup), VolumeDecision::Skip("the policy".into()));
+        assert_eq!(
+            volumes.decide(&claim, &volume, &backup),
+            VolumeDecision::Skip("the policy".into())
+        );
         let undecided = BackupVolumes::default().decide(&claim, &volume, &backup);
         assert_eq!(undecided, VolumeDecision::Snapshot { class: None });
         backup.spec.snapshot_volumes = Some(false);
-        assert!(matches!(BackupVolumes::default().decide(&claim, &volume, &backup), VolumeDecision::Skip(_)));
+        assert!(matches!(
+            BackupVolumes::default().decide(&claim, &volume, &backup),
+            VolumeDecision::Skip(_)
+        ));
     }
 }

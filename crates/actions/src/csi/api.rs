@@ -1,11 +1,12 @@
 //! The fields of `snapshot.storage.k8s.io/v1` objects that we use, and requests for these objects.
 //!
-//! All requests are retried for half a minute. Patches and deletions are idempotent: they set fixed values on objects
-//! that belong to only one backup, so they carry no resourceVersion; deletions carry the uid. Writes are only made while
-//! this replica leads: the objects have the same names on all replicas, so a late write would interfere with the leader.
+//! All requests are retried for half a minute. Patches and deletions are idempotent: they set fixed
+//! values on objects that belong to only one backup, so they carry no resourceVersion; deletions
+//! carry the uid. Writes are only made while this replica leads: the objects have the same names on
+//! all replicas, so a late write would interfere with the leader.
 //!
-//! The answer to each write is compared with the request: without its labels a snapshot cannot be found again, and a
-//! content that kept another deletion policy would delete its snapshot with it.
+//! The answer to each write is compared with the request: without its labels a snapshot cannot be
+//! found again, and a content that kept another deletion policy would delete its snapshot with it.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -86,7 +87,11 @@ pub(crate) fn spec<T: DeserializeOwned + Default>(object: &DynamicObject) -> T {
 }
 
 fn part<T: DeserializeOwned + Default>(object: &DynamicObject, part: &str) -> T {
-    object.data.get(part).and_then(|value| T::deserialize(value).ok()).unwrap_or_default()
+    object
+        .data
+        .get(part)
+        .and_then(|value| T::deserialize(value).ok())
+        .unwrap_or_default()
 }
 
 /// `csiSnapshotInfo` of `-volumeinfo.json.gz`, with the fields that the content has.
@@ -98,8 +103,10 @@ pub(crate) fn snapshot_info(content: &DynamicObject) -> Value {
     })
 }
 
-/// Checked before each write, in addition to the leadership. The error says why writing is not allowed.
-pub type WriteGate = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+/// Checked before each write, in addition to the leadership. The error says why writing is not
+/// allowed.
+pub type WriteGate =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
 #[derive(Clone)]
 pub struct SnapshotApi {
@@ -110,13 +117,20 @@ pub struct SnapshotApi {
 
 impl SnapshotApi {
     pub fn new(client: &Client, leadership: &Leadership) -> Self {
-        Self { client: client.clone(), leadership: leadership.clone(), gate: None }
+        Self {
+            client: client.clone(),
+            leadership: leadership.clone(),
+            gate: None,
+        }
     }
 
     /// The same, with writes only while the gate allows them.
     #[must_use]
     pub fn gated(self, gate: WriteGate) -> Self {
-        Self { gate: Some(gate), ..self }
+        Self {
+            gate: Some(gate),
+            ..self
+        }
     }
 
     async fn write<T, F, Fut>(&self, request: F) -> Result<T, kube::Error>
@@ -126,7 +140,9 @@ impl SnapshotApi {
     {
         let write = || async {
             if let Some(gate) = &self.gate {
-                gate().await.map_err(|why| kube::Error::Service(why.into()))?;
+                gate()
+                    .await
+                    .map_err(|why| kube::Error::Service(why.into()))?;
             }
             self.leadership.write(WRITE_TIMEOUT, request()).await
         };
@@ -134,11 +150,19 @@ impl SnapshotApi {
     }
 
     fn resource(kind: &str) -> ApiResource {
-        ApiResource::from_gvk(&GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", kind))
+        ApiResource::from_gvk(&GroupVersionKind::gvk(
+            "snapshot.storage.k8s.io",
+            "v1",
+            kind,
+        ))
     }
 
     fn snapshots(&self, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), namespace, &Self::resource("VolumeSnapshot"))
+        Api::namespaced_with(
+            self.client.clone(),
+            namespace,
+            &Self::resource("VolumeSnapshot"),
+        )
     }
 
     fn contents(&self) -> Api<DynamicObject> {
@@ -165,7 +189,11 @@ impl SnapshotApi {
     }
 
     /// Creates an object, unless its name exists.
-    async fn create_once(&self, api: &Api<DynamicObject>, object: &DynamicObject) -> Result<(), kube::Error> {
+    async fn create_once(
+        &self,
+        api: &Api<DynamicObject>,
+        object: &DynamicObject,
+    ) -> Result<(), kube::Error> {
         let params = PostParams::default();
         match self.write(|| api.create(&params, object)).await {
             Ok(stored) => whole(&json!(object), stored).map(|_| ()),
@@ -182,20 +210,34 @@ impl SnapshotApi {
 
     pub async fn volume(&self, name: &str) -> Result<Option<Value>, kube::Error> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "PersistentVolume"));
-        self.object(Api::all_with(self.client.clone(), &resource), name).await
+        self.object(Api::all_with(self.client.clone(), &resource), name)
+            .await
     }
 
     pub async fn claim(&self, namespace: &str, name: &str) -> Result<Option<Value>, kube::Error> {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "PersistentVolumeClaim"));
-        self.object(Api::namespaced_with(self.client.clone(), namespace, &resource), name).await
+        let resource =
+            ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "PersistentVolumeClaim"));
+        self.object(
+            Api::namespaced_with(self.client.clone(), namespace, &resource),
+            name,
+        )
+        .await
     }
 
-    async fn object(&self, api: Api<DynamicObject>, name: &str) -> Result<Option<Value>, kube::Error> {
+    async fn object(
+        &self,
+        api: Api<DynamicObject>,
+        name: &str,
+    ) -> Result<Option<Value>, kube::Error> {
         let found = found(retry::read(BUDGET, || api.get(name)).await, name)?;
         Ok(found.and_then(|object| serde_json::to_value(object).ok()))
     }
 
-    pub async fn snapshot(&self, namespace: &str, name: &str) -> Result<Option<DynamicObject>, kube::Error> {
+    pub async fn snapshot(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, kube::Error> {
         let api = self.snapshots(namespace);
         found(retry::read(BUDGET, || api.get(name)).await, name)
     }
@@ -207,11 +249,12 @@ impl SnapshotApi {
 
     /// The snapshots that a backup has taken and not removed yet, in all namespaces.
     pub async fn of_backup(&self, uid: &str) -> Result<Vec<DynamicObject>, kube::Error> {
-        self.labelled(&self.all("VolumeSnapshot"), BACKUP_UID, uid).await
+        self.labelled(&self.all("VolumeSnapshot"), BACKUP_UID, uid)
+            .await
     }
 
-    /// Creates a VolumeSnapshot, or finds it: its name is derived from its purpose, so one with that name and label is
-    /// ours.
+    /// Creates a VolumeSnapshot, or finds it: its name is derived from its purpose, so one with
+    /// that name and label is ours.
     pub async fn create(
         &self,
         namespace: &str,
@@ -233,7 +276,8 @@ impl SnapshotApi {
     }
 
     pub async fn create_class(&self, object: &DynamicObject) -> Result<(), kube::Error> {
-        self.create_once(&self.all("VolumeSnapshotClass"), object).await
+        self.create_once(&self.all("VolumeSnapshotClass"), object)
+            .await
     }
 
     /// The contents that were created for a backup of this uid when it was imported from a bucket.
@@ -270,7 +314,10 @@ impl SnapshotApi {
         patch: &Value,
     ) -> Result<DynamicObject, kube::Error> {
         let (params, merge) = (PatchParams::default(), Patch::Merge(patch));
-        whole(patch, self.write(|| api.patch(name, &params, &merge)).await?)
+        whole(
+            patch,
+            self.write(|| api.patch(name, &params, &merge)).await?,
+        )
     }
 
     /// Removes a VolumeSnapshot together with its snapshot in the storage system.
@@ -278,7 +325,8 @@ impl SnapshotApi {
         self.remove(snapshot, "Delete").await
     }
 
-    /// Removes a VolumeSnapshot and its content from the cluster, and keeps the snapshot in the storage system.
+    /// Removes a VolumeSnapshot and its content from the cluster, and keeps the snapshot in the
+    /// storage system.
     pub async fn release(&self, snapshot: &DynamicObject) -> Result<(), kube::Error> {
         self.remove(snapshot, "Retain").await
     }
@@ -292,12 +340,20 @@ impl SnapshotApi {
                 self.delete(&self.contents(), &content).await?;
             }
         }
-        self.delete(&self.snapshots(&snapshot.namespace().unwrap_or_default()), snapshot).await
+        self.delete(
+            &self.snapshots(&snapshot.namespace().unwrap_or_default()),
+            snapshot,
+        )
+        .await
     }
 
-    /// Deletes a content after setting its policy: `Delete` also deletes the snapshot in the storage system, `Retain`
-    /// keeps it.
-    pub async fn remove_content(&self, content: &DynamicObject, policy: &str) -> Result<(), kube::Error> {
+    /// Deletes a content after setting its policy: `Delete` also deletes the snapshot in the
+    /// storage system, `Retain` keeps it.
+    pub async fn remove_content(
+        &self,
+        content: &DynamicObject,
+        policy: &str,
+    ) -> Result<(), kube::Error> {
         let patch = json!({ "spec": { "deletionPolicy": policy } });
         match self.patch_content(&content.name_any(), &patch).await? {
             Some(content) => self.delete_content(&content).await,
@@ -310,9 +366,16 @@ impl SnapshotApi {
         self.delete(&self.contents(), content).await
     }
 
-    async fn delete(&self, api: &Api<DynamicObject>, object: &DynamicObject) -> Result<(), kube::Error> {
+    async fn delete(
+        &self,
+        api: &Api<DynamicObject>,
+        object: &DynamicObject,
+    ) -> Result<(), kube::Error> {
         let name = object.name_any();
-        let uid = Preconditions { uid: object.uid(), resource_version: None };
+        let uid = Preconditions {
+            uid: object.uid(),
+            resource_version: None,
+        };
         let params = DeleteParams::default().preconditions(uid);
         match self.write(|| api.delete(&name, &params)).await {
             Err(error) if !is_gone(&error, &name) && !is_conflict(&error) => Err(error),
@@ -324,9 +387,16 @@ impl SnapshotApi {
 /// The stored object, if it has everything that was requested.
 /// Errors: a webhook or the definition has removed something.
 fn whole(asked: &Value, stored: DynamicObject) -> Result<DynamicObject, kube::Error> {
-    let (Value::Object(body), Value::Object(answer)) = (asked, json!(stored)) else { return Ok(stored) };
+    let (Value::Object(body), Value::Object(answer)) = (asked, json!(stored)) else {
+        return Ok(stored);
+    };
     // Any type of the group will do, as the rules are the same for all.
-    let lost = Asked { group_resource: SNAPSHOTS, body, unmodified: None }.lost(&answer);
+    let lost = Asked {
+        group_resource: SNAPSHOTS,
+        body,
+        unmodified: None,
+    }
+    .lost(&answer);
     if lost.is_empty() {
         return Ok(stored);
     }
@@ -338,7 +408,10 @@ fn whole(asked: &Value, stored: DynamicObject) -> Result<DynamicObject, kube::Er
 
 /// Whether the items of a backup are being read for the second time, after their operations.
 pub(crate) fn is_finalizing(backup: &Backup) -> bool {
-    matches!(backup.phase(), BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed)
+    matches!(
+        backup.phase(),
+        BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed
+    )
 }
 
 #[cfg(test)]
@@ -355,7 +428,9 @@ mod tests {
             if request.method != method {
                 return None;
             }
-            let mut object = fake.get(&request.path).unwrap_or_else(|| request.body.clone());
+            let mut object = fake
+                .get(&request.path)
+                .unwrap_or_else(|| request.body.clone());
             *object.pointer_mut(at)? = Value::Null;
             Some(Fault::Answer(answer(200, object)))
         });
@@ -365,16 +440,22 @@ mod tests {
     async fn a_content_that_keeps_its_policy_is_not_deleted() {
         let fake = FakeApi::new();
         let path = format!("{GROUP}/volumesnapshotcontents/c");
-        let content =
-            json!({ "metadata": { "name": "c", "uid": "1" }, "spec": { "deletionPolicy": "Delete" } });
+        let content = json!({ "metadata": { "name": "c", "uid": "1" }, "spec": { "deletionPolicy": "Delete" } });
         fake.put(&path, content);
         let snapshot = json!({ "metadata": { "name": "s", "namespace": "shop", "uid": "2" },
             "status": { "boundVolumeSnapshotContentName": "c" } });
         let snapshot = serde_json::from_value(snapshot).unwrap();
         takes_away(&fake, "PATCH", "/spec/deletionPolicy");
         let error = snapshot_api(&fake).release(&snapshot).await.unwrap_err();
-        assert!(format!("{error:?}").contains("spec.deletionPolicy"), "{error:?}");
-        assert!(!fake.log().iter().any(|line| line.starts_with("DELETE")), "{:?}", fake.log());
+        assert!(
+            format!("{error:?}").contains("spec.deletionPolicy"),
+            "{error:?}"
+        );
+        assert!(
+            !fake.log().iter().any(|line| line.starts_with("DELETE")),
+            "{:?}",
+            fake.log()
+        );
     }
 
     #[tokio::test]
@@ -388,7 +469,10 @@ mod tests {
         let api = snapshot_api(&fake);
         takes_away(&fake, "POST", "/metadata/labels");
         let error = api.create("shop", &snapshot).await.unwrap_err();
-        assert!(format!("{error:?}").contains("metadata.labels"), "{error:?}");
+        assert!(
+            format!("{error:?}").contains("metadata.labels"),
+            "{error:?}"
+        );
         fake.recover();
         api.create("shop", &snapshot).await.unwrap();
     }

@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 use super::SnapshotApi;
 
 pub(crate) const GROUP: &str = "/apis/snapshot.storage.k8s.io/v1";
-pub(crate) const SNAPSHOTS: &str = "/apis/snapshot.storage.k8s.io/v1/namespaces/shop/volumesnapshots/";
+pub(crate) const SNAPSHOTS: &str =
+    "/apis/snapshot.storage.k8s.io/v1/namespaces/shop/volumesnapshots/";
 
-/// A CSI volume `pv-csi`, another one `pv-other`, and a class; `driver` changes the stored objects before each request is
-/// served.
+/// A CSI volume `pv-csi`, another one `pv-other`, and a class; `driver` changes the stored objects
+/// before each request is served.
 pub(crate) fn cluster(driver: impl Fn(&FakeApi) + Send + Sync + 'static) -> FakeApi {
     let fake = FakeApi::new();
     for (name, source) in [
@@ -36,7 +37,10 @@ pub(crate) fn snapshot_api(fake: &FakeApi) -> SnapshotApi {
 }
 
 pub(crate) fn requests(fake: &FakeApi, line: &str) -> usize {
-    fake.log().iter().filter(|other| other.starts_with(line)).count()
+    fake.log()
+        .iter()
+        .filter(|other| other.starts_with(line))
+        .count()
 }
 
 pub(crate) fn only_snapshot(fake: &FakeApi) -> Option<Value> {

@@ -1,14 +1,14 @@
-//! Removes the snapshots of a backup from the cluster. They are found by the backup's uid, so any replica can do this,
-//! and repeat it.
+//! Removes the snapshots of a backup from the cluster. They are found by the backup's uid, so any
+//! replica can do this, and repeat it.
 
 use backup_core::api::Backup;
 use kube::ResourceExt as _;
 
 use super::api::{SnapshotApi, SnapshotStatus, status};
 
-/// After a backup was stored: ready snapshots stay in the storage system, and only there; others are removed there, too,
-/// as they are unusable.
-/// Errors: the first request that failed; earlier removals remain done.
+/// After a backup was stored: ready snapshots stay in the storage system, and only there; others
+/// are removed there, too, as they are unusable. Errors: the first request that failed; earlier
+/// removals remain done.
 pub async fn stored(api: &SnapshotApi, backup: &Backup) -> Result<usize, kube::Error> {
     each(api, backup, true).await
 }
@@ -20,7 +20,11 @@ pub async fn abandoned(api: &SnapshotApi, backup: &Backup) -> Result<usize, kube
 
 async fn each(api: &SnapshotApi, backup: &Backup, keep_ready: bool) -> Result<usize, kube::Error> {
     let uid = backup.uid().unwrap_or_default();
-    let found = if uid.is_empty() { Vec::new() } else { api.of_backup(&uid).await? };
+    let found = if uid.is_empty() {
+        Vec::new()
+    } else {
+        api.of_backup(&uid).await?
+    };
     for snapshot in &found {
         if keep_ready && status::<SnapshotStatus>(snapshot).ready_to_use == Some(true) {
             api.release(snapshot).await?;

@@ -1,4 +1,5 @@
-//! Tokens of service accounts, and the bindings that name accounts. The cluster issues tokens; they are never restored.
+//! Tokens of service accounts, and the bindings that name accounts. The cluster issues tokens; they
+//! are never restored.
 
 use serde_json::Value;
 
@@ -12,12 +13,16 @@ fn is_token(item: &Object) -> bool {
     item.get("type").and_then(|t| t.as_str()) == Some(TOKEN)
 }
 
-/// A token Secret is restored empty, and the token controller fills it for the new account. So is a Secret with a name
-/// that clusters before Kubernetes 1.24 generated: newer clusters do not create such Secrets automatically, and a pod may
-/// use it.
+/// A token Secret is restored empty, and the token controller fills it for the new account. So is a
+/// Secret with a name that clusters before Kubernetes 1.24 generated: newer clusters do not create
+/// such Secrets automatically, and a pod may use it.
 pub(crate) fn rewrite_secret(item: &mut Object) {
     if is_token(item) {
-        json::remove(item, &["metadata", "annotations"], &["kubernetes.io/service-account.uid"]);
+        json::remove(
+            item,
+            &["metadata", "annotations"],
+            &["kubernetes.io/service-account.uid"],
+        );
         json::remove(item, &["data"], &["token", "ca.crt", "namespace"]);
     }
 }
@@ -32,8 +37,10 @@ pub(crate) fn rewrite_binding(item: &mut Object, rules: &RestoreRules) {
     if rules.namespaces.is_empty() {
         return;
     }
-    for subject in
-        json::list_mut(item, &[], "subjects").into_iter().flatten().filter_map(Value::as_object_mut)
+    for subject in json::list_mut(item, &[], "subjects")
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object_mut)
     {
         if let Some(target) = text(subject, "namespace").map(|ns| rules.target(ns).to_owned()) {
             subject.insert("namespace".to_owned(), Value::from(target));
@@ -53,5 +60,6 @@ fn mapped(name: &str, rules: &RestoreRules) -> Option<String> {
         let (namespace, account) = rest.split_once(':')?;
         return Some(format!("{USER}{}:{account}", rules.target(namespace)));
     }
-    name.strip_prefix(GROUP).map(|namespace| format!("{GROUP}{}", rules.target(namespace)))
+    name.strip_prefix(GROUP)
+        .map(|namespace| format!("{GROUP}{}", rules.target(namespace)))
 }

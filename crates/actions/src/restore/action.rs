@@ -1,5 +1,5 @@
-//! Actions that may change an item before it is restored, and start operations that continue afterwards (Velero
-//! `pkg/plugin/velero/restoreitemaction/v2`).
+//! Actions that may change an item before it is restored, and start operations that continue
+//! afterwards (Velero `pkg/plugin/velero/restoreitemaction/v2`).
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use crate::{
 
 #[derive(Clone, Copy, Debug)]
 pub struct RestoreActionInput<'a> {
-    /// The item as it would be created, but still in its original namespace, and without the labels of the restore.
+    /// The item as it would be created, but still in its original namespace, and without the labels
+    /// of the restore.
     pub item: &'a Object,
     pub from_backup: &'a Object,
     pub restore: &'a Restore,
@@ -40,7 +41,10 @@ pub struct RestoreActionOutput {
 
 impl RestoreActionOutput {
     pub(crate) fn skipped(reason: &str) -> Self {
-        Self { skip: Some(reason.to_owned()), ..Self::default() }
+        Self {
+            skip: Some(reason.to_owned()),
+            ..Self::default()
+        }
     }
 }
 
@@ -53,8 +57,8 @@ pub struct RestoreWait {
 
 #[async_trait]
 pub trait RestoreItemAction: ItemAction {
-    /// Whether it may start something that cannot be found again by other means. Then it is executed once for an item,
-    /// across all attempts of a restore.
+    /// Whether it may start something that cannot be found again by other means. Then it is
+    /// executed once for an item, across all attempts of a restore.
     fn is_executed_once(&self) -> bool {
         false
     }
@@ -63,10 +67,18 @@ pub trait RestoreItemAction: ItemAction {
         true
     }
 
-    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError>;
+    async fn execute(
+        &self,
+        input: RestoreActionInput<'_>,
+    ) -> Result<RestoreActionOutput, ActionError>;
 
-    /// Progress of an operation, for actions that start some. Also called by processes that did not start it.
-    async fn progress(&self, operation: &str, _: &Restore) -> Result<OperationProgress, ActionError> {
+    /// Progress of an operation, for actions that start some. Also called by processes that did not
+    /// start it.
+    async fn progress(
+        &self,
+        operation: &str,
+        _: &Restore,
+    ) -> Result<OperationProgress, ActionError> {
         Err(no_operations(self.name(), operation))
     }
 

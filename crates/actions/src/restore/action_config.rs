@@ -1,8 +1,9 @@
 //! ConfigMaps that configure built-in actions of restores. Pure.
 //!
-//! They are in the namespace of the installation, with the label [`SELECTOR`] and a label named after the action with the
-//! value `RestoreItemAction` (Velero `pkg/plugin/framework/common/plugin_config.go`, v1.18). Velero reads them for each
-//! item; we read them once, and find errors in them before a restore starts.
+//! They are in the namespace of the installation, with the label [`SELECTOR`] and a label named
+//! after the action with the value `RestoreItemAction` (Velero
+//! `pkg/plugin/framework/common/plugin_config.go`, v1.18). Velero reads them for each item; we read
+//! them once, and find errors in them before a restore starts.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -57,12 +58,19 @@ impl ActionConfigs {
         let storage_classes = only(config_maps, ChangeStorageClass::NAME, &mut findings);
         let storage_classes = storage_classes.map(|map| {
             for (from, _) in map.data.iter().filter(|(_, to)| to.trim().is_empty()) {
-                let message =
-                    format!("{from:?} is mapped to nothing; name the StorageClass that takes its place");
+                let message = format!(
+                    "{from:?} is mapped to nothing; name the StorageClass that takes its place"
+                );
                 findings.push(finding(map, message));
             }
-            let trimmed = map.data.iter().map(|(from, to)| (from.clone(), to.trim().to_owned()));
-            ActionConfig { config_map: map.name.clone(), content: trimmed.collect() }
+            let trimmed = map
+                .data
+                .iter()
+                .map(|(from, to)| (from.clone(), to.trim().to_owned()));
+            ActionConfig {
+                config_map: map.name.clone(),
+                content: trimmed.collect(),
+            }
         });
         let images = only(config_maps, ChangeImageName::NAME, &mut findings);
         let images = images.map(|map| {
@@ -86,19 +94,35 @@ impl ActionConfigs {
                 map.name
             )
         });
-        let configs = Self { storage_classes, images, ignored: ignored.collect() };
-        if findings.is_empty() { Ok(configs) } else { Err(findings) }
+        let configs = Self {
+            storage_classes,
+            images,
+            ignored: ignored.collect(),
+        };
+        if findings.is_empty() {
+            Ok(configs)
+        } else {
+            Err(findings)
+        }
     }
 
     /// The configured actions. `client` is used to check StorageClasses.
     pub fn actions(&self, client: &Client) -> Vec<Arc<dyn RestoreItemAction>> {
-        let storage_classes = self.storage_classes.iter().filter(|config| !config.content.is_empty());
+        let storage_classes = self
+            .storage_classes
+            .iter()
+            .filter(|config| !config.content.is_empty());
         let storage_classes = storage_classes.map(|config| {
-            Arc::new(ChangeStorageClass::new(config.clone(), client.clone())) as Arc<dyn RestoreItemAction>
+            Arc::new(ChangeStorageClass::new(config.clone(), client.clone()))
+                as Arc<dyn RestoreItemAction>
         });
-        let images = self.images.iter().filter(|config| !config.content.is_empty());
-        let images = images
-            .map(|config| Arc::new(ChangeImageName(config.content.clone())) as Arc<dyn RestoreItemAction>);
+        let images = self
+            .images
+            .iter()
+            .filter(|config| !config.content.is_empty());
+        let images = images.map(|config| {
+            Arc::new(ChangeImageName(config.content.clone())) as Arc<dyn RestoreItemAction>
+        });
         storage_classes.chain(images).collect()
     }
 }
@@ -107,9 +131,13 @@ fn finding(map: &ConfigMapData, message: impl Into<String>) -> Finding {
     Finding::new(format!("ConfigMap {}", map.name), message)
 }
 
-fn of_action<'a>(maps: &'a [ConfigMapData], action: &'a str) -> impl Iterator<Item = &'a ConfigMapData> {
+fn of_action<'a>(
+    maps: &'a [ConfigMapData],
+    action: &'a str,
+) -> impl Iterator<Item = &'a ConfigMapData> {
     let is_of = |map: &&ConfigMapData| {
-        map.labels.contains_key(SELECTOR) && map.labels.get(action).map(String::as_str) == Some(KIND)
+        map.labels.contains_key(SELECTOR)
+            && map.labels.get(action).map(String::as_str) == Some(KIND)
     };
     maps.iter().filter(is_of)
 }
@@ -121,13 +149,17 @@ fn only<'a>(
     findings: &mut Vec<Finding>,
 ) -> Option<&'a ConfigMapData> {
     let all: Vec<&ConfigMapData> = of_action(maps, action).collect();
-    let [first, others @ ..] = all.as_slice() else { return None };
+    let [first, others @ ..] = all.as_slice() else {
+        return None;
+    };
     if others.is_empty() {
         return Some(first);
     }
     let names: Vec<&str> = all.iter().map(|map| map.name.as_str()).collect();
-    let message =
-        format!("the ConfigMaps {} all configure {action}; take its label off all but one", names.join(", "));
+    let message = format!(
+        "the ConfigMaps {} all configure {action}; take its label off all but one",
+        names.join(", ")
+    );
     findings.push(finding(first, message));
     None
 }
@@ -148,12 +180,19 @@ mod tests {
     #[test]
     fn each_action_has_the_config_map_with_its_label() {
         let mut other_kind = map("k", ChangeStorageClass::NAME, &[("x", "y")]);
-        other_kind.labels.insert(ChangeStorageClass::NAME.to_owned(), "ObjectStore".to_owned());
+        other_kind.labels.insert(
+            ChangeStorageClass::NAME.to_owned(),
+            "ObjectStore".to_owned(),
+        );
         let mut unlabelled = map("u", ChangeStorageClass::NAME, &[("x", "y")]);
         unlabelled.labels.remove(SELECTOR);
         let maps = [
             map("c", ChangeStorageClass::NAME, &[("old", " new\n")]),
-            map("i", ChangeImageName::NAME, &[("a", "old.example,new.example")]),
+            map(
+                "i",
+                ChangeImageName::NAME,
+                &[("a", "old.example,new.example")],
+            ),
             map("n", NODE_SELECTOR, &[("node-a", "node-b")]),
             map("p", "velero.io/pod-volume-restore", &[]),
             other_kind,
@@ -162,9 +201,16 @@ mod tests {
         let configs = ActionConfigs::read(&maps).unwrap();
         let classes = configs.storage_classes.unwrap();
         assert_eq!(classes.config_map, "c");
-        assert_eq!(classes.content, [("old".to_owned(), "new".to_owned())].into());
+        assert_eq!(
+            classes.content,
+            [("old".to_owned(), "new".to_owned())].into()
+        );
         assert_eq!(configs.images.unwrap().content.len(), 1);
-        assert!(configs.ignored[0].contains("\"n\"") && configs.ignored.len() == 1, "{:?}", configs.ignored);
+        assert!(
+            configs.ignored[0].contains("\"n\"") && configs.ignored.len() == 1,
+            "{:?}",
+            configs.ignored
+        );
         assert_eq!(ActionConfigs::read(&[]), Ok(ActionConfigs::default()));
     }
 
@@ -176,15 +222,27 @@ mod tests {
             map(
                 "i",
                 ChangeImageName::NAME,
-                &[("1", "no comma"), ("2", ",new"), ("3", "old, "), ("4", "a,b")],
+                &[
+                    ("1", "no comma"),
+                    ("2", ",new"),
+                    ("3", "old, "),
+                    ("4", "a,b"),
+                ],
             ),
         ];
         let found = ActionConfigs::read(&maps).unwrap_err();
         let found: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(found.len(), 4, "{found:?}");
-        assert!(found[0].starts_with("ConfigMap a: the ConfigMaps a, b all configure"), "{found:?}");
-        assert!(found[1].starts_with("ConfigMap i: \"1\" is \"no comma\""), "{found:?}");
-        let empty = ActionConfigs::read(&[map("c", ChangeStorageClass::NAME, &[("old", "")])]).unwrap_err();
+        assert!(
+            found[0].starts_with("ConfigMap a: the ConfigMaps a, b all configure"),
+            "{found:?}"
+        );
+        assert!(
+            found[1].starts_with("ConfigMap i: \"1\" is \"no comma\""),
+            "{found:?}"
+        );
+        let empty =
+            ActionConfigs::read(&[map("c", ChangeStorageClass::NAME, &[("old", "")])]).unwrap_err();
         assert!(empty[0].message.contains("mapped to nothing"), "{empty:?}");
     }
 }

@@ -1,5 +1,6 @@
-//! `velero.io/add-pvc-from-pod`: a pod adds its claims (Velero `pkg/restore/actions/add_pvc_from_pod_action.go`, v1.18).
-//! We add its priority class, too: without it, admission refuses the pod.
+//! `velero.io/add-pvc-from-pod`: a pod adds its claims (Velero
+//! `pkg/restore/actions/add_pvc_from_pod_action.go`, v1.18). We add its priority class, too:
+//! without it, admission refuses the pod.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +17,11 @@ use crate::{ActionError, ItemId, action::BuiltInAction};
 pub const PRIORITY_CLASSES: &str = "priorityclasses.scheduling.k8s.io";
 const CLAIMS: &str = "persistentvolumeclaims";
 
-/// Only used if a backup has pods: an action that adds items requires coordination of all items of the restore.
+/// Only used if a backup has pods: an action that adds items requires coordination of all items of
+/// the restore.
 pub struct AddClaimsOfPods {
-    /// Names of the priority classes in the backup. Others are not requested: many backups have none, and the cluster may
-    /// have them.
+    /// Names of the priority classes in the backup. Others are not requested: many backups have
+    /// none, and the cluster may have them.
     pub priority_classes: BTreeSet<String>,
 }
 
@@ -30,22 +32,32 @@ impl BuiltInAction for AddClaimsOfPods {
 
 #[async_trait]
 impl RestoreItemAction for AddClaimsOfPods {
-    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
+    async fn execute(
+        &self,
+        input: RestoreActionInput<'_>,
+    ) -> Result<RestoreActionOutput, ActionError> {
         let additional = related(input.item, input.from_backup, &self.priority_classes);
-        Ok(RestoreActionOutput { additional, ..RestoreActionOutput::default() })
+        Ok(RestoreActionOutput {
+            additional,
+            ..RestoreActionOutput::default()
+        })
     }
 }
 
-/// The items that a pod needs, except claims of ephemeral volumes: these belong to the pod for which the cluster created
-/// them.
+/// The items that a pod needs, except claims of ephemeral volumes: these belong to the pod for
+/// which the cluster created them.
 fn related(pod: &Object, from_backup: &Object, priority_classes: &BTreeSet<String>) -> Vec<ItemId> {
-    let class =
-        json::text(pod, &["spec"], "priorityClassName").filter(|name| priority_classes.contains(*name));
+    let class = json::text(pod, &["spec"], "priorityClassName")
+        .filter(|name| priority_classes.contains(*name));
     let class = class.map(|name| ItemId::new(PRIORITY_CLASSES, None, name));
     let namespace = json::text(from_backup, &["metadata"], "namespace");
-    let volumes = json::object(pod, &["spec"]).and_then(|spec| spec.get("volumes")).and_then(Value::as_array);
+    let volumes = json::object(pod, &["spec"])
+        .and_then(|spec| spec.get("volumes"))
+        .and_then(Value::as_array);
     let claims = volumes.into_iter().flatten().filter_map(|volume| {
-        let name = volume.pointer("/persistentVolumeClaim/claimName")?.as_str()?;
+        let name = volume
+            .pointer("/persistentVolumeClaim/claimName")?
+            .as_str()?;
         Some(ItemId::new(CLAIMS, Some(namespace?), name))
     });
     class.into_iter().chain(claims).collect()
@@ -73,6 +85,9 @@ mod tests {
         let both = [class, ItemId::new(CLAIMS, Some("shop"), "data-db-0")];
         assert_eq!(related(pod, pod, &BTreeSet::new()), both[1..]);
         assert_eq!(related(pod, pod, &["high".to_owned()].into()), both);
-        assert_eq!(related(&Object::new(), &Object::new(), &BTreeSet::new()), []);
+        assert_eq!(
+            related(&Object::new(), &Object::new(), &BTreeSet::new()),
+            []
+        );
     }
 }

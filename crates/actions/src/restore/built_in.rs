@@ -32,14 +32,36 @@ struct BuiltIn {
 }
 
 const ALL: [BuiltIn; 18] = [
-    BuiltIn { name: "velero.io/pod", group_resource: "pods" },
-    BuiltIn { name: "velero.io/job", group_resource: "jobs.batch" },
-    BuiltIn { name: "velero.io/secret", group_resource: "secrets" },
-    BuiltIn { name: "velero.io/service", group_resource: "services" },
-    // Velero drops references to generated tokens; we restore these tokens, so this action changes nothing.
-    BuiltIn { name: "velero.io/service-account", group_resource: "serviceaccounts" },
-    BuiltIn { name: "velero.io/pvc", group_resource: CLAIMS },
-    BuiltIn { name: "velero.io/role-bindings", group_resource: "rolebindings.rbac.authorization.k8s.io" },
+    BuiltIn {
+        name: "velero.io/pod",
+        group_resource: "pods",
+    },
+    BuiltIn {
+        name: "velero.io/job",
+        group_resource: "jobs.batch",
+    },
+    BuiltIn {
+        name: "velero.io/secret",
+        group_resource: "secrets",
+    },
+    BuiltIn {
+        name: "velero.io/service",
+        group_resource: "services",
+    },
+    // Velero drops references to generated tokens; we restore these tokens, so this action changes
+    // nothing.
+    BuiltIn {
+        name: "velero.io/service-account",
+        group_resource: "serviceaccounts",
+    },
+    BuiltIn {
+        name: "velero.io/pvc",
+        group_resource: CLAIMS,
+    },
+    BuiltIn {
+        name: "velero.io/role-bindings",
+        group_resource: "rolebindings.rbac.authorization.k8s.io",
+    },
     BuiltIn {
         name: "velero.io/cluster-role-bindings",
         group_resource: "clusterrolebindings.rbac.authorization.k8s.io",
@@ -48,20 +70,51 @@ const ALL: [BuiltIn; 18] = [
         name: "velero.io/crd-preserve-fields",
         group_resource: "customresourcedefinitions.apiextensions.k8s.io",
     },
-    BuiltIn { name: "velero.io/apiservice", group_resource: "apiservices.apiregistration.k8s.io" },
-    BuiltIn { name: webhooks::NAME, group_resource: webhooks::TYPES[0] },
-    BuiltIn { name: webhooks::NAME, group_resource: webhooks::TYPES[1] },
+    BuiltIn {
+        name: "velero.io/apiservice",
+        group_resource: "apiservices.apiregistration.k8s.io",
+    },
+    BuiltIn {
+        name: webhooks::NAME,
+        group_resource: webhooks::TYPES[0],
+    },
+    BuiltIn {
+        name: webhooks::NAME,
+        group_resource: webhooks::TYPES[1],
+    },
     // The following are no actions in Velero: it does this elsewhere, or not at all.
-    BuiltIn { name: "backup-controller/volume", group_resource: "persistentvolumes" },
-    BuiltIn { name: "backup-controller/namespace", group_resource: "namespaces" },
-    BuiltIn { name: "backup-controller/root-ca", group_resource: "configmaps" },
-    BuiltIn { name: "backup-controller/endpoints", group_resource: "endpoints" },
-    BuiltIn { name: "backup-controller/endpoint-slices", group_resource: endpoints::SLICES },
-    BuiltIn { name: "backup-controller/resource-claim", group_resource: owners::RESOURCE_CLAIMS },
+    BuiltIn {
+        name: "backup-controller/volume",
+        group_resource: "persistentvolumes",
+    },
+    BuiltIn {
+        name: "backup-controller/namespace",
+        group_resource: "namespaces",
+    },
+    BuiltIn {
+        name: "backup-controller/root-ca",
+        group_resource: "configmaps",
+    },
+    BuiltIn {
+        name: "backup-controller/endpoints",
+        group_resource: "endpoints",
+    },
+    BuiltIn {
+        name: "backup-controller/endpoint-slices",
+        group_resource: endpoints::SLICES,
+    },
+    BuiltIn {
+        name: "backup-controller/resource-claim",
+        group_resource: owners::RESOURCE_CLAIMS,
+    },
 ];
 
 /// Why an item of the backup is skipped.
-pub fn skip_reason(item: &Object, group_resource: &str, rules: &RestoreRules) -> Option<&'static str> {
+pub fn skip_reason(
+    item: &Object,
+    group_resource: &str,
+    rules: &RestoreRules,
+) -> Option<&'static str> {
     match group_resource {
         "pods" => workload::skip_pod(item),
         "jobs.batch" => workload::skip_job(item),
@@ -74,19 +127,28 @@ pub fn skip_reason(item: &Object, group_resource: &str, rules: &RestoreRules) ->
     }
 }
 
-/// Applies the changes specific to a type. `from` is the item in the backup. Also applied to existing objects, so that
-/// these changes do not count as differences between the object and the item.
-pub(super) fn rewrite(item: &mut Object, from: &Object, group_resource: &str, rules: &RestoreRules) {
+/// Applies the changes specific to a type. `from` is the item in the backup. Also applied to
+/// existing objects, so that these changes do not count as differences between the object and the
+/// item.
+pub(super) fn rewrite(
+    item: &mut Object,
+    from: &Object,
+    group_resource: &str,
+    rules: &RestoreRules,
+) {
     match group_resource {
         "pods" => workload::rewrite_pod(item),
         "jobs.batch" => workload::rewrite_job(item),
         "secrets" => account::rewrite_secret(item),
         "services" => service::rewrite(item, from, rules.preserve_node_ports),
         CLAIMS => volume::rewrite_claim(item, rules),
-        "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
+        "rolebindings.rbac.authorization.k8s.io"
+        | "clusterrolebindings.rbac.authorization.k8s.io" => {
             account::rewrite_binding(item, rules);
         }
-        "customresourcedefinitions.apiextensions.k8s.io" => cluster::rewrite_definition(item, rules),
+        "customresourcedefinitions.apiextensions.k8s.io" => {
+            cluster::rewrite_definition(item, rules);
+        }
         "apiservices.apiregistration.k8s.io" => cluster::rewrite_api_service(item, rules),
         of_webhooks if webhooks::TYPES.contains(&of_webhooks) => webhooks::rewrite(item, rules),
         "endpoints" => endpoints::rewrite(item, rules),
@@ -97,24 +159,37 @@ pub(super) fn rewrite(item: &mut Object, from: &Object, group_resource: &str, ru
     }
 }
 
-/// Names of the built-in actions that Velero also has, as Velero lists them; the CSI ones are [`super::CSI_NAMES`].
+/// Names of the built-in actions that Velero also has, as Velero lists them; the CSI ones are
+/// [`super::CSI_NAMES`].
 pub fn names() -> impl Iterator<Item = &'static str> {
-    let rewriting = ALL.iter().map(|of| of.name).filter(|name| name.starts_with("velero.io/"));
-    let others = [AddClaimsOfPods::NAME, InitHooks::NAME, ChangeStorageClass::NAME, ChangeImageName::NAME];
+    let rewriting = ALL
+        .iter()
+        .map(|of| of.name)
+        .filter(|name| name.starts_with("velero.io/"));
+    let others = [
+        AddClaimsOfPods::NAME,
+        InitHooks::NAME,
+        ChangeStorageClass::NAME,
+        ChangeImageName::NAME,
+    ];
     let names: BTreeSet<&str> = rewriting.chain(others).collect();
     names.into_iter()
 }
 
 pub fn built_in(rules: &Arc<RestoreRules>) -> Vec<Arc<dyn RestoreItemAction>> {
     let action = |of: &'static BuiltIn| {
-        Arc::new(InProcess { of, rules: Arc::clone(rules) }) as Arc<dyn RestoreItemAction>
+        Arc::new(InProcess {
+            of,
+            rules: Arc::clone(rules),
+        }) as Arc<dyn RestoreItemAction>
     };
     let init_hooks: Arc<dyn RestoreItemAction> = Arc::new(InitHooks(Arc::clone(rules)));
     ALL.iter().map(action).chain([init_hooks]).collect()
 }
 
-/// The actions of one restore, by name, first built-in ones, then plugins'. (Velero also has its own first, and then
-/// sorts by binary.) `resolve` completes the name of a resource as users write it.
+/// The actions of one restore, by name, first built-in ones, then plugins'. (Velero also has its
+/// own first, and then sorts by binary.) `resolve` completes the name of a resource as users write
+/// it.
 pub fn ordered(
     mut built_in: Vec<Arc<dyn RestoreItemAction>>,
     plugins: &[Arc<dyn RestoreItemAction>],
@@ -147,7 +222,10 @@ impl RestoreItemAction for InProcess {
         self.of.group_resource == CLAIMS && !self.rules.kept_volumes.is_empty()
     }
 
-    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
+    async fn execute(
+        &self,
+        input: RestoreActionInput<'_>,
+    ) -> Result<RestoreActionOutput, ActionError> {
         let group_resource = self.of.group_resource;
         let reason = skip_reason(input.from_backup, group_resource, &self.rules);
         if let Some(reason) = reason.or(input.left_to_controller) {
@@ -155,9 +233,17 @@ impl RestoreItemAction for InProcess {
         }
         let mut item = input.item.clone();
         rewrite(&mut item, input.from_backup, group_resource, &self.rules);
-        let volume = if group_resource == CLAIMS { volume::volume_of_claim(&item) } else { None };
+        let volume = if group_resource == CLAIMS {
+            volume::volume_of_claim(&item)
+        } else {
+            None
+        };
         let additional = volume.map(|volume| ItemId::new("persistentvolumes", None, volume));
         let additional = additional.into_iter().collect();
-        Ok(RestoreActionOutput { item: Some(item), additional, ..RestoreActionOutput::default() })
+        Ok(RestoreActionOutput {
+            item: Some(item),
+            additional,
+            ..RestoreActionOutput::default()
+        })
     }
 }

@@ -1,5 +1,5 @@
-//! `velero.io/change-storage-class`: gives volumes, claims and claim templates another StorageClass (Velero
-//! `pkg/restore/actions/change_storageclass_action.go`, v1.18).
+//! `velero.io/change-storage-class`: gives volumes, claims and claim templates another StorageClass
+//! (Velero `pkg/restore/actions/change_storageclass_action.go`, v1.18).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,11 @@ use super::{
 };
 use crate::{ActionError, AppliesTo, ItemAction};
 
-const TYPES: [&str; 3] = ["persistentvolumeclaims", "persistentvolumes", "statefulsets.apps"];
+const TYPES: [&str; 3] = [
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "statefulsets.apps",
+];
 /// Time limit for the request for a StorageClass, retries included.
 const BUDGET: Duration = Duration::from_secs(30);
 
@@ -35,7 +39,11 @@ impl ChangeStorageClass {
     pub(crate) const NAME: &'static str = "velero.io/change-storage-class";
 
     pub(crate) fn new(config: ActionConfig<BTreeMap<String, String>>, client: Client) -> Self {
-        Self { config, client, found: Mutex::default() }
+        Self {
+            config,
+            client,
+            found: Mutex::default(),
+        }
     }
 
     /// Checks that a replacement class exists in the cluster.
@@ -60,7 +68,10 @@ impl ChangeStorageClass {
                 Err(ActionError::Final { action, reason })
             }
             Err(error) => {
-                let reason = format!("StorageClass {class:?} could not be looked for: {}", plain(&error));
+                let reason = format!(
+                    "StorageClass {class:?} could not be looked for: {}",
+                    plain(&error)
+                );
                 Err(ActionError::Retryable { action, reason })
             }
         }
@@ -71,15 +82,25 @@ impl ChangeStorageClass {
 fn change(item: &mut Object, classes: &BTreeMap<String, String>) -> BTreeSet<String> {
     let mut new = BTreeSet::new();
     let mut change_one = |object: &mut Object| {
-        let class = json::text(object, &["spec"], "storageClassName").and_then(|class| classes.get(class));
+        let class =
+            json::text(object, &["spec"], "storageClassName").and_then(|class| classes.get(class));
         if let Some(class) = class {
-            json::set(object, &["spec"], "storageClassName", Value::from(class.as_str()));
+            json::set(
+                object,
+                &["spec"],
+                "storageClassName",
+                Value::from(class.as_str()),
+            );
             new.insert(class.clone());
         }
     };
     if json::text(item, &[], "kind") == Some("StatefulSet") {
-        let templates = json::list_mut(item, &["spec"], "volumeClaimTemplates").into_iter().flatten();
-        templates.filter_map(Value::as_object_mut).for_each(change_one);
+        let templates = json::list_mut(item, &["spec"], "volumeClaimTemplates")
+            .into_iter()
+            .flatten();
+        templates
+            .filter_map(Value::as_object_mut)
+            .for_each(change_one);
     } else {
         change_one(item);
     }
@@ -102,12 +123,18 @@ impl RestoreItemAction for ChangeStorageClass {
         false
     }
 
-    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
+    async fn execute(
+        &self,
+        input: RestoreActionInput<'_>,
+    ) -> Result<RestoreActionOutput, ActionError> {
         let mut item = input.item.clone();
         for class in change(&mut item, &self.config.content) {
             self.check(&class).await?;
         }
-        Ok(RestoreActionOutput { item: Some(item), ..RestoreActionOutput::default() })
+        Ok(RestoreActionOutput {
+            item: Some(item),
+            ..RestoreActionOutput::default()
+        })
     }
 }
 
@@ -136,7 +163,11 @@ mod tests {
             assert_eq!(change(&mut item, &classes), ["new".to_owned()].into());
             assert_eq!(Value::Object(item), make("new"));
         }
-        for left in [of("other"), of(""), json!({"kind": "PersistentVolume", "spec": {}})] {
+        for left in [
+            of("other"),
+            of(""),
+            json!({"kind": "PersistentVolume", "spec": {}}),
+        ] {
             let mut item = object(&left);
             assert_eq!(change(&mut item, &classes), BTreeSet::new());
             assert_eq!(Value::Object(item), left);
@@ -147,7 +178,10 @@ mod tests {
     async fn a_class_that_does_not_exist_is_an_error_that_names_it() {
         let fake = FakeApi::new();
         let content = [("old".to_owned(), "new".to_owned())].into();
-        let config = ActionConfig { config_map: "classes".to_owned(), content };
+        let config = ActionConfig {
+            config_map: "classes".to_owned(),
+            content,
+        };
         let action = ChangeStorageClass::new(config, fake.client());
         let (item, restore) = (
             object(&json!({"spec": {"storageClassName": "old"}})),
@@ -161,7 +195,12 @@ mod tests {
         };
         let error = action.execute(input).await.unwrap_err();
         assert!(matches!(error, ActionError::Final { .. }), "{error}");
-        assert!(error.to_string().contains("\"classes\" names StorageClass \"new\""), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("\"classes\" names StorageClass \"new\""),
+            "{error}"
+        );
         // The restore may create it.
         let path = "/apis/storage.k8s.io/v1/storageclasses/new";
         fake.put(

@@ -1,6 +1,6 @@
-//! Endpoints and EndpointSlices: the addresses of pods. Those managed by a controller for a Service are skipped:
-//! addresses of the backup lead to pods that are gone, or to the pods of the original of a copy. Those that a user wrote
-//! are restored.
+//! Endpoints and EndpointSlices: the addresses of pods. Those managed by a controller for a Service
+//! are skipped: addresses of the backup lead to pods that are gone, or to the pods of the original
+//! of a copy. Those that a user wrote are restored.
 
 use serde_json::Value;
 
@@ -10,9 +10,12 @@ use super::{
 };
 
 pub(crate) const SLICES: &str = "endpointslices.discovery.k8s.io";
-/// The controllers of a cluster: one for Services with a selector, one for Endpoints that a user wrote.
-const SLICE_CONTROLLERS: [&str; 2] =
-    ["endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io"];
+/// The controllers of a cluster: one for Services with a selector, one for Endpoints that a user
+/// wrote.
+const SLICE_CONTROLLERS: [&str; 2] = [
+    "endpointslice-controller.k8s.io",
+    "endpointslicemirroring-controller.k8s.io",
+];
 /// Since Kubernetes 1.33.
 const CONTROLLER: &str = "endpoint-controller";
 
@@ -21,7 +24,11 @@ pub(crate) fn skip(item: &Object) -> Option<&'static str> {
 }
 
 pub(crate) fn skip_slice(item: &Object) -> Option<&'static str> {
-    managed(item, "endpointslice.kubernetes.io/managed-by", &SLICE_CONTROLLERS)
+    managed(
+        item,
+        "endpointslice.kubernetes.io/managed-by",
+        &SLICE_CONTROLLERS,
+    )
 }
 
 fn managed(item: &Object, label: &str, controllers: &[&str]) -> Option<&'static str> {
@@ -43,13 +50,21 @@ pub(crate) fn rewrite_slice(item: &mut Object, rules: &RestoreRules) {
     follow(json::list_mut(item, &[], "endpoints"), rules);
 }
 
-/// Updates the `targetRef` of each address to the target namespace, and removes the old object's uid from it.
+/// Updates the `targetRef` of each address to the target namespace, and removes the old object's
+/// uid from it.
 fn follow(addresses: Option<&mut Vec<Value>>, rules: &RestoreRules) {
-    for address in addresses.into_iter().flatten().filter_map(Value::as_object_mut) {
-        let Some(target) = json::object_mut(address, &["targetRef"]) else { continue };
+    for address in addresses
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object_mut)
+    {
+        let Some(target) = json::object_mut(address, &["targetRef"]) else {
+            continue;
+        };
         target.remove("uid");
         target.remove("resourceVersion");
-        let namespace = json::text(target, &[], "namespace").map(|source| rules.target(source).to_owned());
+        let namespace =
+            json::text(target, &[], "namespace").map(|source| rules.target(source).to_owned());
         if let Some(namespace) = namespace {
             target.insert("namespace".to_owned(), namespace.into());
         }

@@ -1,8 +1,9 @@
 //! The treatment of existing objects. Pure.
 //!
-//! Velero `pkg/restore/restore.go`, v1.18: equal objects are skipped silently, different ones give a warning or are
-//! patched, service accounts are merged. We rewrite the object of the cluster by the same rules as the item before
-//! comparing them, so that values that the cluster sets do not count as differences.
+//! Velero `pkg/restore/restore.go`, v1.18: equal objects are skipped silently, different ones give
+//! a warning or are patched, service accounts are merged. We rewrite the object of the cluster by
+//! the same rules as the item before comparing them, so that values that the cluster sets do not
+//! count as differences.
 
 use backup_core::{api::Restore, labels};
 use serde_json::Value;
@@ -33,7 +34,8 @@ pub enum Existing {
     Held(String),
     /// It differs; this merge patch makes it equal to the backup.
     Patch(Object),
-    /// It lacks something, which this merge patch adds, and has other differences, which the policy says not to change.
+    /// It lacks something, which this merge patch adds, and has other differences, which the policy
+    /// says not to change.
     Complete(Object),
 }
 
@@ -105,26 +107,38 @@ pub fn is_going(object: &Object) -> bool {
     json::text(object, &["metadata"], "deletionTimestamp").is_some()
 }
 
-/// Whether two objects that were rewritten by the same rules are equal. A null field counts as absent. So does an empty
-/// one, but only at the top of the object and in its metadata: further down the meaning may be the opposite, as an empty
-/// selector selects everything and an absent one nothing.
+/// Whether two objects that were rewritten by the same rules are equal. A null field counts as
+/// absent. So does an empty one, but only at the top of the object and in its metadata: further
+/// down the meaning may be the opposite, as an empty selector selects everything and an absent one
+/// nothing.
 pub fn same_objects(a: &Object, b: &Object) -> bool {
-    let is_absent =
-        |key: &str, value: &Value| if key == "metadata" { is_nothing(value) } else { is_empty(value) };
+    let is_absent = |key: &str, value: &Value| {
+        if key == "metadata" {
+            is_nothing(value)
+        } else {
+            is_empty(value)
+        }
+    };
     let same_field = |(key, value): (&String, &Value)| match (b.get(key), key.as_str()) {
         (None, key) => is_absent(key, value),
         (Some(other), "metadata") => same(value, other, is_nothing),
-        (Some(other), _) => same(value, other, Value::is_null) || is_empty(value) && is_empty(other),
+        (Some(other), _) => {
+            same(value, other, Value::is_null) || is_empty(value) && is_empty(other)
+        }
     };
-    a.iter().all(same_field) && b.iter().all(|(key, value)| a.contains_key(key) || is_absent(key, value))
+    a.iter().all(same_field)
+        && b.iter()
+            .all(|(key, value)| a.contains_key(key) || is_absent(key, value))
 }
 
 /// Whether two values are equal, where `is_absent` defines which values count as absent.
 pub fn same(a: &Value, b: &Value, is_absent: fn(&Value) -> bool) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {
-            a.iter().all(|(k, v)| b.get(k).map_or_else(|| is_absent(v), |w| same(v, w, is_absent)))
-                && b.iter().all(|(k, w)| a.contains_key(k) || is_absent(w))
+            a.iter().all(|(k, v)| {
+                b.get(k)
+                    .map_or_else(|| is_absent(v), |w| same(v, w, is_absent))
+            }) && b.iter().all(|(k, w)| a.contains_key(k) || is_absent(w))
         }
         (Value::Array(a), Value::Array(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(x, y, is_absent))
@@ -144,16 +158,24 @@ fn is_empty(value: &Value) -> bool {
 
 /// Whether a value is empty, or contains only empty values.
 pub fn is_nothing(value: &Value) -> bool {
-    is_empty(value) || value.as_object().is_some_and(|map| map.values().all(is_nothing))
+    is_empty(value)
+        || value
+            .as_object()
+            .is_some_and(|map| map.values().all(is_nothing))
 }
 
-/// The patch that makes `seen` equal to `wanted`, and adds the restore's labels. It carries the version that was
-/// compared.
+/// The patch that makes `seen` equal to `wanted`, and adds the restore's labels. It carries the
+/// version that was compared.
 fn patch_from(seen: &Object, wanted: &Object, in_cluster: &Object) -> Object {
     let mut patch = merge_patch(seen, wanted);
     for label in OURS {
         if let Some(value) = json::text(wanted, &["metadata", "labels"], label) {
-            json::set(&mut patch, &["metadata", "labels"], label, Value::from(value));
+            json::set(
+                &mut patch,
+                &["metadata", "labels"],
+                label,
+                Value::from(value),
+            );
         }
     }
     at_version(patch, in_cluster)
@@ -192,8 +214,9 @@ fn merge_patch(from: &Object, to: &Object) -> Object {
     patch
 }
 
-/// Whether the object was created by this restore: it has the restore's label and is not older than the restore. Also
-/// true for an item whose creation succeeded although its answer was lost, and after a restart.
+/// Whether the object was created by this restore: it has the restore's label and is not older than
+/// the restore. Also true for an item whose creation succeeded although its answer was lost, and
+/// after a restart.
 pub fn is_ours(in_cluster: &Object, rules: &RestoreRules, restore_created: Option<&str>) -> bool {
     let label = json::text(in_cluster, &["metadata", "labels"], labels::RESTORE_NAME);
     let made = json::text(in_cluster, &["metadata"], "creationTimestamp");

@@ -1,5 +1,6 @@
-//! Init containers that hooks of a restore add to pods (Velero `pkg/restore/actions/init_restorehook_pod_action.go` and
-//! `internal/hook/item_hook_handler.go`, v1.18).
+//! Init containers that hooks of a restore add to pods (Velero
+//! `pkg/restore/actions/init_restorehook_pod_action.go` and `internal/hook/item_hook_handler.go`,
+//! v1.18).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,13 +26,20 @@ use crate::{
 
 /// Prefix of the annotations of an init hook.
 pub const INIT_HOOK: &str = "init.hook.restore.velero.io/";
-/// The container with which Velero restores files into volumes. It stays first, so that hooks find the files.
+/// The container with which Velero restores files into volumes. It stays first, so that hooks find
+/// the files.
 const WAIT: &str = "restore-wait";
 
 /// The pods of an entry of a Restore's `spec.hooks.resources`; `None` if it applies to no pods.
 pub fn pods_of_hook(hook: &RestoreResourceHookSpec) -> Option<PodSelector> {
-    let namespaces = Filter { included: &hook.included_namespaces, excluded: &hook.excluded_namespaces };
-    let resources = Filter { included: &hook.included_resources, excluded: &hook.excluded_resources };
+    let namespaces = Filter {
+        included: &hook.included_namespaces,
+        excluded: &hook.excluded_namespaces,
+    };
+    let resources = Filter {
+        included: &hook.included_resources,
+        excluded: &hook.excluded_resources,
+    };
     PodSelector::new(namespaces, resources, &hook.label_selector)
 }
 
@@ -49,21 +57,30 @@ impl RestoreItemAction for InitHooks {
         false
     }
 
-    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
+    async fn execute(
+        &self,
+        input: RestoreActionInput<'_>,
+    ) -> Result<RestoreActionOutput, ActionError> {
         let added = match annotated(input.item) {
             Some(container) => vec![container],
             None => specified(input.item, input.restore, &self.0),
         };
         let item = (!added.is_empty()).then(|| with_first(input.item, added));
-        Ok(RestoreActionOutput { item, ..RestoreActionOutput::default() })
+        Ok(RestoreActionOutput {
+            item,
+            ..RestoreActionOutput::default()
+        })
     }
 }
 
-/// The container in the annotations, if they name an image. Without a command it runs the image's own.
+/// The container in the annotations, if they name an image. Without a command it runs the image's
+/// own.
 fn annotated(pod: &Object) -> Option<Value> {
     let value = |name: &str| {
         let key = format!("{INIT_HOOK}{name}");
-        walk::text(pod, &["metadata", "annotations"], &key).map(str::trim).filter(|text| !text.is_empty())
+        walk::text(pod, &["metadata", "annotations"], &key)
+            .map(str::trim)
+            .filter(|text| !text.is_empty())
     };
     let image = value("container-image")?;
     let name = value("container-name").map_or_else(|| generated_name(pod), str::to_owned);
@@ -74,7 +91,8 @@ fn annotated(pod: &Object) -> Option<Value> {
     Some(container)
 }
 
-/// Deterministic, so that a pod that is restored again does not differ. (Velero uses a random name.)
+/// Deterministic, so that a pod that is restored again does not differ. (Velero uses a random
+/// name.)
 fn generated_name(pod: &Object) -> String {
     let text = |key| walk::text(pod, &["metadata"], key).unwrap_or_default();
     let of = format!("{}/{}", text("namespace"), text("name"));
@@ -89,16 +107,22 @@ fn specified(pod: &Object, restore: &Restore, rules: &RestoreRules) -> Vec<Value
     hooks
         .filter(|hook| pods_of_hook(hook).is_some_and(|pods| pods.matches(namespace, &labels)))
         .flat_map(|hook| hook.post_hooks.iter().filter_map(|hook| hook.init.as_ref()))
-        .flat_map(|InitRestoreHook { init_containers, .. }| init_containers.iter().cloned())
+        .flat_map(
+            |InitRestoreHook {
+                 init_containers, ..
+             }| init_containers.iter().cloned(),
+        )
         .collect()
 }
 
-/// The pod with these init containers before its own. One of its own with the name of an added one comes from an earlier
-/// restore and is removed: a pod cannot have two of one name.
+/// The pod with these init containers before its own. One of its own with the name of an added one
+/// comes from an earlier restore and is removed: a pod cannot have two of one name.
 fn with_first(pod: &Object, added: Vec<Value>) -> Object {
     let mut pod = pod.clone();
     let spec = walk::object(&pod, &["spec"]);
-    let own = spec.and_then(|spec| spec.get("initContainers")).and_then(Value::as_array);
+    let own = spec
+        .and_then(|spec| spec.get("initContainers"))
+        .and_then(Value::as_array);
     let mut own = own.cloned().unwrap_or_default();
     let names: Vec<Value> = added.iter().map(|one| one["name"].clone()).collect();
     own.retain(|one| !names.contains(&one["name"]));
@@ -113,7 +137,8 @@ mod tests {
     use super::*;
 
     fn restore(hooks: &Value) -> Restore {
-        let spec = json!({ "namespaceMapping": { "shop": "copy" }, "hooks": { "resources": hooks } });
+        let spec =
+            json!({ "namespaceMapping": { "shop": "copy" }, "hooks": { "resources": hooks } });
         Restore::new("r", serde_json::from_value(spec).unwrap())
     }
 
@@ -128,20 +153,37 @@ mod tests {
     /// Init containers after the action; `None` if it changes nothing.
     async fn made(pod: &Object, restore: &Restore) -> Option<Vec<Value>> {
         let namespaces = Arc::new(restore.spec.namespace_mapping.clone());
-        let rules = RestoreRules { namespaces, ..RestoreRules::default() };
-        let input = RestoreActionInput { item: pod, from_backup: pod, restore, left_to_controller: None };
-        let item = InitHooks(Arc::new(rules)).execute(input).await.unwrap().item?;
+        let rules = RestoreRules {
+            namespaces,
+            ..RestoreRules::default()
+        };
+        let input = RestoreActionInput {
+            item: pod,
+            from_backup: pod,
+            restore,
+            left_to_controller: None,
+        };
+        let item = InitHooks(Arc::new(rules))
+            .execute(input)
+            .await
+            .unwrap()
+            .item?;
         Some(item["spec"]["initContainers"].as_array().unwrap().clone())
     }
 
     fn hook(names: &[&str]) -> Value {
-        let containers: Vec<Value> =
-            names.iter().map(|name| json!({ "name": name, "image": "i", "command": ["c"] })).collect();
+        let containers: Vec<Value> = names
+            .iter()
+            .map(|name| json!({ "name": name, "image": "i", "command": ["c"] }))
+            .collect();
         json!({ "name": "h", "postHooks": [{ "init": { "initContainers": containers } }] })
     }
 
     fn names(containers: &[Value]) -> Vec<&str> {
-        containers.iter().map(|one| one["name"].as_str().unwrap()).collect()
+        containers
+            .iter()
+            .map(|one| one["name"].as_str().unwrap())
+            .collect()
     }
 
     #[rstest::rstest]
@@ -154,20 +196,34 @@ mod tests {
     #[case::by_label(json!({ "labelSelector": { "matchLabels": { "app": "db" } } }), true)]
     #[case::other_label(json!({ "labelSelector": { "matchLabels": { "app": "web" } } }), false)]
     #[tokio::test]
-    async fn init_containers_are_added_to_the_pods_of_their_hook(#[case] filter: Value, #[case] added: bool) {
+    async fn init_containers_are_added_to_the_pods_of_their_hook(
+        #[case] filter: Value,
+        #[case] added: bool,
+    ) {
         let mut hook = hook(&["warm"]);
-        hook.as_object_mut().unwrap().extend(filter.as_object().unwrap().clone());
-        let made = made(&pod(&json!({}), &json!([{ "name": "own" }])), &restore(&json!([hook]))).await;
+        hook.as_object_mut()
+            .unwrap()
+            .extend(filter.as_object().unwrap().clone());
+        let made = made(
+            &pod(&json!({}), &json!([{ "name": "own" }])),
+            &restore(&json!([hook])),
+        )
+        .await;
         assert_eq!(made.is_some(), added);
         assert!(made.is_none_or(|made| names(&made) == ["warm", "own"]));
     }
 
     #[tokio::test]
-    async fn they_come_in_the_order_of_hooks_before_those_of_the_pod_and_after_the_wait_for_files() {
+    async fn they_come_in_the_order_of_hooks_before_those_of_the_pod_and_after_the_wait_for_files()
+    {
         let restore = restore(&json!([hook(&["a", "b"]), hook(&["c"])]));
         let own = json!([{ "name": "restore-wait" }, { "name": "own" }, { "name": "b" }]);
         let made = made(&pod(&json!({}), &own), &restore).await.unwrap();
-        assert_eq!(names(&made), ["restore-wait", "a", "b", "c", "own"], "b is of an earlier restore");
+        assert_eq!(
+            names(&made),
+            ["restore-wait", "a", "b", "c", "own"],
+            "b is of an earlier restore"
+        );
         assert_eq!(made[2]["image"], "i");
     }
 
@@ -179,12 +235,22 @@ mod tests {
             "init.hook.restore.velero.io/command": r#"["/bin/warm", "--all"]"#,
         });
         let restore = restore(&json!([hook(&["warm"])]));
-        let one = made(&pod(&annotations, &json!(null)), &restore).await.unwrap();
-        assert_eq!(one, [json!({ "name": "own", "image": "busybox", "command": ["/bin/warm", "--all"] })]);
+        let one = made(&pod(&annotations, &json!(null)), &restore)
+            .await
+            .unwrap();
+        assert_eq!(
+            one,
+            [json!({ "name": "own", "image": "busybox", "command": ["/bin/warm", "--all"] })]
+        );
         let image = json!({ "init.hook.restore.velero.io/container-image": "busybox" });
-        let [bare] = &made(&pod(&image, &json!([])), &restore).await.unwrap()[..] else { panic!("not one") };
+        let [bare] = &made(&pod(&image, &json!([])), &restore).await.unwrap()[..] else {
+            panic!("not one")
+        };
         let name = bare["name"].as_str().unwrap();
-        assert!(name.starts_with("velero-restore-init-") && name.len() == 28, "{name}");
+        assert!(
+            name.starts_with("velero-restore-init-") && name.len() == 28,
+            "{name}"
+        );
         assert_eq!(bare.get("command"), None, "that of the image");
         let again = made(&pod(&image, &json!([bare])), &restore).await.unwrap();
         assert_eq!(names(&again), [name], "the same name each time");

@@ -23,7 +23,8 @@ pub(crate) fn object_mut<'a>(from: &'a mut Object, path: &[&str]) -> Option<&'a 
     Some(here)
 }
 
-/// Sets `key` in the object at `path`; steps that are missing, null or of another type are replaced by empty objects.
+/// Sets `key` in the object at `path`; steps that are missing, null or of another type are replaced
+/// by empty objects.
 pub fn set(into: &mut Object, path: &[&str], key: &str, value: Value) {
     let Some((step, rest)) = path.split_first() else {
         into.insert(key.to_owned(), value);
@@ -38,7 +39,11 @@ pub fn set(into: &mut Object, path: &[&str], key: &str, value: Value) {
 }
 
 /// The list `key` of the object at `path`, for changing.
-pub(crate) fn list_mut<'a>(from: &'a mut Object, path: &[&str], key: &str) -> Option<&'a mut Vec<Value>> {
+pub(crate) fn list_mut<'a>(
+    from: &'a mut Object,
+    path: &[&str],
+    key: &str,
+) -> Option<&'a mut Vec<Value>> {
     object_mut(from, path)?.get_mut(key)?.as_array_mut()
 }
 
@@ -48,12 +53,18 @@ pub fn text<'a>(from: &'a Object, path: &[&str], key: &str) -> Option<&'a str> {
 
 /// Whether `key` of the object at `path` is the boolean true.
 pub(crate) fn is_true(from: &Object, path: &[&str], key: &str) -> bool {
-    object(from, path).and_then(|o| o.get(key)).and_then(Value::as_bool) == Some(true)
+    object(from, path)
+        .and_then(|o| o.get(key))
+        .and_then(Value::as_bool)
+        == Some(true)
 }
 
-/// Removes keys of the object at `path`; removes the object itself if it had keys and is empty afterwards.
+/// Removes keys of the object at `path`; removes the object itself if it had keys and is empty
+/// afterwards.
 pub fn remove(from: &mut Object, path: &[&str], keys: &[&str]) {
-    let Some(target) = object_mut(from, path) else { return };
+    let Some(target) = object_mut(from, path) else {
+        return;
+    };
     let before = target.len();
     for key in keys {
         target.remove(*key);
@@ -70,5 +81,7 @@ pub fn remove(from: &mut Object, path: &[&str], keys: &[&str]) {
 
 pub fn labels(item: &Object) -> BTreeMap<String, String> {
     let labels = object(item, &["metadata", "labels"]).into_iter().flatten();
-    labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+    labels
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect()
 }

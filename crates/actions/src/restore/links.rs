@@ -1,7 +1,8 @@
-//! Links from a restored object to another object, and their treatment, depending on who uses the other object. Pure.
+//! Links from a restored object to another object, and their treatment, depending on who uses the
+//! other object. Pure.
 //!
-//! A name in a backup may refer to another application's object by now. Taking over such a link would break that
-//! application, whatever the policy for existing objects says.
+//! A name in a backup may refer to another application's object by now. Taking over such a link
+//! would break that application, whatever the policy for existing objects says.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -24,8 +25,8 @@ pub enum Link {
     VolumeOfClaim,
     /// The controller in `ownerReferences` of an object that will be created.
     Owner,
-    /// A namespace in an existing cluster-scoped object: of the Service of a webhook, an APIService or a conversion, or
-    /// of the subject of a ClusterRoleBinding.
+    /// A namespace in an existing cluster-scoped object: of the Service of a webhook, an APIService
+    /// or a conversion, or of the subject of a ClusterRoleBinding.
     Namespace,
 }
 
@@ -45,7 +46,8 @@ pub enum LinkAction {
     Write,
     /// The object is created without the link, and a warning says so.
     Drop,
-    /// The existing object is left unchanged. A warning says that the policy `update` would change it.
+    /// The existing object is left unchanged. A warning says that the policy `update` would change
+    /// it.
     AdviseUpdate,
     /// The existing object is left unchanged, without advice to change it.
     Leave,
@@ -53,44 +55,68 @@ pub enum LinkAction {
     Refuse,
 }
 
-/// The treatment of a link; `update` is the policy for existing objects, `mapped` says whether the link leads into a
-/// namespace of the backup that is restored under another name.
+/// The treatment of a link; `update` is the policy for existing objects, `mapped` says whether the
+/// link leads into a namespace of the backup that is restored under another name.
 pub fn action(link: Link, other_end: OtherEnd, update: bool, mapped: bool) -> LinkAction {
-    let by_policy = if update { LinkAction::Write } else { LinkAction::AdviseUpdate };
+    let by_policy = if update {
+        LinkAction::Write
+    } else {
+        LinkAction::AdviseUpdate
+    };
     match (link, other_end) {
         (Link::VolumeOfClaim, OtherEnd::Anothers) => LinkAction::Refuse,
         (Link::Owner, OtherEnd::None | OtherEnd::Anothers) => LinkAction::Drop,
         (Link::ClaimOfVolume, OtherEnd::Anothers) => LinkAction::Leave,
         (Link::Namespace, OtherEnd::Anothers) if mapped => LinkAction::Leave,
-        (Link::ClaimOfVolume, OtherEnd::None) | (Link::Namespace, OtherEnd::None | OtherEnd::Anothers) => {
-            by_policy
-        }
+        (Link::ClaimOfVolume, OtherEnd::None)
+        | (Link::Namespace, OtherEnd::None | OtherEnd::Anothers) => by_policy,
         (_, OtherEnd::Ours) | (Link::VolumeOfClaim, OtherEnd::None) => LinkAction::Write,
     }
 }
 
-/// The namespaces of the backup that an existing cluster-scoped object links to, and that are restored under another
-/// name: the existing object serves the original. Not for volumes, which name their claim themselves.
-pub fn mapped_namespaces(in_cluster: &Object, group_resource: &str, rules: &RestoreRules) -> Vec<String> {
+/// The namespaces of the backup that an existing cluster-scoped object links to, and that are
+/// restored under another name: the existing object serves the original. Not for volumes, which
+/// name their claim themselves.
+pub fn mapped_namespaces(
+    in_cluster: &Object,
+    group_resource: &str,
+    rules: &RestoreRules,
+) -> Vec<String> {
     if [NAMESPACES, VOLUMES].contains(&group_resource) {
         return Vec::new();
     }
-    let renamed = rules.namespaces.iter().filter(|(source, target)| source != target);
+    let renamed = rules
+        .namespaces
+        .iter()
+        .filter(|(source, target)| source != target);
     let mut here = None;
     let leads_to = |(source, target): &(&String, &String)| {
-        let here = here
-            .get_or_insert_with(|| transform::rewritten(in_cluster, group_resource, None, &rules.in_place()));
+        let here = here.get_or_insert_with(|| {
+            transform::rewritten(in_cluster, group_resource, None, &rules.in_place())
+        });
         let only = BTreeMap::from([((*source).clone(), (*target).clone())]);
-        let only = RestoreRules { namespaces: Arc::new(only), ..rules.clone() };
-        !existing::same_objects(here, &transform::rewritten(in_cluster, group_resource, None, &only))
+        let only = RestoreRules {
+            namespaces: Arc::new(only),
+            ..rules.clone()
+        };
+        !existing::same_objects(
+            here,
+            &transform::rewritten(in_cluster, group_resource, None, &only),
+        )
     };
-    renamed.filter(leads_to).map(|(source, _)| source.clone()).collect()
+    renamed
+        .filter(leads_to)
+        .map(|(source, _)| source.clone())
+        .collect()
 }
 
 /// Applies the namespace mapping to the Service at `path`.
 pub(super) fn map_service(item: &mut Object, path: &[&str], rules: &RestoreRules) {
-    let Some(service) = json::object_mut(item, path) else { return };
-    let target = json::text(service, &[], "namespace").map(|source| rules.target(source).to_owned());
+    let Some(service) = json::object_mut(item, path) else {
+        return;
+    };
+    let target =
+        json::text(service, &[], "namespace").map(|source| rules.target(source).to_owned());
     if let Some(target) = target {
         service.insert("namespace".to_owned(), target.into());
     }
@@ -113,7 +139,12 @@ mod tests {
     #[case::a_volume_in_use(ClaimOfVolume, Anothers, LEAVE, Leave)]
     #[case::a_volume_in_use_whatever_the_policy(ClaimOfVolume, Anothers, UPDATE, Leave)]
     #[case::a_claim_before_its_volume(VolumeOfClaim, OtherEnd::None, LEAVE, Write)]
-    #[case::a_claim_before_its_volume_whatever_the_policy(VolumeOfClaim, OtherEnd::None, UPDATE, Write)]
+    #[case::a_claim_before_its_volume_whatever_the_policy(
+        VolumeOfClaim,
+        OtherEnd::None,
+        UPDATE,
+        Write
+    )]
     #[case::a_claim_of_its_volume(VolumeOfClaim, Ours, LEAVE, Write)]
     #[case::a_claim_of_its_volume_whatever_the_policy(VolumeOfClaim, Ours, UPDATE, Write)]
     #[case::a_claim_of_a_volume_in_use(VolumeOfClaim, Anothers, LEAVE, Refuse)]
@@ -125,7 +156,12 @@ mod tests {
     #[case::another_owner_of_that_name(Owner, Anothers, LEAVE, Drop)]
     #[case::another_owner_of_that_name_whatever_the_policy(Owner, Anothers, UPDATE, Drop)]
     #[case::of_a_namespace_that_is_gone(Namespace, OtherEnd::None, LEAVE, AdviseUpdate)]
-    #[case::of_a_namespace_that_is_gone_and_may_be_changed(Namespace, OtherEnd::None, UPDATE, Write)]
+    #[case::of_a_namespace_that_is_gone_and_may_be_changed(
+        Namespace,
+        OtherEnd::None,
+        UPDATE,
+        Write
+    )]
     #[case::of_the_namespace_that_is_restored(Namespace, Ours, LEAVE, Write)]
     #[case::of_the_namespace_that_is_restored_and_may_be_changed(Namespace, Ours, UPDATE, Write)]
     fn a_link_is_followed_by_who_holds_the_other_end(
@@ -135,7 +171,11 @@ mod tests {
         #[case] expected: LinkAction,
     ) {
         for mapped in [false, true] {
-            assert_eq!(action(link, other_end, update, mapped), expected, "mapped: {mapped}");
+            assert_eq!(
+                action(link, other_end, update, mapped),
+                expected,
+                "mapped: {mapped}"
+            );
         }
     }
 

@@ -1,8 +1,9 @@
 //! Links into namespaces that a restore maps, in objects of any type. Pure.
 //!
-//! The label `kubernetes.io/metadata.name` of a namespace is always its name, so namespace selectors by this label are
-//! mapped in every type. Other fields are mapped if their meaning is known ([`super::built_in`]). The remaining links are
-//! found by field names, and the user must decide: the original may be intended.
+//! The label `kubernetes.io/metadata.name` of a namespace is always its name, so namespace
+//! selectors by this label are mapped in every type. Other fields are mapped if their meaning is
+//! known ([`super::built_in`]). The remaining links are found by field names, and the user must
+//! decide: the original may be intended.
 
 use std::collections::BTreeSet;
 
@@ -35,12 +36,26 @@ fn map_selector(selector: &mut Object, rules: &RestoreRules) {
             *name = target.into();
         }
     };
-    if let Some(name) = selector.get_mut("matchLabels").and_then(|labels| labels.get_mut(METADATA_NAME)) {
+    if let Some(name) = selector
+        .get_mut("matchLabels")
+        .and_then(|labels| labels.get_mut(METADATA_NAME))
+    {
         map(name);
     }
-    let expressions = selector.get_mut("matchExpressions").and_then(Value::as_array_mut);
-    for expression in expressions.into_iter().flatten().filter(|one| one["key"] == METADATA_NAME) {
-        expression.get_mut("values").and_then(Value::as_array_mut).into_iter().flatten().for_each(map);
+    let expressions = selector
+        .get_mut("matchExpressions")
+        .and_then(Value::as_array_mut);
+    for expression in expressions
+        .into_iter()
+        .flatten()
+        .filter(|one| one["key"] == METADATA_NAME)
+    {
+        expression
+            .get_mut("values")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+            .for_each(map);
     }
 }
 
@@ -54,11 +69,13 @@ pub struct LeftLinks {
     pub namespaces: BTreeSet<String>,
 }
 
-/// The fields in `made` that still link to a namespace of the backup although it is restored under another name.
+/// The fields in `made` that still link to a namespace of the backup although it is restored under
+/// another name.
 pub fn left(from_backup: &Object, made: &Object, rules: &RestoreRules) -> LeftLinks {
     let mut left = LeftLinks::default();
-    let body =
-        made.iter().filter(|(key, _)| !["apiVersion", "kind", "metadata", "status"].contains(&key.as_str()));
+    let body = made
+        .iter()
+        .filter(|(key, _)| !["apiVersion", "kind", "metadata", "status"].contains(&key.as_str()));
     for (key, value) in body {
         left.find(key, key, from_backup.get(key), value, rules);
     }
@@ -66,7 +83,14 @@ pub fn left(from_backup: &Object, made: &Object, rules: &RestoreRules) -> LeftLi
 }
 
 impl LeftLinks {
-    fn find(&mut self, path: &str, key: &str, from: Option<&Value>, made: &Value, rules: &RestoreRules) {
+    fn find(
+        &mut self,
+        path: &str,
+        key: &str,
+        from: Option<&Value>,
+        made: &Value,
+        rules: &RestoreRules,
+    ) {
         match made {
             Value::String(name)
                 if from.and_then(Value::as_str) == Some(name)
@@ -118,9 +142,12 @@ mod tests {
     use super::*;
 
     fn rules() -> RestoreRules {
-        let namespaces =
-            [("a", "b"), ("b", "c"), ("same", "same")].map(|(from, to)| (from.to_owned(), to.to_owned()));
-        RestoreRules { namespaces: Arc::new(namespaces.into()), ..RestoreRules::default() }
+        let namespaces = [("a", "b"), ("b", "c"), ("same", "same")]
+            .map(|(from, to)| (from.to_owned(), to.to_owned()));
+        RestoreRules {
+            namespaces: Arc::new(namespaces.into()),
+            ..RestoreRules::default()
+        }
     }
 
     #[test]
@@ -148,19 +175,33 @@ mod tests {
     fn what_does_not_follow_is_found_by_its_name(#[case] item: Value, #[case] field: &str) {
         let item = item.as_object().unwrap();
         let found = left(item, item, &rules());
-        let expected =
-            LeftLinks { fields: vec![field.to_owned()], total: 1, namespaces: ["a".to_owned()].into() };
+        let expected = LeftLinks {
+            fields: vec![field.to_owned()],
+            total: 1,
+            namespaces: ["a".to_owned()].into(),
+        };
         assert_eq!(found, expected);
-        assert_eq!(left(item, item, &RestoreRules::default()), LeftLinks::default(), "nothing is mapped");
+        assert_eq!(
+            left(item, item, &RestoreRules::default()),
+            LeftLinks::default(),
+            "nothing is mapped"
+        );
     }
 
     #[test]
     fn what_follows_or_is_no_link_is_not_found() {
-        let (from, made) = (json!({"spec": {"namespace": "a"}}), json!({"spec": {"namespace": "b"}}));
+        let (from, made) = (
+            json!({"spec": {"namespace": "a"}}),
+            json!({"spec": {"namespace": "b"}}),
+        );
         let others = json!({"metadata": {"namespace": "a"}, "spec": {"namespace": "same", "name": "a", "tenantNamespace": "else"}});
         for (from, made) in [(&from, &made), (&others, &others)] {
             assert_eq!(
-                left(from.as_object().unwrap(), made.as_object().unwrap(), &rules()),
+                left(
+                    from.as_object().unwrap(),
+                    made.as_object().unwrap(),
+                    &rules()
+                ),
                 LeftLinks::default()
             );
         }

@@ -1,9 +1,11 @@
 //! Resource modifiers: changes that a user defines for items before they are created. Pure.
 //!
-//! `spec.resourceModifier` of a Restore names a ConfigMap with rules (Velero `internal/resourcemodifiers`, v1.18). Each
-//! rule has conditions, which are evaluated on the item after all actions, and patches of one kind. Rules are applied in
-//! their order, each to the result of the one before. As with Velero, a rule that cannot be applied is an error of the
-//! item, and the item is restored without that rule; errors in a rule itself are found before the restore starts.
+//! `spec.resourceModifier` of a Restore names a ConfigMap with rules (Velero
+//! `internal/resourcemodifiers`, v1.18). Each rule has conditions, which are evaluated on the item
+//! after all actions, and patches of one kind. Rules are applied in their order, each to the result
+//! of the one before. As with Velero, a rule that cannot be applied is an error of the item, and
+//! the item is restored without that rule; errors in a rule itself are found before the restore
+//! starts.
 
 mod conditions;
 mod json_patch;
@@ -67,19 +69,24 @@ impl ResourceModifiers {
                 Ok(Some(changed)) => modified.item = Some(changed),
                 Ok(None) => {}
                 Err(why) => {
-                    modified.problems.push(format!("resourceModifierRules[{at}] was not followed: {why}"));
+                    modified.problems.push(format!(
+                        "resourceModifierRules[{at}] was not followed: {why}"
+                    ));
                 }
             }
         }
         modified
     }
 
-    /// The rules of a Restore that have applied to no item, as sentences. Rules for all restores need not apply in each.
+    /// The rules of a Restore that have applied to no item, as sentences. Rules for all restores
+    /// need not apply in each.
     pub fn idle(&self) -> Vec<String> {
         let conditions = "conditions (groupResource is a plural name such as deployments.apps, and namespaces are those of the backup, \
                           before the mapping)";
         let rules = self.rules.iter().filter(|_| self.field == FIELD);
-        rules.filter_map(|rule| rule.used.idle("item of this restore", conditions)).collect()
+        rules
+            .filter_map(|rule| rule.used.idle("item of this restore", conditions))
+            .collect()
     }
 }
 

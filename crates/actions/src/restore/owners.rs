@@ -1,5 +1,5 @@
-//! The controllers of restored objects. All `ownerReferences` are removed with the uids in them: most controllers find
-//! their objects by labels, and adopt them. These are the exceptions. Pure.
+//! The controllers of restored objects. All `ownerReferences` are removed with the uids in them:
+//! most controllers find their objects by labels, and adopt them. These are the exceptions. Pure.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,12 @@ pub struct Controller<'a> {
 impl Controller<'_> {
     /// An owner reference to it with its current uid.
     pub fn reference(&self, uid: &str) -> Value {
-        let Self { api_version, kind, name, .. } = self;
+        let Self {
+            api_version,
+            kind,
+            name,
+            ..
+        } = self;
         json!({
             "apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true, "blockOwnerDeletion": true,
         })
@@ -31,9 +36,13 @@ impl Controller<'_> {
 }
 
 pub fn controller(item: &Object) -> Option<Controller<'_>> {
-    let references = json::object(item, &["metadata"])?.get("ownerReferences")?.as_array()?;
-    let of =
-        references.iter().filter_map(Value::as_object).find(|one| json::is_true(one, &[], "controller"))?;
+    let references = json::object(item, &["metadata"])?
+        .get("ownerReferences")?
+        .as_array()?;
+    let of = references
+        .iter()
+        .filter_map(Value::as_object)
+        .find(|one| json::is_true(one, &[], "controller"))?;
     let text = |key| json::text(of, &[], key);
     Some(Controller {
         api_version: text("apiVersion")?,
@@ -55,13 +64,16 @@ pub enum Adoption {
 }
 
 pub fn adoption(item: &Object, group_resource: &str, controller: &Controller<'_>) -> Adoption {
-    let group = controller.api_version.split_once('/').map_or("", |(group, _)| group);
+    let group = controller
+        .api_version
+        .split_once('/')
+        .map_or("", |(group, _)| group);
     match (group_resource, group, controller.kind) {
         // A Job with a selector chosen by a user has no such labels on its pods, and adopts them.
         ("pods", "batch", "Job")
-            if JOB_UID
-                .iter()
-                .any(|label| json::text(item, &["metadata", "labels"], label) == Some(controller.uid)) =>
+            if JOB_UID.iter().any(|label| {
+                json::text(item, &["metadata", "labels"], label) == Some(controller.uid)
+            }) =>
         {
             Adoption::MadeAgain {
                 by: "jobs.batch",
@@ -90,8 +102,7 @@ mod tests {
     use super::*;
 
     fn owned(labels: Value, api_version: &str, kind: &str) -> Object {
-        let owner =
-            json!({"apiVersion": api_version, "kind": kind, "name": "o", "uid": "u", "controller": true});
+        let owner = json!({"apiVersion": api_version, "kind": kind, "name": "o", "uid": "u", "controller": true});
         let item = json!({"metadata": {"name": "x", "labels": labels, "ownerReferences": [{"kind": "Other"}, owner]}});
         item.as_object().unwrap().clone()
     }
@@ -111,7 +122,11 @@ mod tests {
         let item = owned(labels, api_version, kind);
         let controller = controller(&item).unwrap();
         let adoption = adoption(&item, group_resource, &controller);
-        let by = if let Adoption::MadeAgain { by, .. } = adoption { Some(by) } else { None };
+        let by = if let Adoption::MadeAgain { by, .. } = adoption {
+            Some(by)
+        } else {
+            None
+        };
         assert_eq!(by, expected);
     }
 
@@ -121,7 +136,12 @@ mod tests {
     #[case::pod_of_another_kind("pods", "example.com/v1", "Job", Adoption::ByController)]
     #[case::replica_set("replicasets.apps", "apps/v1", "Deployment", Adoption::ByController)]
     #[case::job_of_a_cron_job("jobs.batch", "batch/v1", "CronJob", Adoption::ByReference)]
-    #[case::job_of_another_operator("jobs.batch", "example.com/v1", "Workflow", Adoption::ByReference)]
+    #[case::job_of_another_operator(
+        "jobs.batch",
+        "example.com/v1",
+        "Workflow",
+        Adoption::ByReference
+    )]
     fn what_its_owner_finds_again_comes_back(
         #[case] group_resource: &str,
         #[case] api_version: &str,
@@ -129,13 +149,20 @@ mod tests {
         #[case] expected: Adoption,
     ) {
         let item = owned(json!({"controller-uid": "of another"}), api_version, kind);
-        assert_eq!(adoption(&item, group_resource, &controller(&item).unwrap()), expected);
+        assert_eq!(
+            adoption(&item, group_resource, &controller(&item).unwrap()),
+            expected
+        );
     }
 
     #[test]
     fn an_object_without_a_controller_has_none() {
         let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "u"});
-        for metadata in [json!({}), json!({"ownerReferences": [owner]}), json!({"ownerReferences": "x"})] {
+        for metadata in [
+            json!({}),
+            json!({"ownerReferences": [owner]}),
+            json!({"ownerReferences": "x"}),
+        ] {
             let item = json!({"metadata": metadata});
             assert_eq!(controller(item.as_object().unwrap()), None);
         }

@@ -29,7 +29,11 @@ impl RestoredVolumes {
 
     /// Records that a claim will be provisioned from a VolumeSnapshot.
     pub fn expect(&self, namespace: &str, snapshot: &str, claim: &str) {
-        self.with(|state| state.claims.insert((namespace.into(), snapshot.into()), claim.into()));
+        self.with(|state| {
+            state
+                .claims
+                .insert((namespace.into(), snapshot.into()), claim.into())
+        });
     }
 
     /// The entries of the claims that will be provisioned from VolumeSnapshots.
@@ -40,16 +44,21 @@ impl RestoredVolumes {
 
     pub fn csi(&self, namespace: &str, snapshot: &str, info: &Value) {
         self.with(|state| {
-            let claim = state.claims.get(&(namespace.to_owned(), snapshot.to_owned()));
+            let claim = state
+                .claims
+                .get(&(namespace.to_owned(), snapshot.to_owned()));
             let told = json!({
                 "pvcName": claim, "pvcNamespace": namespace,
                 "restoreMethod": "CSISnapshot", "snapshotDataMoved": false, "csiSnapshotInfo": info,
             });
-            state.told.insert(format!("claim {namespace}/{snapshot}"), told);
+            state
+                .told
+                .insert(format!("claim {namespace}/{snapshot}"), told);
         });
     }
 
-    /// Records that a plugin created a PersistentVolume from a snapshot; `namespace` is its claim's target namespace.
+    /// Records that a plugin created a PersistentVolume from a snapshot; `namespace` is its claim's
+    /// target namespace.
     pub fn native(&self, volume: &Object, namespace: Option<&str>, info: &Value) {
         let name = json::text(volume, &["metadata"], "name").unwrap_or_default();
         let told = json!({

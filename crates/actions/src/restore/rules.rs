@@ -15,7 +15,8 @@ pub struct RestoreRules {
     pub namespaces: Arc<BTreeMap<String, String>>,
     /// Whether services keep node ports that the cluster assigned.
     pub preserve_node_ports: bool,
-    /// Volumes of the backup that are restored themselves; for a claim on any other, a new volume is provisioned.
+    /// Volumes of the backup that are restored themselves; for a claim on any other, a new volume
+    /// is provisioned.
     pub kept_volumes: Arc<BTreeSet<String>>,
 }
 
@@ -25,10 +26,13 @@ impl RestoreRules {
         self.namespaces.get(source).map_or(source, String::as_str)
     }
 
-    /// The same rules for an object that is already in its target namespace. Called for each object, so nothing large is
-    /// copied.
+    /// The same rules for an object that is already in its target namespace. Called for each
+    /// object, so nothing large is copied.
     #[must_use]
     pub fn in_place(&self) -> Self {
-        Self { namespaces: Arc::default(), ..self.clone() }
+        Self {
+            namespaces: Arc::default(),
+            ..self.clone()
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Compares the stored object with the request that wrote it. Pure.
 //!
-//! The answer to a write contains the stored object. Requested fields that are missing in it were pruned by a definition,
-//! or removed by a webhook or by the server itself. Fields that the server adds, defaults or only writes in another form
-//! are no loss.
+//! The answer to a write contains the stored object. Requested fields that are missing in it were
+//! pruned by a definition, or removed by a webhook or by the server itself. Fields that the server
+//! adds, defaults or only writes in another form are no loss.
 
 use backup_core::resources::builtin_types;
 use serde_json::{Number, Value};
@@ -33,8 +33,15 @@ const OF_SERVER: [&str; 8] = [
     "namespace",
 ];
 /// Fields that servers of some versions omit if they are empty, with the same meaning.
-const SAME_WHEN_EMPTY: [&str; 7] =
-    ["status", "resources", "securityContext", "strategy", "updateStrategy", "loadBalancer", "metadata"];
+const SAME_WHEN_EMPTY: [&str; 7] = [
+    "status",
+    "resources",
+    "securityContext",
+    "strategy",
+    "updateStrategy",
+    "loadBalancer",
+    "metadata",
+];
 /// Labels and annotations that the server overrides with its own values.
 const SET_BY_SERVER: [&str; 2] = [METADATA_NAME, "deprecated.daemonset.template.generation"];
 
@@ -69,8 +76,8 @@ impl std::fmt::Display for LostFields {
 }
 
 impl Asked<'_> {
-    /// The requested fields that the answer to a write lacks. Most answers lack nothing, and are only scanned.
-    /// Errors: the answer is no JSON object.
+    /// The requested fields that the answer to a write lacks. Most answers lack nothing, and are
+    /// only scanned. Errors: the answer is no JSON object.
     pub fn lost_in_answer(&self, answer: &[u8]) -> Result<LostFields, serde_json::Error> {
         if self.group_resource != "services" && contained::contains(answer, self.body)? {
             return Ok(LostFields::default());
@@ -83,35 +90,52 @@ impl Asked<'_> {
         self.compared(stored, true)
     }
 
-    /// The requested fields that an object lacks entirely. For an object that others may have changed meanwhile.
+    /// The requested fields that an object lacks entirely. For an object that others may have
+    /// changed meanwhile.
     pub fn absent(&self, stored: &Object) -> LostFields {
         self.compared(stored, false)
     }
 
     fn compared(&self, stored: &Object, changed: bool) -> LostFields {
-        let mut comparison = Comparison { changed, lost: LostFields::default() };
+        let mut comparison = Comparison {
+            changed,
+            lost: LostFields::default(),
+        };
         let is_built_in = || {
-            builtin_types(self.group_resource).any(|of_type| of_type.group_resource() == self.group_resource)
+            builtin_types(self.group_resource)
+                .any(|of_type| of_type.group_resource() == self.group_resource)
         };
         let with_zeros = self.unmodified.filter(|_| is_built_in());
         let body = with_zeros.map(|unmodified| zeros::without(self.body, unmodified, stored));
-        let body = body.as_ref().unwrap_or(self.body).iter().filter(|(key, _)| key.as_str() != "stringData");
+        let body = body
+            .as_ref()
+            .unwrap_or(self.body)
+            .iter()
+            .filter(|(key, _)| key.as_str() != "stringData");
         for (key, asked) in body {
             comparison.field(key, key, asked, stored.get(key));
         }
         let mut lost = comparison.lost;
-        if changed && self.group_resource == "services" && is_headless(stored) && !self.may_be_headless() {
+        if changed
+            && self.group_resource == "services"
+            && is_headless(stored)
+            && !self.may_be_headless()
+        {
             lost.total += 1;
-            lost.named.push("spec.clusterIP (an address; the service stays headless)".to_owned());
+            lost.named
+                .push("spec.clusterIP (an address; the service stays headless)".to_owned());
         }
         lost
     }
 
     /// Whether the request is for a service that may have no address.
     fn may_be_headless(&self) -> bool {
-        let Some(spec) = json::object(self.body, &["spec"]) else { return true };
+        let Some(spec) = json::object(self.body, &["spec"]) else {
+            return true;
+        };
         // A patch without the field requests nothing about it.
-        let leaves = !json::object(self.body, &["metadata"]).is_some_and(|of| of.contains_key("name"))
+        let leaves = !json::object(self.body, &["metadata"])
+            .is_some_and(|of| of.contains_key("name"))
             && !spec.contains_key("clusterIP");
         leaves || is_headless(self.body)
     }
@@ -176,8 +200,9 @@ impl Comparison {
         let mut unmatched = Vec::new();
         let unordered = asked.len().max(stored.len()) <= MAX_UNORDERED;
         for (index, element) in asked.iter().enumerate() {
-            let here =
-                left.get_mut(index).filter(|left| left.is_some_and(|left| Self::holds(path, element, left)));
+            let here = left
+                .get_mut(index)
+                .filter(|left| left.is_some_and(|left| Self::holds(path, element, left)));
             if let Some(here) = here {
                 *here = None;
             } else {
@@ -185,8 +210,10 @@ impl Comparison {
             }
         }
         for (index, element) in unmatched {
-            let anywhere =
-                || left.iter().position(|left| left.is_some_and(|left| Self::holds(path, element, left)));
+            let anywhere = || {
+                left.iter()
+                    .position(|left| left.is_some_and(|left| Self::holds(path, element, left)))
+            };
             if let Some(at) = unordered.then(anywhere).flatten() {
                 left[at] = None;
                 continue;
@@ -195,11 +222,17 @@ impl Comparison {
             let of_name = |left: Option<&Value>| left.is_some_and(|left| left.get("name") == name);
             let same_name = name.and_then(|_| left.iter().position(|left| of_name(*left)));
             let same_place = || {
-                let alike =
-                    left.get(index).copied().flatten().is_some_and(Value::is_object) && element.is_object();
+                let alike = left
+                    .get(index)
+                    .copied()
+                    .flatten()
+                    .is_some_and(Value::is_object)
+                    && element.is_object();
                 (name.is_none() && alike).then_some(index)
             };
-            let shown = name.and_then(Value::as_str).map_or_else(|| index.to_string(), str::to_owned);
+            let shown = name
+                .and_then(Value::as_str)
+                .map_or_else(|| index.to_string(), str::to_owned);
             let path = format!("{path}[{shown}]");
             match same_name.or_else(same_place).and_then(|at| left[at].take()) {
                 Some(stored) => self.value(&path, element, stored),
@@ -210,7 +243,10 @@ impl Comparison {
     }
 
     fn holds(path: &str, asked: &Value, stored: &Value) -> bool {
-        let mut inner = Self { changed: true, lost: LostFields::default() };
+        let mut inner = Self {
+            changed: true,
+            lost: LostFields::default(),
+        };
         inner.value(path, asked, stored);
         inner.lost.is_empty()
     }
@@ -237,20 +273,29 @@ impl Comparison {
     fn lose(&mut self, path: &str) {
         self.lost.total += 1;
         if self.lost.named.len() < MAX_NAMED {
-            self.lost.named.push(backup_core::text::shortened(path, 128));
+            self.lost
+                .named
+                .push(backup_core::text::shortened(path, 128));
         }
     }
 }
 
-/// Whether a value counts as absent. A zero does not: the server of the backed-up cluster has stored it.
+/// Whether a value counts as absent. A zero does not: the server of the backed-up cluster has
+/// stored it.
 fn is_nothing(path: &str, key: &str, value: &Value) -> bool {
-    let may_be_empty =
-        || !path.contains(['.', '[']) || path.starts_with("metadata.") || SAME_WHEN_EMPTY.contains(&key);
+    let may_be_empty = || {
+        !path.contains(['.', '['])
+            || path.starts_with("metadata.")
+            || SAME_WHEN_EMPTY.contains(&key)
+    };
     match value {
         Value::Null => true,
         Value::Array(list) => list.is_empty() && may_be_empty(),
         Value::Object(map) => {
-            may_be_empty() && map.iter().all(|(key, value)| is_nothing(&join(path, key), key, value))
+            may_be_empty()
+                && map
+                    .iter()
+                    .all(|(key, value)| is_nothing(&join(path, key), key, value))
         }
         _ => false,
     }
@@ -265,7 +310,11 @@ fn same_number(a: &Number, b: &Number) -> bool {
 
 /// A key with dots is written in brackets.
 fn join(path: &str, key: &str) -> String {
-    if key.contains('.') { format!("{path}[{key}]") } else { format!("{path}.{key}") }
+    if key.contains('.') {
+        format!("{path}[{key}]")
+    } else {
+        format!("{path}.{key}")
+    }
 }
 
 #[cfg(test)]

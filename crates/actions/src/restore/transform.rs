@@ -1,7 +1,7 @@
 //! Changes to an item before it is created. Pure.
 //!
-//! Source of the rules: Velero `pkg/restore/restore.go` (`resetMetadata`, labels) and its built-in restore item actions,
-//! v1.18.
+//! Source of the rules: Velero `pkg/restore/restore.go` (`resetMetadata`, labels) and its built-in
+//! restore item actions, v1.18.
 
 use backup_core::labels;
 use serde_json::Value;
@@ -49,19 +49,25 @@ pub fn prepared(item: &Object, rules: &RestoreRules) -> Object {
     item
 }
 
-/// The item without the fields that its old cluster set; before any action. Removed fields are not copied:
-/// `managedFields` may be longer than everything else.
+/// The item without the fields that its old cluster set; before any action. Removed fields are not
+/// copied: `managedFields` may be longer than everything else.
 pub fn stripped(item: &Object) -> Object {
     let of_metadata = |metadata: &Object| -> Object {
         let kept = |field: &str, value: &Value| !STRIPPED.contains(&field) && !value.is_null();
         let kept = metadata.iter().filter(|(field, value)| kept(field, value));
-        kept.map(|(field, value)| (field.clone(), value.clone())).collect()
+        kept.map(|(field, value)| (field.clone(), value.clone()))
+            .collect()
     };
     let copied = |(field, value): (&String, &Value)| match value {
-        Value::Object(metadata) if field == "metadata" => (field.clone(), of_metadata(metadata).into()),
+        Value::Object(metadata) if field == "metadata" => {
+            (field.clone(), of_metadata(metadata).into())
+        }
         _ => (field.clone(), value.clone()),
     };
-    item.iter().filter(|(field, _)| *field != "status").map(copied).collect()
+    item.iter()
+        .filter(|(field, _)| *field != "status")
+        .map(copied)
+        .collect()
 }
 
 /// Sets the target namespace and labels of the item; after all actions.
@@ -72,10 +78,16 @@ pub fn place(item: &mut Object, namespace: Option<&str>, rules: &RestoreRules) {
     if let Some(namespace) = namespace {
         json::set(item, &["metadata"], "namespace", Value::from(namespace));
     }
-    for (label, value) in
-        [(labels::BACKUP_NAME, &rules.backup_label), (labels::RESTORE_NAME, &rules.restore_label)]
-    {
-        json::set(item, &["metadata", "labels"], label, Value::from(value.as_str()));
+    for (label, value) in [
+        (labels::BACKUP_NAME, &rules.backup_label),
+        (labels::RESTORE_NAME, &rules.restore_label),
+    ] {
+        json::set(
+            item,
+            &["metadata", "labels"],
+            label,
+            Value::from(value.as_str()),
+        );
     }
 }
 

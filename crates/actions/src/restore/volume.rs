@@ -1,5 +1,5 @@
-//! Volumes and claims without snapshots: a volume that is kept after its claim is deleted (`Retain`) is restored itself;
-//! for a claim on any other volume an empty one is provisioned.
+//! Volumes and claims without snapshots: a volume that is kept after its claim is deleted
+//! (`Retain`) is restored itself; for a claim on any other volume an empty one is provisioned.
 
 use serde_json::Value;
 
@@ -9,7 +9,10 @@ use super::{
     rules::RestoreRules,
 };
 
-const BINDING: [&str; 2] = ["pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller"];
+const BINDING: [&str; 2] = [
+    "pv.kubernetes.io/bind-completed",
+    "pv.kubernetes.io/bound-by-controller",
+];
 const PROVISIONING: [&str; 3] = [
     "volume.kubernetes.io/selected-node",
     "volume.kubernetes.io/storage-provisioner",
@@ -29,22 +32,26 @@ pub fn is_released(volume: &Object) -> bool {
 
 /// Whether it is being deleted, or will be because its claim is gone.
 pub fn is_going(volume: &Object) -> bool {
-    let deleted_with_claim = json::text(volume, &["spec"], "persistentVolumeReclaimPolicy") == Some("Delete");
+    let deleted_with_claim =
+        json::text(volume, &["spec"], "persistentVolumeReclaimPolicy") == Some("Delete");
     existing::is_going(volume) || is_released(volume) && deleted_with_claim
 }
 
-/// The claim that holds a volume, as `namespace/name`: bound to it, or reserved by the volume's `claimRef`. `None` if the
-/// volume is free, or its claim is gone.
+/// The claim that holds a volume, as `namespace/name`: bound to it, or reserved by the volume's
+/// `claimRef`. `None` if the volume is free, or its claim is gone.
 pub fn holder(volume: &Object) -> Option<String> {
-    if matches!(json::text(volume, &["status"], "phase"), Some("Released" | "Failed")) {
+    if matches!(
+        json::text(volume, &["status"], "phase"),
+        Some("Released" | "Failed")
+    ) {
         return None;
     }
     let part = |key| json::text(volume, &["spec", "claimRef"], key).filter(|text| !text.is_empty());
     Some(format!("{}/{}", part("namespace")?, part("name")?))
 }
 
-/// Lets an existing bound claim keep its volume: the server never changes a bound volume, so that does not count as a
-/// difference.
+/// Lets an existing bound claim keep its volume: the server never changes a bound volume, so that
+/// does not count as a difference.
 pub(super) fn keep_bound(seen: &mut Object, in_cluster: &Object, wanted: &Object) {
     if volume_of_claim(in_cluster).is_none() {
         return;
@@ -59,7 +66,8 @@ pub fn volume_of_claim(claim: &Object) -> Option<&str> {
     json::text(claim, &["spec"], "volumeName").filter(|name| !name.is_empty())
 }
 
-/// A volume that is deleted with its claim has no data left; data with a CSI snapshot is restored from that.
+/// A volume that is deleted with its claim has no data left; data with a CSI snapshot is restored
+/// from that.
 pub(crate) fn skip_reason(item: &Object, rules: &RestoreRules) -> Option<&'static str> {
     let name = json::text(item, &["metadata"], "name").unwrap_or_default();
     (!rules.kept_volumes.contains(name)).then_some(
@@ -70,10 +78,15 @@ pub(crate) fn skip_reason(item: &Object, rules: &RestoreRules) -> Option<&'stati
 /// Removes the old claim's uid from the volume, and applies the namespace mapping.
 pub(crate) fn rewrite_volume(item: &mut Object, rules: &RestoreRules) {
     json::remove(item, &["metadata", "annotations"], &BINDING);
-    let Some(claim) = json::object_mut(item, &["spec", "claimRef"]) else { return };
+    let Some(claim) = json::object_mut(item, &["spec", "claimRef"]) else {
+        return;
+    };
     claim.remove("uid");
     claim.remove("resourceVersion");
-    let target = claim.get("namespace").and_then(Value::as_str).map(|ns| rules.target(ns).to_owned());
+    let target = claim
+        .get("namespace")
+        .and_then(Value::as_str)
+        .map(|ns| rules.target(ns).to_owned());
     if let Some(target) = target {
         claim.insert("namespace".to_owned(), Value::from(target));
     }

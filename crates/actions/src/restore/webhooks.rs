@@ -1,5 +1,6 @@
-//! `velero.io/admission-webhook-configuration`: `v1beta1` of webhook configurations accepted values of `sideEffects` that
-//! `v1` refuses (Velero `pkg/restore/actions/admissionwebhook_config_action.go`, v1.18).
+//! `velero.io/admission-webhook-configuration`: `v1beta1` of webhook configurations accepted values
+//! of `sideEffects` that `v1` refuses (Velero
+//! `pkg/restore/actions/admissionwebhook_config_action.go`, v1.18).
 
 use serde_json::Value;
 
@@ -23,7 +24,9 @@ pub(crate) fn rewrite(item: &mut Object, rules: &RestoreRules) {
     let webhooks = json::list_mut(item, &[], "webhooks").into_iter().flatten();
     for webhook in webhooks.filter_map(Value::as_object_mut) {
         links::map_service(webhook, &["clientConfig", "service"], rules);
-        if is_v1 && json::text(webhook, &[], "sideEffects").is_none_or(|value| !VALID.contains(&value)) {
+        if is_v1
+            && json::text(webhook, &[], "sideEffects").is_none_or(|value| !VALID.contains(&value))
+        {
             webhook.insert("sideEffects".to_owned(), Value::from("None"));
         }
     }

@@ -1,5 +1,5 @@
-//! Pods and Jobs: removes values that the scheduler, admission and the Job controller have set, so that they set new
-//! ones.
+//! Pods and Jobs: removes values that the scheduler, admission and the Job controller have set, so
+//! that they set new ones.
 
 use serde_json::Value;
 
@@ -26,13 +26,16 @@ pub(crate) fn skip_pod(item: &Object) -> Option<&'static str> {
     }
 }
 
-/// Clears the node, the resolved priority, debug containers (refused at creation) and injected token volumes.
+/// Clears the node, the resolved priority, debug containers (refused at creation) and injected
+/// token volumes.
 pub(crate) fn rewrite_pod(item: &mut Object) {
     let account = json::text(item, &["spec"], "serviceAccountName")
         .filter(|a| !a.is_empty())
         .unwrap_or("default")
         .to_owned();
-    let Some(spec) = json::object_mut(item, &["spec"]) else { return };
+    let Some(spec) = json::object_mut(item, &["spec"]) else {
+        return;
+    };
     for field in ["nodeName", "priority", "ephemeralContainers"] {
         spec.remove(field);
     }
@@ -55,45 +58,68 @@ pub(crate) fn rewrite_pod(item: &mut Object) {
     }
 }
 
-/// The name of a volume that admission injected: the projected token, or the token secret of old clusters.
-/// A Secret that is mounted `elsewhere` was mounted by a user, whatever its name.
+/// The name of a volume that admission injected: the projected token, or the token secret of old
+/// clusters. A Secret that is mounted `elsewhere` was mounted by a user, whatever its name.
 fn injected_name<'a>(volume: &'a Value, account: &str, elsewhere: &[String]) -> Option<&'a str> {
     let volume = volume.as_object()?;
     let name = volume.get("name")?.as_str()?;
     let projected = volume.contains_key("projected") && name.starts_with("kube-api-access-");
     let secret = volume.contains_key("secret")
-        && name.strip_prefix(account).is_some_and(|rest| rest.starts_with("-token-"))
+        && name
+            .strip_prefix(account)
+            .is_some_and(|rest| rest.starts_with("-token-"))
         && !elsewhere.iter().any(|volume| volume == name);
     (projected || secret).then_some(name)
 }
 
 /// The volumes that containers mount at other paths than admission does.
 fn mounted_elsewhere(spec: &Object) -> Vec<String> {
-    let containers = CONTAINERS.iter().filter_map(|kind| spec.get(*kind)?.as_array()).flatten();
-    let mounts = containers.filter_map(|container| container.get("volumeMounts")?.as_array()).flatten();
-    let elsewhere = mounts.filter(|mount| mount.get("mountPath").is_some_and(|path| path != TOKEN_PATH));
-    elsewhere.filter_map(|mount| Some(mount.get("name")?.as_str()?.to_owned())).collect()
+    let containers = CONTAINERS
+        .iter()
+        .filter_map(|kind| spec.get(*kind)?.as_array())
+        .flatten();
+    let mounts = containers
+        .filter_map(|container| container.get("volumeMounts")?.as_array())
+        .flatten();
+    let elsewhere = mounts.filter(|mount| {
+        mount
+            .get("mountPath")
+            .is_some_and(|path| path != TOKEN_PATH)
+    });
+    elsewhere
+        .filter_map(|mount| Some(mount.get("name")?.as_str()?.to_owned()))
+        .collect()
 }
 
 fn drop_mounts(container: &mut Value, gone: &[String]) {
-    let Some(container) = container.as_object_mut() else { return };
-    let Some(mounts) = json::list_mut(container, &[], "volumeMounts") else { return };
-    mounts
-        .retain(|m| m.get("name").and_then(Value::as_str).is_none_or(|name| !gone.iter().any(|g| g == name)));
+    let Some(container) = container.as_object_mut() else {
+        return;
+    };
+    let Some(mounts) = json::list_mut(container, &[], "volumeMounts") else {
+        return;
+    };
+    mounts.retain(|m| {
+        m.get("name")
+            .and_then(Value::as_str)
+            .is_none_or(|name| !gone.iter().any(|g| g == name))
+    });
     if mounts.is_empty() {
         container.remove("volumeMounts");
     }
 }
 
-/// A Job that has ended would run again. `SuccessCriteriaMet` and `FailureTarget` precede the end: only its pods are
-/// still being stopped.
+/// A Job that has ended would run again. `SuccessCriteriaMet` and `FailureTarget` precede the end:
+/// only its pods are still being stopped.
 pub(crate) fn skip_job(item: &Object) -> Option<&'static str> {
     let status = json::object(item, &["status"])?;
     if status.contains_key("completionTime") {
         return Some("the job had completed");
     }
     let conditions = status.get("conditions").and_then(Value::as_array);
-    let conditions = conditions.into_iter().flatten().filter_map(Value::as_object);
+    let conditions = conditions
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object);
     let mut met = conditions.filter(|one| json::text(one, &[], "status") == Some("True"));
     met.find_map(|one| match json::text(one, &[], "type") {
         Some("Complete" | "SuccessCriteriaMet") => Some("the job had completed"),
@@ -102,7 +128,8 @@ pub(crate) fn skip_job(item: &Object) -> Option<&'static str> {
     })
 }
 
-/// Removes the generated selector and labels, so that the new Job gets its own, unless a user chose the selector.
+/// Removes the generated selector and labels, so that the new Job gets its own, unless a user chose
+/// the selector.
 pub(crate) fn rewrite_job(item: &mut Object) {
     if json::is_true(item, &["spec"], "manualSelector") {
         return;

@@ -28,8 +28,13 @@ impl BackupItemAction for Named {
 }
 
 fn of(wishes: Vec<(&'static str, AppliesTo)>) -> ActionSet<dyn BackupItemAction> {
-    let actions = wishes.into_iter().map(|(name, wish)| Arc::new(Named(name, wish)) as _).collect();
-    ordered(actions, Vec::new(), &|name| (name == "deploy").then(|| "deployments.apps".to_owned()))
+    let actions = wishes
+        .into_iter()
+        .map(|(name, wish)| Arc::new(Named(name, wish)) as _)
+        .collect();
+    ordered(actions, Vec::new(), &|name| {
+        (name == "deploy").then(|| "deployments.apps".to_owned())
+    })
 }
 
 fn strings(list: &[&str]) -> Vec<String> {
@@ -38,11 +43,24 @@ fn strings(list: &[&str]) -> Vec<String> {
 
 #[test]
 fn actions_come_in_the_order_of_their_names_and_see_their_types_only() {
-    let resources = |list: &[&str]| AppliesTo { included_resources: strings(list), ..AppliesTo::default() };
-    let all_but = AppliesTo { excluded_resources: strings(&["secrets"]), ..AppliesTo::default() };
-    let actions = of(vec![("c", resources(&["deploy"])), ("a", all_but), ("b", resources(&["*.apps"]))]);
+    let resources = |list: &[&str]| AppliesTo {
+        included_resources: strings(list),
+        ..AppliesTo::default()
+    };
+    let all_but = AppliesTo {
+        excluded_resources: strings(&["secrets"]),
+        ..AppliesTo::default()
+    };
+    let actions = of(vec![
+        ("c", resources(&["deploy"])),
+        ("a", all_but),
+        ("b", resources(&["*.apps"])),
+    ]);
     let names = |resource: &str| -> Vec<String> {
-        actions.for_type(resource).map(|one| one.action.name().to_owned()).collect()
+        actions
+            .for_type(resource)
+            .map(|one| one.action.name().to_owned())
+            .collect()
     };
     assert_eq!(names("deployments.apps"), ["a", "b", "c"]);
     assert_eq!(names("pods"), ["a"]);
@@ -52,13 +70,24 @@ fn actions_come_in_the_order_of_their_names_and_see_their_types_only() {
 #[test]
 fn actions_of_plugins_come_after_those_that_are_built_in() {
     let all = |names: &[&'static str]| -> Vec<Arc<dyn BackupItemAction>> {
-        names.iter().map(|name| Arc::new(Named(name, AppliesTo::default())) as _).collect()
+        names
+            .iter()
+            .map(|name| Arc::new(Named(name, AppliesTo::default())) as _)
+            .collect()
     };
     let built_in = all(&["velero.io/csi-pvc-backupper", "velero.io/pv"]);
     let actions = ordered(built_in, all(&["b.io/b", "a.io/a"]), &|_| None);
     let found = actions.for_type("persistentvolumeclaims");
     let names: Vec<_> = found.map(|one| one.action.name()).collect();
-    assert_eq!(names, ["velero.io/pv", "velero.io/csi-pvc-backupper", "a.io/a", "b.io/b"]);
+    assert_eq!(
+        names,
+        [
+            "velero.io/pv",
+            "velero.io/csi-pvc-backupper",
+            "a.io/a",
+            "b.io/b"
+        ]
+    );
 }
 
 #[test]
@@ -73,15 +102,25 @@ fn an_action_chooses_by_namespace_and_labels() {
     let one = actions.for_type("pods").next().unwrap();
     let web = || BTreeMap::from([("app".to_owned(), "web".to_owned())]);
     assert!(one.applies_to(Some("shop-1"), web));
-    assert!(one.applies_to(None, web), "what has no namespace is not filtered by it");
+    assert!(
+        one.applies_to(None, web),
+        "what has no namespace is not filtered by it"
+    );
     assert!(!one.applies_to(Some("shop-test"), web) && !one.applies_to(Some("other"), web));
     assert!(!one.applies_to(Some("shop-1"), BTreeMap::new));
 }
 
 #[test]
 fn an_action_whose_selector_can_not_be_read_is_told_and_not_run() {
-    let wish = AppliesTo { label_selector: "a b c".to_owned(), ..AppliesTo::default() };
+    let wish = AppliesTo {
+        label_selector: "a b c".to_owned(),
+        ..AppliesTo::default()
+    };
     let actions = of(vec![("x/bad", wish)]);
     assert!(actions.for_type("pods").next().is_none());
-    assert!(actions.unusable[0].contains("x/bad"), "{:?}", actions.unusable);
+    assert!(
+        actions.unusable[0].contains("x/bad"),
+        "{:?}",
+        actions.unusable
+    );
 }

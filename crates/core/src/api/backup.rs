@@ -28,7 +28,11 @@ velero_kind! {
 impl BackupSpec {
     /// Whether a label selector chooses among the items.
     pub fn selects_by_labels(&self) -> bool {
-        self.label_selector.is_some() || self.or_label_selectors.as_ref().is_some_and(|all| !all.is_empty())
+        self.label_selector.is_some()
+            || self
+                .or_label_selectors
+                .as_ref()
+                .is_some_and(|all| !all.is_empty())
     }
 }
 
@@ -40,7 +44,11 @@ impl Backup {
 
     /// The schedule that made it, as its label has it; none if a person did.
     pub fn schedule(&self) -> Option<&str> {
-        self.metadata.labels.as_ref()?.get(crate::labels::SCHEDULE_NAME).map(String::as_str)
+        self.metadata
+            .labels
+            .as_ref()?
+            .get(crate::labels::SCHEDULE_NAME)
+            .map(String::as_str)
     }
 
     /// Whether somebody has asked for it to be cancelled, by annotation.

@@ -1,7 +1,8 @@
 //! The CustomResourceDefinitions, built from the Rust types.
 //!
-//! They accept what Velero's accept (v1.18, `config/crd`), and the few newer fields that the types name. As there, no
-//! kind has a status subresource: status is written with the object, and an object can be created with one.
+//! They accept what Velero's accept (v1.18, `config/crd`), and the few newer fields that the types
+//! name. As there, no kind has a status subresource: status is written with the object, and an
+//! object can be created with one.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionSpec,
@@ -52,7 +53,9 @@ pub fn definition<K: VeleroKind>() -> CustomResourceDefinition {
                 served: true,
                 storage: true,
                 additional_printer_columns: Some(K::columns()),
-                schema: Some(CustomResourceValidation { open_api_v3_schema: Some(schema::<K>()) }),
+                schema: Some(CustomResourceValidation {
+                    open_api_v3_schema: Some(schema::<K>()),
+                }),
                 ..CustomResourceDefinitionVersion::default()
             }],
             ..CustomResourceDefinitionSpec::default()
@@ -101,15 +104,23 @@ fn schema<K: VeleroKind>() -> JSONSchemaProps {
 
 /// Brings a schema, and all in it, to what Velero's definitions say.
 fn tidy(schema: &mut Map<String, Value>) {
-    // Defaults are the server's business (Velero's definitions have none either), not the API server's.
+    // Defaults are the server's business (Velero's definitions have none either), not the API
+    // server's.
     schema.remove("default");
     let optional_list = |schema: &Map<String, Value>| {
-        schema.get("type").is_some_and(|kind| kind == "array") || schema.contains_key("additionalProperties")
+        schema.get("type").is_some_and(|kind| kind == "array")
+            || schema.contains_key("additionalProperties")
     };
-    let required: Vec<Value> = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    let required: Vec<Value> = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         for (name, property) in properties {
-            let Value::Object(property) = property else { continue };
+            let Value::Object(property) = property else {
+                continue;
+            };
             tidy(property);
             // `null` is read as an empty list or map.
             if optional_list(property) && !required.contains(&json!(name)) {
@@ -130,22 +141,34 @@ fn tidy(schema: &mut Map<String, Value>) {
     tidy_known_type(schema);
 }
 
-/// Types of Kubernetes are known by their fields. Their lists and the types themselves are replaced as a whole when
-/// objects are merged, and their own descriptions, long and well known, are left out.
+/// Types of Kubernetes are known by their fields. Their lists and the types themselves are replaced
+/// as a whole when objects are merged, and their own descriptions, long and well known, are left
+/// out.
 fn tidy_known_type(schema: &mut Map<String, Value>) {
-    let Some(Value::Object(properties)) = schema.get_mut("properties") else { return };
+    let Some(Value::Object(properties)) = schema.get_mut("properties") else {
+        return;
+    };
     let mut fields: Vec<&str> = properties.keys().map(String::as_str).collect();
     fields.sort_unstable();
     match fields.as_slice() {
         ["matchExpressions", "matchLabels"] => {
             let expressions = &mut properties["matchExpressions"];
             expressions["x-kubernetes-list-type"] = json!("atomic");
-            expressions["items"]["properties"]["values"]["x-kubernetes-list-type"] = json!("atomic");
+            expressions["items"]["properties"]["values"]["x-kubernetes-list-type"] =
+                json!("atomic");
             for field in properties.values_mut() {
                 remove_descriptions(field);
             }
         }
-        ["apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion", "uid"] => {
+        [
+            "apiVersion",
+            "fieldPath",
+            "kind",
+            "name",
+            "namespace",
+            "resourceVersion",
+            "uid",
+        ] => {
             for field in properties.values_mut() {
                 remove_descriptions(field);
             }
@@ -158,7 +181,9 @@ fn tidy_known_type(schema: &mut Map<String, Value>) {
 }
 
 fn remove_descriptions(schema: &mut Value) {
-    let Value::Object(schema) = schema else { return };
+    let Value::Object(schema) = schema else {
+        return;
+    };
     schema.remove("description");
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         properties.values_mut().for_each(remove_descriptions);

@@ -20,9 +20,14 @@ pub struct InvalidDuration {
 
 /// What to write in place of days, which this notation does not have.
 fn days(text: &str) -> String {
-    let days = text.split_once('d').and_then(|(days, _)| days.parse::<u32>().ok());
+    let days = text
+        .split_once('d')
+        .and_then(|(days, _)| days.parse::<u32>().ok());
     days.map_or_else(String::new, |days| {
-        format!(" (days are written in hours: {days}d is \"{}h\")", u64::from(days) * 24)
+        format!(
+            " (days are written in hours: {days}d is \"{}h\")",
+            u64::from(days) * 24
+        )
     })
 }
 
@@ -70,7 +75,9 @@ impl FromStr for GoDuration {
     type Err = InvalidDuration;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse(text).map(Self).ok_or_else(|| InvalidDuration { text: text.chars().take(64).collect() })
+        parse(text).map(Self).ok_or_else(|| InvalidDuration {
+            text: text.chars().take(64).collect(),
+        })
     }
 }
 
@@ -89,20 +96,32 @@ fn parse(text: &str) -> Option<i64> {
     }
     let mut total: i128 = 0;
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
         let (whole, after) = rest.split_at(digits);
         let (fraction, after) = match after.strip_prefix('.') {
-            Some(after) => after.split_at(after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len())),
+            Some(after) => after.split_at(
+                after
+                    .find(|c: char| !c.is_ascii_digit())
+                    .unwrap_or(after.len()),
+            ),
             None => ("", after),
         };
         if whole.is_empty() && fraction.is_empty() {
             return None;
         }
-        let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+        let end = after
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(after.len());
         let (unit, after) = after.split_at(end);
         let scale = i128::from(UNITS.iter().find(|(name, _)| *name == unit)?.1);
         if !whole.is_empty() {
-            total += whole.parse::<i64>().ok().map(i128::from)?.checked_mul(scale)?;
+            total += whole
+                .parse::<i64>()
+                .ok()
+                .map(i128::from)?
+                .checked_mul(scale)?;
         }
         // Digits past the eighteenth are below a nanosecond in every unit.
         let kept = &fraction[..fraction.len().min(18)];
@@ -135,7 +154,12 @@ impl fmt::Display for GoDuration {
                 n if n < 1_000_000 => ("µs", 1_000),
                 _ => ("ms", 1_000_000),
             };
-            return write!(f, "{}{}{unit}", nanos / scale, fraction(nanos % scale, scale));
+            return write!(
+                f,
+                "{}{}{unit}",
+                nanos / scale,
+                fraction(nanos % scale, scale)
+            );
         }
         let (hours, minutes) = (nanos / (3600 * second), nanos / (60 * second) % 60);
         if hours > 0 {
@@ -143,7 +167,12 @@ impl fmt::Display for GoDuration {
         } else if minutes > 0 {
             write!(f, "{minutes}m")?;
         }
-        write!(f, "{}{}s", nanos / second % 60, fraction(nanos % second, second))
+        write!(
+            f,
+            "{}{}s",
+            nanos / second % 60,
+            fraction(nanos % second, second)
+        )
     }
 }
 
@@ -164,7 +193,9 @@ impl Serialize for GoDuration {
 
 impl<'de> Deserialize<'de> for GoDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(D::Error::custom)
     }
 }
 
@@ -194,7 +225,10 @@ mod tests {
             (3_300_000_000, "3.3s"),
             (245 * SECOND, "4m5s"),
             (245 * SECOND + 1_000_000, "4m5.001s"),
-            (5 * 3600 * SECOND + 6 * 60 * SECOND + 7_001_000_000, "5h6m7.001s"),
+            (
+                5 * 3600 * SECOND + 6 * 60 * SECOND + 7_001_000_000,
+                "5h6m7.001s",
+            ),
             (480_000_000_001, "8m0.000000001s"),
             (720 * 3600 * SECOND, "720h0m0s"),
             (i64::MAX, "2562047h47m16.854775807s"),
@@ -212,9 +246,20 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(GoDuration(nanos)), "{text}");
         }
-        for text in
-            ["", "3", "-", "s", ".", "-.", ".s", "1d", "tomorrow", "9223372036854775808ns", "3000000h", "1 h"]
-        {
+        for text in [
+            "",
+            "3",
+            "-",
+            "s",
+            ".",
+            "-.",
+            ".s",
+            "1d",
+            "tomorrow",
+            "9223372036854775808ns",
+            "3000000h",
+            "1 h",
+        ] {
             assert!(text.parse::<GoDuration>().is_err(), "{text}");
         }
     }

@@ -1,4 +1,5 @@
-//! What all kinds of the group have in common: the outer object, its names, and string enums that survive new values.
+//! What all kinds of the group have in common: the outer object, its names, and string enums that
+//! survive new values.
 
 use std::fmt::Debug;
 
@@ -43,18 +44,26 @@ pub trait VeleroKind: NamespacedKind + schemars::JsonSchema {
 
 /// A column that `kubectl get` shows: its heading, its type, and the JSON path of its value.
 pub(crate) fn column(name: &str, kind: &str, path: &str) -> Column {
-    Column { name: name.to_owned(), type_: kind.to_owned(), json_path: path.to_owned(), ..Column::default() }
+    Column {
+        name: name.to_owned(),
+        type_: kind.to_owned(),
+        json_path: path.to_owned(),
+        ..Column::default()
+    }
 }
 
 /// A column that is shown by `kubectl get -o wide` only.
 pub(crate) fn wide(name: &str, kind: &str, path: &str) -> Column {
-    Column { priority: Some(10), ..column(name, kind, path) }
+    Column {
+        priority: Some(10),
+        ..column(name, kind, path)
+    }
 }
 
 /// Defines the outer struct of a namespaced kind of `velero.io`.
 ///
-/// kube's derive is not used because it makes `spec` mandatory in the schema and when decoding; Velero's kinds accept an
-/// object without one (a Backup with no spec is a backup of everything).
+/// kube's derive is not used because it makes `spec` mandatory in the schema and when decoding;
+/// Velero's kinds accept an object without one (a Backup with no spec is a backup of everything).
 macro_rules! velero_kind {
     (
         $(#[$doc:meta])*
@@ -63,7 +72,8 @@ macro_rules! velero_kind {
     ) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
-        // What is derived is not the traits, but functions of the type itself, for the two implementations below.
+        // What is derived is not the traits, but functions of the type itself, for the two
+        // implementations below.
         #[serde(rename_all = "camelCase", remote = "Self")]
         pub struct $kind {
             /// Group and version.
@@ -93,8 +103,9 @@ macro_rules! velero_kind {
             }
         }
 
-        // All formats are decoded by way of JSON: so the code that decodes the fields of all parts is made once, in this crate,
-        // and not for each format in each crate that reads objects (in the controller, a seventh of what the compiler had to do).
+        // All formats are decoded by way of JSON: so the code that decodes the fields of all parts
+        // is made once, in this crate, and not for each format in each crate that reads objects (in
+        // the controller, a seventh of what the compiler had to do).
         impl<'de> serde::Deserialize<'de> for $kind {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let value = <serde_json::Value as serde::Deserialize>::deserialize(deserializer)?;
@@ -174,8 +185,9 @@ macro_rules! for_each_kind {
 }
 pub(crate) use for_each_kind;
 
-/// Defines a struct of the API as Go writes and reads it: names in camelCase, `field?` with Go's `omitempty`, and every field
-/// that this version does not know in `extra`, so that it is written back.
+/// Defines a struct of the API as Go writes and reads it: names in camelCase, `field?` with Go's
+/// `omitempty`, and every field that this version does not know in `extra`, so that it is written
+/// back.
 macro_rules! api_struct {
     ($(#[$doc:meta])* $name:ident { $($fields:tt)* }) => {
         $crate::api::kind::api_part! {
@@ -192,8 +204,8 @@ macro_rules! api_struct {
 }
 pub(crate) use api_struct;
 
-/// Defines a struct like [`api_struct`], without `extra`: it drops what it does not know, or it is flattened into a struct
-/// that keeps that.
+/// Defines a struct like [`api_struct`], without `extra`: it drops what it does not know, or it is
+/// flattened into a struct that keeps that.
 macro_rules! api_part {
     (
         $(#[$doc:meta])*
@@ -220,8 +232,9 @@ macro_rules! api_part {
 }
 pub(crate) use api_part;
 
-/// Defines an enum over strings that keeps a value it does not know, so that an object written by a newer server is
-/// decoded, shown and written back unchanged. The schema lists only the known values.
+/// Defines an enum over strings that keeps a value it does not know, so that an object written by a
+/// newer server is decoded, shown and written back unchanged. The schema lists only the known
+/// values.
 macro_rules! string_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $value:literal),+ $(,)? }) => {
         $(#[$doc])*

@@ -53,8 +53,8 @@ api_struct! {
         included_resources?: Vec<String>,
         /// Resources to leave out.
         excluded_resources?: Vec<String>,
-        /// The only objects to restore, each as NAMESPACE/TYPE/NAME, or TYPE/NAME where there is no namespace; empty is all. Velero
-        /// does not have this field.
+        /// The only objects to restore, each as NAMESPACE/TYPE/NAME, or TYPE/NAME where there is no
+        /// namespace; empty is all. Velero does not have this field.
         included_objects?: Vec<String>,
         /// Namespace of the backup to the namespace to restore it into.
         namespace_mapping?: BTreeMap<String, String>,
@@ -75,8 +75,8 @@ api_struct! {
         hooks?: Option<RestoreHooks>,
         /// What to do with objects that exist and differ: `none` or `update`.
         existing_resource_policy?: Option<String>,
-        /// What to do with the data of volumes whose claims exist: `none`. Others are refused (`full` and `incremental`: Velero
-        /// after 1.18).
+        /// What to do with the data of volumes whose claims exist: `none`. Others are refused
+        /// (`full` and `incremental`: Velero after 1.18).
         existing_volume_data_policy?: Option<String>,
         /// Deadline of every asynchronous operation, from its creation.
         item_operation_timeout?: Option<GoDuration>,
@@ -84,7 +84,8 @@ api_struct! {
         resource_modifier?: Option<LocalReference>,
         /// ConfigMap with filter policies (Velero after 1.18).
         resource_policy?: Option<LocalReference>,
-        /// Whether the modifier that the server has for all restores is left out (Velero after 1.18).
+        /// Whether the modifier that the server has for all restores is left out (Velero after
+        /// 1.18).
         skip_default_resource_modifier?: Option<bool>,
         /// Settings of the uploader.
         uploader_config?: Option<UploaderConfigForRestore>,

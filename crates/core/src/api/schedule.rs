@@ -28,7 +28,8 @@ api_struct! {
     ScheduleSpec {
         /// The spec of each backup.
         template: BackupSpec,
-        /// Cron expression: five fields, a descriptor such as `@daily`, optionally after `CRON_TZ=zone`.
+        /// Cron expression: five fields, a descriptor such as `@daily`, optionally after
+        /// `CRON_TZ=zone`.
         schedule: String,
         /// Whether each backup names this schedule as its owner, and goes with it.
         use_owner_references_in_backup?: Option<bool>,

@@ -1,4 +1,5 @@
-//! What is read is written back: with fields and values that this version does not know, and as Go writes it.
+//! What is read is written back: with fields and values that this version does not know, and as Go
+//! writes it.
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -182,9 +183,15 @@ fn null_is_read_as_nothing_given() {
 #[test]
 fn a_new_object_names_its_group_version_and_kind() {
     let upload = DataUpload::new("u", transfer::DataUploadSpec::default());
-    assert_eq!((upload.api_version.as_str(), upload.kind.as_str()), ("velero.io/v2alpha1", "DataUpload"));
+    assert_eq!(
+        (upload.api_version.as_str(), upload.kind.as_str()),
+        ("velero.io/v2alpha1", "DataUpload")
+    );
     let backup = Backup::new("b", BackupSpec::default());
-    assert_eq!((backup.api_version.as_str(), backup.phase()), ("velero.io/v1", BackupPhase::New));
+    assert_eq!(
+        (backup.api_version.as_str(), backup.phase()),
+        ("velero.io/v1", BackupPhase::New)
+    );
 }
 
 #[test]
@@ -197,7 +204,8 @@ fn fields_whose_names_are_no_camel_case_have_the_names_of_velero() {
         let status: transfer::DataUploadStatus = serde_json::from_value(object).unwrap();
         assert!(status.extra.is_empty(), "{:?}", status.extra);
     }
-    let object = json!({ "phase": "Processed", "downloadURL": "https://example.com", "message": "m" });
+    let object =
+        json!({ "phase": "Processed", "downloadURL": "https://example.com", "message": "m" });
     let status: download_request::DownloadRequestStatus = serde_json::from_value(object).unwrap();
     assert!(status.extra.is_empty(), "{:?}", status.extra);
     let object = json!({ "provider": "aws", "objectStorage": { "bucket": "b", "caCert": "eA==" } });

@@ -1,5 +1,5 @@
-//! Transfers of volume data: DataUpload and DataDownload move that of a snapshot, PodVolumeBackup and PodVolumeRestore the
-//! files of one volume of a pod.
+//! Transfers of volume data: DataUpload and DataDownload move that of a snapshot, PodVolumeBackup
+//! and PodVolumeRestore the files of one volume of a pod.
 //!
 //! Velero: `pkg/apis/velero/v2alpha1/data_{upload,download}_types.go`,
 //! `pkg/apis/velero/v1/pod_volume_{backup_types,restore_type}.go`.
@@ -122,7 +122,8 @@ api_struct! {
         node_os?: Option<NodeOs>,
         /// Bytes of the snapshot.
         snapshot_size?: i64,
-        /// Whether a volume that exists is overwritten in full, or where it differs (Velero after 1.18).
+        /// Whether a volume that exists is overwritten in full, or where it differs (Velero after
+        /// 1.18).
         restore_type?: Option<String>,
         /// Snapshot of the volume that exists, which the data is compared with (Velero after 1.18).
         csi_snapshot?: Option<CsiSnapshotSpec>,
@@ -225,7 +226,8 @@ api_struct! {
         source_namespace: String,
         /// Bytes of the snapshot.
         snapshot_size?: i64,
-        /// Whether a volume that exists is overwritten in full, or where it differs (Velero after 1.18).
+        /// Whether a volume that exists is overwritten in full, or where it differs (Velero after
+        /// 1.18).
         restore_type?: Option<String>,
     }
 }

@@ -9,17 +9,39 @@ pub(super) struct Bounds {
     names: &'static [&'static str],
 }
 
-pub(super) const MINUTES: Bounds = Bounds { what: "minute", min: 0, max: 59, names: &[] };
-pub(super) const HOURS: Bounds = Bounds { what: "hour", min: 0, max: 23, names: &[] };
-pub(super) const DAYS: Bounds = Bounds { what: "day of month", min: 1, max: 31, names: &[] };
+pub(super) const MINUTES: Bounds = Bounds {
+    what: "minute",
+    min: 0,
+    max: 59,
+    names: &[],
+};
+pub(super) const HOURS: Bounds = Bounds {
+    what: "hour",
+    min: 0,
+    max: 23,
+    names: &[],
+};
+pub(super) const DAYS: Bounds = Bounds {
+    what: "day of month",
+    min: 1,
+    max: 31,
+    names: &[],
+};
 pub(super) const MONTHS: Bounds = Bounds {
     what: "month",
     min: 1,
     max: 12,
-    names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
+    names: &[
+        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+    ],
 };
 const NAMES: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-const SIX: Bounds = Bounds { what: "day of week", min: 0, max: 6, names: NAMES };
+const SIX: Bounds = Bounds {
+    what: "day of week",
+    min: 0,
+    max: 6,
+    names: NAMES,
+};
 const SEVEN: Bounds = Bounds { max: 7, ..SIX };
 
 /// Sunday is 0, and also 7 with netresearch.
@@ -103,13 +125,22 @@ fn range(piece: &str, bounds: &Bounds, dialect: Dialect) -> Result<Field, String
         return Err("it begins after its end".to_owned());
     }
     if dialect == Dialect::Netresearch && step > 1 && step > end - first {
-        return Err(format!("a step of {step} is as large as the range, or larger"));
+        return Err(format!(
+            "a step of {step} is as large as the range, or larger"
+        ));
     }
     let mut bits = 0;
     let mut at = first;
     while at <= end {
-        bits |= 1_u64 << if at > bounds.max { (at - bounds.min) % size + bounds.min } else { at };
-        let Some(next) = at.checked_add(step) else { break };
+        bits |= 1_u64
+            << if at > bounds.max {
+                (at - bounds.min) % size + bounds.min
+            } else {
+                at
+            };
+        let Some(next) = at.checked_add(step) else {
+            break;
+        };
         at = next;
     }
     Ok(Field { bits, star })
@@ -117,7 +148,10 @@ fn range(piece: &str, bounds: &Bounds, dialect: Dialect) -> Result<Field, String
 
 fn value(text: &str, bounds: &Bounds) -> Result<u32, String> {
     let name = text.to_lowercase();
-    match (bounds.min..).zip(bounds.names).find(|(_, known)| **known == name) {
+    match (bounds.min..)
+        .zip(bounds.names)
+        .find(|(_, known)| **known == name)
+    {
         Some((value, _)) => Ok(value),
         None => number(text),
     }

@@ -1,7 +1,8 @@
-//! The next time of an expression with fields: month, day, hour and minute are advanced until all of them match.
+//! The next time of an expression with fields: month, day, hour and minute are advanced until all
+//! of them match.
 //!
-//! Around clock changes this copies Velero's libraries exactly, so that a schedule is due when it was due with Velero:
-//! hours and minutes are advanced by elapsed time, days by the calendar.
+//! Around clock changes this copies Velero's libraries exactly, so that a schedule is due when it
+//! was due with Velero: hours and minutes are advanced by elapsed time, days by the calendar.
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 
@@ -24,14 +25,22 @@ impl<'a> Moment<'a> {
         Some(Self { second, wall, zone })
     }
 
-    /// The moment at which the wall clock shows this. As Go's `time.Date`: a time that is skipped or repeated is read
-    /// with the offset on one side of the change.
+    /// The moment at which the wall clock shows this. As Go's `time.Date`: a time that is skipped
+    /// or repeated is read with the offset on one side of the change.
     fn date(wall: DateTime, zone: &'a TimeZone) -> Option<Self> {
-        let offset =
-            |second: i64| Some(i64::from(zone.to_offset(Timestamp::from_second(second).ok()?).seconds()));
+        let offset = |second: i64| {
+            Some(i64::from(
+                zone.to_offset(Timestamp::from_second(second).ok()?)
+                    .seconds(),
+            ))
+        };
         let naive = TimeZone::UTC.to_timestamp(wall).ok()?.as_second();
         let guess = offset(naive)?;
-        let second = if guess == 0 { naive } else { naive - offset(naive - guess)? };
+        let second = if guess == 0 {
+            naive
+        } else {
+            naive - offset(naive - guess)?
+        };
         Self::at(second, zone)
     }
 
@@ -72,7 +81,12 @@ pub(super) fn next(fields: &Fields, dialect: Dialect, zone: &TimeZone, after: i6
                 begun = true;
                 now = now.midnight()?;
             }
-            let tomorrow = now.wall.date().tomorrow().ok()?.to_datetime(now.wall.time());
+            let tomorrow = now
+                .wall
+                .date()
+                .tomorrow()
+                .ok()?
+                .to_datetime(now.wall.time());
             now = Moment::date(tomorrow, zone)?;
             // A day without midnight.
             let hour = i64::from(now.wall.hour());
@@ -130,12 +144,22 @@ fn next_month(wall: DateTime) -> Option<DateTime> {
     let first = wall.date().first_of_month();
     let next = first.last_of_month().tomorrow().ok()?;
     let day = i64::from(wall.date().day()) - 1;
-    Some(next.checked_add(jiff::Span::new().days(day)).ok()?.to_datetime(wall.time()))
+    Some(
+        next.checked_add(jiff::Span::new().days(day))
+            .ok()?
+            .to_datetime(wall.time()),
+    )
 }
 
 fn is_day(fields: &Fields, dialect: Dialect, wall: DateTime) -> bool {
     let day = fields.day.allows(wall.day());
-    let weekday = fields.weekday.allows(wall.weekday().to_sunday_zero_offset());
+    let weekday = fields
+        .weekday
+        .allows(wall.weekday().to_sunday_zero_offset());
     let either = dialect == Dialect::Robfig && !fields.day.star && !fields.weekday.star;
-    if either { day || weekday } else { day && weekday }
+    if either {
+        day || weekday
+    } else {
+        day && weekday
+    }
 }

@@ -1,4 +1,5 @@
-//! The rules by which a controller reads cron expressions, as written on each Schedule: `robfig Europe/Paris`.
+//! The rules by which a controller reads cron expressions, as written on each Schedule: `robfig
+//! Europe/Paris`.
 
 use std::{fmt, str::FromStr};
 
@@ -13,9 +14,14 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// By this library, and in this zone if an expression names none. `None` if the zone has no IANA name.
+    /// By this library, and in this zone if an expression names none. `None` if the zone has no
+    /// IANA name.
     pub fn of(dialect: Dialect, zone: &TimeZone) -> Option<Self> {
-        let name = if zone.is_unknown() { "UTC" } else { zone.iana_name()? };
+        let name = if zone.is_unknown() {
+            "UTC"
+        } else {
+            zone.iana_name()?
+        };
         format!("{dialect} {name}").parse().ok()
     }
 
@@ -47,16 +53,24 @@ impl fmt::Display for ReadingDifference {
 
 /// Maximum number of runs compared.
 const MAX_COMPARED_RUNS: usize = 400;
-/// Maximum time span compared: twelve years, which include each kind of year. Runs of rare schedules are slow to find.
+/// Maximum time span compared: twelve years, which include each kind of year. Runs of rare
+/// schedules are slow to find.
 const MAX_COMPARED_TIME: SignedDuration = SignedDuration::from_hours(12 * 366 * 24);
 
 impl Reading {
-    /// How the other library differs on this expression, from `now` on. `None` if both give the same next runs, or
-    /// neither accepts it.
+    /// How the other library differs on this expression, from `now` on. `None` if both give the
+    /// same next runs, or neither accepts it.
     pub fn difference(&self, text: &str, now: Timestamp) -> Option<ReadingDifference> {
-        let other = Self { dialect: self.dialect.other(), zone: self.zone.clone() };
-        let refused =
-            |by, error: InvalidCron| Some(ReadingDifference::Refused { by, why: error.to_string() });
+        let other = Self {
+            dialect: self.dialect.other(),
+            zone: self.zone.clone(),
+        };
+        let refused = |by, error: InvalidCron| {
+            Some(ReadingDifference::Refused {
+                by,
+                why: error.to_string(),
+            })
+        };
         let (mine, theirs) = match (self.cron(text), other.cron(text)) {
             (Ok(mine), Ok(theirs)) => (mine, theirs),
             (Ok(_), Err(error)) => return refused(other.dialect, error),
@@ -87,14 +101,22 @@ impl Reading {
 /// The default: robfig's library, in UTC.
 impl Default for Reading {
     fn default() -> Self {
-        Self { dialect: Dialect::default(), zone: TimeZone::UTC }
+        Self {
+            dialect: Dialect::default(),
+            zone: TimeZone::UTC,
+        }
     }
 }
 
 impl fmt::Display for Reading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Every zone created here has a name.
-        write!(f, "{} {}", self.dialect, self.zone.iana_name().unwrap_or("UTC"))
+        write!(
+            f,
+            "{} {}",
+            self.dialect,
+            self.zone.iana_name().unwrap_or("UTC")
+        )
     }
 }
 
@@ -102,9 +124,13 @@ impl FromStr for Reading {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (dialect, name) =
-            text.split_once(' ').ok_or("expected a dialect and a time zone, such as \"robfig UTC\"")?;
-        Ok(Self { dialect: dialect.parse()?, zone: named_zone(name)? })
+        let (dialect, name) = text
+            .split_once(' ')
+            .ok_or("expected a dialect and a time zone, such as \"robfig UTC\"")?;
+        Ok(Self {
+            dialect: dialect.parse()?,
+            zone: named_zone(name)?,
+        })
     }
 }
 
@@ -127,9 +153,21 @@ mod tests {
                 "0 3 1-7 * 0",
                 Some("robfig (Velero up to 1.18.2) alone runs it at 2026-08-03T03:00:00Z"),
             ),
-            ("UTC", "0 3 * * 1-7", Some("robfig (Velero up to 1.18.2) refuses it")),
-            ("UTC", "0 3 * * FRI-MON", Some("robfig (Velero up to 1.18.2) refuses it")),
-            ("UTC", "*/70 * * * *", Some("netresearch (Velero after that) refuses it")),
+            (
+                "UTC",
+                "0 3 * * 1-7",
+                Some("robfig (Velero up to 1.18.2) refuses it"),
+            ),
+            (
+                "UTC",
+                "0 3 * * FRI-MON",
+                Some("robfig (Velero up to 1.18.2) refuses it"),
+            ),
+            (
+                "UTC",
+                "*/70 * * * *",
+                Some("netresearch (Velero after that) refuses it"),
+            ),
             // The night of a clock change.
             (
                 "Europe/Paris",
@@ -153,8 +191,16 @@ mod tests {
     fn what_is_said_of_a_reading_is_read_as_that_reading() {
         for (dialect, zone, text) in [
             (Dialect::Robfig, TimeZone::UTC, Some("robfig UTC")),
-            (Dialect::Netresearch, TimeZone::unknown(), Some("netresearch UTC")),
-            (Dialect::Robfig, named_zone("Europe/Paris").unwrap(), Some("robfig Europe/Paris")),
+            (
+                Dialect::Netresearch,
+                TimeZone::unknown(),
+                Some("netresearch UTC"),
+            ),
+            (
+                Dialect::Robfig,
+                named_zone("Europe/Paris").unwrap(),
+                Some("robfig Europe/Paris"),
+            ),
             (Dialect::Robfig, TimeZone::fixed(jiff::tz::offset(3)), None),
         ] {
             let reading = Reading::of(dialect, &zone);
@@ -171,8 +217,13 @@ mod tests {
     #[test]
     fn the_zone_counts_where_an_expression_names_none() {
         let reading: Reading = "robfig Asia/Tokyo".parse().unwrap();
-        let next =
-            |text: &str| reading.cron(text).unwrap().next("2026-11-03T00:00:00Z".parse().unwrap()).unwrap();
+        let next = |text: &str| {
+            reading
+                .cron(text)
+                .unwrap()
+                .next("2026-11-03T00:00:00Z".parse().unwrap())
+                .unwrap()
+        };
         assert_eq!(next("0 3 * * *").to_string(), "2026-11-03T18:00:00Z");
         assert_eq!(next("TZ=UTC 0 3 * * *").to_string(), "2026-11-03T03:00:00Z");
     }

@@ -15,8 +15,12 @@ const TEXTS: [&str; 6] = [
 ];
 
 /// A test checks that all can be read; a profile without kinds guards nothing.
-static PROFILES: LazyLock<Vec<Profile>> =
-    LazyLock::new(|| TEXTS.iter().map(|text| Profile::from_yaml(text).unwrap_or_default()).collect());
+static PROFILES: LazyLock<Vec<Profile>> = LazyLock::new(|| {
+    TEXTS
+        .iter()
+        .map(|text| Profile::from_yaml(text).unwrap_or_default())
+        .collect()
+});
 
 impl Profile {
     /// Velero's own kinds, which our controller can run itself.

@@ -15,7 +15,9 @@ pub(super) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result
 }
 
 /// For `serde(with)`: jiff's friendly format, from zero to a day.
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     parse(&text).ok_or_else(|| {
         let shown: String = text.chars().take(64).collect();
@@ -26,7 +28,10 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
 }
 
 fn parse(text: &str) -> Option<Duration> {
-    let span = text.parse::<SignedDuration>().ok().filter(|span| *span <= LONGEST)?;
+    let span = text
+        .parse::<SignedDuration>()
+        .ok()
+        .filter(|span| *span <= LONGEST)?;
     Duration::try_from(span).ok()
 }
 
@@ -36,12 +41,26 @@ mod tests {
 
     #[test]
     fn spans_are_numbers_with_units() {
-        for (text, seconds) in
-            [("0s", 0), ("120s", 120), ("2m", 120), ("2m 30s", 150), ("1h30m", 5400), ("24h", 86400)]
-        {
+        for (text, seconds) in [
+            ("0s", 0),
+            ("120s", 120),
+            ("2m", 120),
+            ("2m 30s", 150),
+            ("1h30m", 5400),
+            ("24h", 86400),
+        ] {
             assert_eq!(parse(text), Some(Duration::from_secs(seconds)), "{text}");
         }
-        for text in ["", "120", "soon", "-1s", "2m ago", "25h", "1d", "9999999999999999999s"] {
+        for text in [
+            "",
+            "120",
+            "soon",
+            "-1s",
+            "2m ago",
+            "25h",
+            "1d",
+            "9999999999999999999s",
+        ] {
             assert_eq!(parse(text), None, "{text}");
         }
     }

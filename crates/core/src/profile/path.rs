@@ -19,18 +19,30 @@ pub(super) fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
 
 /// The first name of a path, and the path behind its dot.
 fn first(path: &str) -> (Cow<'_, str>, Option<&str>) {
-    let dot = path.char_indices().find(|(i, c)| *c == '.' && !path[..*i].ends_with('\\')).map(|(i, _)| i);
+    let dot = path
+        .char_indices()
+        .find(|(i, c)| *c == '.' && !path[..*i].ends_with('\\'))
+        .map(|(i, _)| i);
     let (name, rest) = match dot {
         Some(dot) => (&path[..dot], Some(&path[dot + 1..])),
         None => (path, None),
     };
-    (if name.contains('\\') { name.replace("\\.", ".").into() } else { name.into() }, rest)
+    (
+        if name.contains('\\') {
+            name.replace("\\.", ".").into()
+        } else {
+            name.into()
+        },
+        rest,
+    )
 }
 
 /// Whether every step of a path has a name.
 pub(super) fn is_path(path: &str) -> bool {
     let (name, rest) = first(path);
-    !name.is_empty() && !name.chars().any(|c| c.is_whitespace() || c.is_control()) && rest.is_none_or(is_path)
+    !name.is_empty()
+        && !name.chars().any(|c| c.is_whitespace() || c.is_control())
+        && rest.is_none_or(is_path)
 }
 
 /// An object with only one value, at this path: for testing rules.
@@ -58,7 +70,10 @@ mod tests {
         for (path, expected) in [
             ("spec.clusterName", Some(json!("c1"))),
             ("spec.none", Some(Value::Null)),
-            (r"metadata.labels.app\.kubernetes\.io/instance", Some(json!("db"))),
+            (
+                r"metadata.labels.app\.kubernetes\.io/instance",
+                Some(json!("db")),
+            ),
             ("metadata.labels.app.kubernetes.io/instance", None),
             ("spec", Some(object["spec"].clone())),
             ("spec.missing", None),

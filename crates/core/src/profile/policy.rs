@@ -10,7 +10,8 @@ use super::duration;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Policy {
-    /// Reaction to a restore with a conflict. [`OnConflict::Queue`] only if our controller does the work.
+    /// Reaction to a restore with a conflict. [`OnConflict::Queue`] only if our controller does the
+    /// work.
     pub on_conflict_restore: OnConflict,
     /// Reaction to a backup with a conflict. Never [`OnConflict::Queue`].
     pub on_conflict_backup: OnConflict,
@@ -40,8 +41,9 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Overrides the reaction for restores, in a profile whose objects our controller works on (`engine`) or not. Returns
-    /// whether it was applied: only our controller supports waiting in the queue.
+    /// Overrides the reaction for restores, in a profile whose objects our controller works on
+    /// (`engine`) or not. Returns whether it was applied: only our controller supports waiting in
+    /// the queue.
     pub fn wish_for_restores(&mut self, wish: OnConflict, engine: bool) -> bool {
         let holds = wish != OnConflict::Queue || engine;
         if holds {
@@ -57,7 +59,8 @@ impl Policy {
 pub enum OnConflict {
     #[default]
     Deny,
-    /// Admitted, to wait in the queue. Only for an operator that waits for its claim: our own controller.
+    /// Admitted, to wait in the queue. Only for an operator that waits for its claim: our own
+    /// controller.
     Queue,
     /// Refused with a time to retry (429), so that clients wait.
     Wait,

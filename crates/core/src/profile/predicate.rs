@@ -5,17 +5,22 @@ use serde_json::Value;
 
 use super::path;
 
-/// Maximum nesting of predicates in a file: `in`, `condition` and `set` count one, each `all`, `any`, `not` one more.
+/// Maximum nesting of predicates in a file: `in`, `condition` and `set` count one, each `all`,
+/// `any`, `not` one more.
 pub(crate) const MAX_DEPTH: usize = 8;
 
 /// A condition on an object. Paths are dotted names of fields; a dot within a name is written `\.`.
 ///
 /// In YAML each is a mapping of one key: `in: {path: status.phase, values: [Completed]}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
+#[serde(
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase",
+    deny_unknown_fields
+)]
 pub enum Predicate {
-    /// The field has one of these values. Strings, numbers and booleans are compared in their printed form; a missing
-    /// field has no value.
+    /// The field has one of these values. Strings, numbers and booleans are compared in their
+    /// printed form; a missing field has no value.
     In {
         path: String,
         values: Vec<String>,
@@ -32,8 +37,8 @@ pub enum Predicate {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         reasons: Vec<String>,
     },
-    /// The field has a meaningful value. Go's zero values are not, because many types print them for a field that was
-    /// never set: null, `""`, `false`, `0`, `[]`, `{}`.
+    /// The field has a meaningful value. Go's zero values are not, because many types print them
+    /// for a field that was never set: null, `""`, `false`, `0`, `[]`, `{}`.
     Set {
         path: String,
     },
@@ -59,20 +64,27 @@ impl Default for Predicate {
 impl Predicate {
     pub fn holds(&self, object: &Value) -> bool {
         match self {
-            Self::In { path, values } => {
-                path::at(object, path).is_some_and(|found| values.iter().any(|value| prints_as(found, value)))
-            }
-            Self::Condition { path, type_, status, reasons } => {
+            Self::In { path, values } => path::at(object, path)
+                .is_some_and(|found| values.iter().any(|value| prints_as(found, value))),
+            Self::Condition {
+                path,
+                type_,
+                status,
+                reasons,
+            } => {
                 let text = |condition: &Value, field: &str, wanted: &str| {
                     condition.get(field).and_then(Value::as_str) == Some(wanted)
                 };
-                path::at(object, path).and_then(Value::as_array).is_some_and(|list| {
-                    list.iter().any(|condition| {
-                        text(condition, "type", type_)
-                            && text(condition, "status", status)
-                            && (reasons.is_empty() || reasons.iter().any(|r| text(condition, "reason", r)))
+                path::at(object, path)
+                    .and_then(Value::as_array)
+                    .is_some_and(|list| {
+                        list.iter().any(|condition| {
+                            text(condition, "type", type_)
+                                && text(condition, "status", status)
+                                && (reasons.is_empty()
+                                    || reasons.iter().any(|r| text(condition, "reason", r)))
+                        })
                     })
-                })
             }
             Self::Set { path } => path::at(object, path).is_some_and(says_something),
             Self::All(parts) => parts.iter().all(|part| part.holds(object)),

@@ -1,10 +1,12 @@
-//! What the webhook of an installation publishes about its profiles: their list, and the policy in force.
+//! What the webhook of an installation publishes about its profiles: their list, and the policy in
+//! force.
 
 use serde::{Deserialize, Serialize};
 
 use super::Profile;
 
-/// The ConfigMap with it, in the namespace of the installation. It is one of the names that the webhook may write.
+/// The ConfigMap with it, in the namespace of the installation. It is one of the names that the
+/// webhook may write.
 pub const CONFIG_MAP: &str = "backup-lock-profiles";
 /// Its key with the JSON.
 pub const KEY: &str = "profiles.json";

@@ -27,13 +27,24 @@ pub enum ProfileError {
     },
     /// Two files or profiles share something that must be unique.
     #[error("{first} and {second} both have {what}; take one of them out")]
-    Duplicate { first: String, second: String, what: String },
+    Duplicate {
+        first: String,
+        second: String,
+        what: String,
+    },
     #[error("{file}: {source}")]
-    File { file: String, source: Box<ProfileError> },
+    File {
+        file: String,
+        source: Box<ProfileError>,
+    },
 }
 
 fn list(findings: &[Finding]) -> String {
-    findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    findings
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 impl ProfileError {
@@ -51,31 +62,45 @@ impl ProfileError {
 impl Profile {
     /// Reads a profile from one YAML document and checks it.
     pub(crate) fn from_yaml(text: &str) -> Result<Self, ProfileError> {
-        let profile: Self =
-            parse(text).map_err(|error| ProfileError::Syntax { message: located(&error, text) })?;
+        let profile: Self = parse(text).map_err(|error| ProfileError::Syntax {
+            message: located(&error, text),
+        })?;
         let findings = check::findings(&profile);
         if findings.is_empty() {
             Ok(profile)
         } else {
-            Err(ProfileError::Invalid { name: profile.name, findings })
+            Err(ProfileError::Invalid {
+                name: profile.name,
+                findings,
+            })
         }
     }
 
-    /// The built-in profiles and the profiles of files, given by name and text. A file replaces the built-in profile of
-    /// the same name, and one with the same kinds, except Velero's. Velero's stays the first.
+    /// The built-in profiles and the profiles of files, given by name and text. A file replaces the
+    /// built-in profile of the same name, and one with the same kinds, except Velero's. Velero's
+    /// stays the first.
     ///
-    /// An unusable file is refused without affecting the others, and so are two files that conflict. The built-in profile
-    /// that a refused file would replace is removed too, except Velero's, which stays.
+    /// An unusable file is refused without affecting the others, and so are two files that
+    /// conflict. The built-in profile that a refused file would replace is removed too, except
+    /// Velero's, which stays.
     pub fn with_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> ProfileSet {
-        let mut all: Vec<(Self, &str)> =
-            Self::builtin().into_iter().map(|profile| (profile, BUILT_IN)).collect();
+        let mut all: Vec<(Self, &str)> = Self::builtin()
+            .into_iter()
+            .map(|profile| (profile, BUILT_IN))
+            .collect();
         let mut refused = Vec::new();
         for (file, text) in files {
             let profile = match Self::from_yaml(text) {
                 Ok(profile) => profile,
                 Err(source) => {
-                    let error = ProfileError::File { file: file.into(), source: Box::new(source) };
-                    refused.push(RefusedProfile { name: stated_name(file, text), error });
+                    let error = ProfileError::File {
+                        file: file.into(),
+                        source: Box::new(source),
+                    };
+                    refused.push(RefusedProfile {
+                        name: stated_name(file, text),
+                        error,
+                    });
                     continue;
                 }
             };
@@ -83,7 +108,10 @@ impl Profile {
                 Some(place) if place.1 == BUILT_IN => *place = (profile, file),
                 Some((_, other)) => {
                     let error = duplicate(other, file, format!("a profile {:?}", profile.name));
-                    refused.push(RefusedProfile { name: profile.name, error });
+                    refused.push(RefusedProfile {
+                        name: profile.name,
+                        error,
+                    });
                 }
                 None => all.push((profile, file)),
             }
@@ -92,7 +120,9 @@ impl Profile {
         let mut shares = BTreeMap::new();
         for (i, (one, file)) in all.iter().enumerate() {
             for (other, other_file) in &all[..i] {
-                let Some(what) = shared(one, other) else { continue };
+                let Some(what) = shared(one, other) else {
+                    continue;
+                };
                 // Built-in profiles come first, and share nothing with each other.
                 if *other_file == BUILT_IN && !other.is_velero() {
                     replaced.insert(other.name.clone());
@@ -106,12 +136,19 @@ impl Profile {
                 }
             }
         }
-        refused.extend(shares.into_iter().map(|(name, error)| RefusedProfile { name, error }));
+        refused.extend(
+            shares
+                .into_iter()
+                .map(|(name, error)| RefusedProfile { name, error }),
+        );
         let is_refused = |profile: &Self| {
             replaced.contains(&profile.name) || refused.iter().any(|one| one.name == profile.name)
         };
-        let mut profiles: Vec<Self> =
-            all.into_iter().map(|(profile, _)| profile).filter(|profile| !is_refused(profile)).collect();
+        let mut profiles: Vec<Self> = all
+            .into_iter()
+            .map(|(profile, _)| profile)
+            .filter(|profile| !is_refused(profile))
+            .collect();
         if !profiles.iter().any(Self::is_velero) {
             profiles.insert(0, Self::velero());
         }
@@ -142,7 +179,11 @@ fn stated_name(file: &str, text: &str) -> String {
     }
     match parse::<Named>(text) {
         Ok(Named { name }) if is_dns_label(&name) => name,
-        _ => Path::new(file).file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        _ => Path::new(file)
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
     }
 }
 
@@ -177,13 +218,23 @@ fn shared(one: &Profile, other: &Profile) -> Option<String> {
 }
 
 fn duplicate(first: &str, second: &str, what: String) -> ProfileError {
-    ProfileError::Duplicate { first: first.into(), second: second.into(), what }
+    ProfileError::Duplicate {
+        first: first.into(),
+        second: second.into(),
+        what,
+    }
 }
 
 /// The parser's message, with the line it refers to, so that the field can be seen.
 fn located(error: &serde_saphyr::Error, text: &str) -> String {
-    let line =
-        error.location().and_then(|at| text.lines().nth(usize::try_from(at.line()).ok()?.checked_sub(1)?));
+    let line = error.location().and_then(|at| {
+        text.lines()
+            .nth(usize::try_from(at.line()).ok()?.checked_sub(1)?)
+    });
     let shown: String = line.unwrap_or_default().trim().chars().take(120).collect();
-    if shown.is_empty() { error.to_string() } else { format!("{error}, in `{shown}`") }
+    if shown.is_empty() {
+        error.to_string()
+    } else {
+        format!("{error}, in `{shown}`")
+    }
 }

@@ -1,9 +1,10 @@
-//! Filter policies: which items of a type are selected, in a namespace or among cluster-scoped items.
+//! Filter policies: which items of a type are selected, in a namespace or among cluster-scoped
+//! items.
 //!
-//! Velero: `internal/resourcepolicies`, `pkg/restore/restore.go` and `pkg/backup/item_collector.go` as of 2026-08 (after
-//! 1.18). Types that the spec excludes stay excluded. In a namespace that a policy names, only the listed types are
-//! selected. Listed cluster-scoped types are filtered, and the others follow the spec. Label selectors of a spec are
-//! ignored wherever a policy applies.
+//! Velero: `internal/resourcepolicies`, `pkg/restore/restore.go` and `pkg/backup/item_collector.go`
+//! as of 2026-08 (after 1.18). Types that the spec excludes stay excluded. In a namespace that a
+//! policy names, only the listed types are selected. Listed cluster-scoped types are filtered, and
+//! the others follow the spec. Label selectors of a spec are ignored wherever a policy applies.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,8 @@ pub struct NamespacePolicy {
 /// The selection among the items of some types.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KindFilter {
-    /// As users write them (`ConfigMap`, `deployments.apps`); empty, or `*`: all types that no other filter lists.
+    /// As users write them (`ConfigMap`, `deployments.apps`); empty, or `*`: all types that no
+    /// other filter lists.
     pub kinds: Vec<String>,
     pub labels: LabelFilter,
     pub names: IncludesExcludes,
@@ -64,20 +66,41 @@ impl FilterPolicies {
         *self == Self::default()
     }
 
-    /// The rule for a type (`plural.group`) in a namespace, or for cluster-scoped items (`None`). A policy with the exact
-    /// name of the namespace precedes those whose globs match it, of which the first applies.
+    /// The rule for a type (`plural.group`) in a namespace, or for cluster-scoped items (`None`). A
+    /// policy with the exact name of the namespace precedes those whose globs match it, of which
+    /// the first applies.
     pub fn rule(&self, group_resource: &str, namespace: Option<&str>) -> PolicyRule<'_> {
         let lists = |filter: &&KindFilter| filter.kinds.iter().any(|kind| kind == group_resource);
         let Some(namespace) = namespace else {
-            return self.cluster_scoped.iter().find(lists).map_or(PolicyRule::None, PolicyRule::Filter);
+            return self
+                .cluster_scoped
+                .iter()
+                .find(lists)
+                .map_or(PolicyRule::None, PolicyRule::Filter);
         };
-        let names = |policy: &&NamespacePolicy| policy.namespaces.iter().any(|name| name == namespace);
-        let matches =
-            |policy: &&NamespacePolicy| policy.namespaces.iter().any(|name| glob_match(name, namespace));
-        let policy = self.namespaced.iter().find(names).or_else(|| self.namespaced.iter().find(matches));
-        let Some(policy) = policy else { return PolicyRule::None };
+        let names =
+            |policy: &&NamespacePolicy| policy.namespaces.iter().any(|name| name == namespace);
+        let matches = |policy: &&NamespacePolicy| {
+            policy
+                .namespaces
+                .iter()
+                .any(|name| glob_match(name, namespace))
+        };
+        let policy = self
+            .namespaced
+            .iter()
+            .find(names)
+            .or_else(|| self.namespaced.iter().find(matches));
+        let Some(policy) = policy else {
+            return PolicyRule::None;
+        };
         let catch_all = || policy.kinds.iter().find(|filter| filter.is_catch_all());
-        policy.kinds.iter().find(lists).or_else(catch_all).map_or(PolicyRule::Unlisted, PolicyRule::Filter)
+        policy
+            .kinds
+            .iter()
+            .find(lists)
+            .or_else(catch_all)
+            .map_or(PolicyRule::Unlisted, PolicyRule::Filter)
     }
 
     /// The policies with full type names, and the errors in the names, as sentences for users.
@@ -88,11 +111,17 @@ impl FilterPolicies {
             for filter in filters.iter_mut().filter(|filter| !filter.is_catch_all()) {
                 for kind in &mut filter.kinds {
                     let Some((full, namespaced)) = resolve(kind) else {
-                        problems.push(format!("{at}: no resource is called {kind}: it selects nothing"));
+                        problems.push(format!(
+                            "{at}: no resource is called {kind}: it selects nothing"
+                        ));
                         continue;
                     };
                     if namespaced.is_some_and(|namespaced| namespaced != in_namespaces) {
-                        let is = if in_namespaces { "cluster-scoped" } else { "namespace-scoped" };
+                        let is = if in_namespaces {
+                            "cluster-scoped"
+                        } else {
+                            "namespace-scoped"
+                        };
                         problems.push(format!("{at}: {kind} is {is}: it selects nothing there"));
                     }
                     if listed.contains(&full) {
@@ -105,9 +134,17 @@ impl FilterPolicies {
                 }
             }
         };
-        complete(&mut policies.cluster_scoped, false, "clusterScopedFilterPolicy");
+        complete(
+            &mut policies.cluster_scoped,
+            false,
+            "clusterScopedFilterPolicy",
+        );
         for (at, policy) in policies.namespaced.iter_mut().enumerate() {
-            complete(&mut policy.kinds, true, &format!("namespacedFilterPolicies[{at}]"));
+            complete(
+                &mut policy.kinds,
+                true,
+                &format!("namespacedFilterPolicies[{at}]"),
+            );
         }
         (policies, problems)
     }

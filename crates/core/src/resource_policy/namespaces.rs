@@ -1,7 +1,8 @@
 //! Namespaces that a policy includes or excludes by their labels.
 //!
-//! Velero: `internal/resourcepolicies` after 1.18 (`includedNamespacesByLabel`). Both lists are evaluated independently;
-//! how they combine with the names of a spec is decided where a backup is prepared.
+//! Velero: `internal/resourcepolicies` after 1.18 (`includedNamespacesByLabel`). Both lists are
+//! evaluated independently; how they combine with the names of a spec is decided where a backup is
+//! prepared.
 
 use std::collections::BTreeMap;
 
@@ -31,9 +32,14 @@ impl NamespaceLabels {
         self.match_any_or_all(&self.excluded, labels)
     }
 
-    fn match_any_or_all(&self, selectors: &[LabelSelector], labels: &BTreeMap<String, String>) -> bool {
-        let matches =
-            |selector: &LabelSelector| LabelFilter::of(&Some(selector.clone()), &None).matches(labels);
+    fn match_any_or_all(
+        &self,
+        selectors: &[LabelSelector],
+        labels: &BTreeMap<String, String>,
+    ) -> bool {
+        let matches = |selector: &LabelSelector| {
+            LabelFilter::of(&Some(selector.clone()), &None).matches(labels)
+        };
         if self.all {
             !selectors.is_empty() && selectors.iter().all(matches)
         } else {
@@ -62,16 +68,30 @@ mod tests {
         #[case] labels: &str,
         #[case] expected: bool,
     ) {
-        let list: Vec<LabelSelector> = selectors.iter().map(|text| parse_selector(text).unwrap()).collect();
+        let list: Vec<LabelSelector> = selectors
+            .iter()
+            .map(|text| parse_selector(text).unwrap())
+            .collect();
         let labels: BTreeMap<String, String> = labels
             .split(',')
             .map(|label| label.split_once('=').unwrap())
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect();
-        let included = NamespaceLabels { included: list.clone(), all, ..NamespaceLabels::default() };
+        let included = NamespaceLabels {
+            included: list.clone(),
+            all,
+            ..NamespaceLabels::default()
+        };
         assert_eq!(included.includes(&labels), expected);
-        assert!(!included.excludes(&labels), "the lists are looked up on their own");
-        let excluded = NamespaceLabels { excluded: list, all, ..NamespaceLabels::default() };
+        assert!(
+            !included.excludes(&labels),
+            "the lists are looked up on their own"
+        );
+        let excluded = NamespaceLabels {
+            excluded: list,
+            all,
+            ..NamespaceLabels::default()
+        };
         assert_eq!(excluded.excludes(&labels), expected);
     }
 }

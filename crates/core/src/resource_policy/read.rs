@@ -8,9 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value};
 
 use super::{
-    CLUSTER_SCOPED, Conditions, CsiCondition, FilterPolicies, GlobalVolumePolicies, INCLUDE_EXCLUDE,
-    NAMESPACED, NamespaceLabels, NfsCondition, ResourcePolicy, SNAPSHOT_CLASS, TypeLists, VolumeAction,
-    VolumeActionKind, VolumePolicy, volume::TYPES,
+    CLUSTER_SCOPED, Conditions, CsiCondition, FilterPolicies, GlobalVolumePolicies,
+    INCLUDE_EXCLUDE, NAMESPACED, NamespaceLabels, NfsCondition, ResourcePolicy, SNAPSHOT_CLASS,
+    TypeLists, VolumeAction, VolumeActionKind, VolumePolicy, volume::TYPES,
 };
 use crate::{
     config_map::{ConfigReader, join, only_value},
@@ -25,9 +25,20 @@ pub const GLOBAL_POLICIES: &str = "--global-backup-volume-policies-configmap";
 const FIELD: &str = "spec.resourcePolicy";
 const PHASES: [&str; 3] = ["Pending", "Bound", "Lost"];
 const VOLUME_MODES: [&str; 2] = ["Filesystem", "Block"];
-const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
+const ACCESS_MODES: [&str; 4] = [
+    "ReadWriteOnce",
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOncePod",
+];
 /// Allowed parts of a backup's policy.
-const PARTS: [&str; 5] = ["version", CLUSTER_SCOPED, NAMESPACED, "volumePolicies", INCLUDE_EXCLUDE];
+const PARTS: [&str; 5] = [
+    "version",
+    CLUSTER_SCOPED,
+    NAMESPACED,
+    "volumePolicies",
+    INCLUDE_EXCLUDE,
+];
 /// Allowed parts of a restore's policy.
 const RESTORE_PARTS: [&str; 3] = ["version", CLUSTER_SCOPED, NAMESPACED];
 
@@ -40,17 +51,21 @@ pub fn read(data: &BTreeMap<String, String>) -> Result<ResourcePolicy, Vec<Findi
     reader.finish(policy)
 }
 
-/// Reads the policies for all backups, as [`read`] does (Velero `GetGlobalResourcePolicies`, v1.18.3).
+/// Reads the policies for all backups, as [`read`] does (Velero `GetGlobalResourcePolicies`,
+/// v1.18.3).
 pub fn read_global(data: &BTreeMap<String, String>) -> Result<GlobalVolumePolicies, Vec<Finding>> {
     let value = only_value(GLOBAL_POLICIES, "a policy", data).map_err(|finding| vec![finding])?;
     let mut reader = ConfigReader::new(GLOBAL_POLICIES);
     let policy = reader.policy(&value, &PARTS);
     let ignored = policy.selecting_parts();
-    reader.finish(GlobalVolumePolicies { volumes: policy.volumes, ignored })
+    reader.finish(GlobalVolumePolicies {
+        volumes: policy.volumes,
+        ignored,
+    })
 }
 
-/// Reads the policy of a restore, as [`read`] does. It has no rules for volume data or types (Velero
-/// `internal/resourcepolicies`, `ValidateForRestore`, after 1.18).
+/// Reads the policy of a restore, as [`read`] does. It has no rules for volume data or types
+/// (Velero `internal/resourcepolicies`, `ValidateForRestore`, after 1.18).
 pub fn read_for_restore(data: &BTreeMap<String, String>) -> Result<FilterPolicies, Vec<Finding>> {
     let value = only_value(FIELD, "a policy", data).map_err(|finding| vec![finding])?;
     let mut reader = ConfigReader::new(FIELD);
@@ -60,7 +75,9 @@ pub fn read_for_restore(data: &BTreeMap<String, String>) -> Result<FilterPolicie
 
 impl ConfigReader {
     fn policy(&mut self, value: &Value, parts: &[&str]) -> ResourcePolicy {
-        let Some(fields) = self.fields(value, "", parts) else { return ResourcePolicy::default() };
+        let Some(fields) = self.fields(value, "", parts) else {
+            return ResourcePolicy::default();
+        };
         match fields.get("version").and_then(Value::as_str) {
             Some("v1") => {}
             Some(other) => self.find("version", format!("{other:?} is not known; write v1")),
@@ -69,10 +86,19 @@ impl ConfigReader {
         let filters = self.filter_policies(fields);
         let volumes = self.list(fields, "", "volumePolicies");
         let volumes = volumes.into_iter().flatten().enumerate();
-        let volumes = volumes.map(|(at, rule)| self.rule(rule, &format!("volumePolicies[{at}]"))).collect();
-        let (types, namespaces) =
-            fields.get(INCLUDE_EXCLUDE).map(|value| self.include_exclude(value)).unwrap_or_default();
-        ResourcePolicy { volumes, types, namespaces, filters }
+        let volumes = volumes
+            .map(|(at, rule)| self.rule(rule, &format!("volumePolicies[{at}]")))
+            .collect();
+        let (types, namespaces) = fields
+            .get(INCLUDE_EXCLUDE)
+            .map(|value| self.include_exclude(value))
+            .unwrap_or_default();
+        ResourcePolicy {
+            volumes,
+            types,
+            namespaces,
+            filters,
+        }
     }
 
     fn rule(&mut self, value: &Value, at: &str) -> VolumePolicy {
@@ -97,13 +123,18 @@ impl ConfigReader {
         let Some(fields) = self.fields(value, at, &["type", "parameters"]) else {
             return VolumeAction::default();
         };
-        let kind = match fields.get("type").and_then(Value::as_str).unwrap_or_default() {
+        let kind = match fields
+            .get("type")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+        {
             "skip" => VolumeActionKind::Skip,
             "fs-backup" => VolumeActionKind::FsBackup,
             "snapshot" => VolumeActionKind::Snapshot,
             "custom" => VolumeActionKind::Custom,
             other => {
-                let message = format!("{other:?} is not one of skip, fs-backup, snapshot and custom");
+                let message =
+                    format!("{other:?} is not one of skip, fs-backup, snapshot and custom");
                 self.find(&format!("{at}.type"), message);
                 VolumeActionKind::default()
             }
@@ -117,10 +148,14 @@ impl ConfigReader {
             }
         };
         // Parameters for a plugin's action are the plugin's own.
-        let unchecked = parameters.iter().filter(|_| kind != VolumeActionKind::Custom);
+        let unchecked = parameters
+            .iter()
+            .filter(|_| kind != VolumeActionKind::Custom);
         for (name, value) in unchecked {
             let problem = match name.as_str() {
-                SNAPSHOT_CLASS if kind != VolumeActionKind::Snapshot => "is a parameter of snapshot only",
+                SNAPSHOT_CLASS if kind != VolumeActionKind::Snapshot => {
+                    "is a parameter of snapshot only"
+                }
                 SNAPSHOT_CLASS if value.as_str().is_none_or(str::is_empty) => {
                     "is no name of a VolumeSnapshotClass"
                 }
@@ -144,7 +179,9 @@ impl ConfigReader {
             "pvcVolumeMode",
             "pvcAccessModes",
         ];
-        let Some(fields) = self.fields(value, at, &known) else { return Conditions::default() };
+        let Some(fields) = self.fields(value, at, &known) else {
+            return Conditions::default();
+        };
         let volume_types = self.known_texts(fields, at, "volumeTypes", "kind of volume", TYPES);
         let claim_phases = self.known_texts(fields, at, "pvcPhase", "phase of a claim", &PHASES);
         let claim_volume_mode = self.text(fields, at, "pvcVolumeMode");
@@ -156,13 +193,20 @@ impl ConfigReader {
                 &claim_volume_mode,
             );
         }
-        let claim_access_modes = self.known_texts(fields, at, "pvcAccessModes", "access mode", &ACCESS_MODES);
+        let claim_access_modes =
+            self.known_texts(fields, at, "pvcAccessModes", "access mode", &ACCESS_MODES);
         let capacity = fields.get("capacity").filter(|value| !value.is_null());
         Conditions {
-            capacity: capacity.map(|range| self.range(range, &format!("{at}.capacity"))).unwrap_or_default(),
+            capacity: capacity
+                .map(|range| self.range(range, &format!("{at}.capacity")))
+                .unwrap_or_default(),
             storage_classes: self.texts(fields, at, "storageClass"),
-            nfs: fields.get("nfs").map(|nfs| self.nfs(nfs, &format!("{at}.nfs"))),
-            csi: fields.get("csi").map(|csi| self.csi(csi, &format!("{at}.csi"))),
+            nfs: fields
+                .get("nfs")
+                .map(|nfs| self.nfs(nfs, &format!("{at}.nfs"))),
+            csi: fields
+                .get("csi")
+                .map(|csi| self.csi(csi, &format!("{at}.csi"))),
             volume_types,
             claim_labels: self.labels(fields, at, "pvcLabels"),
             claim_phases,
@@ -206,7 +250,10 @@ impl ConfigReader {
         let Some(fields) = self.fields(value, at, &["server", "path"]) else {
             return NfsCondition::default();
         };
-        NfsCondition { server: self.text(fields, at, "server"), path: self.text(fields, at, "path") }
+        NfsCondition {
+            server: self.text(fields, at, "server"),
+            path: self.text(fields, at, "path"),
+        }
     }
 
     fn csi(&mut self, value: &Value, at: &str) -> CsiCondition {
@@ -218,7 +265,10 @@ impl ConfigReader {
             volume_attributes: self.labels(fields, at, "volumeAttributes"),
         };
         if condition.driver.is_empty() && !condition.volume_attributes.is_empty() {
-            self.find(&format!("{at}.driver"), "is missing; attributes mean something for one driver only");
+            self.find(
+                &format!("{at}.driver"),
+                "is missing; attributes mean something for one driver only",
+            );
         }
         condition
     }
@@ -234,17 +284,29 @@ impl ConfigReader {
             "labelSelectorLogic",
         ];
         let [types @ .., included, excluded, logic] = known;
-        let Some(fields) = self.fields(value, INCLUDE_EXCLUDE, &known) else { return Default::default() };
+        let Some(fields) = self.fields(value, INCLUDE_EXCLUDE, &known) else {
+            return Default::default();
+        };
         let all = match self.text(fields, INCLUDE_EXCLUDE, logic).as_str() {
             "" | "OR" => false,
             "AND" => true,
             other => {
-                self.find(&join(INCLUDE_EXCLUDE, logic), format!("{other:?} is not one of OR and AND"));
+                self.find(
+                    &join(INCLUDE_EXCLUDE, logic),
+                    format!("{other:?} is not one of OR and AND"),
+                );
                 false
             }
         };
         let [included, excluded] = [included, excluded].map(|name| self.selectors(fields, name));
-        (self.types(fields, INCLUDE_EXCLUDE, types), NamespaceLabels { included, excluded, all })
+        (
+            self.types(fields, INCLUDE_EXCLUDE, types),
+            NamespaceLabels {
+                included,
+                excluded,
+                all,
+            },
+        )
     }
 
     /// Label selectors for namespaces, given as texts.
@@ -278,13 +340,20 @@ impl ConfigReader {
         ] = known.map(|name| {
             let list = self.texts(fields, at, name);
             if list.iter().any(|item| item == "*") {
-                self.find(&format!("{at}.{name}"), "\"*\" can not be given in a policy; name the types");
+                self.find(
+                    &format!("{at}.{name}"),
+                    "\"*\" can not be given in a policy; name the types",
+                );
             }
             list
         });
         for (name, included, excluded) in [
             (known[1], &included_cluster_scoped, &excluded_cluster_scoped),
-            (known[3], &included_namespace_scoped, &excluded_namespace_scoped),
+            (
+                known[3],
+                &included_namespace_scoped,
+                &excluded_namespace_scoped,
+            ),
         ] {
             for item in excluded.iter().filter(|item| included.contains(item)) {
                 self.find(
@@ -319,11 +388,19 @@ impl ConfigReader {
 
     fn check_known(&mut self, at: &str, what: &str, known: &[&str], text: &str) {
         if !known.contains(&text) {
-            self.find(at, format!("{text:?} is no {what}; known are {}", known.join(", ")));
+            self.find(
+                at,
+                format!("{text:?} is no {what}; known are {}", known.join(", ")),
+            );
         }
     }
 
-    fn labels(&mut self, fields: &Map<String, Value>, at: &str, name: &str) -> BTreeMap<String, String> {
+    fn labels(
+        &mut self,
+        fields: &Map<String, Value>,
+        at: &str,
+        name: &str,
+    ) -> BTreeMap<String, String> {
         let map = match fields.get(name) {
             None | Some(Value::Null) => return BTreeMap::new(),
             Some(Value::Object(map)) => map,
@@ -332,6 +409,8 @@ impl ConfigReader {
                 return BTreeMap::new();
             }
         };
-        map.keys().map(|key| (key.clone(), self.text(map, &join(at, name), key))).collect()
+        map.keys()
+            .map(|key| (key.clone(), self.text(map, &join(at, name), key)))
+            .collect()
     }
 }

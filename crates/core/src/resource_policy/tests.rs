@@ -3,18 +3,23 @@ use serde_json::json;
 use super::*;
 
 fn policy(text: &str) -> Result<ResourcePolicy, Vec<String>> {
-    read(&BTreeMap::from([("policy.yaml".to_owned(), text.to_owned())]))
-        .map_err(|findings| findings.into_iter().map(|finding| finding.field).collect())
+    read(&BTreeMap::from([(
+        "policy.yaml".to_owned(),
+        text.to_owned(),
+    )]))
+    .map_err(|findings| findings.into_iter().map(|finding| finding.field).collect())
 }
 
 fn one(conditions: &str) -> ResourcePolicy {
-    let text =
-        format!("version: v1\nvolumePolicies:\n- conditions: {conditions}\n  action: {{ type: snapshot }}\n");
+    let text = format!(
+        "version: v1\nvolumePolicies:\n- conditions: {conditions}\n  action: {{ type: snapshot }}\n"
+    );
     policy(&text).unwrap()
 }
 
 fn volume(source: &Value) -> Value {
-    let mut volume = json!({ "spec": { "capacity": { "storage": "10Gi" }, "storageClassName": "fast" } });
+    let mut volume =
+        json!({ "spec": { "capacity": { "storage": "10Gi" }, "storageClassName": "fast" } });
     for (key, value) in source.as_object().unwrap() {
         volume["spec"][key] = value.clone();
     }
@@ -48,10 +53,14 @@ fn volume(source: &Value) -> Value {
 #[case("{ pvcAccessModes: [] }", true)]
 #[case("{ pvcAccessModes: [ReadOnlyMany, ReadWriteOnce] }", true)]
 #[case("{ pvcAccessModes: [ReadWriteOnce] }", false)]
-#[case("{ pvcAccessModes: [ReadWriteOnce, ReadOnlyMany, ReadWriteMany] }", false)]
+#[case(
+    "{ pvcAccessModes: [ReadWriteOnce, ReadOnlyMany, ReadWriteMany] }",
+    false
+)]
 #[case("{ storageClass: [fast], csi: { driver: efs } }", false)]
 fn conditions_hold_on_a_volume(#[case] conditions: &str, #[case] holds: bool) {
-    let source = json!({ "csi": { "driver": "ebs", "volumeAttributes": { "type": "io2", "zone": "a" } } });
+    let source =
+        json!({ "csi": { "driver": "ebs", "volumeAttributes": { "type": "io2", "zone": "a" } } });
     let claim = json!({
         "metadata": { "labels": { "app": "web", "x": "y" } },
         "spec": { "volumeMode": "Block", "accessModes": ["ReadWriteOnce", "ReadOnlyMany"] },
@@ -71,22 +80,32 @@ fn conditions_hold_on_a_volume(#[case] conditions: &str, #[case] holds: bool) {
 #[case("{ csi: {} }", false)]
 fn conditions_on_nfs(#[case] conditions: &str, #[case] holds: bool) {
     let source = json!({ "nfs": { "server": "s", "path": "/p" } });
-    for volume in [Volume::persistent(Some(&volume(&source)), None), Volume::of_source(&source)] {
+    for volume in [
+        Volume::persistent(Some(&volume(&source)), None),
+        Volume::of_source(&source),
+    ] {
         assert_eq!(one(conditions).action_for(&volume).is_some(), holds);
     }
 }
 
 #[test]
 fn images_are_volumes_of_their_own_kind() {
-    let image = Volume::of_source(&json!({ "name": "model", "image": { "reference": "registry/model:1" } }));
+    let image = Volume::of_source(
+        &json!({ "name": "model", "image": { "reference": "registry/model:1" } }),
+    );
     assert!(one("{ volumeTypes: [image] }").action_for(&image).is_some());
-    assert!(one("{ volumeTypes: [emptyDir] }").action_for(&image).is_none());
+    assert!(
+        one("{ volumeTypes: [emptyDir] }")
+            .action_for(&image)
+            .is_none()
+    );
 }
 
 /// Velero `GetResourcePoliciesFromBackupWithGlobal`, v1.18.3.
 #[test]
 fn rules_for_all_backups_come_after_those_of_a_backup() {
-    let global = |text: &str| read_global(&BTreeMap::from([("policy".to_owned(), text.to_owned())]));
+    let global =
+        |text: &str| read_global(&BTreeMap::from([("policy".to_owned(), text.to_owned())]));
     let own = policy(
         "version: v1\nvolumePolicies: [{ conditions: { storageClass: [fast] }, action: { type: snapshot } }]",
     );
@@ -98,17 +117,30 @@ namespacedFilterPolicies: [{ namespaces: [a], resourceFilters: [{}] }]
 ",
     )
     .unwrap();
-    assert_eq!(all.ignored, ["includeExcludePolicy", "namespacedFilterPolicies"]);
+    assert_eq!(
+        all.ignored,
+        ["includeExcludePolicy", "namespacedFilterPolicies"]
+    );
     let both = own.unwrap().with_global(all);
-    assert_eq!(both.selecting_parts(), [""; 0], "only rules for volumes are for all backups");
+    assert_eq!(
+        both.selecting_parts(),
+        [""; 0],
+        "only rules for volumes are for all backups"
+    );
     let kind = |class: &str| {
-        let volume = Volume { storage_class: class.to_owned(), ..Volume::default() };
+        let volume = Volume {
+            storage_class: class.to_owned(),
+            ..Volume::default()
+        };
         both.action_for(&volume).unwrap().kind
     };
     assert_eq!(kind("fast"), VolumeActionKind::Snapshot);
     assert_eq!(kind("slow"), VolumeActionKind::Skip);
     let findings = global("version: v2").unwrap_err();
-    assert_eq!(findings[0].field, "--global-backup-volume-policies-configmap: version");
+    assert_eq!(
+        findings[0].field,
+        "--global-backup-volume-policies-configmap: version"
+    );
 }
 
 #[rstest::rstest]
@@ -116,7 +148,8 @@ namespacedFilterPolicies: [{ namespaces: [a], resourceFilters: [{}] }]
 #[case("{ pvcAccessModes: [ReadWriteOnce] }")]
 #[case("{ pvcPhase: [Bound] }")]
 fn conditions_on_a_claim_do_not_hold_without_one(#[case] conditions: &str) {
-    let persistent = Volume::persistent(Some(&volume(&json!({ "volumeMode": "Filesystem" }))), None);
+    let persistent =
+        Volume::persistent(Some(&volume(&json!({ "volumeMode": "Filesystem" }))), None);
     for volume in [persistent, Volume::of_source(&json!({ "emptyDir": {} }))] {
         assert_eq!(one(conditions).action_for(&volume), None);
     }
@@ -136,13 +169,20 @@ volumePolicies:
 ",
     )
     .unwrap();
-    let pending = json!({ "spec": { "storageClassName": "fast" }, "status": { "phase": "Pending" } });
+    let pending =
+        json!({ "spec": { "storageClassName": "fast" }, "status": { "phase": "Pending" } });
     let kind = |volume: &Volume| policy.action_for(volume).unwrap().kind;
-    assert_eq!(kind(&Volume::persistent(None, Some(&pending))), VolumeActionKind::Skip);
+    assert_eq!(
+        kind(&Volume::persistent(None, Some(&pending))),
+        VolumeActionKind::Skip
+    );
     let fast = Volume::persistent(Some(&volume(&json!({}))), None);
     assert_eq!(kind(&fast), VolumeActionKind::Custom);
     assert_eq!(policy.action_for(&fast).unwrap().parameters["vault"], "a");
-    assert_eq!(kind(&Volume::of_source(&json!({ "emptyDir": {} }))), VolumeActionKind::FsBackup);
+    assert_eq!(
+        kind(&Volume::of_source(&json!({ "emptyDir": {} }))),
+        VolumeActionKind::FsBackup
+    );
 }
 
 #[test]
@@ -205,7 +245,11 @@ clusterScopedFilterPolicy: {}
 #[test]
 fn what_is_no_policy_at_all_is_refused() {
     for text in ["", "- a", "version: [", "just text"] {
-        assert_eq!(policy(text).unwrap_err(), ["spec.resourcePolicy"], "{text:?}");
+        assert_eq!(
+            policy(text).unwrap_err(),
+            ["spec.resourcePolicy"],
+            "{text:?}"
+        );
     }
     assert!(read(&BTreeMap::new()).is_err());
     let two = ["a", "b"].map(|key| (key.to_owned(), "version: v1".to_owned()));
@@ -227,7 +271,10 @@ fn a_rule_counts_before_the_pod_and_the_pod_before_the_backup(
 ) {
     let spec: BackupSpec = serde_json::from_value(spec).unwrap();
     let volume = Volume::persistent(Some(&volume(&json!({}))), None);
-    assert_eq!(plan(&spec, Some(&one(conditions)), &volume, pod_asks), expected);
+    assert_eq!(
+        plan(&spec, Some(&one(conditions)), &volume, pod_asks),
+        expected
+    );
 }
 
 #[test]
@@ -242,7 +289,12 @@ volumePolicies:
     .unwrap();
     let volume = Volume::persistent(Some(&volume(&json!({}))), None);
     let planned = plan(&BackupSpec::default(), Some(&policy), &volume, false);
-    assert_eq!(planned, VolumePlan::Snapshot { class: Some("array-1".into()) });
+    assert_eq!(
+        planned,
+        VolumePlan::Snapshot {
+            class: Some("array-1".into())
+        }
+    );
 }
 
 #[test]
@@ -256,8 +308,13 @@ fn lists_of_a_policy_count_where_the_backup_says_nothing() {
         "excludedClusterScopedResources": ["nodes"], "includedNamespaceScopedResources": ["po*"],
     }))
     .unwrap();
-    let spec = types.added_to(&spec, &|name| (name == "pv").then(|| "persistentvolumes".to_owned()));
-    assert_eq!(spec.included_cluster_scoped_resources, ["persistentvolumes"]);
+    let spec = types.added_to(&spec, &|name| {
+        (name == "pv").then(|| "persistentvolumes".to_owned())
+    });
+    assert_eq!(
+        spec.included_cluster_scoped_resources,
+        ["persistentvolumes"]
+    );
     assert_eq!(spec.excluded_cluster_scoped_resources, ["nodes"]);
     assert_eq!(spec.excluded_namespace_scoped_resources, ["secrets"]);
 }

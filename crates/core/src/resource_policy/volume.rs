@@ -7,8 +7,9 @@ use serde_json::Value;
 use super::{Conditions, CsiCondition, NfsCondition};
 use crate::quantity;
 
-/// Kinds of volume sources that conditions may name (Velero `internal/resourcepolicies/volume_types_conditions.go`, after
-/// 1.18: sources of PersistentVolumes and of pod volumes).
+/// Kinds of volume sources that conditions may name (Velero
+/// `internal/resourcepolicies/volume_types_conditions.go`, after 1.18: sources of PersistentVolumes
+/// and of pod volumes).
 pub(crate) const TYPES: &[&str] = &[
     "awsElasticBlockStore",
     "azureDisk",
@@ -65,16 +66,34 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// From a PersistentVolume, and its claim if known. Without a volume (a pending claim), from the claim alone.
+    /// From a PersistentVolume, and its claim if known. Without a volume (a pending claim), from
+    /// the claim alone.
     pub fn persistent(volume: Option<&Value>, claim: Option<&Value>) -> Self {
-        let mut seen = volume.and_then(|volume| volume.get("spec")).map(Self::of_source).unwrap_or_default();
+        let mut seen = volume
+            .and_then(|volume| volume.get("spec"))
+            .map(Self::of_source)
+            .unwrap_or_default();
         let capacity = volume.and_then(|volume| volume.pointer("/spec/capacity/storage"));
-        seen.capacity = capacity.and_then(Value::as_str).and_then(quantity::bytes).unwrap_or_default();
-        let class = |of: Option<&Value>| of.and_then(|of| of.pointer("/spec/storageClassName")).map(text);
+        seen.capacity = capacity
+            .and_then(Value::as_str)
+            .and_then(quantity::bytes)
+            .unwrap_or_default();
+        let class = |of: Option<&Value>| {
+            of.and_then(|of| of.pointer("/spec/storageClassName"))
+                .map(text)
+        };
         seen.storage_class = class(volume).or_else(|| class(claim)).unwrap_or_default();
         if let Some(claim) = claim {
-            seen.claim_labels = Some(claim.pointer("/metadata/labels").map(texts).unwrap_or_default());
-            seen.claim_volume_mode = claim.pointer("/spec/volumeMode").map(text).unwrap_or_default();
+            seen.claim_labels = Some(
+                claim
+                    .pointer("/metadata/labels")
+                    .map(texts)
+                    .unwrap_or_default(),
+            );
+            seen.claim_volume_mode = claim
+                .pointer("/spec/volumeMode")
+                .map(text)
+                .unwrap_or_default();
             let modes = claim.pointer("/spec/accessModes").and_then(Value::as_array);
             seen.claim_access_modes = modes.into_iter().flatten().map(text).collect();
             seen.claim_phase = Some(claim.pointer("/status/phase").map(text).unwrap_or_default());
@@ -84,13 +103,20 @@ impl Volume {
 
     /// From a pod's volume without a claim, or from the spec of a PersistentVolume.
     pub fn of_source(source: &Value) -> Self {
-        let kind = TYPES.iter().find(|kind| source.get(**kind).is_some_and(|value| !value.is_null()));
+        let kind = TYPES
+            .iter()
+            .find(|kind| source.get(**kind).is_some_and(|value| !value.is_null()));
         let member = |of: &Value, name: &str| of.get(name).map(text).unwrap_or_default();
         Self {
             kind: kind.copied().unwrap_or_default().to_owned(),
-            nfs: source.get("nfs").map(|nfs| (member(nfs, "server"), member(nfs, "path"))),
+            nfs: source
+                .get("nfs")
+                .map(|nfs| (member(nfs, "server"), member(nfs, "path"))),
             csi: source.get("csi").map(|csi| {
-                (member(csi, "driver"), csi.get("volumeAttributes").map(texts).unwrap_or_default())
+                (
+                    member(csi, "driver"),
+                    csi.get("volumeAttributes").map(texts).unwrap_or_default(),
+                )
             }),
             ..Self::default()
         }
@@ -100,7 +126,8 @@ impl Volume {
 impl Conditions {
     pub fn hold(&self, volume: &Volume) -> bool {
         let (least, most) = self.capacity;
-        let among = |list: &[String], value: &str| list.is_empty() || list.iter().any(|one| one == value);
+        let among =
+            |list: &[String], value: &str| list.is_empty() || list.iter().any(|one| one == value);
         let claim_label = |key: &String, value: &String| {
             volume.claim_labels.as_ref().and_then(|all| all.get(key)) == Some(value)
         };
@@ -110,17 +137,26 @@ impl Conditions {
             && self.nfs.as_ref().is_none_or(|wanted| wanted.holds(volume))
             && self.csi.as_ref().is_none_or(|wanted| wanted.holds(volume))
             && among(&self.volume_types, &volume.kind)
-            && self.claim_labels.iter().all(|(key, value)| claim_label(key, value))
-            && among(&self.claim_phases, volume.claim_phase.as_deref().unwrap_or_default())
-            && (self.claim_volume_mode.is_empty() || self.claim_volume_mode == volume.claim_volume_mode)
-            && (self.claim_access_modes.is_empty() || self.claim_access_modes == volume.claim_access_modes)
+            && self
+                .claim_labels
+                .iter()
+                .all(|(key, value)| claim_label(key, value))
+            && among(
+                &self.claim_phases,
+                volume.claim_phase.as_deref().unwrap_or_default(),
+            )
+            && (self.claim_volume_mode.is_empty()
+                || self.claim_volume_mode == volume.claim_volume_mode)
+            && (self.claim_access_modes.is_empty()
+                || self.claim_access_modes == volume.claim_access_modes)
     }
 }
 
 impl NfsCondition {
     fn holds(&self, volume: &Volume) -> bool {
         volume.nfs.as_ref().is_some_and(|(server, path)| {
-            (self.server.is_empty() || self.server == *server) && (self.path.is_empty() || self.path == *path)
+            (self.server.is_empty() || self.server == *server)
+                && (self.path.is_empty() || self.path == *path)
         })
     }
 }
@@ -129,7 +165,10 @@ impl CsiCondition {
     fn holds(&self, volume: &Volume) -> bool {
         volume.csi.as_ref().is_some_and(|(driver, attributes)| {
             (self.driver.is_empty() || self.driver == *driver)
-                && self.volume_attributes.iter().all(|(key, value)| attributes.get(key) == Some(value))
+                && self
+                    .volume_attributes
+                    .iter()
+                    .all(|(key, value)| attributes.get(key) == Some(value))
         })
     }
 }
@@ -139,5 +178,10 @@ fn text(value: &Value) -> String {
 }
 
 fn texts(value: &Value) -> BTreeMap<String, String> {
-    value.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), text(value))).collect()
+    value
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| (key.clone(), text(value)))
+        .collect()
 }

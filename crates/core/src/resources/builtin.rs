@@ -13,7 +13,8 @@ pub struct BuiltinType {
 /// Kind, plural and short names.
 type Names = (&'static str, &'static str, &'static [&'static str]);
 
-/// As `kubectl api-resources` lists them (Kubernetes 1.34). The lower-case kind is the singular name.
+/// As `kubectl api-resources` lists them (Kubernetes 1.34). The lower-case kind is the singular
+/// name.
 const TYPES: &[(&str, &[Names])] = &[
     (
         "",
@@ -40,15 +41,45 @@ const TYPES: &[(&str, &[Names])] = &[
         "admissionregistration.k8s.io",
         &[
             ("MutatingAdmissionPolicy", "mutatingadmissionpolicies", &[]),
-            ("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", &[]),
-            ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations", &[]),
-            ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", &[]),
-            ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", &[]),
-            ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations", &[]),
+            (
+                "MutatingAdmissionPolicyBinding",
+                "mutatingadmissionpolicybindings",
+                &[],
+            ),
+            (
+                "MutatingWebhookConfiguration",
+                "mutatingwebhookconfigurations",
+                &[],
+            ),
+            (
+                "ValidatingAdmissionPolicy",
+                "validatingadmissionpolicies",
+                &[],
+            ),
+            (
+                "ValidatingAdmissionPolicyBinding",
+                "validatingadmissionpolicybindings",
+                &[],
+            ),
+            (
+                "ValidatingWebhookConfiguration",
+                "validatingwebhookconfigurations",
+                &[],
+            ),
         ],
     ),
-    ("apiextensions.k8s.io", &[("CustomResourceDefinition", "customresourcedefinitions", &["crd", "crds"])]),
-    ("apiregistration.k8s.io", &[("APIService", "apiservices", &[])]),
+    (
+        "apiextensions.k8s.io",
+        &[(
+            "CustomResourceDefinition",
+            "customresourcedefinitions",
+            &["crd", "crds"],
+        )],
+    ),
+    (
+        "apiregistration.k8s.io",
+        &[("APIService", "apiservices", &[])],
+    ),
     (
         "apps",
         &[
@@ -59,17 +90,41 @@ const TYPES: &[(&str, &[Names])] = &[
             ("StatefulSet", "statefulsets", &["sts"]),
         ],
     ),
-    ("autoscaling", &[("HorizontalPodAutoscaler", "horizontalpodautoscalers", &["hpa"])]),
-    ("batch", &[("CronJob", "cronjobs", &["cj"]), ("Job", "jobs", &[])]),
-    ("certificates.k8s.io", &[("CertificateSigningRequest", "certificatesigningrequests", &["csr"])]),
+    (
+        "autoscaling",
+        &[(
+            "HorizontalPodAutoscaler",
+            "horizontalpodautoscalers",
+            &["hpa"],
+        )],
+    ),
+    (
+        "batch",
+        &[("CronJob", "cronjobs", &["cj"]), ("Job", "jobs", &[])],
+    ),
+    (
+        "certificates.k8s.io",
+        &[(
+            "CertificateSigningRequest",
+            "certificatesigningrequests",
+            &["csr"],
+        )],
+    ),
     ("coordination.k8s.io", &[("Lease", "leases", &[])]),
-    ("discovery.k8s.io", &[("EndpointSlice", "endpointslices", &[])]),
+    (
+        "discovery.k8s.io",
+        &[("EndpointSlice", "endpointslices", &[])],
+    ),
     ("events.k8s.io", &[("Event", "events", &["ev"])]),
     (
         "flowcontrol.apiserver.k8s.io",
         &[
             ("FlowSchema", "flowschemas", &[]),
-            ("PriorityLevelConfiguration", "prioritylevelconfigurations", &[]),
+            (
+                "PriorityLevelConfiguration",
+                "prioritylevelconfigurations",
+                &[],
+            ),
         ],
     ),
     (
@@ -83,7 +138,10 @@ const TYPES: &[(&str, &[Names])] = &[
         ],
     ),
     ("node.k8s.io", &[("RuntimeClass", "runtimeclasses", &[])]),
-    ("policy", &[("PodDisruptionBudget", "poddisruptionbudgets", &["pdb"])]),
+    (
+        "policy",
+        &[("PodDisruptionBudget", "poddisruptionbudgets", &["pdb"])],
+    ),
     (
         "rbac.authorization.k8s.io",
         &[
@@ -102,13 +160,24 @@ const TYPES: &[(&str, &[Names])] = &[
             ("ResourceSlice", "resourceslices", &[]),
         ],
     ),
-    ("scheduling.k8s.io", &[("PriorityClass", "priorityclasses", &["pc"])]),
+    (
+        "scheduling.k8s.io",
+        &[("PriorityClass", "priorityclasses", &["pc"])],
+    ),
     (
         "snapshot.storage.k8s.io",
         &[
             ("VolumeSnapshot", "volumesnapshots", &["vs"]),
-            ("VolumeSnapshotClass", "volumesnapshotclasses", &["vsclass", "vsclasses"]),
-            ("VolumeSnapshotContent", "volumesnapshotcontents", &["vsc", "vscs"]),
+            (
+                "VolumeSnapshotClass",
+                "volumesnapshotclasses",
+                &["vsclass", "vsclasses"],
+            ),
+            (
+                "VolumeSnapshotContent",
+                "volumesnapshotcontents",
+                &["vsc", "vscs"],
+            ),
         ],
     ),
     (
@@ -124,15 +193,22 @@ const TYPES: &[(&str, &[Names])] = &[
     ),
 ];
 
-/// The built-in types with this name, in any case: `configmaps`, `ConfigMap`, `cm`, `deploy.apps`, `deployments.v1.apps`.
+/// The built-in types with this name, in any case: `configmaps`, `ConfigMap`, `cm`, `deploy.apps`,
+/// `deployments.v1.apps`.
 pub fn builtin_types(name: &str) -> impl Iterator<Item = BuiltinType> {
     let name = name.to_ascii_lowercase();
     let all = TYPES.iter().flat_map(|(group, types)| {
-        types.iter().map(|(kind, plural, short)| BuiltinType { group, kind, plural, short })
+        types.iter().map(|(kind, plural, short)| BuiltinType {
+            group,
+            kind,
+            plural,
+            short,
+        })
     });
     all.filter(move |one| {
-        let (head, rest) =
-            name.split_once('.').map_or((name.as_str(), None), |(head, rest)| (head, Some(rest)));
+        let (head, rest) = name
+            .split_once('.')
+            .map_or((name.as_str(), None), |(head, rest)| (head, Some(rest)));
         one.is_called(head) && rest.is_none_or(|rest| is_group(one.group, rest))
     })
 }
@@ -140,10 +216,13 @@ pub fn builtin_types(name: &str) -> impl Iterator<Item = BuiltinType> {
 /// Whether the part after the name of a type is its group, or a version with its group.
 fn is_group(group: &str, rest: &str) -> bool {
     let is_version = |text: &str| {
-        text.strip_prefix('v').is_some_and(|text| text.starts_with(|c: char| c.is_ascii_digit()))
+        text.strip_prefix('v')
+            .is_some_and(|text| text.starts_with(|c: char| c.is_ascii_digit()))
     };
     rest == group
-        || rest.split_once('.').is_some_and(|(version, other)| is_version(version) && other == group)
+        || rest
+            .split_once('.')
+            .is_some_and(|(version, other)| is_version(version) && other == group)
         || group.is_empty() && is_version(rest)
 }
 
@@ -177,8 +256,13 @@ mod tests {
     #[case("crd", &["customresourcedefinitions.apiextensions.k8s.io"])]
     #[case("widgets", &[])]
     #[case("", &[])]
-    fn builtin_types_are_known_by_each_of_their_names(#[case] name: &str, #[case] expected: &[&str]) {
-        let found: Vec<String> = builtin_types(name).map(|one| one.group_resource()).collect();
+    fn builtin_types_are_known_by_each_of_their_names(
+        #[case] name: &str,
+        #[case] expected: &[&str],
+    ) {
+        let found: Vec<String> = builtin_types(name)
+            .map(|one| one.group_resource())
+            .collect();
         assert_eq!(found, expected);
     }
 }

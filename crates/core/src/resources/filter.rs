@@ -38,12 +38,12 @@ enum Rules {
 }
 
 impl ResourceFilter {
-    /// The filter of a Backup. `resolve` completes a name as users write it (`po`, `deployments`) to a group resource; an
-    /// unknown name stays unchanged and may be a glob.
+    /// The filter of a Backup. `resolve` completes a name as users write it (`po`, `deployments`)
+    /// to a group resource; an unknown name stays unchanged and may be a glob.
     ///
-    /// Velero's rules (`pkg/util/collections/includes_excludes.go`, v1.18), with one exception: a backup without any
-    /// filter selects all cluster-scoped types. Velero intends that too, but fails because its server adds snapshots to
-    /// the excludes; here these do not count.
+    /// Velero's rules (`pkg/util/collections/includes_excludes.go`, v1.18), with one exception: a
+    /// backup without any filter selects all cluster-scoped types. Velero intends that too, but
+    /// fails because its server adds snapshots to the excludes; here these do not count.
     pub fn for_backup(spec: &BackupSpec, resolve: &dyn Fn(&str) -> Option<String>) -> Self {
         let rules = if uses_combined_fields(spec) {
             Rules::Combined {
@@ -64,7 +64,8 @@ impl ResourceFilter {
                 ),
             }
         };
-        let namespaces = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
+        let namespaces =
+            IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
         Self {
             never: NEVER_SELECTED,
             always: &[],
@@ -74,18 +75,23 @@ impl ResourceFilter {
         }
     }
 
-    /// The filter as Velero's server applies it since 1.17: without any filter in the spec, cluster-scoped types except
-    /// namespaces are excluded; their objects are added with the items that need them.
+    /// The filter as Velero's server applies it since 1.17: without any filter in the spec,
+    /// cluster-scoped types except namespaces are excluded; their objects are added with the items
+    /// that need them.
     #[must_use]
     pub fn only_related(self) -> Self {
-        Self { only_related: true, ..self }
+        Self {
+            only_related: true,
+            ..self
+        }
     }
 
     /// The filter of a Restore; `resolve` as for a Backup.
     ///
     /// It does not decide about Namespaces that restored items need: they are created in any case.
     pub fn for_restore(spec: &RestoreSpec, resolve: &dyn Fn(&str) -> Option<String>) -> Self {
-        let namespaces = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
+        let namespaces =
+            IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
         Self {
             never: NON_RESTORABLE,
             always: &[DATA_UPLOADS],
@@ -98,13 +104,18 @@ impl ResourceFilter {
         }
     }
 
-    /// The types whose status is restored; `None`: no type, except for objects that request it themselves.
+    /// The types whose status is restored; `None`: no type, except for objects that request it
+    /// themselves.
     pub fn status_in_restore(
         spec: &RestoreSpec,
         resolve: &dyn Fn(&str) -> Option<String>,
     ) -> Option<IncludesExcludes> {
         let status = spec.restore_status.as_ref()?;
-        Some(resolved(&status.included_resources, &status.excluded_resources, resolve))
+        Some(resolved(
+            &status.included_resources,
+            &status.excluded_resources,
+            resolve,
+        ))
     }
 
     /// Whether objects of this type are selected.
@@ -123,11 +134,17 @@ impl ResourceFilter {
                 scope && types.includes(&name)
             }
             Rules::Scoped { namespaced, .. } if resource.namespaced => namespaced.includes(&name),
-            Rules::Scoped { namespaced, cluster } => {
+            Rules::Scoped {
+                namespaced,
+                cluster,
+            } => {
                 let unfiltered = cluster.everything() && cluster.included().is_empty();
-                let whole_cluster =
-                    !self.only_related && unfiltered && self.all_namespaces && namespaced.everything();
-                !cluster.excludes(&name) && (whole_cluster || cluster.names(&name) || name == NAMESPACES)
+                let whole_cluster = !self.only_related
+                    && unfiltered
+                    && self.all_namespaces
+                    && namespaced.everything();
+                !cluster.excludes(&name)
+                    && (whole_cluster || cluster.names(&name) || name == NAMESPACES)
             }
         }
     }
@@ -139,7 +156,9 @@ impl ResourceFilter {
 
     /// Whether the spec of a Restore names this type exactly, not by a pattern.
     pub fn asks_for(&self, group_resource: &str) -> bool {
-        let Rules::Combined { types, .. } = &self.rules else { return false };
+        let Rules::Combined { types, .. } = &self.rules else {
+            return false;
+        };
         types.included().iter().any(|name| name == group_resource)
     }
 
@@ -155,8 +174,9 @@ impl ResourceFilter {
         }
     }
 
-    /// Whether objects of this type may be added as related items: namespaced types if they are selected, others unless
-    /// they are excluded by name (Velero `pkg/backup/item_backupper.go`, v1.18).
+    /// Whether objects of this type may be added as related items: namespaced types if they are
+    /// selected, others unless they are excluded by name (Velero `pkg/backup/item_backupper.go`,
+    /// v1.18).
     pub fn allows_related(&self, resource: &ResourceType) -> bool {
         let name = resource.group_resource();
         if resource.namespaced {
@@ -166,8 +186,9 @@ impl ResourceFilter {
         }
     }
 
-    /// Whether objects of this type may be restored because others need them: the lists count, but cluster-scoped types
-    /// need not be requested, only not excluded (Velero `pkg/restore/restore.go`, v1.18).
+    /// Whether objects of this type may be restored because others need them: the lists count, but
+    /// cluster-scoped types need not be requested, only not excluded (Velero
+    /// `pkg/restore/restore.go`, v1.18).
     pub fn allows_related_in_restore(&self, resource: &ResourceType) -> bool {
         let name = resource.group_resource();
         match &self.rules {
@@ -200,15 +221,18 @@ pub(crate) fn uses_scoped_fields(spec: &BackupSpec) -> bool {
     .any(|list| !list.is_empty())
 }
 
-/// Names of resources as users write them, completed (`deploy` is `deployments.apps`) if `resolve` knows them; globs and
-/// unknown names stay unchanged.
+/// Names of resources as users write them, completed (`deploy` is `deployments.apps`) if `resolve`
+/// knows them; globs and unknown names stay unchanged.
 pub fn full_names(names: &[String], resolve: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
     let full = |name: &String| if name == "*" { None } else { resolve(name) };
-    names.iter().map(|name| full(name).unwrap_or_else(|| name.clone())).collect()
+    names
+        .iter()
+        .map(|name| full(name).unwrap_or_else(|| name.clone()))
+        .collect()
 }
 
-/// The lists with every name completed. Excludes that apply to every backup are dropped: a spec that a Velero server has
-/// prepared must not look filtered because of them.
+/// The lists with every name completed. Excludes that apply to every backup are dropped: a spec
+/// that a Velero server has prepared must not look filtered because of them.
 fn resolved(
     includes: &[String],
     excludes: &[String],

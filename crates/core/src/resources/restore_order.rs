@@ -42,7 +42,8 @@ const LOW: &[&str] = &[
     "packageinstalls.packaging.carvel.dev",
 ];
 
-/// Types that come first and types that come last, each in order; the others are between them, by name.
+/// Types that come first and types that come last, each in order; the others are between them, by
+/// name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreOrder {
     high: Vec<String>,
@@ -51,13 +52,14 @@ pub struct RestoreOrder {
 
 impl Default for RestoreOrder {
     fn default() -> Self {
-        let [high, low] = [HIGH, LOW].map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+        let [high, low] =
+            [HIGH, LOW].map(|names| names.iter().map(|name| (*name).to_owned()).collect());
         Self { high, low }
     }
 }
 
-/// As in Velero's flag `--restore-resource-priorities` (`pkg/types/priority.go`, v1.18): the first types, `-`, the last
-/// types.
+/// As in Velero's flag `--restore-resource-priorities` (`pkg/types/priority.go`, v1.18): the first
+/// types, `-`, the last types.
 impl FromStr for RestoreOrder {
     type Err = String;
 
@@ -67,16 +69,26 @@ impl FromStr for RestoreOrder {
         let [high, low] = [parts.next(), parts.next()].map(Option::unwrap_or_default);
         if parts.next().is_some() {
             return Err(
-                "\"-\" stands between what comes first and what comes last, and can be given once".to_owned()
+                "\"-\" stands between what comes first and what comes last, and can be given once"
+                    .to_owned(),
             );
         }
         if names != [""] && names.contains(&"") {
-            return Err("expected names of resources, separated by commas; one is empty".to_owned());
+            return Err(
+                "expected names of resources, separated by commas; one is empty".to_owned(),
+            );
         }
         let own = |names: &[&str]| {
-            names.iter().filter(|name| !name.is_empty()).map(|name| (*name).to_owned()).collect()
+            names
+                .iter()
+                .filter(|name| !name.is_empty())
+                .map(|name| (*name).to_owned())
+                .collect()
         };
-        Ok(Self { high: own(high), low: own(low) })
+        Ok(Self {
+            high: own(high),
+            low: own(low),
+        })
     }
 }
 
@@ -84,7 +96,10 @@ impl RestoreOrder {
     /// Sorts types, given as `plural.group`. `resolve` completes a name as users write it.
     pub fn sort(&self, types: &mut [String], resolve: &dyn Fn(&str) -> Option<String>) {
         let full = |names: &[String]| -> Vec<String> {
-            names.iter().map(|name| resolve(name).unwrap_or_else(|| name.clone())).collect()
+            names
+                .iter()
+                .map(|name| resolve(name).unwrap_or_else(|| name.clone()))
+                .collect()
         };
         let (high, low) = (full(&self.high), full(&self.low));
         let place = |list: &[String], name: &str| list.iter().position(|other| other == name);
@@ -102,7 +117,9 @@ mod tests {
 
     fn sorted(order: &RestoreOrder, types: &[&str]) -> Vec<String> {
         let mut types: Vec<String> = types.iter().map(|name| (*name).to_owned()).collect();
-        order.sort(&mut types, &|name| (name == "po").then(|| "pods".to_owned()));
+        order.sort(&mut types, &|name| {
+            (name == "po").then(|| "pods".to_owned())
+        });
         types
     }
 
@@ -167,8 +184,12 @@ mod tests {
             "apps.kappctrl.k14s.io",
             "packageinstalls.packaging.carvel.dev",
         ];
-        let expected =
-            [&first[..], &["cronjobs.batch", "deployments.apps", "zebras.example.com"], &last].concat();
+        let expected = [
+            &first[..],
+            &["cronjobs.batch", "deployments.apps", "zebras.example.com"],
+            &last,
+        ]
+        .concat();
         let mut types = expected.clone();
         types.sort_unstable();
         assert_eq!(sorted(&RestoreOrder::default(), &types), expected);
@@ -178,9 +199,18 @@ mod tests {
     fn an_order_of_ones_own_takes_the_place_of_the_other() {
         let types = ["apples.example.com", "pods", "secrets", "services"];
         for (text, expected) in [
-            ("services,po,-,apples.example.com", ["services", "pods", "secrets", "apples.example.com"]),
-            ("services", ["services", "apples.example.com", "pods", "secrets"]),
-            ("-, pods", ["apples.example.com", "secrets", "services", "pods"]),
+            (
+                "services,po,-,apples.example.com",
+                ["services", "pods", "secrets", "apples.example.com"],
+            ),
+            (
+                "services",
+                ["services", "apples.example.com", "pods", "secrets"],
+            ),
+            (
+                "-, pods",
+                ["apples.example.com", "secrets", "services", "pods"],
+            ),
             ("", ["apples.example.com", "pods", "secrets", "services"]),
         ] {
             assert_eq!(sorted(&text.parse().unwrap(), &types), expected, "{text}");

@@ -1,13 +1,14 @@
 //! Which of its stored versions of an item is restored. Pure.
 //!
-//! Velero: `pkg/restore/prioritize_group_version.go`, v1.18. Velero uses the versions of the group; we use those of the
-//! type.
+//! Velero: `pkg/restore/prioritize_group_version.go`, v1.18. Velero uses the versions of the group;
+//! we use those of the type.
 
 use std::collections::BTreeMap;
 
 /// The versions that a user prefers, by type.
 ///
-/// They are in the ConfigMap [`Self::CONFIG_MAP`] under one key, one type a line: `rockbands.music.example.io=v2beta1,v2beta2`.
+/// They are in the ConfigMap [`Self::CONFIG_MAP`] under one key, one type a line:
+/// `rockbands.music.example.io=v2beta1,v2beta2`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VersionPriorities {
     types: BTreeMap<String, Vec<String>>,
@@ -54,7 +55,8 @@ impl VersionPriorities {
 pub enum VersionRule<'a> {
     /// The backup's preferred version; another one only if the cluster does not serve it.
     Stored,
-    /// These versions, then the cluster's preferred one, as with `--features=EnableAPIGroupVersions`.
+    /// These versions, then the cluster's preferred one, as with
+    /// `--features=EnableAPIGroupVersions`.
     Served { asked: &'a [String] },
 }
 
@@ -70,14 +72,22 @@ pub struct TypeVersions<'a> {
 }
 
 impl<'a> TypeVersions<'a> {
-    /// The stored versions that can be restored, in the order of tries. Empty: the cluster serves none of them.
+    /// The stored versions that can be restored, in the order of tries. Empty: the cluster serves
+    /// none of them.
     pub fn order(self, rule: VersionRule<'a>) -> Vec<&'a str> {
-        let Self { preferred, others, served } = self;
+        let Self {
+            preferred,
+            others,
+            served,
+        } = self;
         let first: Vec<&str> = match rule {
             VersionRule::Stored => vec![preferred],
-            VersionRule::Served { asked } => {
-                asked.iter().map(String::as_str).chain(served.first().copied()).chain([preferred]).collect()
-            }
+            VersionRule::Served { asked } => asked
+                .iter()
+                .map(String::as_str)
+                .chain(served.first().copied())
+                .chain([preferred])
+                .collect(),
         };
         let mut order = Vec::new();
         for version in first.into_iter().chain(served.iter().copied()) {
@@ -124,7 +134,11 @@ mod tests {
             (&["v1"], &["v3"], &[]),
             (&["v1"], &[], &[]),
         ] {
-            let versions = TypeVersions { preferred: "v2", others, served };
+            let versions = TypeVersions {
+                preferred: "v2",
+                others,
+                served,
+            };
             assert_eq!(versions.order(STORED), expected, "{versions:?}");
         }
     }
@@ -137,14 +151,23 @@ mod tests {
             // The cluster's preferred version is not in the backup.
             (&[], &["v1"], &["v3", "v1", "v2"], &["v2", "v1"]),
             // Nor does it serve the backup's preferred version: by the order of the cluster.
-            (&[], &["v1", "v1beta1"], &["v3", "v1", "v1beta1"], &["v1", "v1beta1"]),
+            (
+                &[],
+                &["v1", "v1beta1"],
+                &["v3", "v1", "v1beta1"],
+                &["v1", "v1beta1"],
+            ),
             (&["v4", "v1", "v2"], &["v1"], &["v2", "v1"], &["v1", "v2"]),
             (&["v1"], &["v1"], &["v2"], &["v2"]),
             (&["v1"], &[], &["v2", "v1"], &["v2"]),
             (&["v1"], &["v1"], &[], &[]),
         ] {
             let asked = owned(asked);
-            let versions = TypeVersions { preferred: "v2", others, served };
+            let versions = TypeVersions {
+                preferred: "v2",
+                others,
+                served,
+            };
             let rule = VersionRule::Served { asked: &asked };
             assert_eq!(versions.order(rule), expected, "{asked:?} {versions:?}");
         }
@@ -154,12 +177,20 @@ mod tests {
     fn the_reason_for_another_version_is_said() {
         let asked = owned(&["v1"]);
         let [none, some] = [&[][..], &asked].map(|asked| VersionRule::Served { asked });
-        let versions = |served| TypeVersions { preferred: "v2", others: &["v1"], served };
+        let versions = |served| TypeVersions {
+            preferred: "v2",
+            others: &["v1"],
+            served,
+        };
         for (rule, served, reason) in [
             (STORED, &["v1"][..], "the cluster does not serve v2"),
             (none, &["v1", "v2"], "the cluster prefers it"),
             (none, &["v1"], "the cluster does not serve v2"),
-            (some, &["v2", "v1"], "ConfigMap enableapigroupversions prefers it"),
+            (
+                some,
+                &["v2", "v1"],
+                "ConfigMap enableapigroupversions prefers it",
+            ),
         ] {
             assert_eq!(versions(served).reason("v1", rule), reason);
         }
@@ -170,11 +201,21 @@ mod tests {
         let text = "rockbands.music.example.io = v2beta1, v2beta2\n\n  \norchestras.music.example.io=v2\nx\ny=\n=z\na=b=c\n";
         let priorities =
             VersionPriorities::read(&[(VersionPriorities::KEY.to_owned(), text.to_owned())].into());
-        assert_eq!(priorities.of("rockbands.music.example.io"), ["v2beta1", "v2beta2"]);
+        assert_eq!(
+            priorities.of("rockbands.music.example.io"),
+            ["v2beta1", "v2beta2"]
+        );
         assert_eq!(priorities.of("orchestras.music.example.io"), ["v2"]);
         assert!(priorities.of("x").is_empty() && priorities.of("a").is_empty());
         assert_eq!(priorities.ignored.len(), 4, "{:?}", priorities.ignored);
-        assert!(priorities.ignored[0].contains("\"x\""), "{:?}", priorities.ignored);
-        assert_eq!(VersionPriorities::read(&BTreeMap::new()), VersionPriorities::default());
+        assert!(
+            priorities.ignored[0].contains("\"x\""),
+            "{:?}",
+            priorities.ignored
+        );
+        assert_eq!(
+            VersionPriorities::read(&BTreeMap::new()),
+            VersionPriorities::default()
+        );
     }
 }

@@ -1,14 +1,17 @@
-//! Globs: `*` is any text, `?` any character, `[ab]`, `[a-z]` one of these, `[!a]` any other character, `{a,b*}` one of
-//! these texts.
+//! Globs: `*` is any text, `?` any character, `[ab]`, `[a-z]` one of these, `[!a]` any other
+//! character, `{a,b*}` one of these texts.
 //!
-//! The notation of Velero's filters (v1.18; in namespaces it refuses braces), without `\`. A pattern with an unbalanced
-//! bracket or brace matches only itself.
+//! The notation of Velero's filters (v1.18; in namespaces it refuses braces), without `\`. A
+//! pattern with an unbalanced bracket or brace matches only itself.
 
 #[derive(Debug, PartialEq)]
 enum Piece {
     Char(char),
     AnyChar,
-    Class { negated: bool, ranges: Vec<(char, char)> },
+    Class {
+        negated: bool,
+        ranges: Vec<(char, char)>,
+    },
     AnyText,
 }
 
@@ -20,13 +23,15 @@ pub fn is_glob(pattern: &str) -> bool {
     pattern.contains(['*', '?', '[', ']', '{', '}'])
 }
 
-/// Whether a pattern matches a whole name. Takes time proportional to at most the product of the two lengths, for each of
-/// its alternatives.
+/// Whether a pattern matches a whole name. Takes time proportional to at most the product of the
+/// two lengths, for each of its alternatives.
 pub fn glob_match(pattern: &str, name: &str) -> bool {
     if !is_glob(pattern) || pattern == "*" {
         return pattern == name || pattern == "*";
     }
-    alternatives(pattern).map_or(pattern == name, |all| all.iter().any(|one| matches(one, name)))
+    alternatives(pattern).map_or(pattern == name, |all| {
+        all.iter().any(|one| matches(one, name))
+    })
 }
 
 /// The patterns without braces that a pattern expands to; `None` if it matches only itself.
@@ -51,7 +56,11 @@ fn alternatives(pattern: &str) -> Option<Vec<String>> {
 fn innermost(pattern: &str) -> Option<(&str, &str, &str)> {
     let close = pattern.find('}')?;
     let open = pattern[..close].rfind('{')?;
-    Some((&pattern[..open], &pattern[open + 1..close], &pattern[close + 1..]))
+    Some((
+        &pattern[..open],
+        &pattern[open + 1..close],
+        &pattern[close + 1..],
+    ))
 }
 
 /// The same for a pattern without braces.
@@ -59,7 +68,8 @@ fn matches(pattern: &str, name: &str) -> bool {
     let pieces = parse(pattern);
     let name: Vec<char> = name.chars().collect();
     let (mut at_piece, mut at_char) = (0, 0);
-    // Where to continue if the rest after the latest `*` does not match: the `*` takes one more character.
+    // Where to continue if the rest after the latest `*` does not match: the `*` takes one more
+    // character.
     let mut retry: Option<(usize, usize)> = None;
     while at_char < name.len() {
         match pieces.get(at_piece) {
@@ -80,10 +90,13 @@ fn matches(pattern: &str, name: &str) -> bool {
             },
         }
     }
-    pieces[at_piece..].iter().all(|piece| *piece == Piece::AnyText)
+    pieces[at_piece..]
+        .iter()
+        .all(|piece| *piece == Piece::AnyText)
 }
 
-/// Whether some name could match both patterns. Returns `true` when unsure (two classes of which one is negated).
+/// Whether some name could match both patterns. Returns `true` when unsure (two classes of which
+/// one is negated).
 pub fn globs_may_overlap(a: &str, b: &str) -> bool {
     if !is_glob(a) {
         return glob_match(b, a);
@@ -101,7 +114,8 @@ pub fn globs_may_overlap(a: &str, b: &str) -> bool {
 /// The same for patterns without braces.
 fn may_overlap(a: &str, b: &str) -> bool {
     let (a, b) = (parse(a), parse(b));
-    // overlap[i][j]: whether the rests from piece i and piece j can match the same text. Filled from the ends.
+    // overlap[i][j]: whether the rests from piece i and piece j can match the same text. Filled
+    // from the ends.
     let mut overlap = vec![vec![false; b.len() + 1]; a.len() + 1];
     for i in (0..=a.len()).rev() {
         for j in (0..=b.len()).rev() {
@@ -136,9 +150,18 @@ impl Piece {
     fn may_meet(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Char(c), piece) | (piece, Self::Char(c)) => piece.takes(*c),
-            (Self::Class { negated: false, ranges: a }, Self::Class { negated: false, ranges: b }) => {
-                a.iter().any(|(low, high)| b.iter().any(|(from, to)| low.max(from) <= high.min(to)))
-            }
+            (
+                Self::Class {
+                    negated: false,
+                    ranges: a,
+                },
+                Self::Class {
+                    negated: false,
+                    ranges: b,
+                },
+            ) => a
+                .iter()
+                .any(|(low, high)| b.iter().any(|(from, to)| low.max(from) <= high.min(to))),
             _ => true,
         }
     }

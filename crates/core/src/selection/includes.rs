@@ -2,7 +2,8 @@
 
 use super::glob::{glob_match, is_glob};
 
-/// A filter of names: all included names (every name if there are no includes) that are not excluded.
+/// A filter of names: all included names (every name if there are no includes) that are not
+/// excluded.
 ///
 /// Velero: `pkg/util/collections/includes_excludes.go`, v1.18.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,13 +24,20 @@ struct Patterns {
 
 impl Patterns {
     fn new(all: &[String]) -> Self {
-        let (globs, mut plain): (Vec<_>, Vec<_>) = (0..all.len()).partition(|at| is_glob(&all[*at]));
+        let (globs, mut plain): (Vec<_>, Vec<_>) =
+            (0..all.len()).partition(|at| is_glob(&all[*at]));
         plain.sort_by_key(|at| &all[*at]);
-        Self { all: all.to_vec(), plain, globs }
+        Self {
+            all: all.to_vec(),
+            plain,
+            globs,
+        }
     }
 
     fn matches(&self, name: &str) -> bool {
-        self.plain.binary_search_by_key(&name, |at| &self.all[*at]).is_ok()
+        self.plain
+            .binary_search_by_key(&name, |at| &self.all[*at])
+            .is_ok()
             || self.globs.iter().any(|at| glob_match(&self.all[*at], name))
     }
 }
@@ -37,7 +45,10 @@ impl Patterns {
 impl IncludesExcludes {
     /// From the two lists of a spec; both may hold globs.
     pub fn new(includes: &[String], excludes: &[String]) -> Self {
-        Self { includes: Patterns::new(includes), excludes: Patterns::new(excludes) }
+        Self {
+            includes: Patterns::new(includes),
+            excludes: Patterns::new(excludes),
+        }
     }
 
     /// Whether this name passes. An exclude beats an include.

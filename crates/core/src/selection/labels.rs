@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
-/// The label selectors of a Backup or Restore: an item passes if it matches one of them, or if there are none.
+/// The label selectors of a Backup or Restore: an item passes if it matches one of them, or if
+/// there are none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabelFilter {
     selectors: Vec<LabelSelector>,
 }
 
 impl LabelFilter {
-    /// From the two fields of a spec. Validation refuses both at once; if both are set, an item must pass both.
+    /// From the two fields of a spec. Validation refuses both at once; if both are set, an item
+    /// must pass both.
     pub fn of(label_selector: &Option<LabelSelector>, or: &Option<Vec<LabelSelector>>) -> Self {
         let selectors = match (label_selector, or.as_deref()) {
             (None, None | Some([])) => Vec::new(),
@@ -22,8 +24,8 @@ impl LabelFilter {
         Self { selectors }
     }
 
-    /// Selectors for LIST requests, whose combined results are the selection (an item may be in several). One empty
-    /// selector if there is no filter.
+    /// Selectors for LIST requests, whose combined results are the selection (an item may be in
+    /// several). One empty selector if there is no filter.
     pub fn selectors(&self) -> Vec<String> {
         // A selector that selects everything makes the others redundant.
         if self.everything() {
@@ -34,7 +36,11 @@ impl LabelFilter {
 
     /// Whether an object with these labels is selected.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.selectors.is_empty() || self.selectors.iter().any(|selector| selector_matches(selector, labels))
+        self.selectors.is_empty()
+            || self
+                .selectors
+                .iter()
+                .any(|selector| selector_matches(selector, labels))
     }
 
     /// Whether an object is selected; `labels` is called only if needed.
@@ -43,32 +49,50 @@ impl LabelFilter {
     }
 
     pub fn everything(&self) -> bool {
-        self.selectors.is_empty() || self.selectors.iter().any(|selector| text(selector).is_empty())
+        self.selectors.is_empty()
+            || self
+                .selectors
+                .iter()
+                .any(|selector| text(selector).is_empty())
     }
 }
 
 fn both(one: &LabelSelector, other: &LabelSelector) -> LabelSelector {
     let expressions: Vec<LabelSelectorRequirement> =
         [one, other].into_iter().flat_map(requirements).collect();
-    LabelSelector { match_labels: None, match_expressions: Some(expressions) }
+    LabelSelector {
+        match_labels: None,
+        match_expressions: Some(expressions),
+    }
 }
 
 /// All conditions of a selector in the same form.
 fn requirements(selector: &LabelSelector) -> Vec<LabelSelectorRequirement> {
-    let equal = selector.match_labels.iter().flatten().map(|(key, value)| LabelSelectorRequirement {
-        key: key.clone(),
-        operator: "In".to_owned(),
-        values: Some(vec![value.clone()]),
-    });
-    equal.chain(selector.match_expressions.iter().flatten().cloned()).collect()
+    let equal =
+        selector
+            .match_labels
+            .iter()
+            .flatten()
+            .map(|(key, value)| LabelSelectorRequirement {
+                key: key.clone(),
+                operator: "In".to_owned(),
+                values: Some(vec![value.clone()]),
+            });
+    equal
+        .chain(selector.match_expressions.iter().flatten().cloned())
+        .collect()
 }
 
-/// The selector in the API server's syntax. An unknown operator is kept, so that the server refuses it.
+/// The selector in the API server's syntax. An unknown operator is kept, so that the server refuses
+/// it.
 fn text(selector: &LabelSelector) -> String {
     let parts: Vec<String> = requirements(selector)
         .iter()
         .map(|requirement| {
-            let (key, values) = (&requirement.key, requirement.values.as_deref().unwrap_or_default());
+            let (key, values) = (
+                &requirement.key,
+                requirement.values.as_deref().unwrap_or_default(),
+            );
             match (requirement.operator.as_str(), values) {
                 ("In", [value]) => format!("{key}={value}"),
                 ("In", values) => format!("{key} in ({})", values.join(",")),
@@ -85,7 +109,8 @@ fn text(selector: &LabelSelector) -> String {
 fn selector_matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     requirements(selector).iter().all(|requirement| {
         let value = labels.get(&requirement.key);
-        let listed = value.is_some_and(|value| requirement.values.iter().flatten().any(|one| one == value));
+        let listed =
+            value.is_some_and(|value| requirement.values.iter().flatten().any(|one| one == value));
         match requirement.operator.as_str() {
             "In" => listed,
             // As in Kubernetes: `NotIn` includes objects without the label.
@@ -106,7 +131,10 @@ mod tests {
     }
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
     }
 
     #[test]
@@ -135,7 +163,10 @@ mod tests {
             }))),
             &None,
         );
-        assert_eq!(filter.selectors(), ["app=web,tier in (a,b),env notin (dev),owner,!old"]);
+        assert_eq!(
+            filter.selectors(),
+            ["app=web,tier in (a,b),env notin (dev),owner,!old"]
+        );
         assert!(filter.matches(&labels(&[("app", "web"), ("tier", "b"), ("owner", "")])));
         for wrong in [
             labels(&[("app", "web"), ("tier", "b")]),
@@ -162,7 +193,9 @@ mod tests {
     #[test]
     fn both_kinds_of_selectors_at_once_must_both_match() {
         let one = selector(serde_json::json!({ "matchLabels": { "team": "a" } }));
-        let or = vec![selector(serde_json::json!({ "matchLabels": { "app": "web" } }))];
+        let or = vec![selector(
+            serde_json::json!({ "matchLabels": { "app": "web" } }),
+        )];
         let filter = LabelFilter::of(&Some(one), &Some(or));
         assert_eq!(filter.selectors(), ["team=a,app=web"]);
         assert!(!filter.matches(&labels(&[("app", "web")])));
@@ -171,7 +204,9 @@ mod tests {
     #[test]
     fn an_unknown_operator_selects_nothing() {
         let filter = LabelFilter::of(
-            &Some(selector(serde_json::json!({ "matchExpressions": [{ "key": "a", "operator": "Like" }] }))),
+            &Some(selector(
+                serde_json::json!({ "matchExpressions": [{ "key": "a", "operator": "Like" }] }),
+            )),
             &None,
         );
         assert!(!filter.matches(&labels(&[("a", "b")])));

@@ -1,6 +1,7 @@
 //! One object of a backup.
 
-/// A user's name for an object: `shop/deployments/web`, or `persistentvolumes/pv-1` without a namespace.
+/// A user's name for an object: `shop/deployments/web`, or `persistentvolumes/pv-1` without a
+/// namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectName<'a> {
     pub namespace: Option<&'a str>,
@@ -22,7 +23,11 @@ impl<'a> ObjectName<'a> {
             _ => return None,
         };
         let named = !of_type.is_empty() && !name.is_empty() && namespace != Some("");
-        named.then_some(Self { namespace, of_type, name })
+        named.then_some(Self {
+            namespace,
+            of_type,
+            name,
+        })
     }
 }
 
@@ -32,11 +37,23 @@ mod tests {
 
     #[test]
     fn a_name_has_two_or_three_parts() {
-        let of = |namespace, of_type, name| Some(ObjectName { namespace, of_type, name });
+        let of = |namespace, of_type, name| {
+            Some(ObjectName {
+                namespace,
+                of_type,
+                name,
+            })
+        };
         for (text, expected) in [
-            ("shop/deployments.apps/web", of(Some("shop"), "deployments.apps", "web")),
+            (
+                "shop/deployments.apps/web",
+                of(Some("shop"), "deployments.apps", "web"),
+            ),
             ("pv/pv-1", of(None, "pv", "pv-1")),
-            ("./clusterroles/system:node", of(None, "clusterroles", "system:node")),
+            (
+                "./clusterroles/system:node",
+                of(None, "clusterroles", "system:node"),
+            ),
             ("web", None),
             ("shop/deployments/web/status", None),
             ("shop/deployments/", None),

@@ -18,7 +18,10 @@ pub fn parse_selector(text: &str) -> Result<LabelSelector, String> {
             format!("{part:?} in the selector {text:?} is no condition; write key=value, key!=value, key in (a,b), key notin (a,b), key or !key")
         })?);
     }
-    Ok(LabelSelector { match_labels: None, match_expressions: Some(expressions) })
+    Ok(LabelSelector {
+        match_labels: None,
+        match_expressions: Some(expressions),
+    })
 }
 
 /// The parts between commas, except for commas in parentheses.
@@ -54,7 +57,16 @@ fn condition(part: &str) -> Option<LabelSelectorRequirement> {
             "notin" => "NotIn",
             _ => return None,
         };
-        return make(key, operator, Some(values.split(',').map(|value| value.trim().to_owned()).collect()));
+        return make(
+            key,
+            operator,
+            Some(
+                values
+                    .split(',')
+                    .map(|value| value.trim().to_owned())
+                    .collect(),
+            ),
+        );
     }
     for (sign, operator) in [("!=", "NotIn"), ("==", "In"), ("=", "In")] {
         if let Some((key, value)) = part.split_once(sign) {
@@ -92,7 +104,10 @@ mod tests {
         #[case] matches: bool,
     ) {
         let filter = LabelFilter::of(&Some(parse_selector(text).unwrap()), &None);
-        let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let labels = labels
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
         assert_eq!(filter.matches(&labels), matches);
     }
 

@@ -14,9 +14,17 @@ use crate::{
 pub fn backup(spec: &BackupSpec) -> Vec<Finding> {
     let mut found = Findings::default();
     resources(spec, &mut found);
-    Lists::of("Namespaces", &spec.included_namespaces, &spec.excluded_namespaces)
-        .check_namespaces(&mut found);
-    selectors::check(spec.label_selector.as_ref(), spec.or_label_selectors.as_ref(), &mut found);
+    Lists::of(
+        "Namespaces",
+        &spec.included_namespaces,
+        &spec.excluded_namespaces,
+    )
+    .check_namespaces(&mut found);
+    selectors::check(
+        spec.label_selector.as_ref(),
+        spec.or_label_selectors.as_ref(),
+        &mut found,
+    );
     found.not_negative("spec.ttl", spec.ttl);
     found.not_negative("spec.csiSnapshotTimeout", spec.csi_snapshot_timeout);
     found.not_negative("spec.itemOperationTimeout", spec.item_operation_timeout);
@@ -24,7 +32,10 @@ pub fn backup(spec: &BackupSpec) -> Vec<Finding> {
     if let Some(config) = &spec.uploader_config
         && config.parallel_files_upload < 0
     {
-        found.say("spec.uploaderConfig.parallelFilesUpload", "must not be negative");
+        found.say(
+            "spec.uploaderConfig.parallelFilesUpload",
+            "must not be negative",
+        );
     }
     match &spec.backup_type {
         // A snapshot always contains the whole volume.
@@ -34,7 +45,10 @@ pub fn backup(spec: &BackupSpec) -> Vec<Finding> {
             "\"Incremental\" is not supported: each snapshot is one of the whole volume; unset it",
         ),
         Some(BackupType::Unknown(other)) => {
-            found.say("spec.backupType", format!("{other:?} is not one of {}", BackupType::KNOWN.join(", ")));
+            found.say(
+                "spec.backupType",
+                format!("{other:?} is not one of {}", BackupType::KNOWN.join(", ")),
+            );
         }
     }
     if let Some(given) = &spec.hooks {
@@ -51,12 +65,21 @@ fn resources(spec: &BackupSpec, found: &mut Findings) {
              filters for cluster-scoped and namespace-scoped resources; use only one kind",
         );
     }
-    Lists::of("Resources", &spec.included_resources, &spec.excluded_resources).check(found);
-    let (included, excluded) =
-        (&spec.included_cluster_scoped_resources, &spec.excluded_cluster_scoped_resources);
+    Lists::of(
+        "Resources",
+        &spec.included_resources,
+        &spec.excluded_resources,
+    )
+    .check(found);
+    let (included, excluded) = (
+        &spec.included_cluster_scoped_resources,
+        &spec.excluded_cluster_scoped_resources,
+    );
     Lists::of("ClusterScopedResources", included, excluded).check_scoped(found);
-    let (included, excluded) =
-        (&spec.included_namespace_scoped_resources, &spec.excluded_namespace_scoped_resources);
+    let (included, excluded) = (
+        &spec.included_namespace_scoped_resources,
+        &spec.excluded_namespace_scoped_resources,
+    );
     Lists::of("NamespaceScopedResources", included, excluded).check_scoped(found);
 }
 
@@ -74,7 +97,10 @@ fn hooks(hooks: &BackupHooks, found: &mut Findings) {
                 }
                 if let Some(HookErrorMode::Unknown(mode)) = &hook.exec.on_error {
                     let known = HookErrorMode::KNOWN.join(", ");
-                    found.say(format!("{field}.onError"), format!("{mode:?} is not one of {known}"));
+                    found.say(
+                        format!("{field}.onError"),
+                        format!("{mode:?} is not one of {known}"),
+                    );
                 }
                 found.not_negative(&format!("{field}.timeout"), hook.exec.timeout);
             }

@@ -1,4 +1,5 @@
-//! Features of Velero that this engine does not support yet. They are refused, never ignored silently.
+//! Features of Velero that this engine does not support yet. They are refused, never ignored
+//! silently.
 
 use super::{Finding, add_new, backup, restore};
 use crate::api::{BackupSpec, RestoreSpec};
@@ -12,18 +13,39 @@ pub fn engine_backup(spec: &BackupSpec) -> Vec<Finding> {
         unsupported.push(Finding::new("spec.snapshotMoveData", problem));
     }
     // The values for Velero's own data mover.
-    if let Some(mover) = spec.datamover.as_deref().filter(|mover| !matches!(*mover, "" | "velero")) {
-        let problem =
-            format!("snapshot data is not moved here, so data mover {mover:?} is never asked; unset it");
+    if let Some(mover) = spec
+        .datamover
+        .as_deref()
+        .filter(|mover| !matches!(*mover, "" | "velero"))
+    {
+        let problem = format!(
+            "snapshot data is not moved here, so data mover {mover:?} is never asked; unset it"
+        );
         unsupported.push(Finding::new("spec.datamover", problem));
     }
-    if spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic) == Some(true) {
+    if spec
+        .default_volumes_to_fs_backup
+        .or(spec.default_volumes_to_restic)
+        == Some(true)
+    {
         let is_renamed = spec.default_volumes_to_fs_backup == Some(true);
-        let field = if is_renamed { "spec.defaultVolumesToFsBackup" } else { "spec.defaultVolumesToRestic" };
-        unsupported.push(Finding::new(field, "file-system backup of volumes is not done yet; unset it"));
+        let field = if is_renamed {
+            "spec.defaultVolumesToFsBackup"
+        } else {
+            "spec.defaultVolumesToRestic"
+        };
+        unsupported.push(Finding::new(
+            field,
+            "file-system backup of volumes is not done yet; unset it",
+        ));
     }
-    if spec.uploader_config.as_ref().is_some_and(|config| config.parallel_files_upload > 0) {
-        let problem = "files of volumes are not copied here, so nothing is uploaded in parallel; unset it";
+    if spec
+        .uploader_config
+        .as_ref()
+        .is_some_and(|config| config.parallel_files_upload > 0)
+    {
+        let problem =
+            "files of volumes are not copied here, so nothing is uploaded in parallel; unset it";
         unsupported.push(Finding::new("spec.uploaderConfig", problem));
     }
     add_new(&mut found, unsupported);
@@ -34,10 +56,9 @@ pub fn engine_backup(spec: &BackupSpec) -> Vec<Finding> {
 pub fn engine_restore(spec: &RestoreSpec) -> Vec<Finding> {
     let mut found = restore(spec);
     // Velero's command may send an empty value.
-    let uploads = spec
-        .uploader_config
-        .as_ref()
-        .is_some_and(|config| config.write_sparse_files == Some(true) || config.parallel_files_download > 0);
+    let uploads = spec.uploader_config.as_ref().is_some_and(|config| {
+        config.write_sparse_files == Some(true) || config.parallel_files_download > 0
+    });
     if uploads {
         let problem = "is not supported yet; remove it to restore without it";
         found.push(Finding::new("spec.uploaderConfig", problem));

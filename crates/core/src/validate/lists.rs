@@ -13,7 +13,12 @@ pub(super) struct Lists<'a> {
 
 impl<'a> Lists<'a> {
     pub(super) fn of(what: &'static str, included: &'a [String], excluded: &'a [String]) -> Self {
-        Self { parent: "spec", what, included, excluded }
+        Self {
+            parent: "spec",
+            what,
+            included,
+            excluded,
+        }
     }
 
     /// Sets the field of the spec that contains the lists.
@@ -33,7 +38,10 @@ impl<'a> Lists<'a> {
         self.check_common(found);
         star_alone(self.excludes(), self.excluded, found);
         if !self.included.is_empty() && has_star(self.excluded) {
-            found.say(self.includes(), format!("must be empty when excluded{} is \"*\"", self.what));
+            found.say(
+                self.includes(),
+                format!("must be empty when excluded{} is \"*\"", self.what),
+            );
         }
         self.check_items(resource_pattern, found);
     }
@@ -48,12 +56,18 @@ impl<'a> Lists<'a> {
     /// Excluding everything would select nothing.
     fn check_not_all_excluded(&self, found: &mut Findings) {
         if has_star(self.excluded) {
-            found.say(self.excludes(), "\"*\" would leave nothing; name what is to be excluded");
+            found.say(
+                self.excludes(),
+                "\"*\" would leave nothing; name what is to be excluded",
+            );
         }
     }
 
     fn check_items(&self, check: fn(&str) -> Result<(), &'static str>, found: &mut Findings) {
-        for (field, items) in [(self.includes(), self.included), (self.excludes(), self.excluded)] {
+        for (field, items) in [
+            (self.includes(), self.included),
+            (self.excludes(), self.excluded),
+        ] {
             for item in items {
                 if let Err(message) = check(item) {
                     found.say(&field, format!("{item:?} {message}"));
@@ -64,8 +78,15 @@ impl<'a> Lists<'a> {
 
     fn check_common(&self, found: &mut Findings) {
         star_alone(self.includes(), self.included, found);
-        for item in self.excluded.iter().filter(|item| self.included.contains(item)) {
-            let message = format!("{item:?} is in included{} too; remove it from one of them", self.what);
+        for item in self
+            .excluded
+            .iter()
+            .filter(|item| self.included.contains(item))
+        {
+            let message = format!(
+                "{item:?} is in included{} too; remove it from one of them",
+                self.what
+            );
             found.say(self.excludes(), message);
         }
     }
@@ -85,7 +106,10 @@ fn has_star(items: &[String]) -> bool {
 
 fn star_alone(field: String, items: &[String], found: &mut Findings) {
     if has_star(items) && items.iter().any(|item| item != "*") {
-        found.say(field, "\"*\" already means all; give it alone, or name the items");
+        found.say(
+            field,
+            "\"*\" already means all; give it alone, or name the items",
+        );
     }
 }
 
@@ -95,7 +119,9 @@ fn resource_pattern(pattern: &str) -> Result<(), &'static str> {
         return Err("is empty; remove it, or name a resource");
     }
     if pattern.contains(|c: char| c.is_whitespace() || c == '/') {
-        return Err("has a character that no resource has in its name, such as \"deployments.apps\"");
+        return Err(
+            "has a character that no resource has in its name, such as \"deployments.apps\"",
+        );
     }
     if pattern.matches('{').count() != pattern.matches('}').count() {
         return Err("has a { without a }, or a } without a {");
@@ -120,7 +146,8 @@ fn brackets(pattern: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether this can match a namespace. The empty name means "no namespace" and is accepted, as in Velero.
+/// Whether this can match a namespace. The empty name means "no namespace" and is accepted, as in
+/// Velero.
 pub(crate) fn namespace_pattern(pattern: &str) -> Result<(), &'static str> {
     if pattern.is_empty() {
         return Ok(());
@@ -136,7 +163,9 @@ pub(crate) fn namespace_pattern(pattern: &str) -> Result<(), &'static str> {
     if is_dns_label(&pattern.replace(['*', '?', '[', ']'], "x")) {
         Ok(())
     } else {
-        Err("can not be the name of a namespace: lower-case letters, digits and inner dashes, at most 63")
+        Err(
+            "can not be the name of a namespace: lower-case letters, digits and inner dashes, at most 63",
+        )
     }
 }
 

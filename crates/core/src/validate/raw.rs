@@ -1,7 +1,8 @@
 //! Finds every field that cannot be decoded; a decoder stops at the first one.
 //!
-//! Every field is decoded alone, in an otherwise empty struct, so that one failure does not hide another. Nor does it
-//! hide errors in the decodable fields: they are checked as if the others were not set.
+//! Every field is decoded alone, in an otherwise empty struct, so that one failure does not hide
+//! another. Nor does it hide errors in the decodable fields: they are checked as if the others were
+//! not set.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -10,12 +11,16 @@ use super::{Finding, Findings};
 use crate::api::{
     BackupSpec, RestoreSpec,
     backup::{BackupHooks, BackupResourceHook, BackupResourceHookSpec, ExecHook},
-    restore::{ExecRestoreHook, InitRestoreHook, RestoreHooks, RestoreResourceHook, RestoreResourceHookSpec},
+    restore::{
+        ExecRestoreHook, InitRestoreHook, RestoreHooks, RestoreResourceHook,
+        RestoreResourceHookSpec,
+    },
 };
 
 use Deeper::{Lists, Objects};
 
-/// All errors in the `spec` of a whole Backup, as JSON: undecodable fields, and errors in the other fields.
+/// All errors in the `spec` of a whole Backup, as JSON: undecodable fields, and errors in the other
+/// fields.
 pub fn raw_backup(object: &Value) -> Vec<Finding> {
     with_others(object, undecodable_backup(object), super::engine_backup)
 }
@@ -35,7 +40,8 @@ pub fn undecodable_backup(object: &Value) -> Vec<Finding> {
     })
 }
 
-/// All errors in the `spec` of a whole Restore, as JSON: undecodable fields, and errors in the other fields.
+/// All errors in the `spec` of a whole Restore, as JSON: undecodable fields, and errors in the
+/// other fields.
 pub fn raw_restore(object: &Value) -> Vec<Finding> {
     with_others(object, undecodable_restore(object), super::engine_restore)
 }
@@ -43,15 +49,26 @@ pub fn raw_restore(object: &Value) -> Vec<Finding> {
 /// The undecodable fields of the `spec` of a whole Restore, as JSON.
 pub fn undecodable_restore(object: &Value) -> Vec<Finding> {
     let lists = ["postHooks"];
-    raw::<RestoreSpec, RestoreHooks, RestoreResourceHookSpec>(object, &lists, |path, hook, found| {
-        fields::<RestoreResourceHook>(path, hook, json!({}), &Objects(&["exec", "init"]), found);
-        inner::<ExecRestoreHook>(path, hook, "exec", json!({ "command": [] }), found);
-        inner::<InitRestoreHook>(path, hook, "init", json!({}), found);
-    })
+    raw::<RestoreSpec, RestoreHooks, RestoreResourceHookSpec>(
+        object,
+        &lists,
+        |path, hook, found| {
+            fields::<RestoreResourceHook>(
+                path,
+                hook,
+                json!({}),
+                &Objects(&["exec", "init"]),
+                found,
+            );
+            inner::<ExecRestoreHook>(path, hook, "exec", json!({ "command": [] }), found);
+            inner::<InitRestoreHook>(path, hook, "init", json!({}), found);
+        },
+    )
 }
 
-/// Adds the errors in decodable fields. Undecodable ones are treated as unset: each alone, or if that leaves no valid
-/// spec (it is required, or an item of a list) the whole field of the spec that contains it.
+/// Adds the errors in decodable fields. Undecodable ones are treated as unset: each alone, or if
+/// that leaves no valid spec (it is required, or an item of a list) the whole field of the spec
+/// that contains it.
 fn with_others<Spec: DeserializeOwned>(
     object: &Value,
     mut found: Vec<Finding>,
@@ -67,7 +84,11 @@ fn with_others<Spec: DeserializeOwned>(
             }
         }
         // An object without a spec has an empty one.
-        let spec = object.get("spec").filter(|spec| !spec.is_null()).cloned().unwrap_or_else(|| json!({}));
+        let spec = object
+            .get("spec")
+            .filter(|spec| !spec.is_null())
+            .cloned()
+            .unwrap_or_else(|| json!({}));
         let spec = serde_json::from_value::<Spec>(spec).ok()?;
         Some((unread, spec))
     });
@@ -80,16 +101,23 @@ fn with_others<Spec: DeserializeOwned>(
 
 /// The path of a field as a JSON pointer. None of our field names has a dot or a bracket.
 fn pointer(field: &str) -> String {
-    format!("/{}", field.replace('[', "/").replace(']', "").replace('.', "/"))
+    format!(
+        "/{}",
+        field.replace('[', "/").replace(']', "").replace('.', "/")
+    )
 }
 
 /// The field of the spec that contains a field: `spec.hooks` for `spec.hooks.resources[0]`.
 fn of_spec(field: &str) -> &str {
-    let end = field.match_indices(['.', '[']).nth(1).map_or(field.len(), |(at, _)| at);
+    let end = field
+        .match_indices(['.', '['])
+        .nth(1)
+        .map_or(field.len(), |(at, _)| at);
     &field[..end]
 }
 
-/// Checks the fields of a spec one by one. Its hooks are in `lists` of their resources; `hook` checks one hook.
+/// Checks the fields of a spec one by one. Its hooks are in `lists` of their resources; `hook`
+/// checks one hook.
 fn raw<Spec: DeserializeOwned, Hooks: DeserializeOwned, Resource: DeserializeOwned>(
     object: &Value,
     lists: &[&str],
@@ -104,10 +132,22 @@ fn raw<Spec: DeserializeOwned, Hooks: DeserializeOwned, Resource: DeserializeOwn
         fields::<Spec>("spec", spec, json!({}), &Objects(&["hooks"]), &mut found);
     }
     if hooks.is_object() {
-        fields::<Hooks>("spec.hooks", hooks, json!({}), &Lists(&["resources"]), &mut found);
+        fields::<Hooks>(
+            "spec.hooks",
+            hooks,
+            json!({}),
+            &Lists(&["resources"]),
+            &mut found,
+        );
     }
     for (path, resource) in items("spec.hooks.resources", &hooks["resources"]) {
-        fields::<Resource>(&path, resource, json!({ "name": "" }), &Lists(lists), &mut found);
+        fields::<Resource>(
+            &path,
+            resource,
+            json!({ "name": "" }),
+            &Lists(lists),
+            &mut found,
+        );
         for list in lists {
             for (path, one) in items(&format!("{path}.{list}"), &resource[list]) {
                 hook(&path, one, &mut found);
@@ -118,9 +158,21 @@ fn raw<Spec: DeserializeOwned, Hooks: DeserializeOwned, Resource: DeserializeOwn
 }
 
 /// Checks the object in this field, if it is an object.
-fn inner<T: DeserializeOwned>(path: &str, outer: &Value, field: &str, base: Value, found: &mut Findings) {
+fn inner<T: DeserializeOwned>(
+    path: &str,
+    outer: &Value,
+    field: &str,
+    base: Value,
+    found: &mut Findings,
+) {
     if outer[field].is_object() {
-        fields::<T>(&format!("{path}.{field}"), &outer[field], base, &Objects(&[]), found);
+        fields::<T>(
+            &format!("{path}.{field}"),
+            &outer[field],
+            base,
+            &Objects(&[]),
+            found,
+        );
     }
 }
 
@@ -151,7 +203,11 @@ fn fields<T: DeserializeOwned>(
         found.say(path, format!("must be an object, not {}", kind(value)));
         return;
     };
-    let base = if let Value::Object(base) = base { base } else { Map::new() };
+    let base = if let Value::Object(base) = base {
+        base
+    } else {
+        Map::new()
+    };
     for required in base.keys().filter(|key| !fields.contains_key(*key)) {
         found.say(format!("{path}.{required}"), "is required");
     }
@@ -167,7 +223,12 @@ fn fields<T: DeserializeOwned>(
 /// The items of a list with their paths; empty if it is no list.
 fn items<'a>(path: &str, value: &'a Value) -> impl Iterator<Item = (String, &'a Value)> {
     let path = path.to_owned();
-    value.as_array().into_iter().flatten().enumerate().map(move |(at, item)| (format!("{path}[{at}]"), item))
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .enumerate()
+        .map(move |(at, item)| (format!("{path}[{at}]"), item))
 }
 
 fn kind(value: &Value) -> &'static str {

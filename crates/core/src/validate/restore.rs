@@ -24,20 +24,44 @@ const MAX_OBJECTS: usize = 100;
 pub fn restore(spec: &RestoreSpec) -> Vec<Finding> {
     let mut found = Findings::default();
     source(spec, &mut found);
-    for item in spec.included_resources.iter().filter(|item| NON_RESTORABLE.contains(&item.as_str())) {
-        found.say("spec.includedResources", format!("{item:?} cannot be restored; remove it"));
+    for item in spec
+        .included_resources
+        .iter()
+        .filter(|item| NON_RESTORABLE.contains(&item.as_str()))
+    {
+        found.say(
+            "spec.includedResources",
+            format!("{item:?} cannot be restored; remove it"),
+        );
     }
-    Lists::of("Resources", &spec.included_resources, &spec.excluded_resources).check(&mut found);
-    Lists::of("Namespaces", &spec.included_namespaces, &spec.excluded_namespaces)
-        .check_namespaces(&mut found);
+    Lists::of(
+        "Resources",
+        &spec.included_resources,
+        &spec.excluded_resources,
+    )
+    .check(&mut found);
+    Lists::of(
+        "Namespaces",
+        &spec.included_namespaces,
+        &spec.excluded_namespaces,
+    )
+    .check_namespaces(&mut found);
     if let Some(status) = &spec.restore_status {
-        Lists::of("Resources", &status.included_resources, &status.excluded_resources)
-            .in_field("spec.restoreStatus")
-            .check_scoped(&mut found);
+        Lists::of(
+            "Resources",
+            &status.included_resources,
+            &status.excluded_resources,
+        )
+        .in_field("spec.restoreStatus")
+        .check_scoped(&mut found);
     }
     included_objects(spec, &mut found);
     namespace_mapping(spec, &mut found);
-    selectors::check(spec.label_selector.as_ref(), spec.or_label_selectors.as_ref(), &mut found);
+    selectors::check(
+        spec.label_selector.as_ref(),
+        spec.or_label_selectors.as_ref(),
+        &mut found,
+    );
     if let Some(policy) = spec.existing_resource_policy.as_deref()
         && !["", "none", "update"].contains(&policy)
     {
@@ -70,9 +94,14 @@ fn volume_data(spec: &RestoreSpec, found: &mut Findings) {
             format!("{other:?} is not one of \"none\", \"full\" and \"incremental\""),
         ),
     }
-    let Some(config) = &spec.uploader_config else { return };
+    let Some(config) = &spec.uploader_config else {
+        return;
+    };
     if config.parallel_files_download < 0 {
-        found.say("spec.uploaderConfig.parallelFilesDownload", "must not be negative");
+        found.say(
+            "spec.uploaderConfig.parallelFilesDownload",
+            "must not be negative",
+        );
     }
     if config.delete_extra_files == Some(true) {
         found.say(
@@ -82,13 +111,16 @@ fn volume_data(spec: &RestoreSpec, found: &mut Findings) {
     }
 }
 
-/// Requires either a backup or a schedule. A prepared Restore has both, as the server fills in the other one; it is not
-/// validated again.
+/// Requires either a backup or a schedule. A prepared Restore has both, as the server fills in the
+/// other one; it is not validated again.
 fn source(spec: &RestoreSpec, found: &mut Findings) {
     let given = |name: &Option<String>| name.as_deref().is_some_and(|name| !name.is_empty());
     match (given(&spec.backup_name), given(&spec.schedule_name)) {
         (false, false) => {
-            found.say("spec.backupName", "name a backup, or a schedule in scheduleName");
+            found.say(
+                "spec.backupName",
+                "name a backup, or a schedule in scheduleName",
+            );
         }
         (true, true) => {
             let message = "cannot be given together with backupName; remove one of them";
@@ -96,11 +128,19 @@ fn source(spec: &RestoreSpec, found: &mut Findings) {
         }
         _ => {}
     }
-    let names =
-        [("backupName", "Backup", &spec.backup_name), ("scheduleName", "Schedule", &spec.schedule_name)];
+    let names = [
+        ("backupName", "Backup", &spec.backup_name),
+        ("scheduleName", "Schedule", &spec.schedule_name),
+    ];
     for (field, kind, name) in names {
-        if let Some(name) = name.as_deref().filter(|name| !name.is_empty() && !is_object_name(name)) {
-            found.say(format!("spec.{field}"), format!("{name:?} cannot be the name of a {kind}"));
+        if let Some(name) = name
+            .as_deref()
+            .filter(|name| !name.is_empty() && !is_object_name(name))
+        {
+            found.say(
+                format!("spec.{field}"),
+                format!("{name:?} cannot be the name of a {kind}"),
+            );
         }
     }
 }
@@ -126,16 +166,23 @@ fn included_objects(spec: &RestoreSpec, found: &mut Findings) {
         };
         if let Some(namespace) = object.namespace {
             if !is_dns_label(namespace) {
-                found.say(field(at), format!("{namespace:?} cannot be the name of a namespace"));
+                found.say(
+                    field(at),
+                    format!("{namespace:?} cannot be the name of a namespace"),
+                );
             } else if !namespaces.includes(namespace) {
-                found.say(field(at), format!("{namespace:?} is not among the namespaces that are restored"));
+                found.say(
+                    field(at),
+                    format!("{namespace:?} is not among the namespaces that are restored"),
+                );
             }
         }
     }
 }
 
-/// Each must map a name to a name, and each target must have only one source (our own rules: Velero ignores an invalid
-/// source, fails when it creates the namespace, and restores objects of several namespaces over one another).
+/// Each must map a name to a name, and each target must have only one source (our own rules: Velero
+/// ignores an invalid source, fails when it creates the namespace, and restores objects of several
+/// namespaces over one another).
 fn namespace_mapping(spec: &RestoreSpec, found: &mut Findings) {
     let mut sources = BTreeMap::new();
     for (from, to) in &spec.namespace_mapping {
@@ -143,7 +190,9 @@ fn namespace_mapping(spec: &RestoreSpec, found: &mut Findings) {
         if !is_dns_label(from) {
             found.say(
                 field(),
-                format!("{from:?} cannot be the name of a namespace; a mapping takes names and no globs"),
+                format!(
+                    "{from:?} cannot be the name of a namespace; a mapping takes names and no globs"
+                ),
             );
         }
         if !is_dns_label(to) {
@@ -151,33 +200,49 @@ fn namespace_mapping(spec: &RestoreSpec, found: &mut Findings) {
         } else if let Some(other) = sources.insert(to, from) {
             found.say(
                 field(),
-                format!("{other:?} is mapped to {to:?}, too; each namespace needs a target of its own"),
+                format!(
+                    "{other:?} is mapped to {to:?}, too; each namespace needs a target of its own"
+                ),
             );
         }
     }
 }
 
-/// Velero checks only the init containers, at each pod (`internal/hook/item_hook_handler.go`, v1.18); a hook that is
-/// invalid in another way is ignored there, or fails in each of its pods.
+/// Velero checks only the init containers, at each pod (`internal/hook/item_hook_handler.go`,
+/// v1.18); a hook that is invalid in another way is ignored there, or fails in each of its pods.
 fn hooks(hooks: &RestoreHooks, found: &mut Findings) {
     for (at, hook) in hooks.resources.iter().enumerate() {
         let field = format!("spec.hooks.resources[{at}]");
         if hook.name.trim().is_empty() {
-            found.say(format!("{field}.name"), "must not be empty: errors name the hook by it");
+            found.say(
+                format!("{field}.name"),
+                "must not be empty: errors name the hook by it",
+            );
         }
-        Lists::of("Namespaces", &hook.included_namespaces, &hook.excluded_namespaces)
-            .in_field(&field)
-            .check_namespaces(found);
-        Lists::of("Resources", &hook.included_resources, &hook.excluded_resources)
-            .in_field(&field)
-            .check(found);
+        Lists::of(
+            "Namespaces",
+            &hook.included_namespaces,
+            &hook.excluded_namespaces,
+        )
+        .in_field(&field)
+        .check_namespaces(found);
+        Lists::of(
+            "Resources",
+            &hook.included_resources,
+            &hook.excluded_resources,
+        )
+        .in_field(&field)
+        .check(found);
         if let Some(selector) = &hook.label_selector {
             selectors::check_one(&format!("{field}.labelSelector"), selector, found);
         }
         for (at, hook) in hook.post_hooks.iter().enumerate() {
             let field = format!("{field}.postHooks[{at}]");
             if hook.exec.is_none() && hook.init.is_none() {
-                found.say(&field, "has neither exec nor init; give one of them, or remove it");
+                found.say(
+                    &field,
+                    "has neither exec nor init; give one of them, or remove it",
+                );
             }
             if let Some(exec) = &hook.exec {
                 exec_hook(&format!("{field}.exec"), exec, found);
@@ -191,19 +256,31 @@ fn hooks(hooks: &RestoreHooks, found: &mut Findings) {
 
 fn exec_hook(field: &str, exec: &ExecRestoreHook, found: &mut Findings) {
     // An empty name means the first container.
-    if let Some(container) = exec.container.as_deref().filter(|name| !name.is_empty() && !is_dns_label(name))
+    if let Some(container) = exec
+        .container
+        .as_deref()
+        .filter(|name| !name.is_empty() && !is_dns_label(name))
     {
-        found.say(format!("{field}.container"), format!("{container:?} cannot be the name of a container"));
+        found.say(
+            format!("{field}.container"),
+            format!("{container:?} cannot be the name of a container"),
+        );
     }
     match exec.command.first().map(|program| program.trim()) {
         None => found.say(format!("{field}.command"), "must not be empty"),
         Some("") => {
-            found.say(format!("{field}.command"), "must begin with a program, not with an empty text");
+            found.say(
+                format!("{field}.command"),
+                "must begin with a program, not with an empty text",
+            );
         }
         Some(_) => {}
     }
     if let Some(HookErrorMode::Unknown(mode)) = &exec.on_error {
-        found.say(format!("{field}.onError"), format!("{mode:?} is not one of \"Continue\" and \"Fail\""));
+        found.say(
+            format!("{field}.onError"),
+            format!("{mode:?} is not one of \"Continue\" and \"Fail\""),
+        );
     }
     found.not_negative(&format!("{field}.execTimeout"), exec.exec_timeout);
     found.not_negative(&format!("{field}.waitTimeout"), exec.wait_timeout);
@@ -217,20 +294,33 @@ fn init_hook(field: &str, init: &InitRestoreHook, found: &mut Findings) {
     let mut names = BTreeSet::new();
     for (at, container) in init.init_containers.iter().enumerate() {
         let field = format!("{field}.initContainers[{at}]");
-        let missing: Vec<&str> =
-            ["name", "image", "command"].into_iter().filter(|key| is_empty(&container[*key])).collect();
+        let missing: Vec<&str> = ["name", "image", "command"]
+            .into_iter()
+            .filter(|key| is_empty(&container[*key]))
+            .collect();
         if !missing.is_empty() {
             let missing = missing.join(", ");
-            found.say(&field, format!("has no {missing}; an init container needs name, image and command"));
+            found.say(
+                &field,
+                format!("has no {missing}; an init container needs name, image and command"),
+            );
         }
         if let Err(error) = Container::deserialize(container) {
             found.say(&field, format!("is no container: {error}"));
         }
-        let Some(name) = container["name"].as_str().filter(|name| !name.is_empty()) else { continue };
+        let Some(name) = container["name"].as_str().filter(|name| !name.is_empty()) else {
+            continue;
+        };
         if !is_dns_label(name) {
-            found.say(format!("{field}.name"), format!("{name:?} cannot be the name of a container"));
+            found.say(
+                format!("{field}.name"),
+                format!("{name:?} cannot be the name of a container"),
+            );
         } else if !names.insert(name) {
-            found.say(format!("{field}.name"), format!("{name:?} is the name of another one, too"));
+            found.say(
+                format!("{field}.name"),
+                format!("{name:?} is the name of another one, too"),
+            );
         }
     }
 }

@@ -9,8 +9,9 @@ use crate::{
     cron::{Cron, Dialect},
 };
 
-/// All errors in the spec of a Schedule. The expression is an error if none of these dialects accepts it: a caller that
-/// does not know the controller's dialect (`--cron-dialect`) passes all, and leaves the rest to the controller.
+/// All errors in the spec of a Schedule. The expression is an error if none of these dialects
+/// accepts it: a caller that does not know the controller's dialect (`--cron-dialect`) passes all,
+/// and leaves the rest to the controller.
 pub fn schedule(spec: &ScheduleSpec, dialects: &[Dialect]) -> Vec<Finding> {
     with_expression(&spec.schedule, dialects, backup(&spec.template))
 }
@@ -20,7 +21,8 @@ pub fn engine_schedule(spec: &ScheduleSpec, dialects: &[Dialect]) -> Vec<Finding
     with_expression(&spec.schedule, dialects, engine_backup(&spec.template))
 }
 
-/// The same for the `spec` of a whole Schedule, as JSON, including undecodable fields of the template.
+/// The same for the `spec` of a whole Schedule, as JSON, including undecodable fields of the
+/// template.
 pub fn raw_schedule(object: &Value, dialects: &[Dialect]) -> Vec<Finding> {
     let expression = object["spec"]["schedule"].as_str().unwrap_or_default();
     with_expression(expression, dialects, raw_backup(&template(object)))
@@ -28,7 +30,10 @@ pub fn raw_schedule(object: &Value, dialects: &[Dialect]) -> Vec<Finding> {
 
 /// The undecodable fields of the template of a whole Schedule, as JSON.
 pub fn undecodable_schedule(object: &Value) -> Vec<Finding> {
-    undecodable_backup(&template(object)).into_iter().map(in_template).collect()
+    undecodable_backup(&template(object))
+        .into_iter()
+        .map(in_template)
+        .collect()
 }
 
 fn with_expression(text: &str, dialects: &[Dialect], of_template: Vec<Finding>) -> Vec<Finding> {
@@ -37,7 +42,10 @@ fn with_expression(text: &str, dialects: &[Dialect], of_template: Vec<Finding>) 
     let wrong: Option<Vec<_>> = dialects.iter().map(wrong).collect();
     let first = wrong.and_then(|all| all.into_iter().next());
     let of_expression = first.map(|error| Finding::new("spec.schedule", error.to_string()));
-    of_expression.into_iter().chain(of_template.into_iter().map(in_template)).collect()
+    of_expression
+        .into_iter()
+        .chain(of_template.into_iter().map(in_template))
+        .collect()
 }
 
 /// A Backup whose spec is the template.
@@ -48,5 +56,8 @@ fn template(object: &Value) -> Value {
 /// Converts a finding in the spec of a Backup to one in a template.
 fn in_template(finding: Finding) -> Finding {
     let field = finding.field.strip_prefix("spec").unwrap_or(&finding.field);
-    Finding { field: format!("spec.template{field}"), message: finding.message }
+    Finding {
+        field: format!("spec.template{field}"),
+        message: finding.message,
+    }
 }

@@ -5,8 +5,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use super::Findings;
 use crate::names::is_object_name;
 
-/// Checks the two selector fields of a spec: at most one may be set, and the API server must accept each.
-pub(super) fn check(one: Option<&LabelSelector>, any: Option<&Vec<LabelSelector>>, found: &mut Findings) {
+/// Checks the two selector fields of a spec: at most one may be set, and the API server must accept
+/// each.
+pub(super) fn check(
+    one: Option<&LabelSelector>,
+    any: Option<&Vec<LabelSelector>>,
+    found: &mut Findings,
+) {
     if one.is_some() && any.is_some() {
         let message = "can not be given together with labelSelector; move that into this list";
         found.say("spec.orLabelSelectors", message);
@@ -36,9 +41,9 @@ pub(super) fn check_one(field: &str, selector: &LabelSelector, found: &mut Findi
                 Some("values must be empty with Exists and DoesNotExist".to_owned())
             }
             ("In" | "NotIn" | "Exists" | "DoesNotExist", _) => None,
-            (other, _) => {
-                Some(format!("operator {other:?} is not one of In, NotIn, Exists and DoesNotExist"))
-            }
+            (other, _) => Some(format!(
+                "operator {other:?} is not one of In, NotIn, Exists and DoesNotExist"
+            )),
         };
         if let Some(message) = problem {
             found.say(&field, message);
@@ -51,9 +56,17 @@ pub(super) fn check_one(field: &str, selector: &LabelSelector, found: &mut Findi
 
 /// A label key: an optional DNS name and a slash, then a name.
 fn check_key(field: &str, key: &str, found: &mut Findings) {
-    let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    if prefix.is_some_and(|prefix| !is_object_name(prefix)) || name.is_empty() || !is_label_text(name) {
-        found.say(field, format!("{key:?} is not a label key such as \"example.com/team\""));
+    let (prefix, name) = key
+        .rsplit_once('/')
+        .map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    if prefix.is_some_and(|prefix| !is_object_name(prefix))
+        || name.is_empty()
+        || !is_label_text(name)
+    {
+        found.say(
+            field,
+            format!("{key:?} is not a label key such as \"example.com/team\""),
+        );
     }
 }
 
@@ -74,7 +87,9 @@ fn is_label_text(text: &str) -> bool {
     text.len() <= 63
         && edge(text.chars().next())
         && edge(text.chars().last())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
 #[cfg(test)]
@@ -98,6 +113,9 @@ mod tests {
     ) {
         let mut found = Findings::default();
         check_one("s", &serde_json::from_value(selector).unwrap(), &mut found);
-        assert_eq!(found.0.iter().map(|f| f.field.as_str()).collect::<Vec<_>>(), fields);
+        assert_eq!(
+            found.0.iter().map(|f| f.field.as_str()).collect::<Vec<_>>(),
+            fields
+        );
     }
 }

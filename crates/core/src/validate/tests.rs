@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 use super::*;
 
 fn fields(findings: &[Finding]) -> Vec<&str> {
-    findings.iter().map(|finding| finding.field.as_str()).collect()
+    findings
+        .iter()
+        .map(|finding| finding.field.as_str())
+        .collect()
 }
 
 #[rstest::rstest]
@@ -65,7 +68,10 @@ fn fields(findings: &[Finding]) -> Vec<&str> {
     ],
 )]
 fn a_backup_is_refused_for(#[case] spec: Value, #[case] expected: &[&str]) {
-    assert_eq!(fields(&backup(&serde_json::from_value(spec).unwrap())), expected);
+    assert_eq!(
+        fields(&backup(&serde_json::from_value(spec).unwrap())),
+        expected
+    );
 }
 
 #[rstest::rstest]
@@ -118,7 +124,10 @@ fn a_backup_is_refused_for(#[case] spec: Value, #[case] expected: &[&str]) {
     ],
 )]
 fn a_restore_is_refused_for(#[case] spec: Value, #[case] expected: &[&str]) {
-    assert_eq!(fields(&restore(&serde_json::from_value(spec).unwrap())), expected);
+    assert_eq!(
+        fields(&restore(&serde_json::from_value(spec).unwrap())),
+        expected
+    );
 }
 
 #[test]
@@ -154,7 +163,10 @@ fn every_undecodable_field_of_a_backup_is_named_at_once() {
             "spec.hooks.resources[1]",
         ]
     );
-    let ttl = findings.iter().find(|finding| finding.field == "spec.ttl").unwrap();
+    let ttl = findings
+        .iter()
+        .find(|finding| finding.field == "spec.ttl")
+        .unwrap();
     assert_eq!(
         ttl.to_string(),
         "spec.ttl: \"tomorrow\" is not a duration: expected numbers with units such as \"720h\", \"1h30m\" or \"45s\""
@@ -191,9 +203,12 @@ fn every_undecodable_field_of_a_restore_is_named_at_once() {
 
 #[test]
 fn an_object_without_a_spec_has_nothing_undecodable() {
-    for object in
-        [json!({}), json!({ "spec": null }), json!({ "spec": {} }), json!({ "spec": { "hooks": {} } })]
-    {
+    for object in [
+        json!({}),
+        json!({ "spec": null }),
+        json!({ "spec": {} }),
+        json!({ "spec": { "hooks": {} } }),
+    ] {
         assert_eq!(undecodable_backup(&object), []);
         assert_eq!(undecodable_restore(&object), []);
     }
@@ -241,8 +256,14 @@ fn a_thing_of_another_shape_is_named_where_it_stands() {
     for (spec, field) in [
         (json!({ "hooks": [] }), "spec.hooks"),
         (json!({ "hooks": 1 }), "spec.hooks"),
-        (json!({ "hooks": { "resources": {} } }), "spec.hooks.resources"),
-        (json!({ "hooks": { "resources": [{ "name": "h", "pre": {} }] } }), "spec.hooks.resources[0].pre"),
+        (
+            json!({ "hooks": { "resources": {} } }),
+            "spec.hooks.resources",
+        ),
+        (
+            json!({ "hooks": { "resources": [{ "name": "h", "pre": {} }] } }),
+            "spec.hooks.resources[0].pre",
+        ),
         (
             json!({ "hooks": { "resources": [{ "name": "h", "pre": [{ "exec": [] }] }] } }),
             "spec.hooks.resources[0].pre[0].exec",

@@ -8,22 +8,38 @@ fn restore(name: &str) -> ObjectKey {
 }
 
 fn request(key: ObjectKey, namespaces: &[&str], ask: Ask) -> ClaimRequest {
-    let (uid, footprint) = (key.name.clone(), Footprint::namespaces(namespaces.iter().copied()));
-    ClaimRequest { key, uid, footprint, since: SINCE.to_owned(), ask, intent: false, running: None }
+    let (uid, footprint) = (
+        key.name.clone(),
+        Footprint::namespaces(namespaces.iter().copied()),
+    );
+    ClaimRequest {
+        key,
+        uid,
+        footprint,
+        since: SINCE.to_owned(),
+        ask,
+        intent: false,
+        running: None,
+    }
 }
 
-/// A ledger with a reservation for each of these keys, on the namespace `a` and one named like the key.
+/// A ledger with a reservation for each of these keys, on the namespace `a` and one named like the
+/// key.
 fn holding(keys: &[ObjectKey]) -> Ledger {
     let mut ledger = Ledger::default();
     for key in keys {
         let footprint = Footprint::namespaces(["a", &key.name]);
-        ledger.admit(key, &key.name, &footprint, SINCE, &Ask::default()).unwrap();
+        ledger
+            .admit(key, &key.name, &footprint, SINCE, &Ask::default())
+            .unwrap();
     }
     ledger
 }
 
 fn backups(count: usize) -> Vec<ObjectKey> {
-    (0..count).map(|n| ObjectKey::backup("velero", &format!("b-{n:02}"))).collect()
+    (0..count)
+        .map(|n| ObjectKey::backup("velero", &format!("b-{n:02}")))
+        .collect()
 }
 
 /// The object of this claim is gone.
@@ -49,7 +65,14 @@ fn requests_are_admitted_in_their_order() {
     });
     let outcomes = admit_all(&mut ledger, &wants);
     assert!(
-        matches!(&outcomes[..], [Ok(Grant::Reserved), Err(Refusal::Conflict(_)), Ok(Grant::Reserved)]),
+        matches!(
+            &outcomes[..],
+            [
+                Ok(Grant::Reserved),
+                Err(Refusal::Conflict(_)),
+                Ok(Grant::Reserved)
+            ]
+        ),
         "{outcomes:?}"
     );
     assert!(ledger.claim(&restore("r-1")).is_some() && ledger.claim(&restore("r-2")).is_none());
@@ -57,12 +80,28 @@ fn requests_are_admitted_in_their_order() {
 
 #[test]
 fn what_is_known_to_run_is_taken_in_before_it_is_asked_for() {
-    let running = Running { key: restore("found"), uid: "found".to_owned(), since: SINCE.to_owned() };
+    let running = Running {
+        key: restore("found"),
+        uid: "found".to_owned(),
+        since: SINCE.to_owned(),
+    };
     let want = request(backups(1).remove(0), &["a"], Ask::default());
     let mut ledger = Ledger::default();
-    let outcomes = admit_all(&mut ledger, &[ClaimRequest { running: Some(running), ..want }]);
-    assert!(matches!(&outcomes[..], [Err(Refusal::Conflict(_))]), "{outcomes:?}");
-    assert_eq!(ledger.claim(&restore("found")).unwrap().state(), State::Active);
+    let outcomes = admit_all(
+        &mut ledger,
+        &[ClaimRequest {
+            running: Some(running),
+            ..want
+        }],
+    );
+    assert!(
+        matches!(&outcomes[..], [Err(Refusal::Conflict(_))]),
+        "{outcomes:?}"
+    );
+    assert_eq!(
+        ledger.claim(&restore("found")).unwrap().state(),
+        State::Active
+    );
 }
 
 /// Waiting and forced grants are confirmed like refusals: users see their conflicts.
@@ -91,7 +130,10 @@ fn what_could_not_be_read_is_in_the_way() {
     let claims = batch.to_read();
     batch.could_not_see(&claims[0]);
     assert_eq!(batch.to_read(), []);
-    assert!(matches!(&batch.decide().outcomes[..], [Err(Refusal::Conflict(_))]));
+    assert!(matches!(
+        &batch.decide().outcomes[..],
+        [Err(Refusal::Conflict(_))]
+    ));
 }
 
 #[test]
@@ -109,8 +151,15 @@ fn after_one_that_is_over_more_are_read_each_time() {
     }
     assert_eq!(batch.to_read(), []);
     let decided = batch.decide();
-    assert!(matches!(&decided.outcomes[..], [Ok(Grant::Reserved)]), "{:?}", decided.outcomes);
-    assert_eq!((decided.freed, decided.ledger.len()), (vec![Reason::Gone; 8], 1));
+    assert!(
+        matches!(&decided.outcomes[..], [Ok(Grant::Reserved)]),
+        "{:?}",
+        decided.outcomes
+    );
+    assert_eq!(
+        (decided.freed, decided.ledger.len()),
+        (vec![Reason::Gone; 8], 1)
+    );
 }
 
 #[test]
@@ -121,7 +170,8 @@ fn a_claim_in_the_way_of_several_is_read_once() {
     assert_eq!(keys(&Batch::new(&ledger, &wants).to_read()), held);
 }
 
-/// A hold has no object: it exists as long as the ledger says so. Requests of the same batch are not stored yet.
+/// A hold has no object: it exists as long as the ledger says so. Requests of the same batch are
+/// not stored yet.
 #[test]
 fn a_hold_and_a_request_of_the_same_batch_are_not_read() {
     let hold = ObjectKey::new(ObjectKind::Hold, "velero", "h");
@@ -130,7 +180,10 @@ fn a_hold_and_a_request_of_the_same_batch_are_not_read() {
         let wants = ["r-1", "r-2"].map(|name| request(restore(name), &["a"], Ask::default()));
         let mut batch = Batch::new(&ledger, &wants);
         assert_eq!(batch.to_read(), []);
-        assert!(matches!(batch.decide().outcomes[1], Err(Refusal::Conflict(_))));
+        assert!(matches!(
+            batch.decide().outcomes[1],
+            Err(Refusal::Conflict(_))
+        ));
     }
 }
 
@@ -138,8 +191,15 @@ fn a_hold_and_a_request_of_the_same_batch_are_not_read() {
 fn only_a_refused_restore_that_says_so_leaves_its_word() {
     let held = backups(1);
     let ledger = holding(&held);
-    for (intent, namespace, left) in [(true, "a", true), (false, "a", false), (true, "free", false)] {
-        let wants = [ClaimRequest { intent, ..request(restore("r"), &[namespace], Ask::default()) }];
+    for (intent, namespace, left) in [
+        (true, "a", true),
+        (false, "a", false),
+        (true, "free", false),
+    ] {
+        let wants = [ClaimRequest {
+            intent,
+            ..request(restore("r"), &[namespace], Ask::default())
+        }];
         let mut batch = Batch::new(&ledger, &wants);
         for claim in batch.to_read() {
             batch.saw(&claim, &[]);

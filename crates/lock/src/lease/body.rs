@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use backup_core::digest::hex;
 use backup_core::labels::{
-    EXCLUDE_FROM_BACKUP, LEDGER_ANNOTATION, PART_OF, PROFILE_LABEL, SCOPE_ANNOTATION, SERIAL_ANNOTATION,
-    SUM_ANNOTATION,
+    EXCLUDE_FROM_BACKUP, LEDGER_ANNOTATION, PART_OF, PROFILE_LABEL, SCOPE_ANNOTATION,
+    SERIAL_ANNOTATION, SUM_ANNOTATION,
 };
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -21,8 +21,9 @@ use crate::{
     ledger::{FormatError, Ledger, MAX_BYTES, Status},
 };
 
-/// The last serial with a successor: the policy `backup-lock-ledger` allows 18 digits. No ledger is written that often (a
-/// thousand writes a second take thirty million years); a higher serial was edited.
+/// The last serial with a successor: the policy `backup-lock-ledger` allows 18 digits. No ledger is
+/// written that often (a thousand writes a second take thirty million years); a higher serial was
+/// edited.
 pub(super) const MAX_SERIAL: u64 = 999_999_999_999_999_998;
 
 #[derive(Clone, Copy, Debug)]
@@ -32,24 +33,38 @@ pub(crate) struct Owner<'a> {
     pub rules: Rules,
 }
 
-/// Reads the ledger out of its Lease. The checksum reveals an edit by hand, and a copy under another uid too.
+/// Reads the ledger out of its Lease. The checksum reveals an edit by hand, and a copy under
+/// another uid too.
 pub(crate) fn stored(owner: Owner<'_>, lease: Lease) -> Result<Stored, LedgerError> {
     let name = lease_name(owner.scope);
     if lease.metadata.deletion_timestamp.is_some() {
         let finalizers = lease.metadata.finalizers.unwrap_or_default();
-        return Err(LedgerError::BeingDeleted { lease: name, finalizers });
+        return Err(LedgerError::BeingDeleted {
+            lease: name,
+            finalizers,
+        });
     }
     match parse(owner, &lease) {
-        Ok((ledger, serial)) => {
-            Ok(Stored { ledger: Arc::new(ledger), scope: owner.scope.to_owned(), serial, lease })
-        }
-        Err(source) => Err(LedgerError::Format { lease: name, source }),
+        Ok((ledger, serial)) => Ok(Stored {
+            ledger: Arc::new(ledger),
+            scope: owner.scope.to_owned(),
+            serial,
+            lease,
+        }),
+        Err(source) => Err(LedgerError::Format {
+            lease: name,
+            source,
+        }),
     }
 }
 
 fn parse(owner: Owner<'_>, lease: &Lease) -> Result<(Ledger, u64), FormatError> {
     let annotation = |name: &str| {
-        let text = lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(name));
+        let text = lease
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|annotations| annotations.get(name));
         text.ok_or_else(|| FormatError::Unreadable(format!("it has no annotation {name}")))
     };
     let text = annotation(LEDGER_ANNOTATION)?;
@@ -57,7 +72,9 @@ fn parse(owner: Owner<'_>, lease: &Lease) -> Result<(Ledger, u64), FormatError> 
     let found = annotation(SUM_ANNOTATION)?;
     let uid = lease.metadata.uid.as_deref().unwrap_or_default();
     let fits = |uid| *found == sum(uid, serial, text);
-    let edited = || FormatError::Unreadable("its checksum does not fit: it was edited, or copied".to_owned());
+    let edited = || {
+        FormatError::Unreadable("its checksum does not fit: it was edited, or copied".to_owned())
+    };
     let mut ledger = match Ledger::from_json(text) {
         // The checksum is the same in all formats: with a matching one, a newer version wrote it.
         Err(FormatError::Newer { .. }) if !fits(uid) && !fits("") => return Err(edited()),
@@ -69,16 +86,24 @@ fn parse(owner: Owner<'_>, lease: &Lease) -> Result<(Ledger, u64), FormatError> 
     if !fits(uid) && !may_lack_uid {
         return Err(edited());
     }
-    let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
+    let transitions = lease
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.lease_transitions)
+        .unwrap_or_default();
     if i64::try_from(ledger.epoch).unwrap_or(i64::MAX) < i64::from(transitions) {
         return Err(FormatError::Unreadable(format!(
             "its epoch {} is older than its leaseTransitions {transitions}",
             ledger.epoch
         )));
     }
-    let number = serial.parse().map_err(|e| FormatError::Unreadable(format!("serial {serial:?}: {e}")))?;
+    let number = serial
+        .parse()
+        .map_err(|e| FormatError::Unreadable(format!("serial {serial:?}: {e}")))?;
     if number > MAX_SERIAL {
-        return Err(FormatError::Unreadable(format!("its serial {number} is one that no ledger reaches")));
+        return Err(FormatError::Unreadable(format!(
+            "its serial {number} is one that no ledger reaches"
+        )));
     }
     Ok((ledger, number))
 }
@@ -92,16 +117,24 @@ pub(crate) fn lease_of(
     let name = lease_name(owner.scope);
     let text = ledger.to_json();
     if text.len() > MAX_BYTES {
-        return Err(LedgerError::TooLarge { lease: name, bytes: text.len() });
+        return Err(LedgerError::TooLarge {
+            lease: name,
+            bytes: text.len(),
+        });
     }
     let old = over.cloned().unwrap_or_default();
     let mut annotations = old.metadata.annotations.unwrap_or_default();
-    let last: u64 =
-        annotations.get(SERIAL_ANNOTATION).and_then(|serial| serial.parse().ok()).unwrap_or_default();
+    let last: u64 = annotations
+        .get(SERIAL_ANNOTATION)
+        .and_then(|serial| serial.parse().ok())
+        .unwrap_or_default();
     // A serial that was edited may be the highest possible one.
     let serial = last.saturating_add(1);
     let uid = old.metadata.uid.clone().unwrap_or_default();
-    annotations.insert(SUM_ANNOTATION.to_owned(), sum(&uid, &serial.to_string(), &text));
+    annotations.insert(
+        SUM_ANNOTATION.to_owned(),
+        sum(&uid, &serial.to_string(), &text),
+    );
     annotations.insert(SERIAL_ANNOTATION.to_owned(), serial.to_string());
     annotations.insert(SCOPE_ANNOTATION.to_owned(), owner.scope.to_owned());
     annotations.insert(LEDGER_ANNOTATION.to_owned(), text);
@@ -109,8 +142,9 @@ pub(crate) fn lease_of(
     let spec = old.spec.unwrap_or_default();
     let now = MicroTime(Timestamp::now());
     let granted = spec.lease_transitions.unwrap_or(0) != transitions;
-    // One empty entry turns off the tracking of field managers (Kubernetes: "Clearing managedFields"): a ledger is only
-    // ever written as a whole, and the tracking costs the API server more than the rest of the write.
+    // One empty entry turns off the tracking of field managers (Kubernetes: "Clearing
+    // managedFields"): a ledger is only ever written as a whole, and the tracking costs the API
+    // server more than the rest of the write.
     let untracked = Some(vec![ManagedFieldsEntry::default()]);
     let lease = Lease {
         metadata: ObjectMeta {
@@ -128,7 +162,11 @@ pub(crate) fn lease_of(
         spec: Some(LeaseSpec {
             holder_identity: Some(ledger.holder()),
             lease_transitions: Some(transitions),
-            acquire_time: if granted { Some(now.clone()) } else { spec.acquire_time },
+            acquire_time: if granted {
+                Some(now.clone())
+            } else {
+                spec.acquire_time
+            },
             renew_time: Some(now),
             ..LeaseSpec::default()
         }),
@@ -136,7 +174,10 @@ pub(crate) fn lease_of(
     Ok((lease, serial))
 }
 
-pub(crate) fn labels(profile: &str, old: Option<BTreeMap<String, String>>) -> BTreeMap<String, String> {
+pub(crate) fn labels(
+    profile: &str,
+    old: Option<BTreeMap<String, String>>,
+) -> BTreeMap<String, String> {
     let mut labels = old.unwrap_or_default();
     // Restoring an old ledger would bring dead claims back.
     labels.insert(EXCLUDE_FROM_BACKUP.to_owned(), "true".to_owned());

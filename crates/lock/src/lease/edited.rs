@@ -1,4 +1,5 @@
-//! Whatever edit of a ledger the policy `backup-lock-ledger` allows, the repair restores a working ledger.
+//! Whatever edit of a ledger the policy `backup-lock-ledger` allows, the repair restores a working
+//! ledger.
 
 use std::time::{Duration, Instant};
 
@@ -14,27 +15,39 @@ const GRACE: Duration = Duration::from_mins(2);
 const LOOKS: Duration = Duration::from_secs(10);
 
 fn annotation<'a>(lease: &'a Value, name: &str) -> &'a str {
-    lease["metadata"]["annotations"][name].as_str().unwrap_or_default()
+    lease["metadata"]["annotations"][name]
+        .as_str()
+        .unwrap_or_default()
 }
 
 /// The number of the format in the head of a ledger.
 fn format(lease: &Value) -> Option<u32> {
     let digits = annotation(lease, LEDGER_ANNOTATION).strip_prefix(r#"{"v":"#)?;
-    let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
+    let end = digits
+        .find(|letter: char| !letter.is_ascii_digit())
+        .unwrap_or(digits.len());
     digits[..end.min(9)].parse().ok()
 }
 
 fn serial(lease: &Value) -> Option<u64> {
     let text = annotation(lease, SERIAL_ANNOTATION);
-    (text.len() <= 18 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
+    (text.len() <= 18 && text.bytes().all(|byte| byte.is_ascii_digit()))
+        .then(|| text.parse().ok())?
 }
 
 /// The rule in deploy/base/policies.yaml; `e2e::policy` checks that both are the same.
 fn policy_allows(before: &Value, after: &Value, person: bool) -> bool {
-    let transitions = |lease: &Value| lease["spec"]["leaseTransitions"].as_i64().unwrap_or_default();
-    let Some(version) = format(after) else { return false };
-    let known =
-        ["{\"v\":3,", "{\"v\":4,"].iter().any(|head| annotation(after, LEDGER_ANNOTATION).starts_with(head));
+    let transitions = |lease: &Value| {
+        lease["spec"]["leaseTransitions"]
+            .as_i64()
+            .unwrap_or_default()
+    };
+    let Some(version) = format(after) else {
+        return false;
+    };
+    let known = ["{\"v\":3,", "{\"v\":4,"]
+        .iter()
+        .any(|head| annotation(after, LEDGER_ANNOTATION).starts_with(head));
     annotation(after, LEDGER_ANNOTATION).len() <= MAX_BYTES
         && (known || !person)
         && format(before).is_none_or(|before| version >= before || (version, before) == (3, 4))
@@ -77,15 +90,29 @@ fn edits() -> impl Strategy<Value = Edit> {
         "",
     ];
     let serial = prop_oneof![select(&SERIALS[..]).prop_map(str::to_owned), "[0-9]{1,19}"];
-    let text = prop_oneof![select(&TEXTS[..]).prop_map(str::to_owned), r#"\{"v":[2345],.{0,40}"#];
+    let text = prop_oneof![
+        select(&TEXTS[..]).prop_map(str::to_owned),
+        r#"\{"v":[2345],.{0,40}"#
+    ];
     let transitions = prop_oneof![Just(1), Just(i32::MAX), 0..i32::MAX];
-    (serial, proptest::option::of(text), any::<bool>(), transitions, prop::bool::weighted(0.8)).prop_map(
-        |(serial, text, fits, transitions, marker)| Edit { serial, text, fits, transitions, marker },
+    (
+        serial,
+        proptest::option::of(text),
+        any::<bool>(),
+        transitions,
+        prop::bool::weighted(0.8),
     )
+        .prop_map(|(serial, text, fits, transitions, marker)| Edit {
+            serial,
+            text,
+            fits,
+            transitions,
+            marker,
+        })
 }
 
-/// Whether, with a look every ten seconds, the ledger grants again in time for the longest case: found, created, rebuilt
-/// a grace later.
+/// Whether, with a look every ten seconds, the ledger grants again in time for the longest case:
+/// found, created, rebuilt a grace later.
 async fn is_repaired(edit: Edit) -> Option<bool> {
     let api = FakeApi::new();
     let store = LedgerStore::new(api.client(), "velero");
@@ -112,16 +139,24 @@ async fn is_repaired(edit: Edit) -> Option<bool> {
     }
     api.fault(|api, request| {
         let before = api.get(LEDGER_PATH)?;
-        let refused = request.is("PUT", LEDGER_PATH) && !policy_allows(&before, &request.body, false);
+        let refused =
+            request.is("PUT", LEDGER_PATH) && !policy_allows(&before, &request.body, false);
         refused.then(|| Fault::refuse(403, "Forbidden", "the policy backup-lock-ledger"))
     });
     let (mut repair, start) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
     for look in 0..16 {
         // A failed look is followed by the next.
-        _ = repair.repair(&store, VELERO_SCOPE, start + LOOKS * look).await;
+        _ = repair
+            .repair(&store, VELERO_SCOPE, start + LOOKS * look)
+            .await;
     }
     let deadline = tokio::time::Instant::now() + LOOKS;
-    Some(store.change(VELERO_SCOPE, deadline, |ledger| ledger.epoch += 1).await.is_ok())
+    Some(
+        store
+            .change(VELERO_SCOPE, deadline, |ledger| ledger.epoch += 1)
+            .await
+            .is_ok(),
+    )
 }
 
 proptest! {
@@ -152,22 +187,29 @@ async fn a_serial_that_no_ledger_reaches_is_no_serial() {
     assert!(store.read(VELERO_SCOPE).await.is_ok());
     let (_, store) = with_serial(&(body::MAX_SERIAL + 1).to_string()).await;
     let error = store.read(VELERO_SCOPE).await.unwrap_err().to_string();
-    assert!(error.contains("no ledger reaches") && error.contains("until it is rebuilt"), "{error}");
+    assert!(
+        error.contains("no ledger reaches") && error.contains("until it is rebuilt"),
+        "{error}"
+    );
 }
 
-/// The policy allows no write over it. A ledger existed, so late creations are waited for, whatever the marker says.
+/// The policy allows no write over it. A ledger existed, so late creations are waited for, whatever
+/// the marker says.
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_cannot_be_written_any_more_is_lost_and_made_again() {
     for marker in [None, Some(json!("")), Some(json!("named"))] {
         let (api, store) = with_serial(&"9".repeat(18)).await;
         match &marker {
             None => api.delete(MARKER_PATH),
-            Some(ledger) if ledger == "" => api.edit(MARKER_PATH, |one| one["data"]["ledger"] = json!("")),
+            Some(ledger) if ledger == "" => {
+                api.edit(MARKER_PATH, |one| one["data"]["ledger"] = json!(""));
+            }
             Some(_) => {}
         }
         api.fault(|api, request| {
             let before = api.get(LEDGER_PATH)?;
-            let refused = request.is("PUT", LEDGER_PATH) && !policy_allows(&before, &request.body, false);
+            let refused =
+                request.is("PUT", LEDGER_PATH) && !policy_allows(&before, &request.body, false);
             refused.then(|| Fault::refuse(403, "Forbidden", "the policy backup-lock-ledger"))
         });
         let (mut repair, start) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
@@ -176,7 +218,10 @@ async fn a_ledger_that_cannot_be_written_any_more_is_lost_and_made_again() {
         let error = store.open(VELERO_SCOPE).await.unwrap_err();
         assert_eq!(error.category(), "rebuilding", "{marker:?}");
         for look in 1..16 {
-            repair.repair(&store, VELERO_SCOPE, start + LOOKS * look).await.unwrap();
+            repair
+                .repair(&store, VELERO_SCOPE, start + LOOKS * look)
+                .await
+                .unwrap();
         }
         assert!(store.open(VELERO_SCOPE).await.is_ok(), "{marker:?}");
     }

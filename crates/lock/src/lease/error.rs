@@ -15,10 +15,16 @@ pub enum LedgerError {
     #[error("the ledger {lease} was changed by another writer")]
     Changed { lease: String },
     #[error("the API server refused to {what}: {}; check that the RBAC from deploy/ is installed", plain(.source))]
-    Denied { what: String, source: Box<kube::Error> },
+    Denied {
+        what: String,
+        source: Box<kube::Error>,
+    },
     /// The API server could not be reached, or failed.
     #[error("could not {what}: {}", plain(.source))]
-    Unreachable { what: String, source: Box<kube::Error> },
+    Unreachable {
+        what: String,
+        source: Box<kube::Error>,
+    },
     /// No answer within the timeout. The request may have been carried out.
     #[error("could not {what}: no answer from the API server in time")]
     Timeout { what: String },
@@ -28,7 +34,8 @@ pub enum LedgerError {
     /// The ledger exists, but this version cannot work with it. Nothing was written.
     #[error("{source} (Lease {lease}; {})", source.outlook())]
     Format { lease: String, source: FormatError },
-    /// The ledger was lost and is being rebuilt. Nothing is granted until late creations have arrived or cannot.
+    /// The ledger was lost and is being rebuilt. Nothing is granted until late creations have
+    /// arrived or cannot.
     #[error(
         "the ledger {lease} was lost or damaged and is being rebuilt; nothing is granted until that is done, which takes \
          as long as a late creation may ({} s)", grace.as_secs()
@@ -46,7 +53,9 @@ pub enum LedgerError {
         finalizers: Vec<String>,
     },
     /// The ledger is larger than a Lease may be. Nothing was written.
-    #[error("the ledger {lease} would have {bytes} bytes, more than the {MAX_BYTES} that it may have")]
+    #[error(
+        "the ledger {lease} would have {bytes} bytes, more than the {MAX_BYTES} that it may have"
+    )]
     TooLarge { lease: String, bytes: usize },
 }
 
@@ -58,7 +67,10 @@ impl LedgerError {
             Self::Unreachable { .. } => "unreachable",
             Self::Timeout { .. } => "timeout",
             Self::Observe(_) => "observe",
-            Self::Format { source: FormatError::Newer { .. }, .. } => "newer",
+            Self::Format {
+                source: FormatError::Newer { .. },
+                ..
+            } => "newer",
             Self::Format { .. } => "unreadable",
             Self::Rebuilding { .. } => "rebuilding",
             Self::BeingDeleted { .. } => "being_deleted",
@@ -70,7 +82,10 @@ impl LedgerError {
     pub fn passes_soon(&self) -> bool {
         matches!(
             self,
-            Self::Changed { .. } | Self::Unreachable { .. } | Self::Timeout { .. } | Self::Observe(_)
+            Self::Changed { .. }
+                | Self::Unreachable { .. }
+                | Self::Timeout { .. }
+                | Self::Observe(_)
         )
     }
 
@@ -80,7 +95,10 @@ impl LedgerError {
             self,
             Self::Rebuilding { .. }
                 | Self::BeingDeleted { .. }
-                | Self::Format { source: FormatError::Unreadable(_), .. }
+                | Self::Format {
+                    source: FormatError::Unreadable(_),
+                    ..
+                }
         );
         self.passes_soon() || rebuilt
     }
@@ -90,7 +108,10 @@ fn held_by(finalizers: &[String]) -> String {
     if finalizers.is_empty() {
         return String::new();
     }
-    format!(" and kept by the finalizer {} of another program", finalizers.join(", "))
+    format!(
+        " and kept by the finalizer {} of another program",
+        finalizers.join(", ")
+    )
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -1,8 +1,9 @@
 //! The life cycle of a ledger: created, opened, rebuilt after a loss, closed when idle.
 //!
-//! `Opening → Open → Closed`, and `Rebuilding → Open`. Only an open ledger grants. A marker outside the ledger is created
-//! before it and names it before it opens, so a reader that finds a marker naming a missing or unreadable Lease knows
-//! that a ledger was lost: creations that it admitted may still be stored, and are waited for.
+//! `Opening → Open → Closed`, and `Rebuilding → Open`. Only an open ledger grants. A marker outside
+//! the ledger is created before it and names it before it opens, so a reader that finds a marker
+//! naming a missing or unreadable Lease knows that a ledger was lost: creations that it admitted
+//! may still be stored, and are waited for.
 
 use std::{
     collections::HashMap,
@@ -22,8 +23,8 @@ const STEPS: usize = 8;
 impl LedgerStore {
     /// The open ledger of a scope; a first one is created at once.
     ///
-    /// It is filled from fresh lists of running objects, so that an existing object is never ignored. A lost ledger is an
-    /// error: a [`LedgerRepair`] rebuilds it.
+    /// It is filled from fresh lists of running objects, so that an existing object is never
+    /// ignored. A lost ledger is an error: a [`LedgerRepair`] rebuilds it.
     pub async fn open(&self, scope: &str) -> Result<Stored, LedgerError> {
         for _ in 0..STEPS {
             match self.read(scope).await? {
@@ -43,7 +44,9 @@ impl LedgerStore {
                 },
             }
         }
-        Err(LedgerError::Changed { lease: lease_name(scope) })
+        Err(LedgerError::Changed {
+            lease: lease_name(scope),
+        })
     }
 
     /// The ledger that [`open`](Self::open) would return, without any write.
@@ -56,13 +59,21 @@ impl LedgerStore {
                 match ledger.status {
                     Status::Open => return Ok(ledger),
                     Status::Rebuilding => return Err(self.rebuilding(scope)),
-                    Status::Opening => (uid, Some(Ledger { status: Status::Open, ..ledger })),
+                    Status::Opening => (
+                        uid,
+                        Some(Ledger {
+                            status: Status::Open,
+                            ..ledger
+                        }),
+                    ),
                     Status::Closed => (uid, None),
                 }
             }
         };
         match self.marker(scope).await? {
-            Some(marker) if !marker.ledger.is_empty() && marker.ledger != uid => Err(self.rebuilding(scope)),
+            Some(marker) if !marker.ledger.is_empty() && marker.ledger != uid => {
+                Err(self.rebuilding(scope))
+            }
             _ => match opened {
                 Some(ledger) => Ok(ledger),
                 None => self.from_running(scope).await,
@@ -77,7 +88,10 @@ impl LedgerStore {
             Some(_) => {}
             None => self.make_marker(scope, "", 0).await?,
         }
-        let ledger = Ledger { status: Status::Opening, ..self.from_running(scope).await? };
+        let ledger = Ledger {
+            status: Status::Opening,
+            ..self.from_running(scope).await?
+        };
         self.create(scope, &ledger).await
     }
 
@@ -85,7 +99,13 @@ impl LedgerStore {
     async fn create(&self, scope: &str, ledger: &Ledger) -> Result<(), LedgerError> {
         let (lease, _) = body::lease_of(self.owner(scope), None, ledger)?;
         let name = lease_name(scope);
-        match bounded(&name, "create", self.leases.create(&PostParams::default(), &lease)).await {
+        match bounded(
+            &name,
+            "create",
+            self.leases.create(&PostParams::default(), &lease),
+        )
+        .await
+        {
             Ok(_) => {
                 tracing::info!(scope, lease = name, status = ?ledger.status, claims = ledger.len(), "made a ledger");
                 Ok(())
@@ -106,9 +126,11 @@ impl LedgerStore {
                 self.set_marker(scope, &marker, uid, ledger.bound).await?;
             }
             Some(marker) if marker.ledger == uid => ledger.bound = marker.epoch,
-            // Created by a process that had looked before another ledger was opened, which is lost by now.
+            // Created by a process that had looked before another ledger was opened, which is lost
+            // by now.
             Some(marker) => {
-                (ledger.status, ledger.epoch) = (Status::Rebuilding, marker.epoch.max(ledger.epoch) + 1);
+                (ledger.status, ledger.epoch) =
+                    (Status::Rebuilding, marker.epoch.max(ledger.epoch) + 1);
                 ledger.claims.clear();
                 // The marker names another ledger, so this one is not written as an open one.
                 self.put_over(scope, &stored.lease, &ledger).await?;
@@ -120,7 +142,12 @@ impl LedgerStore {
     }
 
     /// Conditional on resourceVersion and uid of the Lease.
-    async fn put_over(&self, scope: &str, over: &Lease, ledger: &Ledger) -> Result<(), LedgerError> {
+    async fn put_over(
+        &self,
+        scope: &str,
+        over: &Lease,
+        ledger: &Ledger,
+    ) -> Result<(), LedgerError> {
         let (lease, _) = body::lease_of(self.owner(scope), Some(over), ledger)?;
         let name = lease_name(scope);
         let post = PostParams::default();
@@ -155,7 +182,10 @@ impl LedgerStore {
     /// The error for a lost ledger. Also requests a check of the ledger soon.
     fn rebuilding(&self, scope: &str) -> LedgerError {
         self.ask_for_attention();
-        LedgerError::Rebuilding { lease: lease_name(scope), grace: self.grace }
+        LedgerError::Rebuilding {
+            lease: lease_name(scope),
+            grace: self.grace,
+        }
     }
 }
 
@@ -169,7 +199,8 @@ pub enum RepairOutcome {
     Removed,
 }
 
-/// Repairs ledgers: rebuilds lost ones, removes idle ones. Ages are counted on its own monotonic clock, from first sight.
+/// Repairs ledgers: rebuilds lost ones, removes idle ones. Ages are counted on its own monotonic
+/// clock, from first sight.
 #[derive(Debug)]
 pub struct LedgerRepair {
     grace: Duration,
@@ -178,9 +209,14 @@ pub struct LedgerRepair {
 }
 
 impl LedgerRepair {
-    /// `grace`: wait before a lost ledger grants again; `idle`: wait before an empty ledger of a profile is removed.
+    /// `grace`: wait before a lost ledger grants again; `idle`: wait before an empty ledger of a
+    /// profile is removed.
     pub fn new(grace: Duration, idle: Duration) -> Self {
-        Self { grace, idle, seen: HashMap::new() }
+        Self {
+            grace,
+            idle,
+            seen: HashMap::new(),
+        }
     }
 
     /// Checks the ledger of a scope once.
@@ -194,8 +230,13 @@ impl LedgerRepair {
             self.seen.remove(scope);
             return match store.marker(scope).await? {
                 Some(marker) if !marker.ledger.is_empty() => {
-                    store.create(scope, &Ledger::lost(marker.epoch, store.rules())).await?;
-                    tracing::error!(scope, "the ledger is gone; nothing is granted until it is rebuilt");
+                    store
+                        .create(scope, &Ledger::lost(marker.epoch, store.rules()))
+                        .await?;
+                    tracing::error!(
+                        scope,
+                        "the ledger is gone; nothing is granted until it is rebuilt"
+                    );
                     Ok(RepairOutcome::Lost)
                 }
                 _ => Ok(RepairOutcome::Fine),
@@ -203,15 +244,24 @@ impl LedgerRepair {
         };
         let stored = match body::stored(store.owner(scope), lease.clone()) {
             Ok(stored) => stored,
-            Err(LedgerError::Format { source: FormatError::Unreadable(why), .. }) => {
-                let transitions =
-                    lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
+            Err(LedgerError::Format {
+                source: FormatError::Unreadable(why),
+                ..
+            }) => {
+                let transitions = lease
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| spec.lease_transitions)
+                    .unwrap_or_default();
                 let marker = store.marker(scope).await?;
                 let epoch = u64::try_from(transitions).unwrap_or_default();
                 let epoch = epoch.max(marker.as_ref().map_or(0, |marker| marker.epoch));
-                match store.put_over(scope, &lease, &Ledger::lost(epoch, store.rules())).await {
-                    // It was edited so that the policy allows no next write. Once it is deleted, the marker says that it
-                    // was lost.
+                match store
+                    .put_over(scope, &lease, &Ledger::lost(epoch, store.rules()))
+                    .await
+                {
+                    // It was edited so that the policy allows no next write. Once it is deleted,
+                    // the marker says that it was lost.
                     Err(LedgerError::Denied { .. }) => {
                         let uid = lease.metadata.uid.as_deref().unwrap_or_default();
                         match marker {
@@ -223,7 +273,11 @@ impl LedgerRepair {
                     }
                     written => written?,
                 }
-                tracing::error!(scope, why, "the ledger is damaged; nothing is granted until it is rebuilt");
+                tracing::error!(
+                    scope,
+                    why,
+                    "the ledger is damaged; nothing is granted until it is rebuilt"
+                );
                 return Ok(RepairOutcome::Lost);
             }
             Err(error) => return Err(error),
@@ -236,7 +290,10 @@ impl LedgerRepair {
         self.seen.insert(scope.to_owned(), (seen.0, seen.1, since));
         let age = now.saturating_duration_since(since);
         match stored.ledger.status {
-            Status::Opening => store.finish_opening(&stored).await.map(|_| RepairOutcome::Fine),
+            Status::Opening => store
+                .finish_opening(&stored)
+                .await
+                .map(|_| RepairOutcome::Fine),
             Status::Rebuilding if age >= self.grace => rebuild(store, &stored).await,
             Status::Rebuilding => Ok(RepairOutcome::Lost),
             Status::Open => {
@@ -249,7 +306,10 @@ impl LedgerRepair {
                 if forever || !stored.ledger.is_empty() || age < self.idle {
                     return Ok(RepairOutcome::Fine);
                 }
-                let closed = Ledger { status: Status::Closed, ..Ledger::clone(&stored.ledger) };
+                let closed = Ledger {
+                    status: Status::Closed,
+                    ..Ledger::clone(&stored.ledger)
+                };
                 let closed = store.write(&stored, closed).await?;
                 store.remove(&closed).await.map(|()| RepairOutcome::Removed)
             }
@@ -264,7 +324,11 @@ async fn rebuild(store: &LedgerStore, stored: &Stored) -> Result<RepairOutcome, 
     let mut ledger = store.from_running(scope).await?;
     ledger.go_on_from(stored.ledger.epoch);
     match store.marker(scope).await? {
-        Some(marker) => store.set_marker(scope, &marker, uid, marker.epoch.max(ledger.epoch)).await?,
+        Some(marker) => {
+            store
+                .set_marker(scope, &marker, uid, marker.epoch.max(ledger.epoch))
+                .await?;
+        }
         None => store.make_marker(scope, uid, ledger.epoch).await?,
     }
     let claims = ledger.len();
@@ -278,7 +342,11 @@ async fn name_in_marker(store: &LedgerStore, stored: &Stored) -> Result<(), Ledg
     let (scope, uid, bound) = (&stored.scope, stored.lease_uid(), stored.ledger.bound);
     match store.marker(scope).await? {
         Some(marker) if marker.names(stored) => Ok(()),
-        Some(marker) => store.set_marker(scope, &marker, uid, marker.epoch.max(bound)).await,
+        Some(marker) => {
+            store
+                .set_marker(scope, &marker, uid, marker.epoch.max(bound))
+                .await
+        }
         None => store.make_marker(scope, uid, bound).await,
     }
 }

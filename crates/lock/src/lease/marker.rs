@@ -1,5 +1,5 @@
-//! The marker of a scope: a ConfigMap with the uid of its ledger's Lease, and an upper bound of its epoch. It outlives
-//! the ledger, and so distinguishes a lost one from a first one.
+//! The marker of a scope: a ConfigMap with the uid of its ledger's Lease, and an upper bound of its
+//! epoch. It outlives the ledger, and so distinguishes a lost one from a first one.
 //!
 //! Every write is a create, a PUT that carries `resourceVersion`, or a delete with preconditions.
 
@@ -29,14 +29,22 @@ pub(super) struct Marker {
 impl Marker {
     fn of(object: ConfigMap) -> Self {
         let ledger = text(&object, "ledger");
-        // An edited epoch must leave room for more: a ledger that continues from it has to be readable.
+        // An edited epoch must leave room for more: a ledger that continues from it has to be
+        // readable.
         let epoch: u64 = text(&object, "epoch").parse().unwrap_or_default();
-        Self { ledger, epoch: epoch.min(MAX_EPOCH / 2), object }
+        Self {
+            ledger,
+            epoch: epoch.min(MAX_EPOCH / 2),
+            object,
+        }
     }
 
     /// A listed marker, with the scope that it names.
     pub(super) fn with_scope(object: ConfigMap) -> Option<(String, Self)> {
-        Some((object.data.as_ref()?.get("scope")?.clone(), Self::of(object)))
+        Some((
+            object.data.as_ref()?.get("scope")?.clone(),
+            Self::of(object),
+        ))
     }
 
     /// Whether its content matches this ledger, as required while the ledger is open.
@@ -46,7 +54,12 @@ impl Marker {
 }
 
 fn text(object: &ConfigMap, key: &str) -> String {
-    object.data.as_ref().and_then(|data| data.get(key)).cloned().unwrap_or_default()
+    object
+        .data
+        .as_ref()
+        .and_then(|data| data.get(key))
+        .cloned()
+        .unwrap_or_default()
 }
 
 impl LedgerStore {
@@ -56,8 +69,14 @@ impl LedgerStore {
         Ok(object.map(Marker::of))
     }
 
-    /// Creates a marker. Create-only: a marker that another process has created meanwhile differs, and must be read.
-    pub(super) async fn make_marker(&self, scope: &str, ledger: &str, epoch: u64) -> Result<(), LedgerError> {
+    /// Creates a marker. Create-only: a marker that another process has created meanwhile differs,
+    /// and must be read.
+    pub(super) async fn make_marker(
+        &self,
+        scope: &str,
+        ledger: &str,
+        epoch: u64,
+    ) -> Result<(), LedgerError> {
         let name = lease_name(scope);
         let marker = ConfigMap {
             metadata: ObjectMeta {
@@ -70,16 +89,21 @@ impl LedgerStore {
         };
         let post = PostParams::default();
         let create = self.markers.create(&post, &marker);
-        bounded(&name, "make the marker of", create).await.map(|_| ())
+        bounded(&name, "make the marker of", create)
+            .await
+            .map(|_| ())
     }
 
     /// Whether this scope had a ledger: its marker names one.
     pub async fn had_ledger(&self, scope: &str) -> Result<bool, LedgerError> {
-        Ok(self.marker(scope).await?.is_some_and(|marker| !marker.ledger.is_empty()))
+        Ok(self
+            .marker(scope)
+            .await?
+            .is_some_and(|marker| !marker.ledger.is_empty()))
     }
 
-    /// Writes the content of the marker. Conditional on its resourceVersion. An immutable marker is deleted and created
-    /// again.
+    /// Writes the content of the marker. Conditional on its resourceVersion. An immutable marker is
+    /// deleted and created again.
     pub(super) async fn set_marker(
         &self,
         scope: &str,
@@ -100,14 +124,24 @@ impl LedgerStore {
         bounded(&name, "write the marker of", put).await.map(|_| ())
     }
 
-    pub(super) async fn delete_marker(&self, scope: &str, marker: &Marker) -> Result<(), LedgerError> {
+    pub(super) async fn delete_marker(
+        &self,
+        scope: &str,
+        marker: &Marker,
+    ) -> Result<(), LedgerError> {
         let preconditions = Preconditions {
             uid: marker.object.metadata.uid.clone(),
             resource_version: marker.object.metadata.resource_version.clone(),
         };
         let name = lease_name(scope);
         let parameters = DeleteParams::default().preconditions(preconditions);
-        match bounded(&name, "delete the marker of", self.markers.delete(&name, &parameters)).await {
+        match bounded(
+            &name,
+            "delete the marker of",
+            self.markers.delete(&name, &parameters),
+        )
+        .await
+        {
             Ok(_) | Err(LedgerError::Changed { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -118,19 +152,39 @@ impl LedgerStore {
         let bound = epoch + EPOCHS;
         match self.marker(&over.scope).await? {
             Some(marker) if marker.ledger == over.lease_uid() || marker.ledger.is_empty() => {
-                self.set_marker(&over.scope, &marker, &marker.ledger, bound.max(marker.epoch)).await?;
+                self.set_marker(
+                    &over.scope,
+                    &marker,
+                    &marker.ledger,
+                    bound.max(marker.epoch),
+                )
+                .await?;
             }
             // It names another ledger: this one was lost, and is being repaired.
-            Some(_) => return Err(LedgerError::Changed { lease: lease_name(&over.scope) }),
-            None => self.make_marker(&over.scope, over.lease_uid(), bound).await?,
+            Some(_) => {
+                return Err(LedgerError::Changed {
+                    lease: lease_name(&over.scope),
+                });
+            }
+            None => {
+                self.make_marker(&over.scope, over.lease_uid(), bound)
+                    .await?;
+            }
         }
         Ok(bound)
     }
 }
 
 fn data(scope: &str, ledger: &str, epoch: u64) -> BTreeMap<String, String> {
-    let pairs = [("scope", scope.to_owned()), ("ledger", ledger.to_owned()), ("epoch", epoch.to_string())];
-    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    let pairs = [
+        ("scope", scope.to_owned()),
+        ("ledger", ledger.to_owned()),
+        ("epoch", epoch.to_string()),
+    ];
+    pairs
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
 }
 
 #[cfg(test)]
@@ -139,9 +193,17 @@ mod tests {
 
     #[test]
     fn there_is_an_epoch_after_that_of_any_marker() {
-        for (text, expected) in [("7", 7), ("", 0), ("many", 0), ("18446744073709551615", MAX_EPOCH / 2)] {
+        for (text, expected) in [
+            ("7", 7),
+            ("", 0),
+            ("many", 0),
+            ("18446744073709551615", MAX_EPOCH / 2),
+        ] {
             let data = [("epoch".to_owned(), text.to_owned())].into();
-            let marker = Marker::of(ConfigMap { data: Some(data), ..ConfigMap::default() });
+            let marker = Marker::of(ConfigMap {
+                data: Some(data),
+                ..ConfigMap::default()
+            });
             assert_eq!(marker.epoch, expected, "{text:?}");
         }
     }

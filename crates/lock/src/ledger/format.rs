@@ -13,22 +13,25 @@ use crate::{
 
 mod older;
 
-/// The newest format that this version reads. Ledgers are written in the oldest format that can represent them.
+/// The newest format that this version reads. Ledgers are written in the oldest format that can
+/// represent them.
 pub const FORMAT_VERSION: u32 = 4;
 /// In this format claims are lists. Format 4 adds [`State::Released`].
 const LISTS_VERSION: u32 = 3;
-/// The oldest format that this version reads: its claims are objects with field names. The format before it had neither
-/// checksum nor marker.
+/// The oldest format that this version reads: its claims are objects with field names. The format
+/// before it had neither checksum nor marker.
 const OLDEST_VERSION: u32 = 2;
 
-/// Maximum epoch: a grant each microsecond takes 140,000 years to get there. A larger one was edited, and may have no
-/// successor.
+/// Maximum epoch: a grant each microsecond takes 140,000 years to get there. A larger one was
+/// edited, and may have no successor.
 pub(crate) const MAX_EPOCH: u64 = 1 << 62;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     /// Written by a newer version. Must not be overwritten.
-    #[error("the ledger has format {found}, this version knows {FORMAT_VERSION}: update this program")]
+    #[error(
+        "the ledger has format {found}, this version knows {FORMAT_VERSION}: update this program"
+    )]
     Newer { found: u32 },
     /// Damaged, edited by hand, or older than anything this version reads. It is rebuilt.
     #[error("the ledger can't be read: {0}")]
@@ -40,7 +43,9 @@ impl FormatError {
     pub(crate) fn outlook(&self) -> &'static str {
         match self {
             Self::Newer { .. } => "a newer version wrote it, and it stays as it is",
-            Self::Unreadable(_) => "nothing is granted until it is rebuilt, which takes about two minutes",
+            Self::Unreadable(_) => {
+                "nothing is granted until it is rebuilt, which takes about two minutes"
+            }
         }
     }
 }
@@ -61,8 +66,8 @@ struct Wire<C = WireClaim> {
     claims: Vec<C>,
 }
 
-/// Kind, namespace and name, then an entry for each uid. A list and no object: the API server reads, checks and stores
-/// this text at every creation, and field names were half of it.
+/// Kind, namespace and name, then an entry for each uid. A list and no object: the API server
+/// reads, checks and stores this text at every creation, and field names were half of it.
 #[derive(Serialize, Deserialize)]
 struct WireClaim(ObjectKind, String, String, Vec<WireEntry>);
 
@@ -118,18 +123,24 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Ledger {
-    /// The format that this ledger is written in: the oldest that can represent it. So programs of the previous version
-    /// can read it, while both run and after a downgrade.
+    /// The format that this ledger is written in: the oldest that can represent it. So programs of
+    /// the previous version can read it, while both run and after a downgrade.
     fn format(&self) -> u32 {
         let mut entries = self.claims.iter().flat_map(|claim| &claim.entries);
-        if entries.any(|entry| entry.state == State::Released) { FORMAT_VERSION } else { LISTS_VERSION }
+        if entries.any(|entry| entry.state == State::Released) {
+            FORMAT_VERSION
+        } else {
+            LISTS_VERSION
+        }
     }
 
     /// The compact text of this ledger.
     pub(crate) fn to_json(&self) -> String {
         let footprints = self.footprints();
         let entry = |entry: &Entry| {
-            let footprint = footprints.binary_search(&&entry.footprint).unwrap_or_default();
+            let footprint = footprints
+                .binary_search(&&entry.footprint)
+                .unwrap_or_default();
             let special = Special {
                 suspect: entry.suspect,
                 forced: entry.forced,
@@ -139,7 +150,14 @@ impl Ledger {
                 requester: entry.requester.clone(),
                 word: entry.word,
             };
-            WireEntry(entry.uid.clone(), footprint, entry.state, entry.epoch, entry.since.clone(), special)
+            WireEntry(
+                entry.uid.clone(),
+                footprint,
+                entry.state,
+                entry.epoch,
+                entry.since.clone(),
+                special,
+            )
         };
         let claim = |Claim { key, entries }: &Claim| {
             let entries = entries.iter().map(entry).collect();
@@ -170,12 +188,24 @@ impl Ledger {
                 "it has format {found}, this version reads {OLDEST_VERSION} to {FORMAT_VERSION}"
             )));
         }
-        let wire = if found < LISTS_VERSION { older::read(text) } else { serde_json::from_str::<Wire>(text) };
+        let wire = if found < LISTS_VERSION {
+            older::read(text)
+        } else {
+            serde_json::from_str::<Wire>(text)
+        };
         let wire = wire.map_err(|e| unreadable(&e))?;
-        let entries = wire.claims.iter().flat_map(|claim| claim.3.iter().map(|entry| entry.3));
-        let highest = entries.chain([wire.epoch, wire.bound]).max().unwrap_or_default();
+        let entries = wire
+            .claims
+            .iter()
+            .flat_map(|claim| claim.3.iter().map(|entry| entry.3));
+        let highest = entries
+            .chain([wire.epoch, wire.bound])
+            .max()
+            .unwrap_or_default();
         if highest > MAX_EPOCH {
-            return Err(unreadable(&format!("it has epoch {highest}, which no ledger reaches")));
+            return Err(unreadable(&format!(
+                "it has epoch {highest}, which no ledger reaches"
+            )));
         }
         let mut keys = HashSet::with_capacity(wire.claims.len());
         let mut claims = Vec::with_capacity(wire.claims.len());
@@ -188,9 +218,19 @@ impl Ledger {
             for WireEntry(uid, index, state, epoch, since, special) in stored {
                 let footprint = wire.footprints.get(index).cloned().ok_or_else(|| {
                     let there = wire.footprints.len();
-                    unreadable(&format!("{key} refers to footprint {index}, there are {there}"))
+                    unreadable(&format!(
+                        "{key} refers to footprint {index}, there are {there}"
+                    ))
                 })?;
-                let Special { suspect, forced, note, renewals, revives, requester, word } = special;
+                let Special {
+                    suspect,
+                    forced,
+                    note,
+                    renewals,
+                    revives,
+                    requester,
+                    word,
+                } = special;
                 entries.push(Entry {
                     uid,
                     footprint,

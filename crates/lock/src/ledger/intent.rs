@@ -10,8 +10,9 @@ use crate::{
 pub(crate) const MAX_INTENTS: usize = 32;
 
 impl Ledger {
-    /// Records that a restore was refused: new backups that overlap it are kept out for a while, and for longer if it
-    /// came before. One intent per name; a later one replaces the earlier. Returns whether it was recorded.
+    /// Records that a restore was refused: new backups that overlap it are kept out for a while,
+    /// and for longer if it came before. One intent per name; a later one replaces the earlier.
+    /// Returns whether it was recorded.
     pub fn leave_intent(
         &mut self,
         key: &ObjectKey,
@@ -21,10 +22,19 @@ impl Ledger {
         ask: &Ask,
     ) -> bool {
         let others = |entry: &Entry| entry.state != State::Intent;
-        let taken = self.claim(key).is_some_and(|claim| claim.entries.iter().any(others));
-        let all = self.claims.iter().filter(|claim| claim.key != *key).flat_map(|claim| &claim.entries);
+        let taken = self
+            .claim(key)
+            .is_some_and(|claim| claim.entries.iter().any(others));
+        let all = self
+            .claims
+            .iter()
+            .filter(|claim| claim.key != *key)
+            .flat_map(|claim| &claim.entries);
         let intents = all.filter(|entry| !others(entry)).count();
-        let before = self.claim(key).and_then(|claim| claim.entries.first()).cloned();
+        let before = self
+            .claim(key)
+            .and_then(|claim| claim.entries.first())
+            .cloned();
         let word = match &before {
             _ if ask.insists => Word::Insisting,
             None => Word::Refused,
@@ -48,31 +58,46 @@ impl Ledger {
         true
     }
 
-    /// Turns an expected intent into one that keeps nothing out; claims that waited for it may be reserved in the same
-    /// step. Returns whether that was a change.
+    /// Turns an expected intent into one that keeps nothing out; claims that waited for it may be
+    /// reserved in the same step. Returns whether that was a change.
     pub fn lapse(&mut self, key: &ObjectKey, uid: &str) -> bool {
-        let is_expected = |entry: &&mut Entry| entry.state == State::Intent && entry.word == Word::Expected;
-        let lapsed =
-            self.entry_mut(key, uid).filter(is_expected).map(|entry| entry.word = Word::Remembered).is_some();
+        let is_expected =
+            |entry: &&mut Entry| entry.state == State::Intent && entry.word == Word::Expected;
+        let lapsed = self
+            .entry_mut(key, uid)
+            .filter(is_expected)
+            .map(|entry| entry.word = Word::Remembered)
+            .is_some();
         if lapsed {
             self.promote();
         }
         lapsed
     }
 
-    /// The same without intents that keep nothing out: only the admission of the same restore needs them.
+    /// The same without intents that keep nothing out: only the admission of the same restore needs
+    /// them.
     #[must_use]
     pub fn without_lapsed(&self) -> Self {
         let counts = |entry: &Entry| entry.state != State::Intent || entry.word != Word::Remembered;
-        let claims = self.claims.iter().filter_map(|claim| claim.only(counts)).collect();
-        Self { claims, ..self.clone() }
+        let claims = self
+            .claims
+            .iter()
+            .filter_map(|claim| claim.only(counts))
+            .collect();
+        Self {
+            claims,
+            ..self.clone()
+        }
     }
 
-    /// Marks the refused restores that no longer conflict with anything: they may come now, and are expected only
-    /// briefly.
+    /// Marks the refused restores that no longer conflict with anything: they may come now, and are
+    /// expected only briefly.
     pub(super) fn expect_the_refused(&mut self) {
         let refused = |entry: &Entry| entry.state == State::Intent && entry.word == Word::Refused;
-        let all = self.claims.iter().flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)));
+        let all = self
+            .claims
+            .iter()
+            .flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)));
         let free: Vec<(ObjectKey, String)> = all
             .filter(|(claim, entry)| {
                 refused(entry) && self.conflicts(&claim.key, &entry.footprint).is_empty()

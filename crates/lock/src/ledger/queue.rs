@@ -10,15 +10,21 @@ use crate::{
 };
 
 impl Ledger {
-    /// Reserves every waiting entry without conflicts, neither with holders nor with earlier waiting entries, in order of
-    /// admission. Marks refused restores that may come now.
+    /// Reserves every waiting entry without conflicts, neither with holders nor with earlier
+    /// waiting entries, in order of admission. Marks refused restores that may come now.
     pub(crate) fn promote(&mut self) {
         let waiting: Vec<(ObjectKey, String, Footprint)> = self
             .claims
             .iter()
             .flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)))
             .filter(|(_, entry)| entry.waits())
-            .map(|(claim, entry)| (claim.key.clone(), entry.uid.clone(), entry.footprint.clone()))
+            .map(|(claim, entry)| {
+                (
+                    claim.key.clone(),
+                    entry.uid.clone(),
+                    entry.footprint.clone(),
+                )
+            })
             .collect();
         for (key, uid, footprint) in waiting {
             if self.ahead_of(&key, &footprint).is_empty() {
@@ -34,23 +40,32 @@ impl Ledger {
         self.expect_the_refused();
     }
 
-    /// The claims that an entry waits for: holders that conflict, and conflicting entries that waited earlier.
+    /// The claims that an entry waits for: holders that conflict, and conflicting entries that
+    /// waited earlier.
     pub fn behind(&self, key: &ObjectKey, uid: &str) -> Conflict {
-        let holders =
-            self.entry(key, uid).map(|entry| self.ahead_of(key, &entry.footprint)).unwrap_or_default();
-        Conflict { key: key.clone(), holders }
+        let holders = self
+            .entry(key, uid)
+            .map(|entry| self.ahead_of(key, &entry.footprint))
+            .unwrap_or_default();
+        Conflict {
+            key: key.clone(),
+            holders,
+        }
     }
 
-    /// Whether a waiting claim is behind this name, which waits too. A name has one position in the queue, for all its
-    /// uids.
+    /// Whether a waiting claim is behind this name, which waits too. A name has one position in the
+    /// queue, for all its uids.
     pub(super) fn is_behind(&self, claim: &Claim, key: &ObjectKey) -> bool {
         let waits = |claim: &Claim| claim.entries.iter().any(Entry::waits);
-        let mut order =
-            self.claims.iter().filter(|one| waits(one) && (one.key == *key || one.key == claim.key));
+        let mut order = self
+            .claims
+            .iter()
+            .filter(|one| waits(one) && (one.key == *key || one.key == claim.key));
         order.next().is_some_and(|first| first.key == *key)
     }
 
-    /// Whether this entry yields to a restore that may wait: a backup that has not begun and was not forced.
+    /// Whether this entry yields to a restore that may wait: a backup that has not begun and was
+    /// not forced.
     pub(super) fn yields(&self, claim: &Claim, entry: &Entry) -> bool {
         self.rules.backups_yield
             && claim.key.kind == ObjectKind::Backup
@@ -58,29 +73,42 @@ impl Ledger {
             && !entry.forced
     }
 
-    /// The backups that yield to this restore, with the entries that do: backups that have not begun. Not a backup with a
-    /// waiting follower that the restore must wait for itself, such as a hold.
+    /// The backups that yield to this restore, with the entries that do: backups that have not
+    /// begun. Not a backup with a waiting follower that the restore must wait for itself, such as a
+    /// hold.
     pub(super) fn yielding_to(&self, key: &ObjectKey, footprint: &Footprint) -> Vec<Claim> {
         let is_ahead = |claim: &&Claim| {
             let conflicts = |entry: &Entry| self.rules.conflicts(key, footprint, claim, entry);
             claim.key.kind != ObjectKind::Backup && claim.entries.iter().any(conflicts)
         };
-        let mut yielding = self.in_the_way(key, footprint, |claim, entry| self.yields(claim, entry));
-        yielding
-            .retain(|claim| !self.with_followers(std::slice::from_ref(&claim.key), key).iter().any(is_ahead));
+        let mut yielding =
+            self.in_the_way(key, footprint, |claim, entry| self.yields(claim, entry));
+        yielding.retain(|claim| {
+            !self
+                .with_followers(std::slice::from_ref(&claim.key), key)
+                .iter()
+                .any(is_ahead)
+        });
         yielding
     }
 
-    /// The claims of these names, and those that wait behind them, except the restore's, in their order.
+    /// The claims of these names, and those that wait behind them, except the restore's, in their
+    /// order.
     fn with_followers(&self, names: &[ObjectKey], restore: &ObjectKey) -> Vec<&Claim> {
         let mut found: Vec<&Claim> = Vec::new();
         for claim in &self.claims {
             let waits_for = |before: &&Claim| {
-                claim.entries.iter().filter(|entry| entry.waits()).any(|entry| {
-                    let conflicts =
-                        |of: &Entry| self.rules.conflicts(&claim.key, &entry.footprint, before, of);
-                    before.entries.iter().any(conflicts)
-                })
+                claim
+                    .entries
+                    .iter()
+                    .filter(|entry| entry.waits())
+                    .any(|entry| {
+                        let conflicts = |of: &Entry| {
+                            self.rules
+                                .conflicts(&claim.key, &entry.footprint, before, of)
+                        };
+                        before.entries.iter().any(conflicts)
+                    })
             };
             if names.contains(&claim.key) || claim.key != *restore && found.iter().any(waits_for) {
                 found.push(claim);
@@ -89,21 +117,33 @@ impl Ledger {
         found
     }
 
-    /// Moves these backups, which [yield](Self::yielding_to) to this restore, back to Waiting behind it. Claims that wait
-    /// behind them move with them, so their relative order stays, and so do later intents, so that they do not keep the
-    /// backups out. The write that does so is ordered with [activations](Self::activate), so none of them has begun.
+    /// Moves these backups, which [yield](Self::yielding_to) to this restore, back to Waiting
+    /// behind it. Claims that wait behind them move with them, so their relative order stays, and
+    /// so do later intents, so that they do not keep the backups out. The write that does so is
+    /// ordered with [activations](Self::activate), so none of them has begun.
     pub(super) fn take_turns_back(&mut self, restore: &ObjectKey, yielding: &[Claim]) {
         for claim in yielding {
             for entry in &claim.entries {
-                self.turn(&claim.key, &entry.uid, |state| state == State::Reserved, State::Waiting);
+                self.turn(
+                    &claim.key,
+                    &entry.uid,
+                    |state| state == State::Reserved,
+                    State::Waiting,
+                );
             }
         }
         let names: Vec<ObjectKey> = yielding.iter().map(|claim| claim.key.clone()).collect();
-        let moving: HashSet<ObjectKey> =
-            self.with_followers(&names, restore).into_iter().map(|claim| claim.key.clone()).collect();
+        let moving: HashSet<ObjectKey> = self
+            .with_followers(&names, restore)
+            .into_iter()
+            .map(|claim| claim.key.clone())
+            .collect();
         let (mut others, mut moved) = (Vec::new(), Vec::new());
         for claim in std::mem::take(&mut self.claims) {
-            let is_intent = claim.entries.iter().all(|entry| entry.state == State::Intent);
+            let is_intent = claim
+                .entries
+                .iter()
+                .all(|entry| entry.state == State::Intent);
             let goes_behind = moving.contains(&claim.key) || is_intent && !moved.is_empty();
             if goes_behind { &mut moved } else { &mut others }.push(claim);
         }
@@ -116,7 +156,8 @@ impl Ledger {
         let own = place(key);
         self.in_the_way(key, footprint, |claim: &Claim, entry: &Entry| {
             let first = || place(&claim.key) < own;
-            keeps_out(entry, key.kind) && (!matches!(entry.state, State::Waiting | State::Intent) || first())
+            keeps_out(entry, key.kind)
+                && (!matches!(entry.state, State::Waiting | State::Intent) || first())
         })
     }
 }

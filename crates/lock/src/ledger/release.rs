@@ -13,17 +13,25 @@ const RELEASE_NOTE_FRAME: usize = 16;
 
 /// The note as a suffix of a message: who released a claim by force and why.
 pub fn by(note: &str) -> String {
-    if note.is_empty() { String::new() } else { format!(" by {note}") }
+    if note.is_empty() {
+        String::new()
+    } else {
+        format!(" by {note}")
+    }
 }
 
 impl Ledger {
-    /// Releases the claim of this uid by force, in any state; `by` says who and why. Starts a new epoch: tokens of the
-    /// old one are invalid. Returns whether there was a claim.
+    /// Releases the claim of this uid by force, in any state; `by` says who and why. Starts a new
+    /// epoch: tokens of the old one are invalid. Returns whether there was a claim.
     ///
-    /// If its object may still work or be stored late, a Released entry stays, so that it is not claimed again.
+    /// If its object may still work or be stored late, a Released entry stays, so that it is not
+    /// claimed again.
     pub fn force_release(&mut self, key: &ObjectKey, uid: &str, by: &str) -> bool {
         let epoch = self.epoch + 1;
-        let Some(entry) = self.entry_mut(key, uid).filter(|entry| entry.state != State::Released) else {
+        let Some(entry) = self
+            .entry_mut(key, uid)
+            .filter(|entry| entry.state != State::Released)
+        else {
             return false;
         };
         let is_claimed_again = match entry.state {
@@ -34,7 +42,10 @@ impl Ledger {
         };
         // The entry keeps no footprint, so that there is always room for it.
         let nothing = Footprint::namespaces([""; 0]);
-        *entry = Entry { epoch, ..Entry::new(uid, nothing, State::Released, &entry.since) };
+        *entry = Entry {
+            epoch,
+            ..Entry::new(uid, nothing, State::Released, &entry.since)
+        };
         self.epoch = epoch;
         if !is_claimed_again {
             return self.release(key, uid);
@@ -56,8 +67,14 @@ impl Ledger {
     }
 
     pub(super) fn not_released(&self, key: &ObjectKey, uid: &str) -> Result<(), Refusal> {
-        match self.entry(key, uid).filter(|entry| entry.state == State::Released) {
-            Some(entry) => Err(Refusal::Released { key: key.clone(), note: entry.note.clone() }),
+        match self
+            .entry(key, uid)
+            .filter(|entry| entry.state == State::Released)
+        {
+            Some(entry) => Err(Refusal::Released {
+                key: key.clone(),
+                note: entry.note.clone(),
+            }),
             None => Ok(()),
         }
     }

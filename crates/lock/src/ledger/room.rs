@@ -12,15 +12,16 @@ use crate::{
 
 /// Maximum number of entries in a ledger.
 pub(crate) const MAX_ENTRIES: usize = 1000;
-/// Maximum size of a ledger's JSON (bytes); the API server allows 262,144 for all annotations together.
+/// Maximum size of a ledger's JSON (bytes); the API server allows 262,144 for all annotations
+/// together.
 pub(crate) const MAX_BYTES: usize = 240 * 1024;
 /// Maximum number of entries of one user or one schedule in a ledger.
 pub(crate) const SHARE_ENTRIES: usize = MAX_ENTRIES / 2;
 /// Maximum size of these entries (bytes).
 pub(crate) const SHARE_BYTES: usize = MAX_BYTES / 2;
 
-/// Class of a newcomer. Each class may fill a ledger further than the one before, so that less important claims cannot
-/// keep more important ones out.
+/// Class of a newcomer. Each class may fill a ledger further than the one before, so that less
+/// important claims cannot keep more important ones out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     Backups,
@@ -62,7 +63,9 @@ impl Room {
     /// What the remaining room is reserved for, for messages.
     pub(crate) fn rest(self) -> &'static str {
         match self {
-            Self::Backups => ", and the rest is kept for restores, deletions, holds and break-glass",
+            Self::Backups => {
+                ", and the rest is kept for restores, deletions, holds and break-glass"
+            }
             Self::Restores => ", and the rest is kept for deletions, holds and break-glass",
             Self::Deletions => ", and the rest is kept for holds and break-glass",
             Self::People => "",
@@ -83,33 +86,58 @@ impl fmt::Display for Room {
 
 /// The digest of a requester, as stored in a ledger.
 pub(super) fn digest_of(requester: &str) -> String {
-    if requester.is_empty() { String::new() } else { short_sha256(requester.as_bytes(), 4) }
+    if requester.is_empty() {
+        String::new()
+    } else {
+        short_sha256(requester.as_bytes(), 4)
+    }
 }
 
 impl Ledger {
     /// Checks that one more entry fits into the limits of its kind and its requester.
-    pub(super) fn has_room(&self, key: &ObjectKey, entry: &Entry, ask: &Ask) -> Result<(), Refusal> {
+    pub(super) fn has_room(
+        &self,
+        key: &ObjectKey,
+        entry: &Entry,
+        ask: &Ask,
+    ) -> Result<(), Refusal> {
         // The intent of a refused restore takes no room from admitted restores.
-        let kind = if entry.state == State::Intent { ObjectKind::Backup } else { key.kind };
+        let kind = if entry.state == State::Intent {
+            ObjectKind::Backup
+        } else {
+            key.kind
+        };
         let room = Room::of(kind, ask.urgent);
         let (entries, bytes) = (self.len(), self.bytes_with_also(key, entry));
         if entries >= room.entries() || bytes > room.bytes() {
-            return Err(Refusal::Full { room, entries, bytes });
+            return Err(Refusal::Full {
+                room,
+                entries,
+                bytes,
+            });
         }
         let within = entries < SHARE_ENTRIES && bytes <= SHARE_BYTES;
         if within || ask.urgent || entry.requester.is_empty() {
             return Ok(());
         }
         let same = |claim: &Claim| claim.only(|other| other.requester == entry.requester);
-        let own = Self { claims: self.claims.iter().filter_map(same).collect(), ..Self::default() };
+        let own = Self {
+            claims: self.claims.iter().filter_map(same).collect(),
+            ..Self::default()
+        };
         let (entries, bytes) = (own.len(), own.bytes_with_also(key, entry));
         if entries >= SHARE_ENTRIES || bytes > SHARE_BYTES {
-            return Err(Refusal::Share { requester: ask.requester.clone(), entries, bytes });
+            return Err(Refusal::Share {
+                requester: ask.requester.clone(),
+                entries,
+                bytes,
+            });
         }
         Ok(())
     }
 
-    /// Whether a running object still fits: up to the limit of deletions, so that users can still act.
+    /// Whether a running object still fits: up to the limit of deletions, so that users can still
+    /// act.
     pub(crate) fn has_room_for_running(&self, key: &ObjectKey, entry: &Entry) -> bool {
         let room = Room::Deletions;
         self.len() < room.entries() && self.bytes_with_also(key, entry) <= room.bytes()
@@ -127,21 +155,35 @@ impl Ledger {
         self.claim(&overflow()).is_some()
     }
 
-    /// Adds one claim for all running objects without room: nothing is admitted until that has changed.
+    /// Adds one claim for all running objects without room: nothing is admitted until that has
+    /// changed.
     pub(super) fn overflow(&mut self, since: &str) {
-        const WHY: &str =
-            "more is running than the ledger has room for: nothing new comes in until some has ended";
+        const WHY: &str = "more is running than the ledger has room for: nothing new comes in until some has ended";
         if !self.overflows() {
             let entry = Entry::new("overflow", Footprint::everything(), State::Reserved, since);
-            self.place(&overflow(), Entry { note: WHY.to_owned(), ..entry });
+            self.place(
+                &overflow(),
+                Entry {
+                    note: WHY.to_owned(),
+                    ..entry
+                },
+            );
         }
     }
 
-    /// The same without the overflow claim. Claims that wait for it stay Waiting until the objects it stood for were
-    /// adopted.
+    /// The same without the overflow claim. Claims that wait for it stay Waiting until the objects
+    /// it stood for were adopted.
     pub(crate) fn without_overflow(&self) -> Self {
-        let claims = self.claims.iter().filter(|claim| claim.key != overflow()).cloned().collect();
-        Self { claims, ..self.clone() }
+        let claims = self
+            .claims
+            .iter()
+            .filter(|claim| claim.key != overflow())
+            .cloned()
+            .collect();
+        Self {
+            claims,
+            ..self.clone()
+        }
     }
 
     fn bytes_with_also(&self, key: &ObjectKey, entry: &Entry) -> usize {
@@ -153,14 +195,22 @@ impl Ledger {
         let entries = || self.claims.iter().flat_map(|claim| &claim.entries);
         let all = self.bytes_with(entries().map(|entry| &entry.footprint));
         // Far from full, equal footprints need not be found.
-        if all <= SHARE_BYTES { all } else { self.bytes_with(self.footprints()) }
+        if all <= SHARE_BYTES {
+            all
+        } else {
+            self.bytes_with(self.footprints())
+        }
     }
 
     fn bytes_with<'a>(&self, footprints: impl IntoIterator<Item = &'a Footprint>) -> usize {
         // Version, status, epoch and bound.
         const FRAME: usize = 128;
         let of = |claim: &Claim| -> usize {
-            claim.entries.iter().map(|entry| entry_bytes(&claim.key, entry)).sum()
+            claim
+                .entries
+                .iter()
+                .map(|entry| entry_bytes(&claim.key, entry))
+                .sum()
         };
         let footprints = footprints.into_iter().map(Footprint::bytes_at_most);
         FRAME + self.claims.iter().map(of).sum::<usize>() + footprints.sum::<usize>()
@@ -181,17 +231,35 @@ fn overflow() -> ObjectKey {
     ObjectKey::new(ObjectKind::Hold, "", "overflow")
 }
 
-/// Upper bound of what an entry adds to the JSON (bytes), including its claim and later notes, without its footprint: a
-/// ledger has room for these notes.
+/// Upper bound of what an entry adds to the JSON (bytes), including its claim and later notes,
+/// without its footprint: a ledger has room for these notes.
 fn entry_bytes(key: &ObjectKey, entry: &Entry) -> usize {
     // Brackets, quotes, words and numbers; and the [`Word`] of an intent.
     const FRAME: usize = 112;
-    let word = if entry.state == State::Intent { r#""word":"Remembered","#.len() } else { 0 };
-    let texts = [key.kind.as_str(), &key.namespace, &key.name, &entry.uid, &entry.since];
+    let word = if entry.state == State::Intent {
+        r#""word":"Remembered","#.len()
+    } else {
+        0
+    };
+    let texts = [
+        key.kind.as_str(),
+        &key.namespace,
+        &key.name,
+        &entry.uid,
+        &entry.since,
+    ];
     // The field names of these are written before them.
-    let fields = [("note", &entry.note), ("revives", &entry.revives), ("by", &entry.requester)];
+    let fields = [
+        ("note", &entry.note),
+        ("revives", &entry.revives),
+        ("by", &entry.requester),
+    ];
     let field = |(name, text): (&str, &String)| {
-        if text.is_empty() { 0 } else { r#""":"","#.len() + name.len() + json_bytes(text) }
+        if text.is_empty() {
+            0
+        } else {
+            r#""":"","#.len() + name.len() + json_bytes(text)
+        }
     };
     FRAME
         + word

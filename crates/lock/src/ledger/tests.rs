@@ -33,24 +33,48 @@ fn on(namespaces: &[&str]) -> Footprint {
 }
 
 /// Requests admission without queueing.
-fn admit(ledger: &mut Ledger, key: &ObjectKey, uid: &str, namespaces: &[&str]) -> Result<Grant, Refusal> {
+fn admit(
+    ledger: &mut Ledger,
+    key: &ObjectKey,
+    uid: &str,
+    namespaces: &[&str],
+) -> Result<Grant, Refusal> {
     ledger.admit(key, uid, &on(namespaces), SINCE, &Ask::default())
 }
 
-fn queue_up(ledger: &mut Ledger, key: &ObjectKey, uid: &str, namespaces: &[&str]) -> Result<Grant, Refusal> {
+fn queue_up(
+    ledger: &mut Ledger,
+    key: &ObjectKey,
+    uid: &str,
+    namespaces: &[&str],
+) -> Result<Grant, Refusal> {
     ledger.admit(key, uid, &on(namespaces), SINCE, &Ask::queued())
 }
 
 /// Requests admission by force.
-fn force(ledger: &mut Ledger, key: &ObjectKey, uid: &str, namespaces: &[&str]) -> Result<Grant, Refusal> {
-    ledger.admit(key, uid, &on(namespaces), SINCE, &Ask::forced("the house burns"))
+fn force(
+    ledger: &mut Ledger,
+    key: &ObjectKey,
+    uid: &str,
+    namespaces: &[&str],
+) -> Result<Grant, Refusal> {
+    ledger.admit(
+        key,
+        uid,
+        &on(namespaces),
+        SINCE,
+        &Ask::forced("the house burns"),
+    )
 }
 
 fn blockers(outcome: Result<Grant, Refusal>) -> Vec<ObjectKey> {
     match outcome {
-        Err(Refusal::Conflict(conflict) | Refusal::Waiting(conflict)) | Ok(Grant::Waiting(conflict)) => {
-            conflict.holders.into_iter().map(|holder| holder.key).collect()
-        }
+        Err(Refusal::Conflict(conflict) | Refusal::Waiting(conflict))
+        | Ok(Grant::Waiting(conflict)) => conflict
+            .holders
+            .into_iter()
+            .map(|holder| holder.key)
+            .collect(),
         other => panic!("expected a conflict, got {other:?}"),
     }
 }

@@ -39,7 +39,10 @@ pub(crate) fn listed(profile: &Profile) -> Vec<(ObjectKind, ApiResource)> {
     if matches!(profile.scope, ScopeRule::Cluster) {
         kinds.push(ObjectKind::DeleteBackupRequest);
     }
-    kinds.into_iter().filter_map(|kind| Some((kind, resource(profile, kind)?))).collect()
+    kinds
+        .into_iter()
+        .filter_map(|kind| Some((kind, resource(profile, kind)?)))
+        .collect()
 }
 
 /// Namespace and name of the database cluster that a scope stands for.

@@ -2,7 +2,8 @@
 
 use backup_core::{
     labels::{
-        BACKUP_WORK_FINALIZER, COLLECTS_AGAIN_ANNOTATION, DELETION_RESTS_ANNOTATION, RESTORE_WORK_FINALIZER,
+        BACKUP_WORK_FINALIZER, COLLECTS_AGAIN_ANNOTATION, DELETION_RESTS_ANNOTATION,
+        RESTORE_WORK_FINALIZER,
     },
     profile::Profile,
 };
@@ -46,7 +47,13 @@ pub struct Observed {
 impl Observed {
     /// Reads the state from an object, including objects that cannot be decoded into their type.
     pub fn of(profile: &Profile, kind: ObjectKind, object: &DynamicObject) -> Self {
-        Self::named(profile, kind, &object.namespace().unwrap_or_default(), &object.name_any(), object)
+        Self::named(
+            profile,
+            kind,
+            &object.namespace().unwrap_or_default(),
+            &object.name_any(),
+            object,
+        )
     }
 
     /// The same for an object whose name is known from another source.
@@ -59,15 +66,32 @@ impl Observed {
     ) -> Self {
         let data = &object.data;
         let (scope, phase, known, over, new) = if let Some(role) = kind.role() {
-            let whole = profile.scope_is_in_metadata(role).then(|| with_metadata(name, object));
+            let whole = profile
+                .scope_is_in_metadata(role)
+                .then(|| with_metadata(name, object));
             let scope = profile.scope_of(role, namespace, whole.as_ref().unwrap_or(data));
             let over = profile.is_over(role, data) || profile.engine && was_let_go(kind, object);
             let new = !profile.has_begun(role, data);
-            (scope, profile.phase(role, data), profile.is_known_phase(role, data), over, new)
+            (
+                scope,
+                profile.phase(role, data),
+                profile.is_known_phase(role, data),
+                over,
+                new,
+            )
         } else {
-            let phase = data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+            let phase = data
+                .pointer("/status/phase")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
             let over = kind == ObjectKind::DeleteBackupRequest && phase == "Processed";
-            (Some(VELERO_SCOPE.to_owned()), phase, true, over, matches!(phase, "" | "New"))
+            (
+                Some(VELERO_SCOPE.to_owned()),
+                phase,
+                true,
+                over,
+                matches!(phase, "" | "New"),
+            )
         };
         let rests = !over && rests(profile, kind, phase, object);
         // Our controller removes its finalizer in the write of the terminal phase.
@@ -77,14 +101,21 @@ impl Observed {
             uid: object.uid().unwrap_or_default(),
             version: object.resource_version().unwrap_or_default(),
             scope,
-            phase: if phase.is_empty() { "New".to_owned() } else { phase.to_owned() },
+            phase: if phase.is_empty() {
+                "New".to_owned()
+            } else {
+                phase.to_owned()
+            },
             known,
             over: over || rests,
             rests,
             new,
             deleting: object.metadata.deletion_timestamp.is_some(),
             held,
-            created: object.creation_timestamp().map(|time| time.0.to_string()).unwrap_or_default(),
+            created: object
+                .creation_timestamp()
+                .map(|time| time.0.to_string())
+                .unwrap_or_default(),
             spec: data.get("spec").cloned().unwrap_or(Value::Null),
         }
     }
@@ -92,14 +123,21 @@ impl Observed {
 
 /// The object as one JSON value, with its metadata, which [`DynamicObject`] keeps apart.
 fn with_metadata(name: &str, object: &DynamicObject) -> Value {
-    let metadata = ObjectMeta { name: Some(name.to_owned()), ..object.metadata.clone() };
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        ..object.metadata.clone()
+    };
     let mut whole = object.data.as_object().cloned().unwrap_or_default();
-    whole.insert("metadata".to_owned(), serde_json::to_value(metadata).unwrap_or_default());
+    whole.insert(
+        "metadata".to_owned(),
+        serde_json::to_value(metadata).unwrap_or_default(),
+    );
     Value::Object(whole)
 }
 
-/// Whether an object of our own engine is being deleted and has no worker (stopped, or never started): a deleted object
-/// is not begun, and a worker keeps its finalizer until it has stopped. Other programs' finalizers are not work.
+/// Whether an object of our own engine is being deleted and has no worker (stopped, or never
+/// started): a deleted object is not begun, and a worker keeps its finalizer until it has stopped.
+/// Other programs' finalizers are not work.
 fn was_let_go(kind: ObjectKind, object: &DynamicObject) -> bool {
     let works = matches!(kind, ObjectKind::Backup | ObjectKind::Restore);
     works && object.metadata.deletion_timestamp.is_some() && !has_worker(kind, object)
@@ -115,9 +153,10 @@ fn has_worker(kind: ObjectKind, object: &DynamicObject) -> bool {
     object.finalizers().iter().any(|name| name == work)
 }
 
-/// Whether the claim of begun work may be released early. A waiting deletion only waits for its store: there may be more
-/// of these than a ledger holds, and the phase of the backup keeps restores out. A backup of our own engine has collected
-/// everything, and only the upload to its store remains.
+/// Whether the claim of begun work may be released early. A waiting deletion only waits for its
+/// store: there may be more of these than a ledger holds, and the phase of the backup keeps
+/// restores out. A backup of our own engine has collected everything, and only the upload to its
+/// store remains.
 fn rests(profile: &Profile, kind: ObjectKind, phase: &str, object: &DynamicObject) -> bool {
     let has = |annotation| object.annotations().contains_key(annotation);
     match kind {
@@ -134,14 +173,23 @@ fn rests(profile: &Profile, kind: ObjectKind, phase: &str, object: &DynamicObjec
 impl Observed {
     /// The state of its entry when it is adopted without one.
     pub fn state(&self) -> State {
-        if self.new { State::Reserved } else { State::Active }
+        if self.new {
+            State::Reserved
+        } else {
+            State::Active
+        }
     }
 }
 
 impl ObservedState {
     /// The fields that entries are judged by.
     pub fn of(object: Option<&Observed>, settled: bool) -> Self {
-        let Some(object) = object else { return Self { settled, ..Self::default() } };
+        let Some(object) = object else {
+            return Self {
+                settled,
+                ..Self::default()
+            };
+        };
         Self {
             uid: Some(object.uid.clone()),
             version: object.version.clone(),
@@ -170,7 +218,8 @@ mod tests {
             (Some("InProgress"), Some(DELETION_RESTS_ANNOTATION), true),
             (Some("Processed"), None, true),
         ] {
-            let mut object = json!({ "metadata": { "name": "d", "namespace": "velero", "uid": "u" } });
+            let mut object =
+                json!({ "metadata": { "name": "d", "namespace": "velero", "uid": "u" } });
             if let Some(phase) = phase {
                 object["status"] = json!({ "phase": phase });
             }
@@ -195,7 +244,10 @@ mod tests {
             let object = json!({ "status": { "phase": phase },
                 "metadata": { "name": "r", "namespace": "velero", "uid": "u", "finalizers": finalizer.map(|one| [one]) } });
             let object: DynamicObject = serde_json::from_value(object).unwrap();
-            let profile = Profile { engine, ..Profile::velero() };
+            let profile = Profile {
+                engine,
+                ..Profile::velero()
+            };
             let seen = Observed::of(&profile, ObjectKind::Restore, &object);
             assert_eq!(seen.held, held, "{phase} {finalizer:?} {engine}");
         }
@@ -208,7 +260,12 @@ mod tests {
             ("WaitingForPluginOperations", None, true, false),
             ("Finalizing", None, true, true),
             ("FinalizingPartiallyFailed", None, true, true),
-            ("FinalizingPartiallyFailed", Some(COLLECTS_AGAIN_ANNOTATION), true, false),
+            (
+                "FinalizingPartiallyFailed",
+                Some(COLLECTS_AGAIN_ANNOTATION),
+                true,
+                false,
+            ),
             ("Finalizing", Some(COLLECTS_AGAIN_ANNOTATION), true, false),
             // Velero's server still reads items in this phase.
             ("Finalizing", None, false, false),
@@ -221,9 +278,16 @@ mod tests {
                 object["metadata"]["annotations"] = json!({ annotation: "true" });
             }
             let object: DynamicObject = serde_json::from_value(object).unwrap();
-            let profile = Profile { engine, ..Profile::velero() };
+            let profile = Profile {
+                engine,
+                ..Profile::velero()
+            };
             let seen = Observed::of(&profile, ObjectKind::Backup, &object);
-            assert_eq!((seen.rests, seen.over), (rests, rests), "{phase} {annotation:?} {engine}");
+            assert_eq!(
+                (seen.rests, seen.over),
+                (rests, rests),
+                "{phase} {annotation:?} {engine}"
+            );
         }
     }
 }

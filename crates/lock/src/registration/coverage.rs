@@ -1,4 +1,5 @@
-//! Whether the registration makes the API server call a webhook for all requests that the lock must see. Pure.
+//! Whether the registration makes the API server call a webhook for all requests that the lock must
+//! see. Pure.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,8 @@ pub struct GuardedRequest {
 }
 
 impl GuardedRequest {
-    /// The requests that start or widen work of a profile, and those that delete a backup that may be restored.
+    /// The requests that start or widen work of a profile, and those that delete a backup that may
+    /// be restored.
     pub fn of(profile: &Profile) -> Vec<Self> {
         let request = |plural: &str, operation| Self {
             group: profile.group.clone(),
@@ -31,18 +33,21 @@ impl GuardedRequest {
             operation,
         };
         let kinds = [&profile.backup.plural, &profile.restore.plural];
-        let begins =
-            kinds.into_iter().flat_map(|plural| ["CREATE", "UPDATE"].map(|verb| request(plural, verb)));
+        let begins = kinds
+            .into_iter()
+            .flat_map(|plural| ["CREATE", "UPDATE"].map(|verb| request(plural, verb)));
         let goes = [("backups", "DELETE"), ("deletebackuprequests", "CREATE")];
         let goes = goes.into_iter().filter(|_| profile.is_velero());
-        begins.chain(goes.map(|(plural, verb)| request(plural, verb))).collect()
+        begins
+            .chain(goes.map(|(plural, verb)| request(plural, verb)))
+            .collect()
     }
 }
 
 impl Registration {
-    /// Reasons why requests bypass the webhook with this registration, a sentence each. `namespaces` are the relevant
-    /// namespaces, with their labels. Conditions (`matchConditions`) are not judged: only a request shows what they
-    /// exclude.
+    /// Reasons why requests bypass the webhook with this registration, a sentence each.
+    /// `namespaces` are the relevant namespaces, with their labels. Conditions (`matchConditions`)
+    /// are not judged: only a request shows what they exclude.
     pub fn gaps(
         configuration: &ValidatingWebhookConfiguration,
         requests: &[GuardedRequest],
@@ -51,19 +56,35 @@ impl Registration {
         let webhooks = || configuration.webhooks.iter().flatten();
         // A webhook that is called for other things (Schedules) is not part of the lock.
         let keeps_apart = |webhook: &&ValidatingWebhook| {
-            let has_rules = webhook.rules.as_ref().is_some_and(|rules| !rules.is_empty());
-            requests.is_empty() || !has_rules || requests.iter().any(|request| covers(webhook, request))
+            let has_rules = webhook
+                .rules
+                .as_ref()
+                .is_some_and(|rules| !rules.is_empty());
+            requests.is_empty()
+                || !has_rules
+                || requests.iter().any(|request| covers(webhook, request))
         };
-        let mut gaps: Vec<String> =
-            webhooks().filter(keeps_apart).flat_map(|webhook| lets_pass(webhook, namespaces)).collect();
-        for (operation, what) in [("CREATE", "creations"), ("UPDATE", "changes"), ("DELETE", "deletions")] {
-            let of_operation = requests.iter().filter(|request| request.operation == operation);
+        let mut gaps: Vec<String> = webhooks()
+            .filter(keeps_apart)
+            .flat_map(|webhook| lets_pass(webhook, namespaces))
+            .collect();
+        for (operation, what) in [
+            ("CREATE", "creations"),
+            ("UPDATE", "changes"),
+            ("DELETE", "deletions"),
+        ] {
+            let of_operation = requests
+                .iter()
+                .filter(|request| request.operation == operation);
             let missing: Vec<String> = of_operation
                 .filter(|request| !webhooks().any(|webhook| covers(webhook, request)))
                 .map(|request| group_resource(&request.plural, &request.group))
                 .collect();
             if !missing.is_empty() {
-                gaps.push(format!("{what} of {} do not pass the webhook", missing.join(" and ")));
+                gaps.push(format!(
+                    "{what} of {} do not pass the webhook",
+                    missing.join(" and ")
+                ));
             }
         }
         gaps
@@ -71,7 +92,11 @@ impl Registration {
 
     /// Whether judging a selector of the registration needs the labels of namespaces.
     pub fn selects_namespaces(configuration: &ValidatingWebhookConfiguration) -> bool {
-        let selectors = configuration.webhooks.iter().flatten().map(|webhook| &webhook.namespace_selector);
+        let selectors = configuration
+            .webhooks
+            .iter()
+            .flatten()
+            .map(|webhook| &webhook.namespace_selector);
         selectors.flatten().any(|selector| !is_empty(selector))
     }
 }
@@ -80,17 +105,31 @@ fn lets_pass(webhook: &ValidatingWebhook, namespaces: &BTreeMap<String, Labels>)
     let name = &webhook.name;
     let mut gaps = Vec::new();
     if webhook.failure_policy.as_deref() == Some("Ignore") {
-        gaps.push(format!("failurePolicy of {name} is Ignore: while the webhook is away, everything passes"));
+        gaps.push(format!(
+            "failurePolicy of {name} is Ignore: while the webhook is away, everything passes"
+        ));
     }
-    if let Some(selector) = webhook.namespace_selector.as_ref().filter(|selector| !is_empty(selector)) {
+    if let Some(selector) = webhook
+        .namespace_selector
+        .as_ref()
+        .filter(|selector| !is_empty(selector))
+    {
         let filter = LabelFilter::of(&Some(selector.clone()), &None);
-        let out = namespaces.iter().filter(|(_, labels)| !filter.matches(labels));
+        let out = namespaces
+            .iter()
+            .filter(|(_, labels)| !filter.matches(labels));
         gaps.extend(out.map(|(namespace, _)| {
             format!("namespaceSelector of {name} leaves out namespace {namespace}: there everything passes")
         }));
     }
-    if webhook.object_selector.as_ref().is_some_and(|selector| !is_empty(selector)) {
-        gaps.push(format!("objectSelector of {name} leaves out objects by labels, which their author sets"));
+    if webhook
+        .object_selector
+        .as_ref()
+        .is_some_and(|selector| !is_empty(selector))
+    {
+        gaps.push(format!(
+            "objectSelector of {name} leaves out objects by labels, which their author sets"
+        ));
     }
     gaps
 }
@@ -120,16 +159,28 @@ mod tests {
     const SHIPPED: &str = include_str!("../../../../deploy/base/webhook.yaml");
 
     fn shipped() -> Value {
-        let documents = SHIPPED.split("\n---\n").map(|text| serde_saphyr::from_str::<Value>(text).unwrap());
-        documents.into_iter().find(|one| one["kind"] == "ValidatingWebhookConfiguration").unwrap()
+        let documents = SHIPPED
+            .split("\n---\n")
+            .map(|text| serde_saphyr::from_str::<Value>(text).unwrap());
+        documents
+            .into_iter()
+            .find(|one| one["kind"] == "ValidatingWebhookConfiguration")
+            .unwrap()
     }
 
     fn gaps(configuration: &Value) -> String {
         let name = [("kubernetes.io/metadata.name", "velero"), ("team", "a")];
-        let labels = name.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let labels = name
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into();
         let configuration = serde_json::from_value(configuration.clone()).unwrap();
         let requests = GuardedRequest::of(&Profile::velero());
-        Registration::gaps(&configuration, &requests, &[("velero".to_owned(), labels)].into()).join("; ")
+        Registration::gaps(
+            &configuration,
+            &requests,
+            &[("velero".to_owned(), labels)].into(),
+        )
+        .join("; ")
     }
 
     #[test]
@@ -140,20 +191,33 @@ mod tests {
         let all = "creations of backups.velero.io and restores.velero.io do not pass the webhook; \
                    changes of backups.velero.io and restores.velero.io do not pass the webhook";
         let others = json!({ "matchExpressions": [{ "key": "team", "operator": "NotIn", "values": ["a"] }] });
-        let azure = json!({ "matchExpressions": [{ "key": "control-plane", "operator": "DoesNotExist" }] });
+        let azure =
+            json!({ "matchExpressions": [{ "key": "control-plane", "operator": "DoesNotExist" }] });
         for (at, value, expected) in [
             ("/webhooks/0/timeoutSeconds", json!(5), ""),
             ("/webhooks/0/failurePolicy", json!("Ignore"), ignore),
             ("/webhooks/0/namespaceSelector", json!({}), ""),
             ("/webhooks/0/namespaceSelector", azure, ""),
             ("/webhooks/0/namespaceSelector", others, left_out),
-            ("/webhooks/0/namespaceSelector", json!({ "matchLabels": { "guarded": "yes" } }), left_out),
-            ("/webhooks/0/objectSelector", json!({ "matchLabels": { "guarded": "yes" } }), objects),
+            (
+                "/webhooks/0/namespaceSelector",
+                json!({ "matchLabels": { "guarded": "yes" } }),
+                left_out,
+            ),
+            (
+                "/webhooks/0/objectSelector",
+                json!({ "matchLabels": { "guarded": "yes" } }),
+                objects,
+            ),
             // Schedules have no claims.
             ("/webhooks/2/failurePolicy", json!("Ignore"), ""),
             ("/webhooks/0/rules", json!([]), all),
             ("/webhooks/0/rules/0/scope", json!("Cluster"), all),
-            ("/webhooks/0/rules/0/apiGroups", json!(["pxc.percona.com"]), all),
+            (
+                "/webhooks/0/rules/0/apiGroups",
+                json!(["pxc.percona.com"]),
+                all,
+            ),
             ("/webhooks/0/rules/0/operations", json!(["*"]), ""),
             (
                 "/webhooks/1/rules",

@@ -12,10 +12,18 @@ const DECISION: Duration = Duration::from_secs(1);
 
 async fn leave_intent(store: &LedgerStore, insists: bool) {
     let change = |ledger: &mut Ledger| {
-        let ask = Ask { insists, ..Ask::default() };
+        let ask = Ask {
+            insists,
+            ..Ask::default()
+        };
         ledger.leave_intent(&restore("r"), "1", &Footprint::everything(), "now", &ask)
     };
-    assert!(store.change(VELERO_SCOPE, deadline(), change).await.unwrap());
+    assert!(
+        store
+            .change(VELERO_SCOPE, deadline(), change)
+            .await
+            .unwrap()
+    );
 }
 
 /// Creates an entry of this kind that keeps an object out; returns the key of that object.
@@ -29,13 +37,17 @@ async fn make(kind: &str, store: &LedgerStore) -> ObjectKey {
         _ => {
             leave_intent(store, false).await;
             // It conflicts with nothing.
-            assert_eq!(ledger(store).await.entry(&restore("r"), "1").unwrap().word, Word::Expected);
+            assert_eq!(
+                ledger(store).await.entry(&restore("r"), "1").unwrap().word,
+                Word::Expected
+            );
         }
     }
     backup("new")
 }
 
-/// How long an entry of this kind keeps an object out after a refusal, and how long the refusal said.
+/// How long an entry of this kind keeps an object out after a refusal, and how long the refusal
+/// said.
 async fn kept_out(kind: &str, phase: Duration, asked: Duration) -> (Duration, Duration) {
     let api = FakeApi::new();
     api.slow(ANSWER);
@@ -47,10 +59,19 @@ async fn kept_out(kind: &str, phase: Duration, asked: Duration) -> (Duration, Du
     sleep(asked).await;
     let mut refusing: Collector = protected.collector();
     let in_the_way = async || {
-        ledger(&protected.store).await.conflicts(&newcomer, &Footprint::everything()).into_iter().next()
+        ledger(&protected.store)
+            .await
+            .conflicts(&newcomer, &Footprint::everything())
+            .into_iter()
+            .next()
     };
     let claim = in_the_way().await.unwrap();
-    let (observed, _) = protected.store.objects().observe(VELERO_SCOPE, &claim).await.unwrap();
+    let (observed, _) = protected
+        .store
+        .objects()
+        .observe(VELERO_SCOPE, &claim)
+        .await
+        .unwrap();
     let start = Instant::now();
     refusing.judge_entries(&claim, &observed, start.into_std());
     let left = refusing.left(&claim.key, &claim.entries[0], start.into_std());
@@ -68,7 +89,10 @@ async fn a_place_is_free_by_the_time_that_a_refusal_names() {
             for asked in [0, 7] {
                 let (phase, asked) = (Duration::from_secs(phase), Duration::from_secs(asked));
                 let (took, said) = kept_out(kind, phase, asked).await;
-                assert!(took <= said + DECISION, "{kind} {phase:?} {asked:?}: {took:?}, said {said:?}");
+                assert!(
+                    took <= said + DECISION,
+                    "{kind} {phase:?} {asked:?}: {took:?}, said {said:?}"
+                );
                 longest = longest.max(took);
             }
         }

@@ -25,7 +25,12 @@ fn watched() -> (FakeApi, ProtectedProfile, Arc<RunningObjects>) {
 }
 
 async fn gone(protected: &ProtectedProfile, running: &RunningObjects) -> Option<Vec<Observed>> {
-    let gone = timeout(Duration::from_secs(1), running.gone(protected.store.objects())).await.ok()?;
+    let gone = timeout(
+        Duration::from_secs(1),
+        running.gone(protected.store.objects()),
+    )
+    .await
+    .ok()?;
     let scopes: Vec<&String> = gone.keys().collect();
     assert_eq!(scopes, [VELERO_SCOPE]);
     gone.into_values().next()
@@ -35,7 +40,12 @@ async fn gone(protected: &ProtectedProfile, running: &RunningObjects) -> Option<
 async fn a_backup_that_is_deleted_while_it_waits_is_free_at_once_and_nothing_else_is() {
     let (api, protected, running) = watched();
     let store = &protected.store;
-    for (name, uid) in [("queued", "1"), ("queued", "2"), ("in-flight", "3"), ("runs", "4")] {
+    for (name, uid) in [
+        ("queued", "1"),
+        ("queued", "2"),
+        ("in-flight", "3"),
+        ("runs", "4"),
+    ] {
         admit(store, &backup(name), uid).await.unwrap();
     }
     api.put_velero("Backup", "queued", "1", "Queued", &all());
@@ -45,13 +55,28 @@ async fn a_backup_that_is_deleted_while_it_waits_is_free_at_once_and_nothing_els
     let objects = gone(&protected, &running).await.unwrap();
     let reads = |name: &str| api.count(&format!("GET {}", velero_path("Backup", name)));
     let before = reads("runs");
-    let collected = collect_gone(&protected, VELERO_SCOPE, &objects).await.unwrap();
-    assert_eq!(collected.freed, [(backup("queued"), "1".to_owned(), Reason::Gone)]);
+    let collected = collect_gone(&protected, VELERO_SCOPE, &objects)
+        .await
+        .unwrap();
+    assert_eq!(
+        collected.freed,
+        [(backup("queued"), "1".to_owned(), Reason::Gone)]
+    );
     // A second creation of the name, and another creation, may still be stored.
     let left = ledger(store).await;
-    assert!(left.entry(&backup("queued"), "2").is_some() && left.entry(&backup("in-flight"), "3").is_some());
-    assert_eq!((left.len(), reads("runs")), (3, before), "only what is gone is looked at");
-    assert!(gone(&protected, &running).await.is_none(), "each is told of once");
+    assert!(
+        left.entry(&backup("queued"), "2").is_some()
+            && left.entry(&backup("in-flight"), "3").is_some()
+    );
+    assert_eq!(
+        (left.len(), reads("runs")),
+        (3, before),
+        "only what is gone is looked at"
+    );
+    assert!(
+        gone(&protected, &running).await.is_none(),
+        "each is told of once"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,20 +92,39 @@ async fn one_that_is_created_and_deleted_at_once_is_free_too_and_one_elsewhere_i
     api.put_velero("Restore", "r", "1", "", &all());
     api.delete_velero("Restore", "r");
     let objects = gone(&protected, &running).await.unwrap();
-    let collected = collect_gone(&protected, VELERO_SCOPE, &objects).await.unwrap();
-    assert_eq!(collected.freed, [(restore("r"), "1".to_owned(), Reason::Gone)]);
+    let collected = collect_gone(&protected, VELERO_SCOPE, &objects)
+        .await
+        .unwrap();
+    assert_eq!(
+        collected.freed,
+        [(restore("r"), "1".to_owned(), Reason::Gone)]
+    );
 }
 
 /// The watch reports it gone, and a fresh read decides.
 #[tokio::test(start_paused = true)]
 async fn what_is_stored_all_the_same_keeps_its_claim() {
     let (api, protected, _) = watched();
-    assert_eq!(collect_gone(&protected, VELERO_SCOPE, &[]).await.unwrap(), Collected::default());
+    assert_eq!(
+        collect_gone(&protected, VELERO_SCOPE, &[]).await.unwrap(),
+        Collected::default()
+    );
     admit(&protected.store, &backup("b"), "1").await.unwrap();
     api.put_velero("Backup", "b", "1", "New", &all());
-    let object = protected.store.objects().read(&backup("b")).await.unwrap().unwrap();
-    let other = Observed { uid: "9".to_owned(), ..object.clone() };
-    let collected = collect_gone(&protected, VELERO_SCOPE, &[object, other]).await.unwrap();
+    let object = protected
+        .store
+        .objects()
+        .read(&backup("b"))
+        .await
+        .unwrap()
+        .unwrap();
+    let other = Observed {
+        uid: "9".to_owned(),
+        ..object.clone()
+    };
+    let collected = collect_gone(&protected, VELERO_SCOPE, &[object, other])
+        .await
+        .unwrap();
     assert_eq!(collected, Collected::default());
     assert_eq!(ledger(&protected.store).await.len(), 1);
 }
@@ -89,8 +133,17 @@ async fn what_is_stored_all_the_same_keeps_its_claim() {
 async fn only_the_newest_are_remembered() {
     let (api, protected, running) = watched();
     api.put_velero("Backup", "b", "1", "New", &all());
-    let object = protected.store.objects().read(&backup("b")).await.unwrap().unwrap();
-    let of = |uid: usize| Observed { uid: uid.to_string(), ..object.clone() };
+    let object = protected
+        .store
+        .objects()
+        .read(&backup("b"))
+        .await
+        .unwrap()
+        .unwrap();
+    let of = |uid: usize| Observed {
+        uid: uid.to_string(),
+        ..object.clone()
+    };
     running.note_gone(Vec::new());
     assert!(gone(&protected, &running).await.is_none());
     running.note_gone((0..600).map(of).collect());

@@ -45,11 +45,18 @@ async fn pass(
     collector: &mut Collector,
     now: Instant,
 ) -> Vec<(ObjectKey, String, Reason)> {
-    collector.collect(&protected.store, PERCONA_SCOPE, now).await.unwrap().freed
+    collector
+        .collect(&protected.store, PERCONA_SCOPE, now)
+        .await
+        .unwrap()
+        .freed
 }
 
 async fn state_of(protected: &ProtectedProfile, key: &ObjectKey, uid: &str) -> Option<State> {
-    ledger_of(&protected.store, PERCONA_SCOPE).await.entry(key, uid).map(|entry| entry.state)
+    ledger_of(&protected.store, PERCONA_SCOPE)
+        .await
+        .entry(key, uid)
+        .map(|entry| entry.state)
 }
 
 /// A restore that was admitted and is running.
@@ -72,10 +79,19 @@ async fn a_restore_keeps_its_place_until_its_cluster_is_ready() {
         pass(&protected, &mut collector, now).await,
         [(db_restore("r"), "1".to_owned(), Reason::Over)]
     );
-    assert_eq!(state_of(&protected, &db_restore("r"), "1").await, Some(State::Settling));
+    assert_eq!(
+        state_of(&protected, &db_restore("r"), "1").await,
+        Some(State::Settling)
+    );
     for seconds in [0, 60, 1700] {
         assert!(
-            pass(&protected, &mut collector, now + Duration::from_secs(seconds)).await.is_empty(),
+            pass(
+                &protected,
+                &mut collector,
+                now + Duration::from_secs(seconds)
+            )
+            .await
+            .is_empty(),
             "{seconds} s"
         );
         assert!(claim(&protected, &db_backup("b"), "2").await.is_err());
@@ -92,8 +108,15 @@ async fn a_cluster_that_never_becomes_ready_keeps_nobody_out_for_ever() {
     put(&api, RESTORES, "r", "1", "Failed");
     let (mut collector, now) = (protected.collector(), Instant::now());
     assert_eq!(pass(&protected, &mut collector, now).await.len(), 1);
-    assert!(pass(&protected, &mut collector, now).await.is_empty(), "from here on it is counted");
-    assert!(pass(&protected, &mut collector, now + Duration::from_mins(29)).await.is_empty());
+    assert!(
+        pass(&protected, &mut collector, now).await.is_empty(),
+        "from here on it is counted"
+    );
+    assert!(
+        pass(&protected, &mut collector, now + Duration::from_mins(29))
+            .await
+            .is_empty()
+    );
     let freed = pass(&protected, &mut collector, now + Duration::from_mins(30)).await;
     assert_eq!(freed, [(db_restore("r"), "1".to_owned(), Reason::Settled)]);
 }
@@ -108,7 +131,10 @@ async fn a_cluster_that_is_ready_or_gone_needs_no_time_to_settle() {
         } else {
             put_cluster(&api, "ready");
         }
-        assert_eq!(pass(&protected, &mut protected.collector(), Instant::now()).await[0].2, Reason::Over);
+        assert_eq!(
+            pass(&protected, &mut protected.collector(), Instant::now()).await[0].2,
+            Reason::Over
+        );
         assert_eq!(state_of(&protected, &db_restore("r"), "1").await, None);
     }
 }
@@ -119,8 +145,14 @@ async fn a_deleted_restore_settles_too_and_a_backup_never_does() {
     let (mut collector, now) = (protected.collector(), Instant::now());
     pass(&protected, &mut collector, now).await;
     api.delete(&format!("{RESTORES}/r"));
-    assert_eq!(pass(&protected, &mut collector, now).await[0].2, Reason::Gone);
-    assert_eq!(state_of(&protected, &db_restore("r"), "1").await, Some(State::Settling));
+    assert_eq!(
+        pass(&protected, &mut collector, now).await[0].2,
+        Reason::Gone
+    );
+    assert_eq!(
+        state_of(&protected, &db_restore("r"), "1").await,
+        Some(State::Settling)
+    );
 
     let api = FakeApi::new();
     let protected = percona(&api);
@@ -137,10 +169,16 @@ async fn a_cluster_that_can_not_be_read_is_not_taken_for_settled() {
     put_cluster(&api, "ready");
     put(&api, RESTORES, "r", "1", "Succeeded");
     api.fail(|request| request.path == CLUSTER);
-    let collected =
-        protected.collector().collect(&protected.store, PERCONA_SCOPE, Instant::now()).await.unwrap();
+    let collected = protected
+        .collector()
+        .collect(&protected.store, PERCONA_SCOPE, Instant::now())
+        .await
+        .unwrap();
     assert_eq!((collected.freed.len(), collected.unknown), (0, 1));
-    assert_eq!(state_of(&protected, &db_restore("r"), "1").await, Some(State::Reserved));
+    assert_eq!(
+        state_of(&protected, &db_restore("r"), "1").await,
+        Some(State::Reserved)
+    );
 }
 
 /// A tombstone: the reservation of a backup that was collected.
@@ -156,7 +194,10 @@ async fn tombstoned() -> (FakeApi, ProtectedProfile, Collector, Instant) {
         pass(&protected, &mut collector, now).await,
         [(db_backup("b"), "1".to_owned(), Reason::Orphan)]
     );
-    assert_eq!(state_of(&protected, &db_backup("b"), "1").await, Some(State::Collected));
+    assert_eq!(
+        state_of(&protected, &db_backup("b"), "1").await,
+        Some(State::Collected)
+    );
     (api, protected, collector, now)
 }
 
@@ -165,15 +206,28 @@ async fn a_collected_reservation_keeps_restores_out_for_one_more_grace_and_backu
     let (_, protected, mut collector, now) = tombstoned().await;
     claim(&protected, &db_backup("another"), "2").await.unwrap();
     let change = |ledger: &mut Ledger| Ok::<_, Refusal>(ledger.release(&db_backup("another"), "2"));
-    protected.store.update(PERCONA_SCOPE, deadline(), change).await.unwrap();
+    protected
+        .store
+        .update(PERCONA_SCOPE, deadline(), change)
+        .await
+        .unwrap();
     for seconds in [0, 60, 119] {
         assert!(
-            pass(&protected, &mut collector, now + Duration::from_secs(seconds)).await.is_empty(),
+            pass(
+                &protected,
+                &mut collector,
+                now + Duration::from_secs(seconds)
+            )
+            .await
+            .is_empty(),
             "{seconds} s"
         );
         assert!(claim(&protected, &db_restore("r"), "3").await.is_err());
     }
-    assert_eq!(pass(&protected, &mut collector, now + GRACE).await[0].2, Reason::Orphan);
+    assert_eq!(
+        pass(&protected, &mut collector, now + GRACE).await[0].2,
+        Reason::Orphan
+    );
     claim(&protected, &db_restore("r"), "3").await.unwrap();
 }
 
@@ -181,30 +235,63 @@ async fn a_collected_reservation_keeps_restores_out_for_one_more_grace_and_backu
 async fn an_object_that_comes_after_its_collection_is_claimed_anew() {
     let (api, protected, mut collector, now) = tombstoned().await;
     put(&api, BACKUPS, "b", "1", "Running");
-    let collected = collector.collect(&protected.store, PERCONA_SCOPE, now).await.unwrap();
+    let collected = collector
+        .collect(&protected.store, PERCONA_SCOPE, now)
+        .await
+        .unwrap();
     assert!(collected.late.is_empty() && collected.freed.is_empty());
-    assert_eq!(state_of(&protected, &db_backup("b"), "1").await, Some(State::Reserved));
+    assert_eq!(
+        state_of(&protected, &db_backup("b"), "1").await,
+        Some(State::Reserved)
+    );
     put(&api, BACKUPS, "b", "1", "Succeeded");
-    assert_eq!(pass(&protected, &mut collector, now).await[0].2, Reason::Over);
+    assert_eq!(
+        pass(&protected, &mut collector, now).await[0].2,
+        Reason::Over
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_object_that_comes_after_its_collection_and_meets_another_is_reported() {
     let (api, protected, mut collector, now) = tombstoned().await;
     // A user forced a restore.
-    admit_as(&protected.store, PERCONA_SCOPE, &db_restore("r"), "2", forced()).await.unwrap();
+    admit_as(
+        &protected.store,
+        PERCONA_SCOPE,
+        &db_restore("r"),
+        "2",
+        forced(),
+    )
+    .await
+    .unwrap();
     put(&api, RESTORES, "r", "2", "Running");
     put(&api, BACKUPS, "b", "1", "Running");
     for _ in 0..2 {
-        let collected = collector.collect(&protected.store, PERCONA_SCOPE, now).await.unwrap();
+        let collected = collector
+            .collect(&protected.store, PERCONA_SCOPE, now)
+            .await
+            .unwrap();
         assert_eq!(collected.late, [db_backup("b")], "as long as it is so");
-        assert_eq!(state_of(&protected, &db_backup("b"), "1").await, Some(State::Collected));
+        assert_eq!(
+            state_of(&protected, &db_backup("b"), "1").await,
+            Some(State::Collected)
+        );
     }
     put(&api, RESTORES, "r", "2", "Succeeded");
     put_cluster(&api, "ready");
     pass(&protected, &mut collector, now).await;
-    assert!(collector.collect(&protected.store, PERCONA_SCOPE, now).await.unwrap().late.is_empty());
-    assert_eq!(state_of(&protected, &db_backup("b"), "1").await, Some(State::Reserved));
+    assert!(
+        collector
+            .collect(&protected.store, PERCONA_SCOPE, now)
+            .await
+            .unwrap()
+            .late
+            .is_empty()
+    );
+    assert_eq!(
+        state_of(&protected, &db_backup("b"), "1").await,
+        Some(State::Reserved)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,10 +301,18 @@ async fn a_first_ledger_of_a_cluster_holds_what_runs_on_it_and_on_no_other() {
     put(&api, BACKUPS, "runs", "1", "Running");
     put(&api, BACKUPS, "done", "2", "Succeeded");
     put(&api, RESTORES, "new", "3", "");
-    api.edit(&format!("{RESTORES}/new"), |object| object["spec"]["clusterName"] = json!("cluster2"));
+    api.edit(&format!("{RESTORES}/new"), |object| {
+        object["spec"]["clusterName"] = json!("cluster2");
+    });
     protected.store.open(PERCONA_SCOPE).await.unwrap();
     let ledger = ledger_of(&protected.store, PERCONA_SCOPE).await;
-    assert_eq!((ledger.len(), state_of(&protected, &db_backup("runs"), "1").await), (1, Some(State::Active)));
+    assert_eq!(
+        (
+            ledger.len(),
+            state_of(&protected, &db_backup("runs"), "1").await
+        ),
+        (1, Some(State::Active))
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,5 @@
-//! Ledgers of profiles are created with the first claim of a scope, and removed after a long time without claims.
+//! Ledgers of profiles are created with the first claim of a scope, and removed after a long time
+//! without claims.
 
 use super::*;
 
@@ -14,9 +15,17 @@ async fn idle() -> (FakeApi, ProtectedProfile) {
 
 async fn use_it(store: &LedgerStore) {
     let key = ObjectKey::backup("db", "b");
-    admit_as(store, PERCONA_SCOPE, &key, "1", Ask::default()).await.unwrap();
+    admit_as(store, PERCONA_SCOPE, &key, "1", Ask::default())
+        .await
+        .unwrap();
     let change = |ledger: &mut Ledger| Ok::<_, Refusal>(ledger.release(&key, "1"));
-    assert!(store.update(PERCONA_SCOPE, deadline(), change).await.unwrap().0);
+    assert!(
+        store
+            .update(PERCONA_SCOPE, deadline(), change)
+            .await
+            .unwrap()
+            .0
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -27,19 +36,28 @@ async fn an_idle_ledger_is_removed_with_its_marker_and_comes_back_with_the_next_
     for seconds in [0, 300, 599] {
         let at = now + Duration::from_secs(seconds);
         assert_eq!(
-            repair.repair(&protected.store, PERCONA_SCOPE, at).await.unwrap(),
+            repair
+                .repair(&protected.store, PERCONA_SCOPE, at)
+                .await
+                .unwrap(),
             RepairOutcome::Fine,
             "{seconds} s"
         );
     }
     assert_eq!(
-        repair.repair(&protected.store, PERCONA_SCOPE, now + IDLE).await.unwrap(),
+        repair
+            .repair(&protected.store, PERCONA_SCOPE, now + IDLE)
+            .await
+            .unwrap(),
         RepairOutcome::Removed
     );
     assert!(api.get(&lease).is_none() && api.get(&marker_at).is_none());
     assert!(protected.store.scopes().await.unwrap().is_empty());
     assert_eq!(
-        repair.repair(&protected.store, PERCONA_SCOPE, now + IDLE * 2).await.unwrap(),
+        repair
+            .repair(&protected.store, PERCONA_SCOPE, now + IDLE * 2)
+            .await
+            .unwrap(),
         RepairOutcome::Fine
     );
     use_it(&protected.store).await;
@@ -53,19 +71,31 @@ async fn a_ledger_in_use_stays_and_every_write_makes_it_young_again() {
     for times in 0..5 {
         let at = now + IDLE * times;
         assert_eq!(
-            repair.repair(&protected.store, PERCONA_SCOPE, at).await.unwrap(),
+            repair
+                .repair(&protected.store, PERCONA_SCOPE, at)
+                .await
+                .unwrap(),
             RepairOutcome::Fine,
             "{times}"
         );
         use_it(&protected.store).await;
     }
-    admit_as(&protected.store, PERCONA_SCOPE, &ObjectKey::restore("db", "r"), "2", Ask::default())
-        .await
-        .unwrap();
+    admit_as(
+        &protected.store,
+        PERCONA_SCOPE,
+        &ObjectKey::restore("db", "r"),
+        "2",
+        Ask::default(),
+    )
+    .await
+    .unwrap();
     for times in 5..9 {
         let at = now + IDLE * times;
         assert_eq!(
-            repair.repair(&protected.store, PERCONA_SCOPE, at).await.unwrap(),
+            repair
+                .repair(&protected.store, PERCONA_SCOPE, at)
+                .await
+                .unwrap(),
             RepairOutcome::Fine,
             "it is not empty"
         );
@@ -80,7 +110,10 @@ async fn the_one_ledger_of_velero_stays() {
     let (mut repair, now) = (LedgerRepair::new(GRACE, IDLE), Instant::now());
     for times in 0..4 {
         assert_eq!(
-            repair.repair(&store, VELERO_SCOPE, now + IDLE * times).await.unwrap(),
+            repair
+                .repair(&store, VELERO_SCOPE, now + IDLE * times)
+                .await
+                .unwrap(),
             RepairOutcome::Fine
         );
     }
@@ -92,22 +125,37 @@ async fn a_claim_that_comes_while_its_ledger_is_being_closed_wins() {
     let (api, protected) = idle().await;
     let lease = paths(PERCONA_SCOPE).0;
     let (mut repair, now) = (LedgerRepair::new(GRACE, IDLE), Instant::now());
-    repair.repair(&protected.store, PERCONA_SCOPE, now).await.unwrap();
+    repair
+        .repair(&protected.store, PERCONA_SCOPE, now)
+        .await
+        .unwrap();
     // Another process has written between the look and the write.
     let path = lease.clone();
     api.before("PUT", &lease, move |api| api.edit(&path, |_| {}));
-    let error = repair.repair(&protected.store, PERCONA_SCOPE, now + IDLE).await.unwrap_err();
+    let error = repair
+        .repair(&protected.store, PERCONA_SCOPE, now + IDLE)
+        .await
+        .unwrap_err();
     assert!(matches!(error, LedgerError::Changed { .. }), "{error}");
-    assert_eq!(ledger_of(&protected.store, PERCONA_SCOPE).await.status, Status::Open);
+    assert_eq!(
+        ledger_of(&protected.store, PERCONA_SCOPE).await.status,
+        Status::Open
+    );
 }
 
 /// An idle ledger whose removal crashed after this many writes; `None` if it took fewer.
 async fn half_removed(writes: u64, last: LastWrite) -> Option<(FakeApi, ProtectedProfile)> {
     let (api, protected) = idle().await;
     let (mut repair, now) = (LedgerRepair::new(GRACE, IDLE), Instant::now());
-    repair.repair(&protected.store, PERCONA_SCOPE, now).await.unwrap();
+    repair
+        .repair(&protected.store, PERCONA_SCOPE, now)
+        .await
+        .unwrap();
     api.crash_after(writes, last);
-    let crashed = repair.repair(&protected.store, PERCONA_SCOPE, now + IDLE).await.is_err();
+    let crashed = repair
+        .repair(&protected.store, PERCONA_SCOPE, now + IDLE)
+        .await
+        .is_err();
     api.recover();
     crashed.then_some((api, protected))
 }
@@ -117,14 +165,20 @@ async fn a_removal_that_crashed_is_finished_by_the_next_claim_or_the_next_look()
     let mut reached = 0;
     for last in [LastWrite::Lost, LastWrite::Unanswered] {
         for writes in 0..3 {
-            let Some((api, protected)) = half_removed(writes, last).await else { continue };
+            let Some((api, protected)) = half_removed(writes, last).await else {
+                continue;
+            };
             reached += 1;
             let (lease, marker_at) = paths(PERCONA_SCOPE);
             let left = (api.get(&lease), api.get(&marker_at));
             use_it(&protected.store).await;
             let open = ledger_of(&protected.store, PERCONA_SCOPE).await;
             assert_eq!(open.status, Status::Open, "{writes} {last:?}");
-            assert_eq!(marker(&api, &marker_at).unwrap().0, lease_uid(&api, &lease), "{writes} {last:?}");
+            assert_eq!(
+                marker(&api, &marker_at).unwrap().0,
+                lease_uid(&api, &lease),
+                "{writes} {last:?}"
+            );
             // The same again, and the repair handles it instead.
             for (path, object) in [(&lease, left.0), (&marker_at, left.1)] {
                 api.delete(path);
@@ -134,9 +188,15 @@ async fn a_removal_that_crashed_is_finished_by_the_next_claim_or_the_next_look()
             }
             let (mut repair, now) = (LedgerRepair::new(GRACE, IDLE), Instant::now());
             for times in 0..3 {
-                repair.repair(&protected.store, PERCONA_SCOPE, now + IDLE * times).await.unwrap();
+                repair
+                    .repair(&protected.store, PERCONA_SCOPE, now + IDLE * times)
+                    .await
+                    .unwrap();
             }
-            assert!(api.get(&lease).is_none() && api.get(&marker_at).is_none(), "{writes} {last:?}");
+            assert!(
+                api.get(&lease).is_none() && api.get(&marker_at).is_none(),
+                "{writes} {last:?}"
+            );
         }
     }
     assert_eq!(reached, 6, "a removal is three writes");
@@ -145,7 +205,10 @@ async fn a_removal_that_crashed_is_finished_by_the_next_claim_or_the_next_look()
 #[tokio::test(start_paused = true)]
 async fn many_who_find_a_closed_ledger_remove_it_together_and_make_one_new_one() {
     let (api, protected) = half_removed(1, LastWrite::Lost).await.unwrap();
-    assert_eq!(ledger_of(&protected.store, PERCONA_SCOPE).await.status, Status::Closed);
+    assert_eq!(
+        ledger_of(&protected.store, PERCONA_SCOPE).await.status,
+        Status::Closed
+    );
     let closed = lease_uid(&api, &paths(PERCONA_SCOPE).0);
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..4 {
@@ -166,12 +229,18 @@ async fn many_who_find_a_closed_ledger_remove_it_together_and_make_one_new_one()
 
 #[tokio::test(start_paused = true)]
 async fn one_who_is_late_to_remove_a_closed_ledger_leaves_its_successor_alone() {
-    // Just before one of its requests arrives, another process has finished the removal and created a new ledger.
+    // Just before one of its requests arrives, another process has finished the removal and created
+    // a new ledger.
     let (lease, marker_at) = paths(PERCONA_SCOPE);
-    for (method, path) in [("GET", &marker_at), ("DELETE", &marker_at), ("DELETE", &lease)] {
+    for (method, path) in [
+        ("GET", &marker_at),
+        ("DELETE", &marker_at),
+        ("DELETE", &lease),
+    ] {
         let (api, protected) = half_removed(1, LastWrite::Lost).await.unwrap();
         let (other_api, _) = idle().await;
-        let successor = [&lease, &marker_at].map(|path| (path.clone(), other_api.get(path).unwrap()));
+        let successor =
+            [&lease, &marker_at].map(|path| (path.clone(), other_api.get(path).unwrap()));
         let mut uids = successor.clone();
         uids[0].1["metadata"]["uid"] = json!("successor");
         uids[1].1["metadata"]["uid"] = json!("its-marker");

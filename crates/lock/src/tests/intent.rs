@@ -1,5 +1,5 @@
-//! Schedules against a restore that was refused, in simulated time: a restore that tries again gets in, one that does not
-//! keeps no backup out.
+//! Schedules against a restore that was refused, in simulated time: a restore that tries again gets
+//! in, one that does not keeps no backup out.
 
 use proptest::prelude::*;
 
@@ -29,13 +29,21 @@ struct Simulation {
 impl Simulation {
     fn new() -> Self {
         let collector = Collector::new(Times::default(), EndRules::default());
-        Self { ledger: Ledger::default(), running: Vec::new(), collector, start: Instant::now() }
+        Self {
+            ledger: Ledger::default(),
+            running: Vec::new(),
+            collector,
+            start: Instant::now(),
+        }
     }
 
     /// Simulates one second, without the restore. Returns whether a backup was admitted.
     fn second(&mut self, now: u64, schedules: &[Schedule]) -> bool {
-        let over: Vec<ObjectKey> =
-            self.running.extract_if(.., |(_, end)| *end <= now).map(|(key, _)| key).collect();
+        let over: Vec<ObjectKey> = self
+            .running
+            .extract_if(.., |(_, end)| *end <= now)
+            .map(|(key, _)| key)
+            .collect();
         for key in over {
             self.ledger.release(&key, &key.name);
         }
@@ -47,7 +55,11 @@ impl Simulation {
             if now >= schedule.offset && (now - schedule.offset).is_multiple_of(schedule.period) {
                 let key = backup(&format!("{n}-{now}"));
                 let everything = Footprint::everything();
-                if self.ledger.admit(&key, &key.name, &everything, "", &Ask::default()).is_ok() {
+                if self
+                    .ledger
+                    .admit(&key, &key.name, &everything, "", &Ask::default())
+                    .is_ok()
+                {
                     self.ledger.activate(&key, &key.name).unwrap();
                     self.running.push((key, now + schedule.takes));
                     admitted = true;
@@ -62,9 +74,15 @@ impl Simulation {
         for claim in self.ledger.claims.clone() {
             let runs = self.running.iter().any(|(key, _)| *key == claim.key);
             let uid = runs.then(|| claim.key.name.clone());
-            let observed = ObservedState { uid, settled: true, ..ObservedState::default() };
+            let observed = ObservedState {
+                uid,
+                settled: true,
+                ..ObservedState::default()
+            };
             for judged in self.collector.judge_entries(&claim, &observed, now) {
-                judged.transition.apply(&mut self.ledger, &judged.key, &judged.entry);
+                judged
+                    .transition
+                    .apply(&mut self.ledger, &judged.key, &judged.entry);
             }
         }
     }
@@ -72,9 +90,13 @@ impl Simulation {
     /// Requests the restore. Returns whether it was admitted.
     fn ask(&mut self, now: u64) -> bool {
         let (key, uid, everything) = (restore("r"), format!("r-{now}"), Footprint::everything());
-        let admitted = self.ledger.admit(&key, &uid, &everything, "", &Ask::default()).is_ok();
+        let admitted = self
+            .ledger
+            .admit(&key, &uid, &everything, "", &Ask::default())
+            .is_ok();
         if !admitted {
-            self.ledger.leave_intent(&key, &uid, &everything, "", &Ask::default());
+            self.ledger
+                .leave_intent(&key, &uid, &everything, "", &Ask::default());
         }
         admitted
     }
@@ -83,7 +105,11 @@ impl Simulation {
 fn any_schedules() -> impl Strategy<Value = Vec<Schedule>> {
     let one = (10..400u64, 1..300u64, 0..100u64);
     proptest::collection::vec(
-        one.prop_map(|(period, takes, offset)| Schedule { period, takes, offset }),
+        one.prop_map(|(period, takes, offset)| Schedule {
+            period,
+            takes,
+            offset,
+        }),
         1..5,
     )
 }

@@ -14,7 +14,10 @@ async fn the_lease_shows_people_who_holds_it() {
         assert_eq!(labels["velero.io/exclude-from-backup"], "true", "{path}");
         assert_eq!(labels["backup-lock/profile"], "velero", "{path}");
     }
-    assert_eq!(lease["metadata"]["annotations"]["backup-lock/scope"], VELERO_SCOPE);
+    assert_eq!(
+        lease["metadata"]["annotations"]["backup-lock/scope"],
+        VELERO_SCOPE
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -23,16 +26,28 @@ async fn each_write_counts_and_a_change_that_changes_nothing_is_not_written() {
     admit(&store, &restore("r"), "1").await.unwrap();
     let before = store.read(VELERO_SCOPE).await.unwrap().unwrap();
     assert!(
-        !store.change(VELERO_SCOPE, deadline(), |ledger| ledger.release(&restore("no"), "1")).await.unwrap()
+        !store
+            .change(VELERO_SCOPE, deadline(), |ledger| ledger
+                .release(&restore("no"), "1"))
+            .await
+            .unwrap()
     );
     assert_eq!(
-        store.read(VELERO_SCOPE).await.unwrap().unwrap().resource_version(),
+        store
+            .read(VELERO_SCOPE)
+            .await
+            .unwrap()
+            .unwrap()
+            .resource_version(),
         before.resource_version()
     );
     let writes = api.writes();
     admit(&store, &restore("r"), "2").await.unwrap();
     assert_eq!(api.writes(), writes + 1, "one write for one grant");
-    assert_eq!(store.read(VELERO_SCOPE).await.unwrap().unwrap().serial, before.serial + 1);
+    assert_eq!(
+        store.read(VELERO_SCOPE).await.unwrap().unwrap().serial,
+        before.serial + 1
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,9 +59,22 @@ async fn many_writers_lose_nothing() {
         let store = LedgerStore::new(api.client(), "velero");
         tasks.spawn(async move { admit(&store, &backup(&format!("b{n}")), "1").await });
     }
-    let granted = tasks.join_all().await.iter().filter(|outcome| outcome.is_ok()).count();
-    assert_eq!(ledger(&store).await.len(), granted, "each success is in the ledger, and nothing else");
-    assert!(granted > 0 && api.conflicts() > 0, "{granted} granted, {} conflicts", api.conflicts());
+    let granted = tasks
+        .join_all()
+        .await
+        .iter()
+        .filter(|outcome| outcome.is_ok())
+        .count();
+    assert_eq!(
+        ledger(&store).await.len(),
+        granted,
+        "each success is in the ledger, and nothing else"
+    );
+    assert!(
+        granted > 0 && api.conflicts() > 0,
+        "{granted} granted, {} conflicts",
+        api.conflicts()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,11 +83,17 @@ async fn an_old_copy_is_never_written_over_a_newer_ledger_or_in_place_of_a_delet
     admit(&store, &restore("r"), "1").await.unwrap();
     let old = store.read(VELERO_SCOPE).await.unwrap().unwrap();
     release(&store, &restore("r"), "1").await.unwrap();
-    let error = store.write(&old, Ledger::clone(&old.ledger)).await.unwrap_err();
+    let error = store
+        .write(&old, Ledger::clone(&old.ledger))
+        .await
+        .unwrap_err();
     assert!(matches!(error, LedgerError::Changed { .. }), "{error}");
     assert!(ledger(&store).await.is_empty());
     api.delete(LEDGER_PATH);
-    let error = store.write(&old, Ledger::clone(&old.ledger)).await.unwrap_err();
+    let error = store
+        .write(&old, Ledger::clone(&old.ledger))
+        .await
+        .unwrap_err();
     assert!(matches!(error, LedgerError::Changed { .. }), "{error}");
     assert!(api.get(LEDGER_PATH).is_none());
 }
@@ -70,7 +104,10 @@ async fn an_api_server_that_never_answers_is_given_up_on() {
     api.fault(|_, _| Some(Fault::Hang));
     let start = tokio::time::Instant::now();
     let error = admit(&store, &backup("b"), "1").await.unwrap_err();
-    assert!(matches!(&error, UpdateError::Ledger(e) if e.category() == "timeout"), "{error}");
+    assert!(
+        matches!(&error, UpdateError::Ledger(e) if e.category() == "timeout"),
+        "{error}"
+    );
     assert!(start.elapsed() <= Duration::from_secs(5));
 }
 
@@ -80,7 +117,10 @@ async fn a_grant_rests_on_a_write_that_succeeded() {
     store.open(VELERO_SCOPE).await.unwrap();
     api.fail(Request::is_write);
     let error = admit(&store, &backup("b"), "1").await.unwrap_err();
-    assert!(matches!(&error, UpdateError::Ledger(e) if e.category() == "unreachable"), "{error}");
+    assert!(
+        matches!(&error, UpdateError::Ledger(e) if e.category() == "unreachable"),
+        "{error}"
+    );
     api.recover();
     assert!(ledger(&store).await.is_empty());
 }
@@ -93,8 +133,15 @@ async fn a_write_whose_answer_was_lost_is_found_when_the_same_is_asked_again() {
     admit(&store, &backup("b"), "1").await.unwrap_err();
     assert!(api.recover());
     let writes = api.writes();
-    assert_eq!(admit(&store, &backup("b"), "1").await.unwrap(), Grant::Reserved);
-    assert_eq!((api.writes(), ledger(&store).await.len()), (writes + 1, 1), "its age begins anew");
+    assert_eq!(
+        admit(&store, &backup("b"), "1").await.unwrap(),
+        Grant::Reserved
+    );
+    assert_eq!(
+        (api.writes(), ledger(&store).await.len()),
+        (writes + 1, 1),
+        "its age begins anew"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +153,10 @@ async fn a_full_ledger_fits_into_its_lease_with_everything_around_it() {
             let names = (0..64).map(|i| format!("{n:031}-{i:031}"));
             let footprint = Footprint::namespaces(names);
             let key = ObjectKey::backup(&"v".repeat(63), &format!("{n:0253}"));
-            if ledger.admit(&key, "1", &footprint, "now", &Ask::forced("")).is_err() {
+            if ledger
+                .admit(&key, "1", &footprint, "now", &Ask::forced(""))
+                .is_err()
+            {
                 break;
             }
         }
@@ -121,10 +171,16 @@ async fn a_full_ledger_fits_into_its_lease_with_everything_around_it() {
         }
         Ok::<_, Refusal>(())
     };
-    store.update(VELERO_SCOPE, deadline(), all_of).await.unwrap();
+    store
+        .update(VELERO_SCOPE, deadline(), all_of)
+        .await
+        .unwrap();
     let lease = api.get(LEDGER_PATH).unwrap();
     let annotations = lease["metadata"]["annotations"].as_object().unwrap();
-    let bytes: usize = annotations.iter().map(|(key, value)| key.len() + value.as_str().unwrap().len()).sum();
+    let bytes: usize = annotations
+        .iter()
+        .map(|(key, value)| key.len() + value.as_str().unwrap().len())
+        .sum();
     // `ValidateAnnotationsSize`: names and values of all annotations together.
     assert!(bytes < 262_144, "{bytes} bytes");
     assert!(bytes > 200_000, "{bytes} bytes are not full");
@@ -149,7 +205,11 @@ async fn the_epoch_may_run_ahead_of_the_marker_never() {
             ledger.claims.clear();
             Ok::<_, Refusal>(ledger.epoch)
         };
-        highest = store.update(VELERO_SCOPE, deadline(), change).await.unwrap().0;
+        highest = store
+            .update(VELERO_SCOPE, deadline(), change)
+            .await
+            .unwrap()
+            .0;
         let (uid, bound) = marker(&api, MARKER_PATH).unwrap();
         assert!(bound >= highest, "{bound} < {highest}");
         assert_eq!(uid, lease_uid(&api, LEDGER_PATH));
@@ -162,7 +222,11 @@ async fn every_ledger_of_a_profile_is_found_also_one_that_is_damaged_or_lost() {
     let (api, store) = setup();
     let protected = percona(&api);
     admit(&store, &restore("r"), "1").await.unwrap();
-    let scopes = [PERCONA_SCOPE, "percona-ps/db/cluster2", "percona-ps/other/cluster1"];
+    let scopes = [
+        PERCONA_SCOPE,
+        "percona-ps/db/cluster2",
+        "percona-ps/other/cluster1",
+    ];
     for scope in scopes {
         protected.store.open(scope).await.unwrap();
     }
@@ -174,8 +238,24 @@ async fn every_ledger_of_a_profile_is_found_also_one_that_is_damaged_or_lost() {
     });
     api.delete(&paths(scopes[1]).0);
     let listed = protected.store.list().await.unwrap();
-    assert_eq!((listed.len(), listed.iter().filter(|(_, ledger)| ledger.is_err()).count()), (2, 1));
-    let known: Vec<String> = protected.store.scopes().await.unwrap().into_keys().collect();
+    assert_eq!(
+        (
+            listed.len(),
+            listed.iter().filter(|(_, ledger)| ledger.is_err()).count()
+        ),
+        (2, 1)
+    );
+    let known: Vec<String> = protected
+        .store
+        .scopes()
+        .await
+        .unwrap()
+        .into_keys()
+        .collect();
     assert_eq!(known, scopes, "by the marker, where the ledger is lost");
-    assert_eq!(store.list().await.unwrap().len(), 1, "each profile has its own");
+    assert_eq!(
+        store.list().await.unwrap().len(),
+        1,
+        "each profile has its own"
+    );
 }

@@ -1,4 +1,5 @@
-//! Ledgers that are lost or damaged are rebuilt, and grant nothing until late creations have arrived or cannot.
+//! Ledgers that are lost or damaged are rebuilt, and grant nothing until late creations have
+//! arrived or cannot.
 
 use rstest::rstest;
 
@@ -9,7 +10,9 @@ const ANNOTATION: &str = "backup-lock/ledger";
 /// Edits an annotation of the Lease.
 fn annotate(api: &FakeApi, name: &str, edit: impl FnOnce(&str) -> String) {
     api.edit(LEDGER_PATH, |lease| {
-        let text = lease["metadata"]["annotations"][name].as_str().unwrap_or_default();
+        let text = lease["metadata"]["annotations"][name]
+            .as_str()
+            .unwrap_or_default();
         lease["metadata"]["annotations"][name] = json!(edit(text));
     });
 }
@@ -74,46 +77,90 @@ async fn a_ledger_is_rebuilt_and_grants_nothing_before_when_it_was(#[case] damag
         let (footprint, ask) = (Footprint::everything(), forced());
         ledger.admit(&restore("late"), "4", &footprint, "now", &ask)
     };
-    store.update(VELERO_SCOPE, deadline(), change).await.unwrap();
+    store
+        .update(VELERO_SCOPE, deadline(), change)
+        .await
+        .unwrap();
     let used = ledger(&store).await.epoch;
 
     damage(&api);
 
     // Nothing is granted to any request.
-    assert!(matches!(trouble(&store).await, Some("rebuilding" | "unreadable")));
+    assert!(matches!(
+        trouble(&store).await,
+        Some("rebuilding" | "unreadable")
+    ));
     let refused = activate(&store, &restore("works"), "3").await.unwrap_err();
     assert!(refused.is_transient(), "{refused}");
     let (mut repair, start) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
-    assert_eq!(repair.repair(&store, VELERO_SCOPE, start).await.unwrap(), RepairOutcome::Lost);
+    assert_eq!(
+        repair.repair(&store, VELERO_SCOPE, start).await.unwrap(),
+        RepairOutcome::Lost
+    );
     let after = |seconds| start + Duration::from_secs(seconds);
     for seconds in [1, 60, 120] {
         assert_eq!(
-            repair.repair(&store, VELERO_SCOPE, after(seconds)).await.unwrap(),
+            repair
+                .repair(&store, VELERO_SCOPE, after(seconds))
+                .await
+                .unwrap(),
             RepairOutcome::Lost,
             "{seconds} s"
         );
         assert_eq!(trouble(&store).await, Some("rebuilding"));
         let lost = ledger(&store).await;
-        assert!(lost.epoch > used, "the epoch continues: {} <= {used}", lost.epoch);
+        assert!(
+            lost.epoch > used,
+            "the epoch continues: {} <= {used}",
+            lost.epoch
+        );
     }
     // The late object is stored. A grace after the loss was first seen, stored objects are adopted.
     api.put_velero("Restore", "late", "4", "", &all());
-    assert_eq!(repair.repair(&store, VELERO_SCOPE, after(121)).await.unwrap(), RepairOutcome::Rebuilt);
+    assert_eq!(
+        repair
+            .repair(&store, VELERO_SCOPE, after(121))
+            .await
+            .unwrap(),
+        RepairOutcome::Rebuilt
+    );
     let rebuilt = ledger(&store).await;
     assert_eq!(rebuilt.status, Status::Open);
-    assert_eq!(rebuilt.entry(&restore("works"), "3").unwrap().state, State::Active);
-    assert_eq!(rebuilt.entry(&restore("late"), "4").unwrap().state, State::Reserved);
+    assert_eq!(
+        rebuilt.entry(&restore("works"), "3").unwrap().state,
+        State::Active
+    );
+    assert_eq!(
+        rebuilt.entry(&restore("late"), "4").unwrap().state,
+        State::Reserved
+    );
     assert!(admit(&store, &backup("b"), "5").await.is_err());
     // Only one of the two may work, and tokens are valid in one ledger only.
-    assert!(matches!(activate(&store, &restore("late"), "4").await, Err(ActivateError::Conflict(_))));
+    assert!(matches!(
+        activate(&store, &restore("late"), "4").await,
+        Err(ActivateError::Conflict(_))
+    ));
     let token = activate(&store, &restore("works"), "3").await.unwrap();
     assert!(token.epoch > used, "{} <= {used}", token.epoch);
-    assert!(!holds(&store, &restore("works"), "3", &old_token).await.unwrap());
+    assert!(
+        !holds(&store, &restore("works"), "3", &old_token)
+            .await
+            .unwrap()
+    );
     let (named, bound) = marker(&api, MARKER_PATH).unwrap();
     assert_eq!(named, lease_uid(&api, LEDGER_PATH));
     assert!(bound >= ledger(&store).await.epoch);
-    assert!(store.write(&old, Ledger::default()).await.is_err(), "an old copy is of no use");
-    assert_eq!(repair.repair(&store, VELERO_SCOPE, after(122)).await.unwrap(), RepairOutcome::Fine);
+    assert!(
+        store.write(&old, Ledger::default()).await.is_err(),
+        "an old copy is of no use"
+    );
+    assert_eq!(
+        repair
+            .repair(&store, VELERO_SCOPE, after(122))
+            .await
+            .unwrap(),
+        RepairOutcome::Fine
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,15 +169,37 @@ async fn the_grace_is_counted_on_the_clock_of_each_who_looks() {
     admit(&store, &restore("r"), "1").await.unwrap();
     api.delete(LEDGER_PATH);
     let now = Instant::now();
-    let (mut early, mut late) = (LedgerRepair::new(GRACE, GRACE), LedgerRepair::new(GRACE, GRACE));
+    let (mut early, mut late) = (
+        LedgerRepair::new(GRACE, GRACE),
+        LedgerRepair::new(GRACE, GRACE),
+    );
     early.repair(&store, VELERO_SCOPE, now).await.unwrap();
     early.repair(&store, VELERO_SCOPE, now).await.unwrap();
     // A repair that has just started has no history, whatever its clock says.
     let tomorrow = now + Duration::from_hours(24);
-    assert_eq!(late.repair(&store, VELERO_SCOPE, tomorrow).await.unwrap(), RepairOutcome::Lost);
-    assert_eq!(late.repair(&store, VELERO_SCOPE, tomorrow + GRACE / 2).await.unwrap(), RepairOutcome::Lost);
-    assert_eq!(early.repair(&store, VELERO_SCOPE, now + GRACE).await.unwrap(), RepairOutcome::Rebuilt);
-    assert_eq!(late.repair(&store, VELERO_SCOPE, tomorrow + GRACE).await.unwrap(), RepairOutcome::Fine);
+    assert_eq!(
+        late.repair(&store, VELERO_SCOPE, tomorrow).await.unwrap(),
+        RepairOutcome::Lost
+    );
+    assert_eq!(
+        late.repair(&store, VELERO_SCOPE, tomorrow + GRACE / 2)
+            .await
+            .unwrap(),
+        RepairOutcome::Lost
+    );
+    assert_eq!(
+        early
+            .repair(&store, VELERO_SCOPE, now + GRACE)
+            .await
+            .unwrap(),
+        RepairOutcome::Rebuilt
+    );
+    assert_eq!(
+        late.repair(&store, VELERO_SCOPE, tomorrow + GRACE)
+            .await
+            .unwrap(),
+        RepairOutcome::Fine
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +209,10 @@ async fn a_ledger_that_is_lost_again_while_it_is_rebuilt_waits_again() {
     let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
     api.delete(LEDGER_PATH);
     for seconds in [0, 1] {
-        repair.repair(&store, VELERO_SCOPE, now + Duration::from_secs(seconds)).await.unwrap();
+        repair
+            .repair(&store, VELERO_SCOPE, now + Duration::from_secs(seconds))
+            .await
+            .unwrap();
     }
     let first = ledger(&store).await.epoch;
     api.delete(LEDGER_PATH);
@@ -153,7 +225,10 @@ async fn a_ledger_that_is_lost_again_while_it_is_rebuilt_waits_again() {
         );
     }
     let at = now + Duration::from_mins(4);
-    assert_eq!(repair.repair(&store, VELERO_SCOPE, at).await.unwrap(), RepairOutcome::Rebuilt);
+    assert_eq!(
+        repair.repair(&store, VELERO_SCOPE, at).await.unwrap(),
+        RepairOutcome::Rebuilt
+    );
     assert!(ledger(&store).await.epoch >= first);
 }
 
@@ -178,10 +253,15 @@ async fn a_crash_at_any_step_of_a_rebuild_leaves_what_the_next_one_can_finish() 
             };
             api.recover();
             assert!(crashed, "a rebuild has more than {writes} writes");
-            let (mut next, store) =
-                (LedgerRepair::new(GRACE, GRACE), LedgerStore::new(api.client(), "velero"));
+            let (mut next, store) = (
+                LedgerRepair::new(GRACE, GRACE),
+                LedgerStore::new(api.client(), "velero"),
+            );
             for tries in 0..4 {
-                let tended = next.repair(&store, VELERO_SCOPE, now + GRACE * tries).await.unwrap();
+                let tended = next
+                    .repair(&store, VELERO_SCOPE, now + GRACE * tries)
+                    .await
+                    .unwrap();
                 let granted = trouble(&store).await.is_none();
                 assert_eq!(
                     granted,
@@ -190,9 +270,16 @@ async fn a_crash_at_any_step_of_a_rebuild_leaves_what_the_next_one_can_finish() 
                 );
             }
             let rebuilt = ledger(&store).await;
-            assert_eq!((rebuilt.status, rebuilt.len()), (Status::Open, 1), "{writes} {last:?}");
+            assert_eq!(
+                (rebuilt.status, rebuilt.len()),
+                (Status::Open, 1),
+                "{writes} {last:?}"
+            );
             assert!(rebuilt.epoch > used);
-            assert_eq!(marker(&api, MARKER_PATH).unwrap().0, lease_uid(&api, LEDGER_PATH));
+            assert_eq!(
+                marker(&api, MARKER_PATH).unwrap().0,
+                lease_uid(&api, LEDGER_PATH)
+            );
         }
     }
 }
@@ -204,7 +291,10 @@ fn in_format_2(text: &str) -> String {
     for claim in ledger["claims"].as_array_mut().unwrap() {
         for entry in claim[3].as_array_mut().unwrap() {
             let mut named = entry.get(5).cloned().unwrap_or(json!({}));
-            for (at, name) in ["uid", "fp", "state", "epoch", "since"].into_iter().enumerate() {
+            for (at, name) in ["uid", "fp", "state", "epoch", "since"]
+                .into_iter()
+                .enumerate()
+            {
                 named[name] = entry[at].clone();
             }
             *entry = named;
@@ -214,31 +304,56 @@ fn in_format_2(text: &str) -> String {
     ledger.to_string()
 }
 
-/// An upgrade loses nothing, and the previous version can read the next write, so that a downgrade loses nothing either.
+/// An upgrade loses nothing, and the previous version can read the next write, so that a downgrade
+/// loses nothing either.
 #[rstest]
 #[case::format_2(in_format_2)]
 #[case::format_3(|text: &str| text.replacen(r#"{"v":4"#, r#"{"v":3"#, 1))]
 #[case::format_4_whatever_is_in_it(|text: &str| text.replacen(r#"{"v":3"#, r#"{"v":4"#, 1))]
 #[tokio::test(start_paused = true)]
-async fn a_ledger_of_a_version_before_keeps_claims_holds_and_queue(#[case] before: fn(&str) -> String) {
+async fn a_ledger_of_a_version_before_keeps_claims_holds_and_queue(
+    #[case] before: fn(&str) -> String,
+) {
     let (api, store) = setup();
     let hold = ObjectKey::new(ObjectKind::Hold, "", "upgrade");
     admit(&store, &hold, "hold").await.unwrap();
-    admit_as(&store, VELERO_SCOPE, &restore("first"), "1", queued()).await.unwrap();
-    admit_as(&store, VELERO_SCOPE, &restore("second"), "2", queued()).await.unwrap();
+    admit_as(&store, VELERO_SCOPE, &restore("first"), "1", queued())
+        .await
+        .unwrap();
+    admit_as(&store, VELERO_SCOPE, &restore("second"), "2", queued())
+        .await
+        .unwrap();
     annotate(&api, ANNOTATION, before);
     let lease = api.get(LEDGER_PATH).unwrap();
-    let of = |name: &str| lease["metadata"]["annotations"][name].as_str().unwrap().to_owned();
-    let text = format!("{}\n{}\n{}", lease_uid(&api, LEDGER_PATH), of("backup-lock/serial"), of(ANNOTATION));
-    annotate(&api, "backup-lock/sum", |_| backup_core::digest::short_sha256(text.as_bytes(), 8));
+    let of = |name: &str| {
+        lease["metadata"]["annotations"][name]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let text = format!(
+        "{}\n{}\n{}",
+        lease_uid(&api, LEDGER_PATH),
+        of("backup-lock/serial"),
+        of(ANNOTATION)
+    );
+    annotate(&api, "backup-lock/sum", |_| {
+        backup_core::digest::short_sha256(text.as_bytes(), 8)
+    });
     let mut repair = LedgerRepair::new(GRACE, GRACE);
-    let repaired = repair.repair(&store, VELERO_SCOPE, Instant::now()).await.unwrap();
+    let repaired = repair
+        .repair(&store, VELERO_SCOPE, Instant::now())
+        .await
+        .unwrap();
     assert_eq!(repaired, RepairOutcome::Fine);
     assert!(ledger(&store).await.entry(&hold, "hold").is_some());
     release(&store, &hold, "hold").await.unwrap();
     let ledger = ledger(&store).await;
     let state = |name: &str, uid: &str| ledger.entry(&restore(name), uid).unwrap().state;
-    assert_eq!((state("first", "1"), state("second", "2")), (State::Reserved, State::Waiting));
+    assert_eq!(
+        (state("first", "1"), state("second", "2")),
+        (State::Reserved, State::Waiting)
+    );
     annotate(&api, ANNOTATION, |text| {
         assert!(text.starts_with(r#"{"v":3,"#), "{text}");
         text.to_owned()
@@ -251,7 +366,11 @@ async fn a_ledger_of_a_newer_format_is_left_alone() {
     admit(&store, &restore("r"), "1").await.unwrap();
     let text = r#"{"v":9,"all":"new"}"#;
     annotate(&api, ANNOTATION, |_| text.to_owned());
-    assert_eq!(trouble(&store).await, Some("unreadable"), "no program wrote it");
+    assert_eq!(
+        trouble(&store).await,
+        Some("unreadable"),
+        "no program wrote it"
+    );
     let uid = lease_uid(&api, LEDGER_PATH);
     annotate(&api, "backup-lock/serial", |_| "7".to_owned());
     annotate(&api, "backup-lock/sum", |_| {
@@ -261,9 +380,15 @@ async fn a_ledger_of_a_newer_format_is_left_alone() {
     assert_eq!(trouble(&store).await, Some("newer"));
     let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
     for times in 0..3 {
-        let error = repair.repair(&store, VELERO_SCOPE, now + GRACE * times).await.unwrap_err();
+        let error = repair
+            .repair(&store, VELERO_SCOPE, now + GRACE * times)
+            .await
+            .unwrap_err();
         assert_eq!(error.category(), "newer");
-        assert!(!error.is_transient() && error.to_string().contains("update this program"), "{error}");
+        assert!(
+            !error.is_transient() && error.to_string().contains("update this program"),
+            "{error}"
+        );
         assert!(error.to_string().contains("it stays as it is"), "{error}");
     }
     assert_eq!((api.get(LEDGER_PATH), api.get(MARKER_PATH)), before);
@@ -273,14 +398,26 @@ async fn a_ledger_of_a_newer_format_is_left_alone() {
 async fn a_ledger_that_is_being_deleted_grants_nothing_and_comes_back_once_it_is_gone() {
     let (api, store) = setup();
     admit(&store, &restore("r"), "1").await.unwrap();
-    api.edit(LEDGER_PATH, |lease| lease["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:00Z"));
+    api.edit(LEDGER_PATH, |lease| {
+        lease["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:00Z");
+    });
     assert_eq!(trouble(&store).await, Some("being_deleted"));
     let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
     let error = repair.repair(&store, VELERO_SCOPE, now).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
     api.delete(LEDGER_PATH);
-    for (times, tended) in [(0, RepairOutcome::Lost), (1, RepairOutcome::Lost), (2, RepairOutcome::Rebuilt)] {
-        assert_eq!(repair.repair(&store, VELERO_SCOPE, now + GRACE * times).await.unwrap(), tended);
+    for (times, tended) in [
+        (0, RepairOutcome::Lost),
+        (1, RepairOutcome::Lost),
+        (2, RepairOutcome::Rebuilt),
+    ] {
+        assert_eq!(
+            repair
+                .repair(&store, VELERO_SCOPE, now + GRACE * times)
+                .await
+                .unwrap(),
+            tended
+        );
     }
 }
 
@@ -288,12 +425,19 @@ async fn a_ledger_that_is_being_deleted_grants_nothing_and_comes_back_once_it_is
 async fn a_ledger_that_is_deleted_names_the_finalizers_that_keep_it() {
     let (api, store) = setup();
     admit(&store, &restore("r"), "1").await.unwrap();
-    api.edit(LEDGER_PATH, |lease| lease["metadata"]["finalizers"] = json!(["example.com/keep"]));
+    api.edit(LEDGER_PATH, |lease| {
+        lease["metadata"]["finalizers"] = json!(["example.com/keep"]);
+    });
     let stored = store.read(VELERO_SCOPE).await.unwrap().unwrap();
     assert_eq!(stored.finalizers(), ["example.com/keep"]);
-    api.edit(LEDGER_PATH, |lease| lease["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:00Z"));
+    api.edit(LEDGER_PATH, |lease| {
+        lease["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:00Z");
+    });
     let error = store.read(VELERO_SCOPE).await.unwrap_err().to_string();
-    assert!(error.contains("is being deleted and kept by the finalizer example.com/keep of"), "{error}");
+    assert!(
+        error.contains("is being deleted and kept by the finalizer example.com/keep of"),
+        "{error}"
+    );
 }
 
 /// The API server refuses changes of an immutable ConfigMap, but allows its deletion.
@@ -304,7 +448,11 @@ async fn a_marker_that_was_made_immutable_is_made_again_when_it_has_to_be_writte
         let is_immutable = api.get(MARKER_PATH)?["immutable"] == json!(true);
         let refused = is_immutable && request.is("PUT", MARKER_PATH);
         refused.then(|| {
-            Fault::refuse(422, "Invalid", "data: Forbidden: field is immutable when `immutable` is set")
+            Fault::refuse(
+                422,
+                "Invalid",
+                "data: Forbidden: field is immutable when `immutable` is set",
+            )
         })
     });
     admit(&store, &restore("r"), "1").await.unwrap();
@@ -313,14 +461,20 @@ async fn a_marker_that_was_made_immutable_is_made_again_when_it_has_to_be_writte
     let write = |ledger: &mut Ledger| ledger.epoch = bound + 1;
     store.change(VELERO_SCOPE, deadline(), write).await.unwrap();
     let (still_named, raised) = marker(&api, MARKER_PATH).unwrap();
-    assert!(still_named == named && raised > bound, "{still_named} {raised}");
+    assert!(
+        still_named == named && raised > bound,
+        "{still_named} {raised}"
+    );
     assert!(api.get(MARKER_PATH).unwrap()["immutable"].is_null());
     api.edit(MARKER_PATH, |marker| {
         marker["immutable"] = json!(true);
         marker["data"]["epoch"] = json!("0");
     });
     let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
-    assert_eq!(repair.repair(&store, VELERO_SCOPE, now).await.unwrap(), RepairOutcome::Fine);
+    assert_eq!(
+        repair.repair(&store, VELERO_SCOPE, now).await.unwrap(),
+        RepairOutcome::Fine
+    );
     assert_eq!(marker(&api, MARKER_PATH), Some((named, raised)));
 }
 
@@ -340,9 +494,15 @@ async fn a_marker_is_made_right_again_when_it_was(#[case] damage: fn(&FakeApi)) 
     assert_ne!(marker(&api, MARKER_PATH), Some(right.clone()));
     assert_eq!(trouble(&store).await, None, "the ledger is there and good");
     let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
-    assert_eq!(repair.repair(&store, VELERO_SCOPE, now).await.unwrap(), RepairOutcome::Fine);
+    assert_eq!(
+        repair.repair(&store, VELERO_SCOPE, now).await.unwrap(),
+        RepairOutcome::Fine
+    );
     let (named, bound) = marker(&api, MARKER_PATH).unwrap();
-    assert!(named == right.0 && bound >= right.1, "{named} {bound}, {right:?}");
+    assert!(
+        named == right.0 && bound >= right.1,
+        "{named} {bound}, {right:?}"
+    );
     // So another loss is detected again.
     api.delete(LEDGER_PATH);
     assert_eq!(trouble(&store).await, Some("rebuilding"));
@@ -358,11 +518,24 @@ async fn a_damaged_ledger_without_its_marker_is_rebuilt_all_the_same() {
     api.delete(MARKER_PATH);
     annotate(&api, ANNOTATION, |_| String::new());
     let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
-    for (times, tended) in [(0, RepairOutcome::Lost), (1, RepairOutcome::Lost), (2, RepairOutcome::Rebuilt)] {
-        assert_eq!(repair.repair(&store, VELERO_SCOPE, now + GRACE * times).await.unwrap(), tended);
+    for (times, tended) in [
+        (0, RepairOutcome::Lost),
+        (1, RepairOutcome::Lost),
+        (2, RepairOutcome::Rebuilt),
+    ] {
+        assert_eq!(
+            repair
+                .repair(&store, VELERO_SCOPE, now + GRACE * times)
+                .await
+                .unwrap(),
+            tended
+        );
     }
     assert!(ledger(&store).await.epoch > used);
-    assert_eq!(marker(&api, MARKER_PATH).unwrap().0, lease_uid(&api, LEDGER_PATH));
+    assert_eq!(
+        marker(&api, MARKER_PATH).unwrap().0,
+        lease_uid(&api, LEDGER_PATH)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -378,7 +551,13 @@ async fn ledger_and_marker_lost_together_are_a_first_ledger_again() {
         RepairOutcome::Fine,
         "nothing is known of it"
     );
-    assert!(admit(&store, &restore("r"), "2").await.unwrap_err().to_string().contains("Backup velero/b"));
+    assert!(
+        admit(&store, &restore("r"), "2")
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("Backup velero/b")
+    );
     assert_eq!(ledger(&store).await.status, Status::Open);
 }
 
@@ -386,7 +565,9 @@ async fn ledger_and_marker_lost_together_are_a_first_ledger_again() {
 async fn no_epoch_is_counted_on_under_a_marker_that_names_another_ledger() {
     let (api, store) = setup();
     store.open(VELERO_SCOPE).await.unwrap();
-    api.edit(MARKER_PATH, |marker| marker["data"]["ledger"] = json!("another"));
+    api.edit(MARKER_PATH, |marker| {
+        marker["data"]["ledger"] = json!("another");
+    });
     let bound = marker(&api, MARKER_PATH).unwrap().1;
     let mut counts = 0..100;
     let error = loop {
@@ -394,7 +575,13 @@ async fn no_epoch_is_counted_on_under_a_marker_that_names_another_ledger() {
         let change = |ledger: &mut Ledger| {
             for uid in 0..50 {
                 let uid = format!("{n}-{uid}");
-                ledger.admit(&restore("r"), &uid, &Footprint::everything(), "now", &Ask::default())?;
+                ledger.admit(
+                    &restore("r"),
+                    &uid,
+                    &Footprint::everything(),
+                    "now",
+                    &Ask::default(),
+                )?;
             }
             ledger.claims.clear();
             Ok::<_, Refusal>(())
@@ -402,15 +589,24 @@ async fn no_epoch_is_counted_on_under_a_marker_that_names_another_ledger() {
         if let Err(error) = store.update(VELERO_SCOPE, deadline(), change).await {
             break error;
         }
-        assert!(ledger(&store).await.epoch <= bound, "the marker knows of no such epoch");
+        assert!(
+            ledger(&store).await.epoch <= bound,
+            "the marker knows of no such epoch"
+        );
     };
-    assert!(matches!(&error, UpdateError::Ledger(e) if e.category() == "changed"), "{error}");
+    assert!(
+        matches!(&error, UpdateError::Ledger(e) if e.category() == "changed"),
+        "{error}"
+    );
     assert_eq!(
         marker(&api, MARKER_PATH).unwrap().0,
         "another",
         "that is for who looks after ledgers to decide"
     );
     let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
-    assert_eq!(repair.repair(&store, VELERO_SCOPE, now).await.unwrap(), RepairOutcome::Fine);
+    assert_eq!(
+        repair.repair(&store, VELERO_SCOPE, now).await.unwrap(),
+        RepairOutcome::Fine
+    );
     admit(&store, &restore("r"), "1").await.unwrap();
 }

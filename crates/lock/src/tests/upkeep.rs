@@ -1,4 +1,5 @@
-//! The cost of looking at ledgers while nothing is claimed, and the events that cause an earlier look.
+//! The cost of looking at ledgers while nothing is claimed, and the events that cause an earlier
+//! look.
 
 use tokio::{task::JoinHandle, time::sleep};
 
@@ -48,7 +49,9 @@ async fn an_idle_ledger_costs_two_requests_a_minute() {
 async fn a_claim_after_a_long_pause_is_looked_at_as_soon_as_any_other() {
     let (api, protected) = idle().await;
     sleep(Duration::from_secs(5)).await;
-    admit(&protected.store, &backup("orphan"), "1").await.unwrap();
+    admit(&protected.store, &backup("orphan"), "1")
+        .await
+        .unwrap();
     // First sight, suspicion and end, each within a period.
     sleep(GRACE + 3 * LedgerReconciler::period(GRACE)).await;
     assert!(ledger(&protected.store).await.is_empty());
@@ -72,7 +75,9 @@ async fn a_ledger_that_lists_do_not_show_is_repaired_all_the_same() {
     for path in [LEDGER_PATH, MARKER_PATH] {
         api.edit(path, |object| object["metadata"]["labels"] = json!({}));
     }
-    api.edit(LEDGER_PATH, |lease| lease["metadata"]["annotations"]["backup-lock/ledger"] = json!("{}"));
+    api.edit(LEDGER_PATH, |lease| {
+        lease["metadata"]["annotations"]["backup-lock/ledger"] = json!("{}");
+    });
     sleep(Duration::from_mins(11) + GRACE).await;
     assert_eq!(trouble(&protected.store).await, None);
 }
@@ -95,7 +100,10 @@ async fn what_runs_is_known_by_a_watch_and_asks_for_attention() {
     let installations = crate::Installations::default();
     installations.update(["velero".to_owned()].into());
     let protected = protected.only_in(&installations);
-    let (store, running) = (protected.store.clone(), std::sync::Arc::new(RunningObjects::default()));
+    let (store, running) = (
+        protected.store.clone(),
+        std::sync::Arc::new(RunningObjects::default()),
+    );
     api.put_velero("Backup", "before", "1", "InProgress", &all());
     api.put_velero("Backup", "ended", "2", "Completed", &all());
     let (followed, its_store) = (std::sync::Arc::clone(&running), store.clone());
@@ -107,7 +115,11 @@ async fn what_runs_is_known_by_a_watch_and_asks_for_attention() {
         names.sort_unstable();
         names.join(" ")
     };
-    let asks = async || tokio::time::timeout(Duration::from_secs(1), store.attention()).await.is_ok();
+    let asks = async || {
+        tokio::time::timeout(Duration::from_secs(1), store.attention())
+            .await
+            .is_ok()
+    };
     assert_eq!(names().await, "before");
     assert!(asks().await && !asks().await);
     api.put_velero("Restore", "later", "3", "", &all());

@@ -15,7 +15,8 @@ pub enum Action {
         replica: usize,
         wants: Vec<usize>,
     },
-    /// It reads the object of a conflicting claim. `aged`: the object has been missing for the whole grace.
+    /// It reads the object of a conflicting claim. `aged`: the object has been missing for the
+    /// whole grace.
     Look {
         replica: usize,
         aged: bool,
@@ -24,8 +25,8 @@ pub enum Action {
     Blind {
         replica: usize,
     },
-    /// It writes the ledger by compare-and-swap and answers. `lost`: the write is done, but its response is lost, and it
-    /// retries.
+    /// It writes the ledger by compare-and-swap and answers. `lost`: the write is done, but its
+    /// response is lost, and it retries.
     Answer {
         replica: usize,
         lost: bool,
@@ -44,8 +45,8 @@ pub enum Action {
     },
     /// It writes the phase and the finalizer, and starts the work.
     Begin(usize),
-    /// The work has ended, or was stopped; the terminal phase is written and the finalizer removed. If a user has written
-    /// another end, the worker has stopped, and that end stays.
+    /// The work has ended, or was stopped; the terminal phase is written and the finalizer removed.
+    /// If a user has written another end, the worker has stopped, and that end stays.
     Publish(usize),
     /// The claim is released. If a user has ended the object, its finalizer is removed too.
     Release(usize),
@@ -108,26 +109,47 @@ impl Lock {
                         && self.scenario.requests[*request].replica == replica
                 };
                 let waiting: Vec<usize> = (0..world.requests.len()).filter(mine).collect();
-                actions.extend(waiting.iter().map(|want| Action::Take { replica, wants: vec![*want] }));
+                actions.extend(waiting.iter().map(|want| Action::Take {
+                    replica,
+                    wants: vec![*want],
+                }));
                 if self.scenario.merges && waiting.len() > 1 {
                     let back: Vec<usize> = waiting.iter().rev().copied().collect();
-                    actions.push(Action::Take { replica, wants: waiting });
-                    actions.push(Action::Take { replica, wants: back });
+                    actions.push(Action::Take {
+                        replica,
+                        wants: waiting,
+                    });
+                    actions.push(Action::Take {
+                        replica,
+                        wants: back,
+                    });
                 }
                 continue;
             };
             if self.to_read(deciding).is_some() {
-                actions.push(Action::Look { replica, aged: false });
+                actions.push(Action::Look {
+                    replica,
+                    aged: false,
+                });
                 if self.scenario.watchful {
-                    actions.push(Action::Look { replica, aged: true });
+                    actions.push(Action::Look {
+                        replica,
+                        aged: true,
+                    });
                 }
                 if self.scenario.blind {
                     actions.push(Action::Blind { replica });
                 }
             } else {
-                actions.push(Action::Answer { replica, lost: false });
+                actions.push(Action::Answer {
+                    replica,
+                    lost: false,
+                });
                 if world.left.lost_replies > 0 {
-                    actions.push(Action::Answer { replica, lost: true });
+                    actions.push(Action::Answer {
+                        replica,
+                        lost: true,
+                    });
                 }
             }
         }
@@ -143,9 +165,11 @@ impl Lock {
             }
         }
         if world.left.removals > 0 {
-            // An object that was ended before it began is not removed between two reads (see docs/evidence/models.md).
+            // An object that was ended before it began is not removed between two reads (see
+            // docs/evidence/models.md).
             let stays = |object: Object| self.scenario.ends_by_hand > 0 && !needs_worker(object);
-            let is_removable = |name: &&usize| world.objects[**name].is_some_and(|object| !stays(object));
+            let is_removable =
+                |name: &&usize| world.objects[**name].is_some_and(|object| !stays(object));
             let removable = self.scenario.removable.iter().filter(is_removable);
             actions.extend(removable.map(|name| Action::Remove(*name)));
         }
@@ -187,8 +211,16 @@ impl Lock {
             actions.push(Action::Pause);
         }
         let uids = || 0..world.requests.len();
-        actions.extend(uids().filter(|uid| world.paused.works.has(*uid)).map(Action::Wake));
-        actions.extend(uids().filter(|uid| world.paused.begins.has(*uid)).map(Action::BeginLate));
+        actions.extend(
+            uids()
+                .filter(|uid| world.paused.works.has(*uid))
+                .map(Action::Wake),
+        );
+        actions.extend(
+            uids()
+                .filter(|uid| world.paused.begins.has(*uid))
+                .map(Action::BeginLate),
+        );
         let runs = |uid: &usize| world.released.has(*uid) && !world.stopped.has(*uid);
         actions.extend(uids().filter(runs).map(Action::Stop));
         if world.left.releases > 0 {
@@ -196,13 +228,17 @@ impl Lock {
         }
         if world.left.ends > 0 {
             let names = 0..world.objects.len();
-            let runs = |name: &usize| world.objects[*name].is_some_and(|object| object.phase != Phase::Over);
+            let runs = |name: &usize| {
+                world.objects[*name].is_some_and(|object| object.phase != Phase::Over)
+            };
             actions.extend(names.filter(runs).map(Action::EndByHand));
         }
     }
 
     fn of_collector(&self, world: &World, actions: &mut Vec<Action>) {
-        let Some(ledger) = open_ledger(world) else { return };
+        let Some(ledger) = open_ledger(world) else {
+            return;
+        };
         if self.makes(Mistake::ExpiryByClock) {
             actions.extend((0..ledger.claims.len()).map(Action::Expire));
         }
@@ -213,11 +249,18 @@ impl Lock {
                     actions.extend(claims.map(|claim| Action::CollectRead { collector, claim }));
                 }
                 Collecting::Idle => {
-                    let judge = |claim| [false, true].map(|aged| Action::Collect { collector, claim, aged });
+                    let judge = |claim| {
+                        [false, true].map(|aged| Action::Collect {
+                            collector,
+                            claim,
+                            aged,
+                        })
+                    };
                     actions.extend(claims.flat_map(judge));
                 }
                 Collecting::Read(_) => {
-                    actions.extend([false, true].map(|aged| Action::CollectLook { collector, aged }));
+                    actions
+                        .extend([false, true].map(|aged| Action::CollectLook { collector, aged }));
                 }
                 Collecting::Judged(_) => actions.push(Action::CollectWrite(collector)),
             }
@@ -239,7 +282,11 @@ fn of_keeper(world: &World, actions: &mut Vec<Action>) {
     match world.lease.as_ref().map(|lease| lease.ledger.status) {
         None => actions.push(Action::Tend),
         Some(Status::Rebuilding) => {
-            actions.push(if world.listed.is_none() { Action::List } else { Action::Open });
+            actions.push(if world.listed.is_none() {
+                Action::List
+            } else {
+                Action::Open
+            });
         }
         Some(_) if world.left.losses > 0 => actions.push(Action::Lose),
         Some(_) => {}

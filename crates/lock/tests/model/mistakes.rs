@@ -1,10 +1,12 @@
-//! Plausible mistakes. Each is made by the model around the production transitions; none is in production.
+//! Plausible mistakes. Each is made by the model around the production transitions; none is in
+//! production.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
     /// The webhook reads the stored objects and allows; work starts on sight. The naive design.
     LookThenAllow,
-    /// A collected orphan counts as proof that its object never comes: work starts without activation.
+    /// A collected orphan counts as proof that its object never comes: work starts without
+    /// activation.
     OrphanIsProof,
     /// The claim is released before the terminal phase is written.
     ReleaseFirst,
@@ -12,7 +14,8 @@ pub enum Mistake {
     ExpiryByClock,
     /// A replica allows by its remembered ledger, whatever the result of its write.
     GrantFromMemory,
-    /// A footprint belongs to a name: the footprint of a second creation of the name is not compared.
+    /// A footprint belongs to a name: the footprint of a second creation of the name is not
+    /// compared.
     FootprintByName,
     /// Active ends when its object is marked for deletion.
     DroppedWhenDeleting,
@@ -40,7 +43,8 @@ pub enum Mistake {
     NoFence,
     /// A terminal phase that a user writes frees the place, even if a worker still runs.
     EndByHandFrees,
-    /// A worker releases its claim when it sees that a user ended its object, and continues to work.
+    /// A worker releases its claim when it sees that a user ended its object, and continues to
+    /// work.
     EndedWorks,
     /// A leader that resumes past its lease continues to work.
     WakesAndWorks,

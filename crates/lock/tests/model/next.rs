@@ -1,4 +1,5 @@
-//! The model: how each step changes the world. Every change of a ledger is a production transition, called by path.
+//! The model: how each step changes the world. Every change of a ledger is a production transition,
+//! called by path.
 
 mod admit;
 mod collect;
@@ -8,8 +9,8 @@ mod work;
 use std::sync::Arc;
 
 use backup_lock::{
-    Footprint, Ledger, ObjectKey, ObjectKind, State, admission::ClaimRequest, conflict::Rules, ledger::Ask,
-    transition::ObservedState,
+    Footprint, Ledger, ObjectKey, ObjectKind, State, admission::ClaimRequest, conflict::Rules,
+    ledger::Ask, transition::ObservedState,
 };
 use stateright::{Model, Property};
 
@@ -19,7 +20,8 @@ use super::{
     properties,
     scenarios::{Scenario, Wish},
     state::{
-        Bits, Collecting, Lease, Left, Marker, Object, Paused, Phase, Replica, Stage, Worker, World, Wrong,
+        Bits, Collecting, Lease, Left, Marker, Object, Paused, Phase, Replica, Stage, Worker,
+        World, Wrong,
     },
 };
 
@@ -36,7 +38,9 @@ pub struct Lock {
 
 impl Lock {
     pub fn new(scenario: Scenario) -> Self {
-        let wants = (0..scenario.requests.len()).map(|request| want_of(&scenario, request)).collect();
+        let wants = (0..scenario.requests.len())
+            .map(|request| want_of(&scenario, request))
+            .collect();
         Self { scenario, wants }
     }
 
@@ -45,7 +49,10 @@ impl Lock {
     }
 
     pub fn rules(&self) -> Rules {
-        Rules { backups_yield: self.scenario.yields, ..Rules::default() }
+        Rules {
+            backups_yield: self.scenario.yields,
+            ..Rules::default()
+        }
     }
 
     pub fn key(&self, name: usize) -> ObjectKey {
@@ -54,7 +61,10 @@ impl Lock {
 
     /// The index of a key's name; a deletion has its backup's.
     pub fn name_of(&self, key: &ObjectKey) -> Option<usize> {
-        self.scenario.names.iter().position(|name| name.text == key.name)
+        self.scenario
+            .names
+            .iter()
+            .position(|name| name.text == key.name)
     }
 
     /// The claim request of a request, in production types.
@@ -66,7 +76,10 @@ impl Lock {
     pub fn observed(&self, world: &World, key: &ObjectKey) -> ObservedState {
         let object = self.name_of(key).and_then(|name| world.objects[name]);
         match object {
-            None => ObservedState { settled: true, ..ObservedState::default() },
+            None => ObservedState {
+                settled: true,
+                ..ObservedState::default()
+            },
             Some(object) => ObservedState {
                 uid: Some(uid_text(object.uid)),
                 version: version_text(object.revived),
@@ -77,8 +90,8 @@ impl Lock {
         }
     }
 
-    /// Whether the objects of two creations must not work at the same time. Derived from the scenario, not from
-    /// footprints.
+    /// Whether the objects of two creations must not work at the same time. Derived from the
+    /// scenario, not from footprints.
     pub fn clash(&self, one: usize, other: usize) -> bool {
         let created = |request: usize| match self.scenario.requests[request].wish {
             Wish::Revive { target } => &self.scenario.requests[target],
@@ -102,7 +115,8 @@ impl Lock {
             .find(|request| self.wants[*request].uid == uid && self.wants[*request].key == *key)
     }
 
-    /// Writes a ledger, unless another was written since `over` was read. Returns whether it was written.
+    /// Writes a ledger, unless another was written since `over` was read. Returns whether it was
+    /// written.
     fn write(&self, world: &mut World, over: &Lease, mut ledger: Ledger) -> bool {
         if world.lease.as_ref() != Some(over) {
             return false;
@@ -118,11 +132,15 @@ impl Lock {
             ledger.bound = ledger.epoch + EPOCHS;
             world.marker.epoch = world.marker.epoch.max(ledger.bound);
         }
-        world.lease = Some(Lease { uid: over.uid, ledger: Arc::new(ledger) });
+        world.lease = Some(Lease {
+            uid: over.uid,
+            ledger: Arc::new(ledger),
+        });
         true
     }
 
-    /// Reads, changes and writes without interference: one step. A ledger that is not open is left unchanged.
+    /// Reads, changes and writes without interference: one step. A ledger that is not open is left
+    /// unchanged.
     fn update<T>(&self, world: &mut World, change: impl FnOnce(&mut Ledger) -> T) -> Option<T> {
         super::actions::open_ledger(world)?;
         let over = world.lease.clone()?;
@@ -185,7 +203,11 @@ impl Lock {
                 Some(())
             }
             Action::CollectRead { collector, claim } => collect::read(world, *collector, *claim),
-            Action::Collect { collector, claim, aged } => {
+            Action::Collect {
+                collector,
+                claim,
+                aged,
+            } => {
                 collect::read(world, *collector, *claim)?;
                 self.collect_look(world, *collector, *aged)
             }
@@ -216,15 +238,32 @@ impl Model for Lock {
 
     fn init_states(&self) -> Vec<World> {
         let scenario = &self.scenario;
-        let mut ledger = Ledger { bound: EPOCHS, rules: self.rules(), ..Ledger::default() };
+        let mut ledger = Ledger {
+            bound: EPOCHS,
+            rules: self.rules(),
+            ..Ledger::default()
+        };
         for request in scenario.completed.iter().filter(|_| scenario.unfreed) {
-            let ClaimRequest { key, uid, footprint, since, ask, .. } = self.want(*request);
+            let ClaimRequest {
+                key,
+                uid,
+                footprint,
+                since,
+                ask,
+                ..
+            } = self.want(*request);
             let admitted = ledger.admit(key, uid, footprint, since, ask);
             assert!(admitted.is_ok(), "{admitted:?}");
         }
         let mut world = World {
-            lease: Some(Lease { uid: 0, ledger: Arc::new(ledger) }),
-            marker: Marker { ledger: 0, epoch: EPOCHS },
+            lease: Some(Lease {
+                uid: 0,
+                ledger: Arc::new(ledger),
+            }),
+            marker: Marker {
+                ledger: 0,
+                epoch: EPOCHS,
+            },
             objects: vec![None; scenario.names.len()],
             requests: vec![Stage::Unsent; scenario.requests.len()],
             replicas: vec![Replica::default(); scenario.replicas],
@@ -249,7 +288,13 @@ impl Model for Lock {
             wrong: Wrong::default(),
         };
         for uid in &scenario.completed {
-            let object = Object { uid: *uid, phase: Phase::Over, deleting: false, held: false, revived: 0 };
+            let object = Object {
+                uid: *uid,
+                phase: Phase::Over,
+                deleting: false,
+                held: false,
+                revived: 0,
+            };
             world.objects[scenario.requests[*uid].name] = Some(object);
             world.requests[*uid] = Stage::Landed;
         }
@@ -296,8 +341,9 @@ fn remove(slot: &mut Option<Object>) {
 fn turn_promoted(before: &Ledger, after: &mut Ledger, to: State) {
     for claim in &mut after.claims {
         for entry in &mut claim.entries {
-            let waited =
-                before.entry(&claim.key, &entry.uid).is_some_and(|entry| entry.state == State::Waiting);
+            let waited = before
+                .entry(&claim.key, &entry.uid)
+                .is_some_and(|entry| entry.state == State::Waiting);
             if waited && entry.state == State::Reserved {
                 entry.state = to;
             }
@@ -318,28 +364,54 @@ fn want_of(scenario: &Scenario, request: usize) -> ClaimRequest {
         uid,
         footprint,
         since: String::new(),
-        ask: Ask { queue, ..Ask::default() },
+        ask: Ask {
+            queue,
+            ..Ask::default()
+        },
         intent,
         running: None,
     };
     match asked.wish {
-        Wish::Create { mask, source, queue, intent } => {
-            let namespaces = ["a", "b"].into_iter().enumerate().filter(|(bit, _)| mask & (1 << bit) != 0);
+        Wish::Create {
+            mask,
+            source,
+            queue,
+            intent,
+        } => {
+            let namespaces = ["a", "b"]
+                .into_iter()
+                .enumerate()
+                .filter(|(bit, _)| mask & (1 << bit) != 0);
             let footprint = Footprint::namespaces(namespaces.map(|(_, namespace)| namespace));
             let footprint = match source {
                 Some(backup) => footprint.from_backup(NAMESPACE, Some(scenario.names[backup].text)),
                 None => footprint,
             };
-            want(key_of(scenario, asked.name), uid_text(request), footprint, queue, intent)
+            want(
+                key_of(scenario, asked.name),
+                uid_text(request),
+                footprint,
+                queue,
+                intent,
+            )
         }
         Wish::Revive { target } => {
             let created = want_of(scenario, target);
-            let ask = Ask { revives: version_text(0), ..Ask::default() };
+            let ask = Ask {
+                revives: version_text(0),
+                ..Ask::default()
+            };
             ClaimRequest { ask, ..created }
         }
         Wish::Delete { target } => {
             let key = ObjectKey::new(ObjectKind::Deletion, NAMESPACE, name);
-            want(key, uid_text(target), Footprint::of_deletion(NAMESPACE, name), false, false)
+            want(
+                key,
+                uid_text(target),
+                Footprint::of_deletion(NAMESPACE, name),
+                false,
+                false,
+            )
         }
     }
 }

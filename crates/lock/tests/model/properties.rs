@@ -28,17 +28,30 @@ pub fn all() -> Vec<Property<Lock>> {
         Property::always(WORK_IS_APART, work_is_apart),
         Property::always(SOURCES_STAY, sources_stay),
         Property::always(WORK_IS_CLAIMED, work_is_claimed),
-        Property::always("admission: no two conflicting claims stand in one ledger", claims_are_apart),
-        Property::always(NOTHING_BESIDE, |_: &Lock, world: &World| !world.wrong.beside),
+        Property::always(
+            "admission: no two conflicting claims stand in one ledger",
+            claims_are_apart,
+        ),
+        Property::always(NOTHING_BESIDE, |_: &Lock, world: &World| {
+            !world.wrong.beside
+        }),
         Property::always("P2: what was refused is never stored", refused_stays_out),
         Property::always(ALL_FREED, claims_are_freed),
         Property::always(NO_HASTE, |_: &Lock, world: &World| !world.wrong.hasty),
-        Property::always(NO_BARE_REFUSAL, |_: &Lock, world: &World| !world.wrong.unjustified),
-        Property::always(NO_OVERTAKING, |_: &Lock, world: &World| !world.wrong.overtook),
+        Property::always(NO_BARE_REFUSAL, |_: &Lock, world: &World| {
+            !world.wrong.unjustified
+        }),
+        Property::always(NO_OVERTAKING, |_: &Lock, world: &World| {
+            !world.wrong.overtook
+        }),
         Property::always(TURNS_COME, waiting_ends),
-        Property::always(EPOCH_FORWARD, |_: &Lock, world: &World| !world.wrong.epoch_back),
+        Property::always(EPOCH_FORWARD, |_: &Lock, world: &World| {
+            !world.wrong.epoch_back
+        }),
         Property::always(RELEASED_STOPS, released_stops),
-        Property::sometimes(SEEN_WORK, |_: &Lock, world: &World| at_work(world).next().is_some()),
+        Property::sometimes(SEEN_WORK, |_: &Lock, world: &World| {
+            at_work(world).next().is_some()
+        }),
         Property::sometimes(SEEN_REFUSAL, |_: &Lock, world: &World| {
             let ended = |worker: &Worker| matches!(worker, Worker::Refused(_));
             world.requests.contains(&Stage::Refused) || world.workers.iter().any(ended)
@@ -50,13 +63,20 @@ pub const SEEN_WORK: &str = "something works";
 pub const SEEN_REFUSAL: &str = "something is refused";
 
 fn at_work(world: &World) -> impl Iterator<Item = &Object> {
-    world.objects.iter().flatten().filter(|object| object.phase == Phase::InProgress)
+    world
+        .objects
+        .iter()
+        .flatten()
+        .filter(|object| object.phase == Phase::InProgress)
 }
 
-/// Restores that a user has ended while their worker still writes. A backup's reads after its end are never stored.
+/// Restores that a user has ended while their worker still writes. A backup's reads after its end
+/// are never stored.
 fn ended_at_work(model: &Lock, world: &World) -> impl Iterator<Item = usize> {
     let of = |(name, worker): (usize, &Worker)| {
-        let (Worker::Working(uid) | Worker::Released(uid)) = *worker else { return None };
+        let (Worker::Working(uid) | Worker::Released(uid)) = *worker else {
+            return None;
+        };
         let is_restore = model.scenario.names[name].kind == ObjectKind::Restore;
         let works = |object: &Object| object.uid == uid && object.phase == Phase::InProgress;
         (is_restore && !world.objects[name].as_ref().is_some_and(works)).then_some(uid)
@@ -64,13 +84,16 @@ fn ended_at_work(model: &Lock, world: &World) -> impl Iterator<Item = usize> {
     world.workers.iter().enumerate().filter_map(of)
 }
 
-/// No two conflicting objects work, except those that were released by force, for which [`released_stops`] holds.
+/// No two conflicting objects work, except those that were released by force, for which
+/// [`released_stops`] holds.
 fn work_is_apart(model: &Lock, world: &World) -> bool {
     let stored = at_work(world).map(|object| object.uid);
     let awake = (0..world.requests.len()).filter(|uid| world.paused.awake.has(*uid));
     let all = stored.chain(awake).chain(ended_at_work(model, world));
     let works: Vec<usize> = all.filter(|uid| !world.released.has(*uid)).collect();
-    works.iter().all(|one| works.iter().all(|other| !model.clash(*one, *other)))
+    works
+        .iter()
+        .all(|one| works.iter().all(|other| !model.clash(*one, *other)))
 }
 
 fn released_stops(_: &Lock, world: &World) -> bool {
@@ -82,22 +105,28 @@ fn released_stops(_: &Lock, world: &World) -> bool {
 
 fn sources_stay(model: &Lock, world: &World) -> bool {
     at_work(world).all(|object| match model.scenario.requests[object.uid].wish {
-        Wish::Create { source: Some(backup), .. } => {
-            world.objects[backup].is_some_and(|backup| !backup.deleting)
-        }
+        Wish::Create {
+            source: Some(backup),
+            ..
+        } => world.objects[backup].is_some_and(|backup| !backup.deleting),
         _ => true,
     })
 }
 
 /// An object that was listed as new and began before the rebuilt ledger opened is Reserved there.
 fn work_is_claimed(model: &Lock, world: &World) -> bool {
-    let Some(ledger) = open_ledger(world) else { return true };
+    let Some(ledger) = open_ledger(world) else {
+        return true;
+    };
     model.scenario.on_sight
         || at_work(world).all(|object| {
             let key = model.key(model.scenario.requests[object.uid].name);
             let entry = ledger.entry(&key, &uid_text(object.uid));
             let forced = world.released.has(object.uid);
-            forced || entry.is_some_and(|entry| entry.state == State::Active || world.adopted.has(object.uid))
+            forced
+                || entry.is_some_and(|entry| {
+                    entry.state == State::Active || world.adopted.has(object.uid)
+                })
         }) && ended_at_work(model, world).all(|uid| {
             let key = model.key(model.scenario.requests[uid].name);
             let entry = ledger.entry(&key, &uid_text(uid));
@@ -107,39 +136,59 @@ fn work_is_claimed(model: &Lock, world: &World) -> bool {
 }
 
 fn claims_are_apart(model: &Lock, world: &World) -> bool {
-    let Some(lease) = &world.lease else { return true };
+    let Some(lease) = &world.lease else {
+        return true;
+    };
     let held = |claim: &backup_lock::Claim| -> Vec<usize> {
         let holds = |state| matches!(state, State::Reserved | State::Active | State::Settling);
         let entries = claim.entries.iter().filter(|entry| holds(entry.state));
-        entries.filter_map(|entry| model.request_of(&claim.key, &entry.uid)).collect()
+        entries
+            .filter_map(|entry| model.request_of(&claim.key, &entry.uid))
+            .collect()
     };
     let held: Vec<usize> = lease.ledger.claims.iter().flat_map(held).collect();
     let adopted = |request: usize| world.adopted.has(request);
-    held.iter()
-        .all(|one| held.iter().all(|other| !model.clash(*one, *other) || adopted(*one) || adopted(*other)))
+    held.iter().all(|one| {
+        held.iter()
+            .all(|other| !model.clash(*one, *other) || adopted(*one) || adopted(*other))
+    })
 }
 
 fn refused_stays_out(model: &Lock, world: &World) -> bool {
     let stored = |request: usize| {
         let created = matches!(model.scenario.requests[request].wish, Wish::Create { .. });
-        created && world.objects.iter().flatten().any(|object| object.uid == request)
+        created
+            && world
+                .objects
+                .iter()
+                .flatten()
+                .any(|object| object.uid == request)
     };
-    (0..world.requests.len()).all(|request| world.requests[request] != Stage::Refused || !stored(request))
+    (0..world.requests.len())
+        .all(|request| world.requests[request] != Stage::Refused || !stored(request))
 }
 
 /// Only the collector has anything to do: every stored object is over, or waits.
 fn rests(model: &Lock, world: &World) -> bool {
     let done = |stage: &Stage| matches!(stage, Stage::Landed | Stage::Dropped | Stage::Refused);
-    let Some(ledger) = open_ledger(world) else { return false };
+    let Some(ledger) = open_ledger(world) else {
+        return false;
+    };
     let over_or_waits = |object: &Object| {
         let key = model.key(model.scenario.requests[object.uid].name);
         let entry = ledger.entry(&key, &uid_text(object.uid));
         object.phase == Phase::Over || entry.is_some_and(|entry| entry.state == State::Waiting)
     };
     world.requests.iter().all(done)
-        && world.collecting.iter().all(|collecting| *collecting == Collecting::Idle)
+        && world
+            .collecting
+            .iter()
+            .all(|collecting| *collecting == Collecting::Idle)
         && world.workers.iter().all(|worker| *worker == Worker::Idle)
-        && world.replicas.iter().all(|replica: &Replica| replica.deciding.is_none())
+        && world
+            .replicas
+            .iter()
+            .all(|replica: &Replica| replica.deciding.is_none())
         && world.objects.iter().flatten().all(over_or_waits)
         && !world.objects.iter().flatten().any(|object| object.held)
 }
@@ -160,7 +209,9 @@ fn waiting_ends(model: &Lock, world: &World) -> bool {
     if waiting.is_empty() || !rests(model, world) {
         return true;
     }
-    let Some(ledger) = model.drained(world) else { return true };
+    let Some(ledger) = model.drained(world) else {
+        return true;
+    };
     waiting.iter().any(|object| {
         let name = &model.scenario.requests[object.uid].name;
         let entry = ledger.entry(&model.key(*name), &uid_text(object.uid));

@@ -87,14 +87,24 @@ pub struct Scenario {
 
 impl Scenario {
     pub fn with(self, mistake: Mistake) -> Self {
-        Self { mistake: Some(mistake), ..self }
+        Self {
+            mistake: Some(mistake),
+            ..self
+        }
     }
 
     /// Calm: the only faults are creations that arrive late or never; with a collector.
-    fn new(title: &'static str, names: &[(ObjectKind, &'static str)], requests: Vec<Request>) -> Self {
+    fn new(
+        title: &'static str,
+        names: &[(ObjectKind, &'static str)],
+        requests: Vec<Request>,
+    ) -> Self {
         Self {
             title,
-            names: names.iter().map(|(kind, text)| Name { kind: *kind, text }).collect(),
+            names: names
+                .iter()
+                .map(|(kind, text)| Name { kind: *kind, text })
+                .collect(),
             requests,
             completed: Vec::new(),
             unfreed: false,
@@ -124,7 +134,16 @@ impl Scenario {
 }
 
 fn create(name: usize, mask: u8, replica: usize) -> Request {
-    Request { name, wish: Wish::Create { mask, source: None, queue: false, intent: false }, replica }
+    Request {
+        name,
+        wish: Wish::Create {
+            mask,
+            source: None,
+            queue: false,
+            intent: false,
+        },
+        replica,
+    }
 }
 
 impl Request {
@@ -159,101 +178,112 @@ const SECOND: (ObjectKind, &str) = (ObjectKind::Restore, "redo");
 pub fn duel() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 1)];
     let calm = Scenario::new("a backup against a restore", &[BACKUP, RESTORE], requests);
-    Scenario { crashes: 1, lost_replies: 1, slow_collector: true, watchful: true, ..calm }
+    Scenario {
+        crashes: 1,
+        lost_replies: 1,
+        slow_collector: true,
+        watchful: true,
+        ..calm
+    }
 }
 
 /// Two backups that may run together against a restore of both.
 pub fn sharing() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, B, 1), create(2, A | B, 0)];
-    let calm = Scenario::new("two backups against a restore", &[BACKUP, OTHER, RESTORE], requests);
-    Scenario { drops: false, ..calm }
+    let calm = Scenario::new(
+        "two backups against a restore",
+        &[BACKUP, OTHER, RESTORE],
+        requests,
+    );
+    Scenario {
+        drops: false,
+        ..calm
+    }
 }
 
 /// A name that is used twice, the second time for more, against a restore of the added namespace.
 pub fn reuse() -> Scenario {
     let requests = vec![create(0, A, 0), create(0, A | B, 0), create(1, B, 0)];
     let calm = Scenario::new("a name used twice", &[BACKUP, RESTORE], requests);
-    Scenario { replicas: 1, late: false, ..calm }
+    Scenario {
+        replicas: 1,
+        late: false,
+        ..calm
+    }
 }
 
 /// Running objects are deleted, and the controller crashes.
 pub fn deletion() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 1)];
-    let calm = Scenario::new("objects deleted while they work", &[BACKUP, RESTORE], requests);
-    Scenario { crashes: 1, removals: 2, removable: vec![0, 1], ..calm }
+    let calm = Scenario::new(
+        "objects deleted while they work",
+        &[BACKUP, RESTORE],
+        requests,
+    );
+    Scenario {
+        crashes: 1,
+        removals: 2,
+        removable: vec![0, 1],
+        ..calm
+    }
 }
 
 /// A finished backup is deleted while a restore from it is requested.
 pub fn source() -> Scenario {
-    let delete = Request { name: 0, wish: Wish::Delete { target: 0 }, replica: 0 };
+    let delete = Request {
+        name: 0,
+        wish: Wish::Delete { target: 0 },
+        replica: 0,
+    };
     let requests = vec![create(0, A, 0), create(1, B, 1).from(0), delete];
-    let calm = Scenario::new("a backup deleted under a restore from it", &[BACKUP, RESTORE], requests);
-    Scenario { completed: vec![0], crashes: 1, lost_replies: 1, removals: 1, removable: vec![1], ..calm }
+    let calm = Scenario::new(
+        "a backup deleted under a restore from it",
+        &[BACKUP, RESTORE],
+        requests,
+    );
+    Scenario {
+        completed: vec![0],
+        crashes: 1,
+        lost_replies: 1,
+        removals: 1,
+        removable: vec![1],
+        ..calm
+    }
 }
 
 /// The ledger is deleted under a backup and a restore.
 pub fn loss() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 1)];
     let calm = Scenario::new("a lost ledger", &[BACKUP, RESTORE], requests);
-    Scenario { losses: 1, crashes: 1, watchful: true, ..calm }
+    Scenario {
+        losses: 1,
+        crashes: 1,
+        watchful: true,
+        ..calm
+    }
 }
 
 /// A restore that queues behind a backup, and a backup that would overtake it.
 pub fn queue() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 0), create(2, A, 0).queued()];
     let calm = Scenario::new("a restore that waits", &[BACKUP, OTHER, RESTORE], requests);
-    Scenario { replicas: 1, late: false, ..calm }
+    Scenario {
+        replicas: 1,
+        late: false,
+        ..calm
+    }
 }
 
 /// Backups that yield to a restore while the controller starts them.
 pub fn yielding() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 0), create(2, A, 0).queued()];
-    let calm = Scenario::new("backups that let a restore go first", &[BACKUP, OTHER, RESTORE], requests);
-    Scenario { yields: true, replicas: 1, drops: false, late: false, ..calm }
-}
-
-/// A backup that yields to a restore while answers and the ledger are lost and the controller crashes.
-pub fn yielding_loss() -> Scenario {
-    let requests = vec![create(0, A, 0), create(1, A, 1).queued()];
-    let calm =
-        Scenario::new("a backup that lets a restore go first in a lost ledger", &[BACKUP, RESTORE], requests);
-    Scenario { yields: true, losses: 1, crashes: 1, lost_replies: 1, ..calm }
-}
-
-/// Two restores that queue, behind a backup and behind one another.
-pub fn queues() -> Scenario {
-    let requests = vec![create(0, A | B, 0), create(1, A, 1).queued(), create(2, A | B, 0).queued()];
-    let calm = Scenario::new("two restores that wait", &[BACKUP, RESTORE, SECOND], requests);
-    Scenario { drops: false, late: false, ..calm }
-}
-
-/// A refused restore leaves an intent and retries, while new backups are requested.
-pub fn intent() -> Scenario {
-    let requests = vec![create(0, A, 0), create(1, A, 0), create(2, A, 0).insisting()];
-    let calm = Scenario::new("a restore that insists", &[BACKUP, OTHER, RESTORE], requests);
-    Scenario { replicas: 1, drops: false, late: false, ..calm }
-}
-
-/// A replica decides on a backup and a restore in one write, another on a backup; blockers cannot be read at times.
-pub fn batch() -> Scenario {
-    let requests = vec![create(0, A, 0), create(1, B, 1), create(2, A | B, 0)];
-    let calm = Scenario::new("requests merged into one write", &[BACKUP, OTHER, RESTORE], requests);
-    Scenario { watchful: true, merges: true, blind: true, drops: false, late: false, collectors: 0, ..calm }
-}
-
-/// Replicas that decide on the ledger that they remember.
-pub fn memory() -> Scenario {
-    let requests = vec![create(0, A, 0), create(1, B, 1), create(2, A, 1)];
-    let calm = Scenario::new("replicas that remember", &[BACKUP, OTHER, RESTORE], requests);
-    Scenario { remembers: true, late: false, drops: false, collectors: 0, ..calm }
-}
-
-/// The data that a restore wrote has to settle before it is touched again.
-pub fn settling() -> Scenario {
-    let requests = vec![create(0, A, 0), create(1, A, 0), create(2, A, 0).queued()];
-    let calm = Scenario::new("a restore that settles", &[BACKUP, RESTORE, SECOND], requests);
+    let calm = Scenario::new(
+        "backups that let a restore go first",
+        &[BACKUP, OTHER, RESTORE],
+        requests,
+    );
     Scenario {
-        ends: EndRules { settles: true, tombstones: false },
+        yields: true,
         replicas: 1,
         drops: false,
         late: false,
@@ -261,14 +291,136 @@ pub fn settling() -> Scenario {
     }
 }
 
-/// An operator that starts on sight. Objects arrive while their claim or its tombstone exists, not later.
+/// A backup that yields to a restore while answers and the ledger are lost and the controller
+/// crashes.
+pub fn yielding_loss() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, A, 1).queued()];
+    let calm = Scenario::new(
+        "a backup that lets a restore go first in a lost ledger",
+        &[BACKUP, RESTORE],
+        requests,
+    );
+    Scenario {
+        yields: true,
+        losses: 1,
+        crashes: 1,
+        lost_replies: 1,
+        ..calm
+    }
+}
+
+/// Two restores that queue, behind a backup and behind one another.
+pub fn queues() -> Scenario {
+    let requests = vec![
+        create(0, A | B, 0),
+        create(1, A, 1).queued(),
+        create(2, A | B, 0).queued(),
+    ];
+    let calm = Scenario::new(
+        "two restores that wait",
+        &[BACKUP, RESTORE, SECOND],
+        requests,
+    );
+    Scenario {
+        drops: false,
+        late: false,
+        ..calm
+    }
+}
+
+/// A refused restore leaves an intent and retries, while new backups are requested.
+pub fn intent() -> Scenario {
+    let requests = vec![
+        create(0, A, 0),
+        create(1, A, 0),
+        create(2, A, 0).insisting(),
+    ];
+    let calm = Scenario::new(
+        "a restore that insists",
+        &[BACKUP, OTHER, RESTORE],
+        requests,
+    );
+    Scenario {
+        replicas: 1,
+        drops: false,
+        late: false,
+        ..calm
+    }
+}
+
+/// A replica decides on a backup and a restore in one write, another on a backup; blockers cannot
+/// be read at times.
+pub fn batch() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, B, 1), create(2, A | B, 0)];
+    let calm = Scenario::new(
+        "requests merged into one write",
+        &[BACKUP, OTHER, RESTORE],
+        requests,
+    );
+    Scenario {
+        watchful: true,
+        merges: true,
+        blind: true,
+        drops: false,
+        late: false,
+        collectors: 0,
+        ..calm
+    }
+}
+
+/// Replicas that decide on the ledger that they remember.
+pub fn memory() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, B, 1), create(2, A, 1)];
+    let calm = Scenario::new(
+        "replicas that remember",
+        &[BACKUP, OTHER, RESTORE],
+        requests,
+    );
+    Scenario {
+        remembers: true,
+        late: false,
+        drops: false,
+        collectors: 0,
+        ..calm
+    }
+}
+
+/// The data that a restore wrote has to settle before it is touched again.
+pub fn settling() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, A, 0), create(2, A, 0).queued()];
+    let calm = Scenario::new(
+        "a restore that settles",
+        &[BACKUP, RESTORE, SECOND],
+        requests,
+    );
+    Scenario {
+        ends: EndRules {
+            settles: true,
+            tombstones: false,
+        },
+        replicas: 1,
+        drops: false,
+        late: false,
+        ..calm
+    }
+}
+
+/// An operator that starts on sight. Objects arrive while their claim or its tombstone exists, not
+/// later.
 pub fn guarded() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 1), create(0, A, 1)];
-    let calm = Scenario::new("an operator that starts on sight", &[BACKUP, RESTORE], requests);
+    let calm = Scenario::new(
+        "an operator that starts on sight",
+        &[BACKUP, RESTORE],
+        requests,
+    );
     Scenario {
         on_sight: true,
         late: false,
-        ends: EndRules { settles: false, tombstones: true },
+        ends: EndRules {
+            settles: false,
+            tombstones: true,
+        },
         watchful: true,
         ..calm
     }
@@ -278,34 +430,72 @@ pub fn guarded() -> Scenario {
 pub fn force() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 0).queued()];
     let calm = Scenario::new("claims taken by force", &[BACKUP, RESTORE], requests);
-    Scenario { replicas: 1, releases: 2, crashes: 1, late: false, ..calm }
+    Scenario {
+        replicas: 1,
+        releases: 2,
+        crashes: 1,
+        late: false,
+        ..calm
+    }
 }
 
-/// A user writes the terminal phase of objects, running or not, deletes the restore, and the controller crashes.
+/// A user writes the terminal phase of objects, running or not, deletes the restore, and the
+/// controller crashes.
 pub fn ended_by_hand() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 0)];
     let calm = Scenario::new("objects that a person ends", &[BACKUP, RESTORE], requests);
-    let hands = Scenario { ends_by_hand: 2, removals: 1, removable: vec![1], ..calm };
-    Scenario { replicas: 1, crashes: 1, watchful: true, late: false, ..hands }
+    let hands = Scenario {
+        ends_by_hand: 2,
+        removals: 1,
+        removable: vec![1],
+        ..calm
+    };
+    Scenario {
+        replicas: 1,
+        crashes: 1,
+        watchful: true,
+        late: false,
+        ..hands
+    }
 }
 
-/// A leader is paused past its lease while it works, or while its patch that begins the work is in flight, and resumes.
+/// A leader is paused past its lease while it works, or while its patch that begins the work is in
+/// flight, and resumes.
 pub fn pause() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 1)];
-    let calm = Scenario::new("a leader that is paused, and wakes", &[BACKUP, RESTORE], requests);
-    Scenario { pauses: 1, lost_replies: 1, ..calm }
+    let calm = Scenario::new(
+        "a leader that is paused, and wakes",
+        &[BACKUP, RESTORE],
+        requests,
+    );
+    Scenario {
+        pauses: 1,
+        lost_replies: 1,
+        ..calm
+    }
 }
 
 /// An operator's failed backup is revived, while a restore is requested.
 pub fn revival() -> Scenario {
-    let revive = Request { name: 0, wish: Wish::Revive { target: 0 }, replica: 0 };
+    let revive = Request {
+        name: 0,
+        wish: Wish::Revive { target: 0 },
+        replica: 0,
+    };
     let requests = vec![create(0, A, 0), create(1, A, 1), revive];
-    let calm = Scenario::new("a backup that is taken back to life", &[BACKUP, RESTORE], requests);
+    let calm = Scenario::new(
+        "a backup that is taken back to life",
+        &[BACKUP, RESTORE],
+        requests,
+    );
     Scenario {
         completed: vec![0],
         on_sight: true,
         late: false,
-        ends: EndRules { settles: false, tombstones: true },
+        ends: EndRules {
+            settles: false,
+            tombstones: true,
+        },
         watchful: true,
         ..calm
     }
@@ -314,5 +504,11 @@ pub fn revival() -> Scenario {
 /// The same while two replicas collect the claim it had before it failed.
 pub fn revival_at_once() -> Scenario {
     let title = "a backup that is taken back to life while two collect its first claim";
-    Scenario { title, unfreed: true, collectors: 2, watchful: false, ..revival() }
+    Scenario {
+        title,
+        unfreed: true,
+        collectors: 2,
+        watchful: false,
+        ..revival()
+    }
 }

@@ -1,4 +1,5 @@
-//! The model's world: the ledger in its Lease, its marker, the stored objects, and the progress of each process.
+//! The model's world: the ledger in its Lease, its marker, the stored objects, and the progress of
+//! each process.
 
 use std::sync::Arc;
 
@@ -62,8 +63,9 @@ pub struct Paused {
     pub awake: Bits,
 }
 
-/// The Lease: what a compare-and-swap compares. Equal ledgers under one uid count as the same version; a write that would
-/// fail for its version alone succeeds here, as it would after a fresh read.
+/// The Lease: what a compare-and-swap compares. Equal ledgers under one uid count as the same
+/// version; a write that would fail for its version alone succeeds here, as it would after a fresh
+/// read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     pub uid: u8,
@@ -79,8 +81,8 @@ pub struct Marker {
     pub epoch: u64,
 }
 
-/// A stored Backup or Restore. An object of the engine has the work finalizer while it is `InProgress`: the same patch
-/// writes both.
+/// A stored Backup or Restore. An object of the engine has the work finalizer while it is
+/// `InProgress`: the same patch writes both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Object {
     /// Its uid: the index of the creation request.
@@ -96,8 +98,8 @@ pub struct Object {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     New,
-    /// Running, as far as any observer can tell: from the patch that begins to the patch that ends, including while no
-    /// worker runs because the controller has crashed.
+    /// Running, as far as any observer can tell: from the patch that begins to the patch that ends,
+    /// including while no worker runs because the controller has crashed.
     InProgress,
     Over,
 }
@@ -110,7 +112,8 @@ pub enum Stage {
     /// Allowed by us; whether and when it is stored is unknown.
     Admitted,
     Landed,
-    /// Never stored: denied by another webhook, lost with its API server, a name that is taken, our 503.
+    /// Never stored: denied by another webhook, lost with its API server, a name that is taken, our
+    /// 503.
     Dropped,
     Refused,
 }
@@ -126,8 +129,8 @@ pub struct Replica {
 pub struct Deciding {
     pub wants: Vec<usize>,
     pub base: Lease,
-    /// The observations of the blockers' objects so far, and whether each has been so for its timeout. `None`:
-    /// unreadable.
+    /// The observations of the blockers' objects so far, and whether each has been so for its
+    /// timeout. `None`: unreadable.
     pub looks: Vec<Option<(ObservedState, bool)>>,
     /// Requests with a conflict at some time since they were taken.
     pub justified: Bits,

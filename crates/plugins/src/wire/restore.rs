@@ -1,5 +1,5 @@
-//! Messages of actions on items of a restore (Velero `pkg/plugin/proto/restoreitemaction/v2`, v1.18; of v1 they are the first
-//! fields).
+//! Messages of actions on items of a restore (Velero `pkg/plugin/proto/restoreitemaction/v2`,
+//! v1.18; of v1 they are the first fields).
 
 use super::{ResourceIdentifier, Time, messages};
 

@@ -30,7 +30,8 @@ pub struct Leadership {
 
 #[derive(Debug)]
 struct Held {
-    /// Time until which the lease is ours without a renewal (milliseconds of the boot clock); 0 if it is not.
+    /// Time until which the lease is ours without a renewal (milliseconds of the boot clock); 0 if
+    /// it is not.
     until: AtomicU64,
     clock: Clock,
 }
@@ -64,7 +65,12 @@ impl Leadership {
     }
 
     pub(crate) fn elected(clock: Clock) -> Self {
-        Self { held: Some(Arc::new(Held { until: AtomicU64::new(0), clock })) }
+        Self {
+            held: Some(Arc::new(Held {
+                until: AtomicU64::new(0),
+                clock,
+            })),
+        }
     }
 
     /// Whether this replica holds the lease and renewed it in time.
@@ -74,23 +80,29 @@ impl Leadership {
 
     /// Must be called before every step that leads to a write.
     pub fn check(&self) -> Result<(), NotLeader> {
-        if self.is_leader() { Ok(()) } else { Err(NotLeader) }
+        if self.is_leader() {
+            Ok(())
+        } else {
+            Err(NotLeader)
+        }
     }
 
-    /// Sends a write, unless another replica may lead by now, and cancels it before another one may take over. The
-    /// lease is checked when this is polled, so after all work before the request.
-    /// Errors: those of the request; an error of the service if it was not sent, or not answered in time.
+    /// Sends a write, unless another replica may lead by now, and cancels it before another one may
+    /// take over. The lease is checked when this is polled, so after all work before the request.
+    /// Errors: those of the request; an error of the service if it was not sent, or not answered in
+    /// time.
     pub async fn write<T>(
         &self,
         wanted: Duration,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, kube::Error> {
-        self.check().map_err(|error| kube::Error::Service(error.into()))?;
+        self.check()
+            .map_err(|error| kube::Error::Service(error.into()))?;
         timed(self.request_timeout(wanted), request).await
     }
 
-    /// Timeout for a request that is sent now: `wanted`, but at most until another replica may take over. Call it
-    /// right before the request: work in between uses up the time.
+    /// Timeout for a request that is sent now: `wanted`, but at most until another replica may take
+    /// over. Call it right before the request: work in between uses up the time.
     pub fn request_timeout(&self, wanted: Duration) -> Duration {
         match self.left() {
             None => wanted,
@@ -98,16 +110,19 @@ impl Leadership {
         }
     }
 
-    /// Changes with each renewal of the lease, which is a successful write to the API server. Always 0 without an
-    /// election.
+    /// Changes with each renewal of the lease, which is a successful write to the API server.
+    /// Always 0 without an election.
     pub fn renewal(&self) -> u64 {
-        self.held.as_ref().map_or(0, |held| held.until.load(Ordering::Acquire))
+        self.held
+            .as_ref()
+            .map_or(0, |held| held.until.load(Ordering::Acquire))
     }
 
     /// Time until this replica has to stop without a renewal; `None` if there is no election.
     fn left(&self) -> Option<Duration> {
         self.held.as_ref().map(|held| {
-            Duration::from_millis(held.until.load(Ordering::Acquire)).saturating_sub(held.clock.now())
+            Duration::from_millis(held.until.load(Ordering::Acquire))
+                .saturating_sub(held.clock.now())
         })
     }
 
@@ -115,7 +130,10 @@ impl Leadership {
     pub(crate) fn renewed(&self, sent: Duration) {
         if let Some(held) = &self.held {
             let until = sent + RENEW_DEADLINE;
-            held.until.store(u64::try_from(until.as_millis()).unwrap_or(u64::MAX), Ordering::Release);
+            held.until.store(
+                u64::try_from(until.as_millis()).unwrap_or(u64::MAX),
+                Ordering::Release,
+            );
         }
     }
 
@@ -133,7 +151,10 @@ mod tests {
     #[test]
     fn without_election_this_replica_always_leads() {
         assert_eq!(Leadership::always().check(), Ok(()));
-        assert_eq!(Leadership::always().request_timeout(Duration::from_mins(1)), Duration::from_mins(1));
+        assert_eq!(
+            Leadership::always().request_timeout(Duration::from_mins(1)),
+            Duration::from_mins(1)
+        );
     }
 
     #[test]
@@ -147,7 +168,8 @@ mod tests {
         leadership.renewed(now + Duration::from_millis(1));
         assert_ne!(leadership.renewal(), renewal);
         assert!(
-            leadership.request_timeout(Duration::from_mins(1)) <= LEASE_DURATION + Duration::from_millis(1)
+            leadership.request_timeout(Duration::from_mins(1))
+                <= LEASE_DURATION + Duration::from_millis(1)
         );
         leadership.lost();
         assert!(!leadership.is_leader());

@@ -47,7 +47,9 @@ pub struct Elector {
 /// The lease is no longer ours. The process has to exit, and restarts as a follower.
 #[derive(Debug, thiserror::Error)]
 pub enum LostLease {
-    #[error("the Lease {LEASE} was taken by {0:?}; this replica ends and starts again as a follower")]
+    #[error(
+        "the Lease {LEASE} was taken by {0:?}; this replica ends and starts again as a follower"
+    )]
     Taken(String),
     #[error(
         "somebody has deleted the Lease {LEASE}; this replica ends and starts again as a follower, and the next leader begins in \
@@ -78,7 +80,8 @@ impl Elector {
     }
 
     pub(super) fn with_clock(client: Client, namespace: &str, host: &str, clock: Clock) -> Self {
-        // Unique per process, so that a restarted replica does not take the lease of its predecessor for its own.
+        // Unique per process, so that a restarted replica does not take the lease of its
+        // predecessor for its own.
         let suffix = RandomState::new().hash_one(std::process::id());
         Self {
             leases: Api::namespaced(client, namespace),
@@ -131,16 +134,24 @@ impl Elector {
         }
     }
 
-    /// Waits until the lease should be read again. A watch shows each renewal, so that a follower sends no requests
-    /// meanwhile; where it fails, the next read comes soon. Its events alone decide nothing.
+    /// Waits until the lease should be read again. A watch shows each renewal, so that a follower
+    /// sends no requests meanwhile; where it fails, the next read comes soon. Its events alone
+    /// decide nothing.
     async fn follow(&mut self) {
-        let read = self.lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
+        let read = self
+            .lease
+            .as_ref()
+            .and_then(|lease| lease.metadata.resource_version.clone());
         // If there is no Lease, another replica may create it.
-        let Some(version) = read else { return pause().await };
+        let Some(version) = read else {
+            return pause().await;
+        };
         let leases = self.leases.clone();
         let params = WatchParams::default().fields(&format!("metadata.name={LEASE}"));
         let watch = timed(REQUEST_TIMEOUT, leases.watch(&params, &version)).await;
-        let Ok(events) = watch else { return pause().await };
+        let Ok(events) = watch else {
+            return pause().await;
+        };
         let mut events = std::pin::pin!(events);
         loop {
             let Some(Step::Wait { time, .. }) = self.decide() else {
@@ -174,7 +185,10 @@ impl Elector {
                 Err(error) => error,
             };
             if self.leadership.is_leader() {
-                tracing::warn!(error = failure, "the lease could not be renewed; trying again");
+                tracing::warn!(
+                    error = failure,
+                    "the lease could not be renewed; trying again"
+                );
                 period = RETRY_PERIOD;
             } else {
                 self.leadership.lost();
@@ -186,7 +200,9 @@ impl Elector {
     /// Releases the lease, so that the next replica need not wait for its expiry. Best effort.
     pub async fn release(mut self) {
         self.leadership.lost();
-        let Some(mut lease) = self.lease.take() else { return };
+        let Some(mut lease) = self.lease.take() else {
+            return;
+        };
         if let Some(spec) = lease.spec.as_mut()
             && spec.holder_identity.as_deref() == Some(self.identity.as_str())
         {
@@ -194,14 +210,18 @@ impl Elector {
             spec.lease_duration_seconds = i32::try_from(RELEASED_SECONDS).ok();
             spec.renew_time = Some(MicroTime(Timestamp::now()));
             if let Err(error) = self.put(lease).await {
-                tracing::warn!(error = plain(&error), "the lease was not released; it ends by itself");
+                tracing::warn!(
+                    error = plain(&error),
+                    "the lease was not released; it ends by itself"
+                );
             }
         }
     }
 
     /// One look at the lease and, if we may write it, one write.
     async fn step(&mut self) -> Result<Standing, String> {
-        // While we hold it, our last write is the base of the next one, without a read; a conflict reads.
+        // While we hold it, our last write is the base of the next one, without a read; a conflict
+        // reads.
         if self.lease.is_none() || !self.leadership.is_leader() {
             self.read().await?;
         }
@@ -214,7 +234,10 @@ impl Elector {
             Some(Step::Renew) => {
                 let before = self.lease.as_ref().and_then(|lease| lease.spec.as_ref());
                 let transitions = before.and_then(|spec| spec.lease_transitions).unwrap_or(0);
-                self.spec(transitions, before.and_then(|spec| spec.acquire_time.clone()))
+                self.spec(
+                    transitions,
+                    before.and_then(|spec| spec.acquire_time.clone()),
+                )
             }
         };
         let mut lease = self.lease.clone().unwrap_or_else(|| Lease {
@@ -235,7 +258,8 @@ impl Elector {
             Err(error) => {
                 // The race, or the answer, was lost: the next step reads the lease.
                 self.lease = None;
-                // Another program has written or deleted it. A leader has to know now, and not at its next attempt.
+                // Another program has written or deleted it. A leader has to know now, and not at
+                // its next attempt.
                 if is_conflict(&error) || is_gone(&error, LEASE) {
                     self.read().await?;
                     if let Some(Step::Wait { holder, .. }) = self.decide() {
@@ -249,7 +273,9 @@ impl Elector {
 
     /// `None` before the first read.
     fn decide(&self) -> Option<Step> {
-        self.observed.as_ref().map(|observed| decide(&self.identity, observed, self.clock.now()))
+        self.observed
+            .as_ref()
+            .map(|observed| decide(&self.identity, observed, self.clock.now()))
     }
 
     async fn read(&mut self) -> Result<(), String> {
@@ -259,12 +285,19 @@ impl Elector {
     }
 
     fn note(&mut self, lease: Option<Lease>) {
-        let spec = lease.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
-        self.observed = Some(Observed::again(self.observed.take(), spec, self.clock.now()));
+        let spec = lease
+            .as_ref()
+            .map(|lease| lease.spec.clone().unwrap_or_default());
+        self.observed = Some(Observed::again(
+            self.observed.take(),
+            spec,
+            self.clock.now(),
+        ));
         self.lease = lease;
     }
 
-    /// With a resourceVersion, a PUT that only succeeds on exactly that version; without one, a creation.
+    /// With a resourceVersion, a PUT that only succeeds on exactly that version; without one, a
+    /// creation.
     async fn put(&self, lease: Lease) -> Result<Lease, kube::Error> {
         let params = PostParams::default();
         let write = async {

@@ -10,7 +10,10 @@ use tokio::time::Instant;
 use super::Key;
 use crate::backoff::Backoff;
 
-const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_mins(1) };
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_secs(1),
+    cap: Duration::from_mins(1),
+};
 
 #[derive(Debug, Default)]
 struct Entry {
@@ -33,8 +36,8 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// The object has changed: it is reconciled as soon as a worker is free, also if it was waiting after a failure
-    /// (its failure count stays).
+    /// The object has changed: it is reconciled as soon as a worker is free, also if it was waiting
+    /// after a failure (its failure count stays).
     pub(super) fn touch(&mut self, key: Key) {
         let entry = self.entries.entry(key.clone()).or_default();
         if entry.running {
@@ -65,7 +68,11 @@ impl Schedule {
 
     /// The work on a key failed. Returns the delay until the retry.
     pub(super) fn failed(&mut self, key: &Key, now: Instant) -> Duration {
-        let failures = self.entries.get(key).map_or(0, |entry| entry.failures).saturating_add(1);
+        let failures = self
+            .entries
+            .get(key)
+            .map_or(0, |entry| entry.failures)
+            .saturating_add(1);
         let delay = BACKOFF.delay(failures);
         self.stopped(key, Some(now + delay), failures);
         delay
@@ -80,12 +87,14 @@ impl Schedule {
     }
 
     fn stopped(&mut self, key: &Key, due: Option<Instant>, failures: u32) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
         entry.running = false;
         entry.failures = failures;
         let again = std::mem::take(&mut entry.again);
-        // The delay after a failure is kept even if the object has changed meanwhile: the change is often our own
-        // write.
+        // The delay after a failure is kept even if the object has changed meanwhile: the change is
+        // often our own write.
         if again && failures == 0 {
             self.make_ready(key.clone());
         } else if let Some(due) = due {

@@ -1,14 +1,15 @@
-//! Chooses whether the items of a type in some namespaces are listed over all namespaces, or in each. Pure.
+//! Chooses whether the items of a type in some namespaces are listed over all namespaces, or in
+//! each. Pure.
 //!
-//! A list over all namespaces takes one request for each page, and also reads other namespaces' items. A list of each
-//! namespace reads no others, but takes a request for each, most of which return few items or none. The first page
-//! over all tells how many items the type has.
+//! A list over all namespaces takes one request for each page, and also reads other namespaces'
+//! items. A list of each namespace reads no others, but takes a request for each, most of which
+//! return few items or none. The first page over all tells how many items the type has.
 
-/// Cost of one request, in items that could be read in the same time: an API server answers an empty list in the time
-/// of some thirty items of a KiB.
+/// Cost of one request, in items that could be read in the same time: an API server answers an
+/// empty list in the time of some thirty items of a KiB.
 const REQUEST: u64 = 32;
-/// At least 1/`IN_VAIN` of the items over all namespaces counts as unwanted, for any number of wanted namespaces: the
-/// few others may hold most of them.
+/// At least 1/`IN_VAIN` of the items over all namespaces counts as unwanted, for any number of
+/// wanted namespaces: the few others may hold most of them.
 const IN_VAIN: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,18 +30,22 @@ pub(super) enum Rest {
     },
 }
 
-/// Number of items of a first page over all namespaces, so that it costs no more than the lists of the parts.
+/// Number of items of a first page over all namespaces, so that it costs no more than the lists of
+/// the parts.
 pub(super) fn first_page(parts: usize) -> u32 {
     u32::try_from(requests(parts)).unwrap_or(u32::MAX).max(1)
 }
 
-/// Chooses how to list the rest: by the lists of the parts, which are some of this number of namespaces (unknown:
-/// very many), or by the list over all.
+/// Chooses how to list the rest: by the lists of the parts, which are some of this number of
+/// namespaces (unknown: very many), or by the list over all.
 ///
-/// The distribution of the items is unknown before they are read. If it is even, the cheaper way is chosen. If not,
-/// the whole costs at most five times the parts, and these at most twice the whole.
+/// The distribution of the items is unknown before they are read. If it is even, the cheaper way is
+/// chosen. If not, the whole costs at most five times the parts, and these at most twice the whole.
 pub(super) fn way(parts: usize, namespaces: Option<usize>, rest: Rest) -> Way {
-    let (requests, namespaces) = (u128::from(requests(parts)), namespaces.unwrap_or(usize::MAX).max(parts));
+    let (requests, namespaces) = (
+        u128::from(requests(parts)),
+        namespaces.unwrap_or(usize::MAX).max(parts),
+    );
     let pays = match rest {
         Rest::Nothing => false,
         Rest::Items(items) => {
@@ -94,7 +99,11 @@ mod tests {
             (20, 68, Unknown { read: 1_000 }, Parts),
             (5_000, 10_000, Unknown { read: 100_000 }, Whole),
         ] {
-            assert_eq!(way(parts, Some(namespaces), rest), expected, "{parts} of {namespaces}, {rest:?}");
+            assert_eq!(
+                way(parts, Some(namespaces), rest),
+                expected,
+                "{parts} of {namespaces}, {rest:?}"
+            );
         }
         assert_eq!(way(16, None, Items(512)), Whole);
         assert_eq!(way(16, None, Items(513)), Parts);
@@ -107,7 +116,10 @@ mod tests {
 
     /// The costs of both ways, in items, if `wanted` of the items are in the wanted namespaces.
     fn costs(parts: usize, items: u64, wanted: u64) -> (u64, u64) {
-        (items + items.div_ceil(500) * REQUEST, requests(parts) + wanted + wanted.div_ceil(500) * REQUEST)
+        (
+            items + items.div_ceil(500) * REQUEST,
+            requests(parts) + wanted + wanted.div_ceil(500) * REQUEST,
+        )
     }
 
     proptest! {
@@ -126,7 +138,8 @@ mod tests {
             }
         }
 
-        /// Evenly distributed items are listed in the cheaper way, unless nearly all namespaces are wanted.
+        /// Evenly distributed items are listed in the cheaper way, unless nearly all namespaces are
+        /// wanted.
         #[test]
         fn of_even_items_the_cheaper_way_is_chosen(
             parts in 2_usize..500, others in 1_usize..5_000, each in 1_u64..500,

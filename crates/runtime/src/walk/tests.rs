@@ -41,14 +41,19 @@ async fn a_list_is_walked_page_by_page_to_its_end() {
     assert_eq!(pages, [2, 2, 1]);
     assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
     let (pages, ends) = walk(&server(0)).await;
-    assert!(pages.is_empty() && matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
+    assert!(
+        pages.is_empty() && matches!(ends.as_slice(), [Step::Done]),
+        "{ends:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_page_that_is_too_large_for_the_memory_is_asked_for_in_smaller_ones() {
     let api = server(3);
     for path in api.under("/api/v1/").into_keys() {
-        api.edit(&path, |item| item["data"] = json!({ "k": "x".repeat(13 << 20) }));
+        api.edit(&path, |item| {
+            item["data"] = json!({ "k": "x".repeat(13 << 20) });
+        });
     }
     let (pages, ends) = walk(&api).await;
     assert_eq!(pages, [1, 1, 1]);
@@ -114,7 +119,10 @@ async fn a_type_that_is_gone_is_told_from_one_that_fails() {
     let api = FakeApi::new();
     api.unserve("configmaps");
     let (_, ends) = walk(&api).await;
-    assert!(matches!(ends.as_slice(), [Step::Vanished { .. }, Step::Done]), "{ends:?}");
+    assert!(
+        matches!(ends.as_slice(), [Step::Vanished { .. }, Step::Done]),
+        "{ends:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,7 +130,10 @@ async fn pages_are_not_fetched_without_bound_ahead_of_the_reader() {
     let api = server(100);
     let mut steps = start(api.client(), vec![Walked::One(listing())], 1);
     let first = steps.recv().await;
-    assert!(matches!(first, Some(Step::Items { remaining: 99, .. })), "{first:?}");
+    assert!(
+        matches!(first, Some(Step::Items { remaining: 99, .. })),
+        "{first:?}"
+    );
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
@@ -149,8 +160,12 @@ fn beside(others: usize) -> (FakeApi, Walked) {
     let put = |namespace: &str, number: usize| {
         let name = format!("c{number:03}");
         let labels = json!({ "app": "web" });
-        let item = json!({ "metadata": { "name": name, "namespace": namespace, "labels": labels } });
-        api.put(&format!("/api/v1/namespaces/{namespace}/configmaps/{name}"), item);
+        let item =
+            json!({ "metadata": { "name": name, "namespace": namespace, "labels": labels } });
+        api.put(
+            &format!("/api/v1/namespaces/{namespace}/configmaps/{name}"),
+            item,
+        );
     };
     for number in 0..2 {
         for namespace in ["a", "b", "c"] {
@@ -158,18 +173,32 @@ fn beside(others: usize) -> (FakeApi, Walked) {
         }
     }
     (0..others).for_each(|number| put("z", number));
-    (api, Walked::Either { whole: listing(), parts: parts(""), namespaces: Some(4) })
+    (
+        api,
+        Walked::Either {
+            whole: listing(),
+            parts: parts(""),
+            namespaces: Some(4),
+        },
+    )
 }
 
 fn parts(selector: &str) -> Arc<[Part]> {
-    let of = |namespace: &str| Part { namespace: namespace.into(), selector: selector.into() };
+    let of = |namespace: &str| Part {
+        namespace: namespace.into(),
+        selector: selector.into(),
+    };
     ["a", "b", "c"].into_iter().map(of).collect()
 }
 
 /// The namespaces of the requested lists, sorted, as some are requested concurrently; `*` is all.
 fn asked(api: &FakeApi) -> Vec<String> {
     let of = |path: &str| path.split('/').nth(4).unwrap_or("*").to_owned();
-    let mut asked: Vec<String> = api.requests().iter().map(|request| of(&request.path)).collect();
+    let mut asked: Vec<String> = api
+        .requests()
+        .iter()
+        .map(|request| of(&request.path))
+        .collect();
     asked.sort();
     asked
 }
@@ -186,27 +215,56 @@ async fn what_fits_into_a_page_is_listed_over_all_namespaces() {
 async fn what_is_mostly_not_wanted_is_listed_in_each_namespace() {
     let (api, walked) = beside(1_000);
     let (pages, ends) = walk_all(&api, vec![walked], 500).await;
-    assert_eq!((pages, asked(&api).join("")), (vec![2, 2, 2], "*abc".to_owned()));
+    assert_eq!(
+        (pages, asked(&api).join("")),
+        (vec![2, 2, 2], "*abc".to_owned())
+    );
     assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
     let log = api.requests();
-    let versions: Vec<_> = log[1..].iter().map(|request| request.parameter("resourceVersion")).collect();
+    let versions: Vec<_> = log[1..]
+        .iter()
+        .map(|request| request.parameter("resourceVersion"))
+        .collect();
     assert!(
         !versions[0].is_empty() && versions.iter().all(|version| *version == versions[0]),
         "{versions:?}"
     );
-    assert!(log[1..].iter().all(|request| request.parameter("resourceVersionMatch") == "NotOlderThan"));
-    assert_eq!(log[0].parameter("resourceVersion"), "", "the first is as new as can be");
+    assert!(
+        log[1..]
+            .iter()
+            .all(|request| request.parameter("resourceVersionMatch") == "NotOlderThan")
+    );
+    assert_eq!(
+        log[0].parameter("resourceVersion"),
+        "",
+        "the first is as new as can be"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_selector_leaves_is_not_counted_and_is_read_in_bounds() {
     let (api, walked) = beside(1_000);
-    let Walked::Either { whole, namespaces, .. } = walked else { panic!() };
-    let whole = Listing { selector: "app=web".to_owned(), ..whole };
-    let walked = Walked::Either { whole, parts: parts("app=web"), namespaces };
+    let Walked::Either {
+        whole, namespaces, ..
+    } = walked
+    else {
+        panic!()
+    };
+    let whole = Listing {
+        selector: "app=web".to_owned(),
+        ..whole
+    };
+    let walked = Walked::Either {
+        whole,
+        parts: parts("app=web"),
+        namespaces,
+    };
     let (pages, ends) = walk_all(&api, vec![walked], 40).await;
     // Three lists cost 96 items: that many, in pages, are read of the whole.
-    assert_eq!((pages, asked(&api).join("")), (vec![40, 40, 2, 2, 2], "***abc".to_owned()));
+    assert_eq!(
+        (pages, asked(&api).join("")),
+        (vec![40, 40, 2, 2, 2], "***abc".to_owned())
+    );
     assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
 }
 
@@ -236,11 +294,16 @@ async fn what_is_wrong_in_other_namespaces_does_not_matter() {
 async fn a_namespace_whose_list_fails_leaves_the_others() {
     let (api, walked) = beside(1_000);
     api.fault(|_, request: &Request| {
-        request.path.contains("/namespaces/b/").then(|| Fault::refuse(403, "x", "not this one"))
+        request
+            .path
+            .contains("/namespaces/b/")
+            .then(|| Fault::refuse(403, "x", "not this one"))
     });
     let (pages, ends) = walk_all(&api, vec![walked], 500).await;
     assert_eq!(pages, [2, 2]);
-    let [Step::Failed { listing, .. }, Step::Done] = ends.as_slice() else { panic!("{ends:?}") };
+    let [Step::Failed { listing, .. }, Step::Done] = ends.as_slice() else {
+        panic!("{ends:?}")
+    };
     assert_eq!(listing.to_string(), "configmaps in namespace b");
 }
 
@@ -253,34 +316,65 @@ async fn a_type_that_is_gone_is_told_once() {
             gone.then(|| Fault::refuse(404, "x", "gone"))
         });
         let (_, ends) = walk_all(&api, vec![walked], 500).await;
-        assert!(matches!(ends.as_slice(), [Step::Vanished { .. }, Step::Done]), "{ends:?}");
+        assert!(
+            matches!(ends.as_slice(), [Step::Vanished { .. }, Step::Done]),
+            "{ends:?}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_namespace_is_listed_by_itself_and_none_not_at_all() {
     let (api, walked) = beside(1_000);
-    let Walked::Either { whole, parts, namespaces } = walked else { panic!() };
-    let of = |parts: &[Part]| vec![Walked::Either { whole: whole.clone(), parts: parts.into(), namespaces }];
+    let Walked::Either {
+        whole,
+        parts,
+        namespaces,
+    } = walked
+    else {
+        panic!()
+    };
+    let of = |parts: &[Part]| {
+        vec![Walked::Either {
+            whole: whole.clone(),
+            parts: parts.into(),
+            namespaces,
+        }]
+    };
     let (pages, _) = walk_all(&api, of(&parts[..1]), 500).await;
     assert_eq!((pages, asked(&api).join("")), (vec![2], "a".to_owned()));
     let (pages, ends) = walk_all(&api, of(&[]), 500).await;
-    assert!(pages.is_empty() && matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
+    assert!(
+        pages.is_empty() && matches!(ends.as_slice(), [Step::Done]),
+        "{ends:?}"
+    );
     assert_eq!(api.log().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn few_first_pages_are_read_ahead_and_a_large_one_in_its_turn() {
-    let of = |number: usize| Listing { namespace: Some(format!("n{number:02}")), ..listing() };
+    let of = |number: usize| Listing {
+        namespace: Some(format!("n{number:02}")),
+        ..listing()
+    };
     let api = FakeApi::new();
     for number in 0..14 {
         let item = json!({ "metadata": { "name": "c" }, "data": { "k": "x".repeat(3 << 20) } });
-        api.put(&format!("/api/v1/namespaces/n{number:02}/configmaps/c"), item);
+        api.put(
+            &format!("/api/v1/namespaces/n{number:02}/configmaps/c"),
+            item,
+        );
     }
-    let mut steps = start(api.client(), (0..14).map(of).map(Walked::One).collect(), 500);
+    let mut steps = start(
+        api.client(),
+        (0..14).map(of).map(Walked::One).collect(),
+        500,
+    );
     let mut received = 0;
     while let Some(step) = steps.recv().await {
-        let Step::Items { walked, items, .. } = step else { continue };
+        let Step::Items { walked, items, .. } = step else {
+            continue;
+        };
         assert_eq!((walked, items.len()), (received, 1));
         received += 1;
         for _ in 0..1000 {
@@ -288,7 +382,11 @@ async fn few_first_pages_are_read_ahead_and_a_large_one_in_its_turn() {
         }
         // Each is requested twice: ahead of time, and when it is due.
         let most = 2 * (received + 1 + AHEAD) + LISTS_AHEAD;
-        assert!(api.log().len() <= most, "{} after {received}", api.log().len());
+        assert!(
+            api.log().len() <= most,
+            "{} after {received}",
+            api.log().len()
+        );
     }
     assert_eq!(received, 14);
 }

@@ -1,7 +1,8 @@
 //! Abandons a backup, so that none of its files can be stored later.
 //!
-//! Two processes may work on it: a controller that does not know that it was replaced may be about to write
-//! the final record. Both write the next record, which is create-only, so one of them is refused.
+//! Two processes may work on it: a controller that does not know that it was replaced may be about
+//! to write the final record. Both write the next record, which is create-only, so one of them is
+//! refused.
 
 use backup_core::api::Backup;
 use object_store::path::Path;
@@ -24,16 +25,17 @@ const TRIES: u32 = 3;
 pub enum Abandonment {
     /// No file of the backup will ever be stored.
     Abandoned,
-    /// The backup is stored, or a record says what it will hold: finish it, then delete it as a whole.
+    /// The backup is stored, or a record says what it will hold: finish it, then delete it as a
+    /// whole.
     Committed,
 }
 
 impl Location {
-    /// Decides that nothing of the Backup of this uid will be stored, unless its end is decided already.
-    /// `lost` is the number of a record whose contents were found to be gone.
+    /// Decides that nothing of the Backup of this uid will be stored, unless its end is decided
+    /// already. `lost` is the number of a record whose contents were found to be gone.
     ///
-    /// Safe to repeat. Errors: [`StoreError::Corrupt`] if metadata or a record cannot be read: the decision
-    /// is unknown then.
+    /// Safe to repeat. Errors: [`StoreError::Corrupt`] if metadata or a record cannot be read: the
+    /// decision is unknown then.
     pub async fn abandon_backup(
         &self,
         backup: &str,
@@ -59,14 +61,20 @@ impl Location {
         let uid = &claimant.uid;
         if let Some(stored) = Backup::stored(self, &keys.name).await? {
             let is_ours = stored.metadata.uid.as_ref() == Some(uid);
-            return Ok(if is_ours { Abandonment::Committed } else { Abandonment::Abandoned });
+            return Ok(if is_ours {
+                Abandonment::Committed
+            } else {
+                Abandonment::Abandoned
+            });
         }
         let found = self.list(&keys.folder).await?;
         match self.claimant_among(keys, &found).await? {
             // Nothing is published into a folder of another uid.
             Some(owner) if owner.uid != *uid => return Ok(Abandonment::Abandoned),
             Some(_) => {}
-            None if self.refuse_foreign(keys, &found).is_err() => return Ok(Abandonment::Abandoned),
+            None if self.refuse_foreign(keys, &found).is_err() => {
+                return Ok(Abandonment::Abandoned);
+            }
             None => self.put_marker(keys, &keys.owner(), claimant).await?,
         }
         let newest = keys.records().last(&found);
@@ -79,7 +87,11 @@ impl Location {
                 },
                 // The record of a Backup whose folder was taken over.
                 Some(_) => {}
-                None => return Err(self.exists(&keys.record(number), "it was removed meanwhile; look again")),
+                None => {
+                    return Err(
+                        self.exists(&keys.record(number), "it was removed meanwhile; look again")
+                    );
+                }
             }
         }
         let record = Record {
@@ -89,23 +101,32 @@ impl Location {
             operations_after: 0,
             files: Vec::new(),
         };
-        self.put_record(keys, newest.unwrap_or_default() + 1, &record).await?;
+        self.put_record(keys, newest.unwrap_or_default() + 1, &record)
+            .await?;
         Ok(Abandonment::Abandoned)
     }
 
-    /// Removes the folder of a backup that was abandoned and cleared, the marker last. Returns false and
-    /// removes nothing if the folder holds anything else or belongs to another uid.
+    /// Removes the folder of a backup that was abandoned and cleared, the marker last. Returns
+    /// false and removes nothing if the folder holds anything else or belongs to another uid.
     pub async fn remove_abandoned(&self, backup: &str, uid: &str) -> Result<bool, StoreError> {
         let keys = self.layout().backup(backup)?;
         let found = self.list(&keys.folder).await?;
-        let Some(number) = keys.records().last(&found) else { return Ok(false) };
+        let Some(number) = keys.records().last(&found) else {
+            return Ok(false);
+        };
         if !found.iter().all(|key| keys.stays_abandoned(key))
-            || self.claimant_among(&keys, &found).await?.is_none_or(|owner| owner.uid != uid)
+            || self
+                .claimant_among(&keys, &found)
+                .await?
+                .is_none_or(|owner| owner.uid != uid)
         {
             return Ok(false);
         }
         match self.read_record(&keys, number).await? {
-            Some(Record { contents: Contents::Abandoned, .. }) => {}
+            Some(Record {
+                contents: Contents::Abandoned,
+                ..
+            }) => {}
             _ => return Ok(false),
         }
         self.delete_marker_last(&keys, found).await?;
@@ -113,9 +134,10 @@ impl Location {
         Ok(true)
     }
 
-    /// Removes the stored uploads (with their parts) and files of an abandoned backup. Numbered keys stay for
-    /// [`Location::open_backup`] or [`Location::remove_abandoned`], as some stores refuse a key that was
-    /// deleted before. Does nothing if the folder belongs to another uid. Safe to repeat.
+    /// Removes the stored uploads (with their parts) and files of an abandoned backup. Numbered
+    /// keys stay for [`Location::open_backup`] or [`Location::remove_abandoned`], as some stores
+    /// refuse a key that was deleted before. Does nothing if the folder belongs to another uid.
+    /// Safe to repeat.
     pub async fn clear_abandoned(&self, backup: &str, uid: &str) -> Result<(), StoreError> {
         let keys = self.layout().backup(backup)?;
         let found = self.list(&keys.folder).await?;
@@ -124,7 +146,8 @@ impl Location {
             return Ok(());
         }
         self.remove_begun(&keys, false).await?;
-        let goes = |key: &Path| !keys.stays_abandoned(key) && keys.classify(key) != Some(Remnant::Foreign);
+        let goes =
+            |key: &Path| !keys.stays_abandoned(key) && keys.classify(key) != Some(Remnant::Foreign);
         self.delete(found.into_iter().filter(goes).collect()).await
     }
 }
@@ -133,6 +156,9 @@ impl JobKeys {
     /// Whether a key stays in the folder of an abandoned backup.
     fn stays_abandoned(&self, key: &Path) -> bool {
         let numbered = [self.records(), self.journal(), self.operations()];
-        self.is_marker(key) || numbered.iter().any(|numbered| numbered.number(key).is_some())
+        self.is_marker(key)
+            || numbered
+                .iter()
+                .any(|numbered| numbered.number(key).is_some())
     }
 }

@@ -16,7 +16,8 @@ use crate::{
     upload::{Note, Upload},
 };
 
-/// A number that no earlier note had: some stores (buckets with versions) refuse a key that was deleted before.
+/// A number that no earlier note had: some stores (buckets with versions) refuse a key that was
+/// deleted before.
 pub(super) fn note_number() -> u64 {
     u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default()
 }
@@ -24,17 +25,23 @@ pub(super) fn note_number() -> u64 {
 impl Location {
     /// Claims the folder of a backup for a Backup object, and starts the contents.
     ///
-    /// Parts that an earlier attempt of the same uid has uploaded are removed, as nothing was decided about
-    /// them. The folder of a Backup that was abandoned ([`Location::abandon_backup`]) is taken over. Safe to
-    /// repeat.
-    /// Errors: [`StoreError::Exists`] if the folder holds a finished backup (of this uid: adopt it) or a
-    /// decision about this one (see [`Location::find_job`]), belongs to another uid, or holds files that we
-    /// did not write.
-    pub async fn open_backup(&self, backup: &str, claimant: &Claimant) -> Result<BackupWriter, StoreError> {
+    /// Parts that an earlier attempt of the same uid has uploaded are removed, as nothing was
+    /// decided about them. The folder of a Backup that was abandoned ([`Location::abandon_backup`])
+    /// is taken over. Safe to repeat. Errors: [`StoreError::Exists`] if the folder holds a finished
+    /// backup (of this uid: adopt it) or a decision about this one (see [`Location::find_job`]),
+    /// belongs to another uid, or holds files that we did not write.
+    pub async fn open_backup(
+        &self,
+        backup: &str,
+        claimant: &Claimant,
+    ) -> Result<BackupWriter, StoreError> {
         let uid = &claimant.uid;
         if uid.is_empty() {
             let message = "has no uid; only an object read from the API server can be stored";
-            return Err(StoreError::config("metadata.uid", format!("backup {backup:?} {message}")));
+            return Err(StoreError::config(
+                "metadata.uid",
+                format!("backup {backup:?} {message}"),
+            ));
         }
         let keys = self.layout().backup(backup)?;
         let found = self.list(&keys.folder).await?;
@@ -53,21 +60,30 @@ impl Location {
                 self.refuse_decided(&keys, last, uid).await?;
                 self.refuse_foreign(&keys, &found)?;
             }
-            Some(owner) => self.take_over(&keys, &found, last, &owner, claimant).await?,
+            Some(owner) => {
+                self.take_over(&keys, &found, last, &owner, claimant)
+                    .await?;
+            }
         }
         crash::point("after-owner-marker");
         self.begin(keys, uid, last.unwrap_or_default(), fresh).await
     }
 
     /// Refuses to restart a backup that has a record.
-    async fn refuse_decided(&self, keys: &JobKeys, last: Option<u64>, uid: &str) -> Result<(), StoreError> {
+    async fn refuse_decided(
+        &self,
+        keys: &JobKeys,
+        last: Option<u64>,
+        uid: &str,
+    ) -> Result<(), StoreError> {
         let Some(number) = last else { return Ok(()) };
         let decided = match self.read_record(keys, number).await {
             // The record of an abandoned backup whose folder this one has taken over.
             Ok(Some(record)) if record.uid != uid => return Ok(()),
-            Ok(Some(Record { contents: Contents::Abandoned, .. })) => {
-                "this backup was abandoned, as it failed or its deletion was asked for"
-            }
+            Ok(Some(Record {
+                contents: Contents::Abandoned,
+                ..
+            })) => "this backup was abandoned, as it failed or its deletion was asked for",
             Err(error) if error.is_transient() => return Err(error),
             _ => "what this backup holds is decided already; it is to be finished, not begun again",
         };
@@ -75,8 +91,8 @@ impl Location {
     }
 
     /// Takes over the folder of an abandoned backup. The record of the abandonment stays, so that a
-    /// controller that still works on the old backup can't write its own. Of two that take over at once, one
-    /// gets the marker.
+    /// controller that still works on the old backup can't write its own. Of two that take over at
+    /// once, one gets the marker.
     async fn take_over(
         &self,
         keys: &JobKeys,
@@ -92,11 +108,12 @@ impl Location {
             return Err(of_another());
         }
         self.refuse_foreign(keys, found)?;
-        self.put_marker(keys, &keys.later_owners().key(number), claimant).await
+        self.put_marker(keys, &keys.later_owners().key(number), claimant)
+            .await
     }
 
-    /// Starts the contents of a folder that is ours. `after` is the number of the last record, which no
-    /// longer counts, or 0; `fresh` says that nothing can have been uploaded yet.
+    /// Starts the contents of a folder that is ours. `after` is the number of the last record,
+    /// which no longer counts, or 0; `fresh` says that nothing can have been uploaded yet.
     pub(super) async fn begin(
         &self,
         keys: JobKeys,
@@ -105,22 +122,36 @@ impl Location {
         fresh: bool,
     ) -> Result<BackupWriter, StoreError> {
         let note = self.remove_begun(&keys, fresh).await?;
-        let upload = Upload::new(self.clone(), keys.contents(), Some(keys.upload_notes().key(note)));
+        let upload = Upload::new(
+            self.clone(),
+            keys.contents(),
+            Some(keys.upload_notes().key(note)),
+        );
         let tar = Writer::new(upload, tarball::now())?;
-        Ok(BackupWriter { pending: PendingBackup::new(self.clone(), keys, uid.to_owned(), after + 1), tar })
+        Ok(BackupWriter {
+            pending: PendingBackup::new(self.clone(), keys, uid.to_owned(), after + 1),
+            tar,
+        })
     }
 
-    /// Removes what was uploaded for this backup and is not completed; returns the number of the next note.
+    /// Removes what was uploaded for this backup and is not completed; returns the number of the
+    /// next note.
     ///
-    /// Each upload is noted once it has started. A crash before that can lose the upload's id, so a store
-    /// that can list its uploads is asked, too. `fresh`: no upload can have started yet.
-    pub(crate) async fn remove_begun(&self, keys: &JobKeys, fresh: bool) -> Result<u64, StoreError> {
+    /// Each upload is noted once it has started. A crash before that can lose the upload's id, so a
+    /// store that can list its uploads is asked, too. `fresh`: no upload can have started yet.
+    pub(crate) async fn remove_begun(
+        &self,
+        keys: &JobKeys,
+        fresh: bool,
+    ) -> Result<u64, StoreError> {
         let mut next = note_number();
         if fresh {
             return Ok(next);
         }
         for key in self.list(&keys.private).await? {
-            let Some(number) = keys.upload_notes().number(&key) else { continue };
+            let Some(number) = keys.upload_notes().number(&key) else {
+                continue;
+            };
             next = next.max(number + 1);
             // An unreadable note was cut off while it was written, on a local disk.
             let note = self.get_small(&key, SMALL).await?.unwrap_or_default();
@@ -138,8 +169,8 @@ impl Location {
         Ok(next)
     }
 
-    /// Whether a folder without a finished backup belongs to another uid: its marker has another uid, or it
-    /// has files and no marker. An empty folder belongs to none.
+    /// Whether a folder without a finished backup belongs to another uid: its marker has another
+    /// uid, or it has files and no marker. An empty folder belongs to none.
     pub async fn is_anothers(&self, backup: &str, uid: &str) -> Result<bool, StoreError> {
         let keys = self.layout().backup(backup)?;
         let found = self.list(&keys.folder).await?;
@@ -152,7 +183,10 @@ impl Location {
     fn finished(&self, keys: &JobKeys, stored: Option<&Backup>, uid: &str) -> StoreError {
         let detail = match stored {
             Some(stored) if stored.metadata.uid.as_deref() == Some(uid) => {
-                format!("this backup is stored already, as {}; its metadata is what counts", stored.phase())
+                format!(
+                    "this backup is stored already, as {}; its metadata is what counts",
+                    stored.phase()
+                )
             }
             Some(stored) => format!(
                 "a backup of this name with uid {:?} is stored there; choose another name, or delete that backup",

@@ -5,8 +5,8 @@ use super::CommittedBackup;
 use crate::{
     BackupWriter, FoundJob, JobFiles, Location, LogFile, ResourceList, Results, Scope, StoreError,
     testing::{
-        Fault, NOISE, Recorder, add_noise, backup, collected, folder, get, keys, memory, no_files, noise, of,
-        pod, put, unzipped,
+        Fault, NOISE, Recorder, add_noise, backup, collected, folder, get, keys, memory, no_files,
+        noise, of, pod, put, unzipped,
     },
 };
 
@@ -31,13 +31,22 @@ fn files(line: &str) -> JobFiles {
     let mut resource_list = ResourceList::default();
     resource_list.add("v1", "Pod", Some("ns"), "one", None);
     let item_operations = vec![json!({"spec": {"backupName": "b"}})];
-    JobFiles { log: log(line), results, resource_list, item_operations, ..no_files() }
+    JobFiles {
+        log: log(line),
+        results,
+        resource_list,
+        item_operations,
+        ..no_files()
+    }
 }
 
 /// Backup `b` of `u1` with a recorded end, and contents of several parts or of less than one.
 async fn decided(location: &Location, large: bool) -> CommittedBackup {
     let collected = collected(location, "u1", large).await.unwrap();
-    collected.commit(&files("x"), &backup("u1", BackupPhase::Completed)).await.unwrap()
+    collected
+        .commit(&files("x"), &backup("u1", BackupPhase::Completed))
+        .await
+        .unwrap()
 }
 
 async fn stored(location: &Location) {
@@ -48,7 +57,13 @@ async fn stored(location: &Location) {
 async fn decided_again(mut writer: BackupWriter) -> CommittedBackup {
     writer.item(&pod("again"), b"{}").await.unwrap();
     let end = backup("u1", BackupPhase::Completed);
-    writer.finish().await.unwrap().commit(&files("again"), &end).await.unwrap()
+    writer
+        .finish()
+        .await
+        .unwrap()
+        .commit(&files("again"), &end)
+        .await
+        .unwrap()
 }
 
 async fn stored_log(location: &Location) -> String {
@@ -87,27 +102,57 @@ async fn everything_is_stored_as_velero_reads_it() {
             "b.tar.gz",
             "velero-backup.json",
         ];
-        assert_eq!(keys(&location).await, expected.map(|key| format!("{DIR}/{key}")));
+        assert_eq!(
+            keys(&location).await,
+            expected.map(|key| format!("{DIR}/{key}"))
+        );
         for (file, expected) in [
-            ("b-results.gz", json!({"warnings": {"namespaces": {"ns": ["something"]}}, "errors": {}})),
+            (
+                "b-results.gz",
+                json!({"warnings": {"namespaces": {"ns": ["something"]}}, "errors": {}}),
+            ),
             ("b-resource-list.json.gz", json!({"v1/Pod": ["ns/one"]})),
-            ("b-itemoperations.json.gz", json!([{"spec": {"backupName": "b"}}])),
+            (
+                "b-itemoperations.json.gz",
+                json!([{"spec": {"backupName": "b"}}]),
+            ),
             ("b-volumeinfo.json.gz", json!([])),
             ("b-volumesnapshots.json.gz", json!([])),
             ("b-podvolumebackups.json.gz", json!([])),
         ] {
-            assert_eq!(json_of(&get(&location, &format!("{DIR}/{file}")).await.unwrap()), expected, "{file}");
+            assert_eq!(
+                json_of(&get(&location, &format!("{DIR}/{file}")).await.unwrap()),
+                expected,
+                "{file}"
+            );
         }
-        assert_eq!(stored_log(&location).await, format!("time=\"{AT}\" level=info msg=x\n"));
+        assert_eq!(
+            stored_log(&location).await,
+            format!("time=\"{AT}\" level=info msg=x\n")
+        );
 
-        let metadata = get(&location, &format!("{DIR}/velero-backup.json")).await.unwrap();
+        let metadata = get(&location, &format!("{DIR}/velero-backup.json"))
+            .await
+            .unwrap();
         assert!(metadata.starts_with(b"{\n"), "pretty and not compressed");
         let metadata: Value = serde_json::from_slice(&metadata).unwrap();
-        assert_eq!((&metadata["apiVersion"], &metadata["kind"]), (&json!("velero.io/v1"), &json!("Backup")));
-        assert_eq!(location.read_metadata("b").await.unwrap().unwrap(), backup("u1", BackupPhase::Completed));
+        assert_eq!(
+            (&metadata["apiVersion"], &metadata["kind"]),
+            (&json!("velero.io/v1"), &json!("Backup"))
+        );
+        assert_eq!(
+            location.read_metadata("b").await.unwrap().unwrap(),
+            backup("u1", BackupPhase::Completed)
+        );
 
-        let contents = location.read_contents("b", crate::Limits::DEFAULT).await.unwrap();
-        assert_eq!(contents.read(&contents.items("pods")[0]).unwrap(), br#"{"kind":"Pod"}"#);
+        let contents = location
+            .read_contents("b", crate::Limits::DEFAULT)
+            .await
+            .unwrap();
+        assert_eq!(
+            contents.read(&contents.items("pods")[0]).unwrap(),
+            br#"{"kind":"Pod"}"#
+        );
         assert_eq!(location.list_backups().await.unwrap(), ["b"]);
         location.check().await.unwrap();
     }
@@ -120,7 +165,11 @@ async fn nothing_is_visible_before_it_is_decided_then_contents_come_first_and_me
         let location = recorder.location("p");
         let collected = collected(&location, "u1", large).await.unwrap();
         assert_eq!(collected.bytes() > 16 << 20, large);
-        let visible = |keys: Vec<String>| keys.into_iter().filter(|key| !key.contains("/.private/")).count();
+        let visible = |keys: Vec<String>| {
+            keys.into_iter()
+                .filter(|key| !key.contains("/.private/"))
+                .count()
+        };
         assert_eq!(visible(keys(&location).await), 0);
         let end = backup("u1", BackupPhase::PartiallyFailed);
         let mut decided = collected.commit(&files("x"), &end).await.unwrap();
@@ -130,17 +179,33 @@ async fn nothing_is_visible_before_it_is_decided_then_contents_come_first_and_me
         let changes: Vec<String> = recorder.operations()[before..]
             .iter()
             .filter(|operation| {
-                ["create", "overwrite", "complete", "copy"].iter().any(|o| operation.starts_with(o))
+                ["create", "overwrite", "complete", "copy"]
+                    .iter()
+                    .any(|o| operation.starts_with(o))
             })
             .map(|operation| operation.replace(&format!("{DIR}/"), ""))
             .collect();
-        let contents = if large { "complete b.tar.gz" } else { "create b.tar.gz" };
+        let contents = if large {
+            "complete b.tar.gz"
+        } else {
+            "create b.tar.gz"
+        };
         assert_eq!(changes[0], contents);
         assert_eq!(changes.last().unwrap(), "create velero-backup.json");
         let side = &changes[1..changes.len() - 1];
-        assert!(side.len() == 7 && side.iter().all(|write| write.starts_with("create b-")), "{changes:?}");
+        assert!(
+            side.len() == 7 && side.iter().all(|write| write.starts_with("create b-")),
+            "{changes:?}"
+        );
         // Of the private files only the claim is left.
-        assert_eq!(keys(&location).await.iter().filter(|key| key.contains("/.private/")).count(), 1);
+        assert_eq!(
+            keys(&location)
+                .await
+                .iter()
+                .filter(|key| key.contains("/.private/"))
+                .count(),
+            1
+        );
         assert!(recorder.uploads().is_empty());
     }
 }
@@ -161,7 +226,11 @@ async fn a_failed_part_is_reported_by_the_next_call_and_the_upload_is_aborted() 
     };
     assert!(error.is_transient(), "{error}");
     assert!(recorder.uploads().is_empty());
-    assert_eq!(writer.item(&pod("x"), b"{}").await.unwrap_err(), error, "it stays failed");
+    assert_eq!(
+        writer.item(&pod("x"), b"{}").await.unwrap_err(),
+        error,
+        "it stays failed"
+    );
     assert_eq!(writer.finish().await.unwrap_err(), error);
     assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
     // And the same uid can start again.
@@ -176,13 +245,25 @@ async fn giving_up_leaves_only_the_claim() {
         add_noise(&mut writer, 3).await.unwrap();
         writer.abort().await;
         assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
-        collected(&location, "u1", true).await.unwrap().discard().await;
+        collected(&location, "u1", true)
+            .await
+            .unwrap()
+            .discard()
+            .await;
         assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
         let writer = location.open_backup("b", &of("u1")).await.unwrap();
         drop(writer);
-        assert_eq!(location.open_backup("b", &of("u2")).await.unwrap_err().category(), "exists");
+        assert_eq!(
+            location
+                .open_backup("b", &of("u2"))
+                .await
+                .unwrap_err()
+                .category(),
+            "exists"
+        );
         assert!(
-            location.is_anothers("b", "u2").await.unwrap() && !location.is_anothers("b", "u1").await.unwrap()
+            location.is_anothers("b", "u2").await.unwrap()
+                && !location.is_anothers("b", "u1").await.unwrap()
         );
         assert!(!location.is_anothers("c", "u1").await.unwrap());
     }
@@ -195,7 +276,10 @@ async fn large_contents_are_read_back_whole() {
         let mut decided = decided(&location, true).await;
         assert!(decided.bytes() > 16 << 20);
         decided.publish().await.unwrap();
-        let contents = location.read_contents("b", crate::Limits::DEFAULT).await.unwrap();
+        let contents = location
+            .read_contents("b", crate::Limits::DEFAULT)
+            .await
+            .unwrap();
         assert_eq!(contents.len(), NOISE as usize + 1);
         for item in &contents.items("pods")[..NOISE as usize] {
             assert!(contents.read(item).unwrap() == noise());
@@ -211,7 +295,10 @@ async fn a_store_without_conditional_writes_is_looked_at_before_each_write() {
     let mut decided = decided(&location, false).await;
     put(&location, "p/backups/b/b-logs.gz", b"foreign").await;
     assert_eq!(decided.publish().await.unwrap_err().category(), "exists");
-    assert_eq!(get(&location, "p/backups/b/b-logs.gz").await.unwrap(), b"foreign");
+    assert_eq!(
+        get(&location, "p/backups/b/b-logs.gz").await.unwrap(),
+        b"foreign"
+    );
     assert_eq!(recorder.count("create"), 1, "the answer is remembered");
 }
 
@@ -220,25 +307,46 @@ async fn only_the_end_of_this_backup_is_decided() {
     let location = memory("p");
     let collected = collected(&location, "u1", false).await.unwrap();
     for phase in BackupPhase::known() {
-        if !matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed | BackupPhase::Failed) {
-            let error = collected.commit(&files("x"), &backup("u1", phase.clone())).await.unwrap_err();
+        if !matches!(
+            phase,
+            BackupPhase::Completed | BackupPhase::PartiallyFailed | BackupPhase::Failed
+        ) {
+            let error = collected
+                .commit(&files("x"), &backup("u1", phase.clone()))
+                .await
+                .unwrap_err();
             assert_eq!(error.category(), "config", "{phase}");
         }
     }
     let mut other = backup("u1", BackupPhase::Completed);
     other.metadata.name = Some("c".to_owned());
     for wrong in [other, backup("u2", BackupPhase::Completed)] {
-        assert_eq!(collected.commit(&files("x"), &wrong).await.unwrap_err().category(), "config");
+        assert_eq!(
+            collected
+                .commit(&files("x"), &wrong)
+                .await
+                .unwrap_err()
+                .category(),
+            "config"
+        );
     }
-    assert!(matches!(location.find_job::<Backup>("b", "u1").await.unwrap(), FoundJob::Nothing));
-    collected.commit(&files("x"), &backup("u1", BackupPhase::Failed)).await.unwrap();
+    assert!(matches!(
+        location.find_job::<Backup>("b", "u1").await.unwrap(),
+        FoundJob::Nothing
+    ));
+    collected
+        .commit(&files("x"), &backup("u1", BackupPhase::Failed))
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn the_first_decision_stands() {
     let location = memory("p");
-    let (ours, theirs) =
-        (collected(&location, "u1", false).await.unwrap(), collected(&location, "u1", false).await.unwrap());
+    let (ours, theirs) = (
+        collected(&location, "u1", false).await.unwrap(),
+        collected(&location, "u1", false).await.unwrap(),
+    );
     let end = backup("u1", BackupPhase::Completed);
     for _ in 0..2 {
         ours.commit(&files("x"), &end).await.unwrap(); // the answer may have been lost
@@ -246,7 +354,11 @@ async fn the_first_decision_stands() {
     let late = theirs.commit(&files("y"), &end).await.unwrap_err();
     assert_eq!(late.category(), "exists");
     assert_eq!(
-        location.open_backup("b", &of("u1")).await.unwrap_err().category(),
+        location
+            .open_backup("b", &of("u1"))
+            .await
+            .unwrap_err()
+            .category(),
         "exists",
         "not begun again"
     );
@@ -268,9 +380,17 @@ async fn a_conflict_is_shown_and_left_alone_and_what_is_missing_is_written_once_
                     assert!(["exists", "corrupt"].contains(&error.category()), "{error}");
                 }
                 assert_eq!(get(&location, &key).await.unwrap(), b"foreign");
-                location.delete(vec![object_store::path::Path::from(key)]).await.unwrap();
+                location
+                    .delete(vec![object_store::path::Path::from(key)])
+                    .await
+                    .unwrap();
                 decided.publish().await.unwrap();
-                assert!(location.read_contents("b", crate::Limits::DEFAULT).await.is_ok());
+                assert!(
+                    location
+                        .read_contents("b", crate::Limits::DEFAULT)
+                        .await
+                        .is_ok()
+                );
             }
         }
     }
@@ -281,13 +401,31 @@ async fn a_folder_that_is_not_ours_is_left_alone() {
     let owner = "p/backups/b/.private/owner";
     let metadata = serde_json::to_vec(&backup("u2", BackupPhase::Completed)).unwrap();
     let table: [(Objects<'_>, &str); 7] = [
-        (&[("p/backups/b/velero-backup.json", &metadata)], "uid \"u2\""),
-        (&[("p/backups/b/velero-backup.json", &metadata), (owner, b"u1\n")], "uid \"u2\""),
+        (
+            &[("p/backups/b/velero-backup.json", &metadata)],
+            "uid \"u2\"",
+        ),
+        (
+            &[
+                ("p/backups/b/velero-backup.json", &metadata),
+                (owner, b"u1\n"),
+            ],
+            "uid \"u2\"",
+        ),
         (&[(owner, b"u2\n")], "not finished"),
-        (&[(owner, b"u2\n"), ("p/backups/b/b.tar.gz", b"x")], "not finished"),
+        (
+            &[(owner, b"u2\n"), ("p/backups/b/b.tar.gz", b"x")],
+            "not finished",
+        ),
         (&[("p/backups/b/b.tar.gz", b"x")], "b.tar.gz"),
-        (&[(owner, b"u1\n"), ("p/backups/b/notes.txt", b"x")], "notes.txt"),
-        (&[(owner, b"u1\n"), ("p/backups/b/b.tar.gz", b"x")], "b.tar.gz"),
+        (
+            &[(owner, b"u1\n"), ("p/backups/b/notes.txt", b"x")],
+            "notes.txt",
+        ),
+        (
+            &[(owner, b"u1\n"), ("p/backups/b/b.tar.gz", b"x")],
+            "b.tar.gz",
+        ),
     ];
     for (objects, why) in table {
         let (_dir, local) = folder("p");
@@ -323,7 +461,14 @@ async fn an_interrupted_try_is_cleaned_up_by_the_next_one_of_the_same_uid() {
     let recorder = Recorder::default();
     for location in [recorder.location("p"), local] {
         drop(collected(&location, "u1", true).await.unwrap()); // the process dies before the decision
-        assert_eq!(location.open_backup("b", &of("u2")).await.unwrap_err().category(), "exists");
+        assert_eq!(
+            location
+                .open_backup("b", &of("u2"))
+                .await
+                .unwrap_err()
+                .category(),
+            "exists"
+        );
         drop(location.open_backup("b", &of("u1")).await.unwrap());
         assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
         assert!(recorder.uploads().is_empty());
@@ -336,7 +481,10 @@ async fn only_one_of_two_uids_gets_the_folder() {
     for _ in 0..20 {
         let location = memory("p");
         let both = [of("u1"), of("u2")];
-        let (a, b) = tokio::join!(location.open_backup("b", &both[0]), location.open_backup("b", &both[1]));
+        let (a, b) = tokio::join!(
+            location.open_backup("b", &both[0]),
+            location.open_backup("b", &both[1])
+        );
         assert_eq!(u8::from(a.is_ok()) + u8::from(b.is_ok()), 1);
     }
 }
@@ -350,7 +498,13 @@ async fn deletion_takes_the_metadata_first_and_can_be_resumed() {
     put(&location, "p/backups/b/csi-leftover.gz", b"x").await;
     let before = recorder.operations().len();
     recorder.fault("delete p/backups/b/b-results.gz", Fault::Fail);
-    assert!(location.delete_backup("b").await.unwrap_err().is_transient());
+    assert!(
+        location
+            .delete_backup("b")
+            .await
+            .unwrap_err()
+            .is_transient()
+    );
     assert!(location.read_metadata("b").await.unwrap().is_none());
     assert!(
         get(&location, "p/backups/b/.private/owner").await.is_some(),
@@ -363,7 +517,10 @@ async fn deletion_takes_the_metadata_first_and_can_be_resumed() {
         .filter(|operation| operation.starts_with("delete"))
         .cloned()
         .collect();
-    assert_eq!(deletes.first().unwrap(), "delete p/backups/b/velero-backup.json");
+    assert_eq!(
+        deletes.first().unwrap(),
+        "delete p/backups/b/velero-backup.json"
+    );
     assert_eq!(deletes.last().unwrap(), "delete p/backups/b/.private/owner");
     assert_eq!(keys(&location).await, ["p/backups/bb/velero-backup.json"]);
 }
@@ -382,7 +539,11 @@ async fn a_deleted_backup_leaves_no_folder_on_disk() {
 #[tokio::test]
 async fn missing_contents_are_not_found() {
     assert_eq!(
-        memory("p").read_contents("b", crate::Limits::DEFAULT).await.unwrap_err().category(),
+        memory("p")
+            .read_contents("b", crate::Limits::DEFAULT)
+            .await
+            .unwrap_err()
+            .category(),
         "not_found"
     );
 }
@@ -399,6 +560,10 @@ fn the_futures_can_be_spawned() {
         let mut writer = location.open_backup("b", &of("u")).await?;
         writer.item(&pod("x"), b"{}").await?;
         let collected = writer.finish().await?;
-        collected.commit(&files("x"), &backup("u", BackupPhase::Completed)).await?.publish().await
+        collected
+            .commit(&files("x"), &backup("u", BackupPhase::Completed))
+            .await?
+            .publish()
+            .await
     });
 }

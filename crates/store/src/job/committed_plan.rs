@@ -14,7 +14,8 @@ const AT_A_TIME: usize = 8;
 /// Larger files are written one at a time (bytes).
 const SMALL: u64 = 256 * 1024;
 
-/// An end whose every byte is recorded. From [`super::PendingUpload::commit`], or found by [`Location::find_job`].
+/// An end whose every byte is recorded. From [`super::PendingUpload::commit`], or found by
+/// [`Location::find_job`].
 #[derive(Debug)]
 pub struct CommittedPlan<J: StoredJob> {
     pub(crate) location: Location,
@@ -34,8 +35,11 @@ impl<J: StoredJob> CommittedPlan<J> {
 
     /// Size of the contents (bytes).
     pub fn bytes(&self) -> u64 {
-        let inline =
-            || J::contents(&self.keys).and_then(|key| self.record.file(&key)).map_or(0, RecordedFile::size);
+        let inline = || {
+            J::contents(&self.keys)
+                .and_then(|key| self.record.file(&key))
+                .map_or(0, RecordedFile::size)
+        };
         match &self.record.contents {
             Contents::Uploaded(parts) => parts.bytes,
             _ => inline(),
@@ -46,23 +50,30 @@ impl<J: StoredJob> CommittedPlan<J> {
         self.number
     }
 
-    /// Writes the missing files, each key once: large files in order, small ones concurrently. A backup
-    /// exists once its metadata does, which is the last.
+    /// Writes the missing files, each key once: large files in order, small ones concurrently. A
+    /// backup exists once its metadata does, which is the last.
     ///
-    /// Returns the outcome found in the store: publish that one. Safe to repeat, by any process, also by
-    /// several at once. Errors: [`StoreError::Exists`] if a key holds other bytes, which are left unchanged;
-    /// [`StoreError::Lost`] if the contents were uploaded and are gone without having become visible: then
-    /// nothing of the backup is visible, and it can be started again.
+    /// Returns the outcome found in the store: publish that one. Safe to repeat, by any process,
+    /// also by several at once. Errors: [`StoreError::Exists`] if a key holds other bytes, which
+    /// are left unchanged; [`StoreError::Lost`] if the contents were uploaded and are gone without
+    /// having become visible: then nothing of the backup is visible, and it can be started again.
     pub async fn publish(&mut self) -> Result<J::Outcome, StoreError> {
-        // Since the record was written, the folder may have been taken over for a later object of this name.
+        // Since the record was written, the folder may have been taken over for a later object of
+        // this name.
         if let Some(owner) = self.location.claimant(&self.keys).await?
             && owner.uid != self.record.uid
         {
-            return Err(self.location.is_of_another(&self.keys, &owner.uid, &self.record.uid));
+            return Err(self
+                .location
+                .is_of_another(&self.keys, &owner.uid, &self.record.uid));
         }
         let files = self.files();
         while let Some(rest) = files.get(self.done..).filter(|rest| !rest.is_empty()) {
-            let small = rest.iter().take(AT_A_TIME).take_while(|key| self.is_small(key)).count();
+            let small = rest
+                .iter()
+                .take(AT_A_TIME)
+                .take_while(|key| self.is_small(key))
+                .count();
             let next = &rest[..small.max(1)];
             // All are awaited, so that a failure of one does not cancel the others.
             let published = join_all(next.iter().map(|key| self.publish_file(key))).await;
@@ -77,7 +88,9 @@ impl<J: StoredJob> CommittedPlan<J> {
 
     /// Whether the file may be held in memory together with others.
     fn is_small(&self, key: &Path) -> bool {
-        self.record.file(key).is_some_and(|file| file.size() <= SMALL)
+        self.record
+            .file(key)
+            .is_some_and(|file| file.size() <= SMALL)
     }
 
     async fn publish_file(&self, key: &Path) -> Result<(), StoreError> {
@@ -115,7 +128,8 @@ impl<J: StoredJob> CommittedPlan<J> {
         let contents = J::contents(&self.keys);
         let outcome = J::outcome_key(&self.keys);
         let rest = self.record.files.iter().map(|(key, _)| key);
-        let rest = rest.filter(|key| Some(*key) != contents.as_ref() && Some(*key) != outcome.as_ref());
+        let rest =
+            rest.filter(|key| Some(*key) != contents.as_ref() && Some(*key) != outcome.as_ref());
         contents.iter().chain(rest).cloned().collect()
     }
 }

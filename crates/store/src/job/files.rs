@@ -18,8 +18,8 @@ use crate::{
     },
 };
 
-/// All files of a backup except contents and metadata, and all files of a restore. All are always written,
-/// empty lists too: Velero's command line takes a missing file for an older format.
+/// All files of a backup except contents and metadata, and all files of a restore. All are always
+/// written, empty lists too: Velero's command line takes a missing file for an older format.
 #[derive(Debug)]
 pub struct JobFiles {
     pub log: LogFile,
@@ -50,7 +50,10 @@ impl JobFiles {
     }
 
     /// Returns each final key with its bytes, in the order of writing; the same bytes each time.
-    pub(crate) fn encode<J: StoredJob>(&self, keys: &JobKeys) -> Result<Vec<(Path, Bytes)>, StoreError> {
+    pub(crate) fn encode<J: StoredJob>(
+        &self,
+        keys: &JobKeys,
+    ) -> Result<Vec<(Path, Bytes)>, StoreError> {
         let mut files = vec![
             (keys.file(LOG), self.log.bytes()?),
             file(keys.file(RESULTS), &self.results)?,
@@ -74,7 +77,12 @@ impl JobFiles {
         number: u64,
         record: &Record,
     ) -> Result<Self, StoreError> {
-        let reader = FileReader { location, keys, number, record };
+        let reader = FileReader {
+            location,
+            keys,
+            number,
+            record,
+        };
         let log = reader.bytes(LOG).await?;
         let log = LogFile::resume(&log).map_err(|error| reader.corrupt(LOG, &error))?;
         Ok(Self {
@@ -99,23 +107,32 @@ struct FileReader<'a> {
 
 impl FileReader<'_> {
     async fn bytes(&self, suffix: &str) -> Result<Bytes, StoreError> {
-        let found = self.location.recorded_for(self.record, &self.keys.file(suffix)).await?;
+        let found = self
+            .location
+            .recorded_for(self.record, &self.keys.file(suffix))
+            .await?;
         found.ok_or_else(|| self.corrupt(suffix, &"it is missing"))
     }
 
     async fn parse<T: DeserializeOwned>(&self, suffix: &str) -> Result<T, StoreError> {
         let bytes = self.bytes(suffix).await?;
-        serde_json::from_reader(GzDecoder::new(bytes.as_ref())).map_err(|error| self.corrupt(suffix, &error))
+        serde_json::from_reader(GzDecoder::new(bytes.as_ref()))
+            .map_err(|error| self.corrupt(suffix, &error))
     }
 
     /// Reads a list that only some kinds have.
     async fn list<J: StoredJob>(&self, suffix: &str) -> Result<Vec<Value>, StoreError> {
-        if J::FILES.contains(&suffix) { self.parse(suffix).await } else { Ok(Vec::new()) }
+        if J::FILES.contains(&suffix) {
+            self.parse(suffix).await
+        } else {
+            Ok(Vec::new())
+        }
     }
 
     fn corrupt(&self, suffix: &str, reason: &dyn Display) -> StoreError {
         let file = self.keys.file(suffix);
         let detail = format!("{}: {reason}", file.filename().unwrap_or_default());
-        self.location.corrupt(&self.keys.record(self.number), detail)
+        self.location
+            .corrupt(&self.keys.record(self.number), detail)
     }
 }

@@ -1,5 +1,5 @@
-//! Journal for what must survive the process: that a step is about to be done which cannot be undone or
-//! detected afterwards, and its outcome.
+//! Journal for what must survive the process: that a step is about to be done which cannot be
+//! undone or detected afterwards, and its outcome.
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -14,10 +14,11 @@ const MAX_KEY: u64 = 16 * 1024 * 1024;
 /// Number of keys read concurrently.
 const READ_AT_ONCE: usize = 16;
 
-/// Entries of one backup or restore, in private keys that are create-only. From [`Location::journal`].
+/// Entries of one backup or restore, in private keys that are create-only. From
+/// [`Location::journal`].
 ///
-/// A key holds one entry, or an array of entries that were added together. They stay until the job is
-/// finished or deleted, also when its items are processed again.
+/// A key holds one entry, or an array of entries that were added together. They stay until the job
+/// is finished or deleted, also when its items are processed again.
 #[derive(Debug)]
 pub struct Journal {
     location: Location,
@@ -35,9 +36,10 @@ pub struct EntryPosition {
 }
 
 impl Location {
-    /// Opens the journal of the object of this name and uid, and returns its entries in order. A backup has
-    /// one journal for all uids: the caller must have claimed its folder. `slim` removes from each entry, by
-    /// its position, what should not be held in memory; [`Journal::entry`] returns the whole entry.
+    /// Opens the journal of the object of this name and uid, and returns its entries in order. A
+    /// backup has one journal for all uids: the caller must have claimed its folder. `slim` removes
+    /// from each entry, by its position, what should not be held in memory; [`Journal::entry`]
+    /// returns the whole entry.
     ///
     /// Errors: [`StoreError::Corrupt`] for an entry that cannot be read.
     pub async fn journal<J: StoredJob>(
@@ -64,7 +66,11 @@ impl Location {
     /// The journal of an object that no process has worked on before: there is nothing to read.
     pub fn new_journal<J: StoredJob>(&self, name: &str, uid: &str) -> Result<Journal, StoreError> {
         let keys = J::keys(self.layout(), name, uid)?.journal();
-        Ok(Journal { location: self.clone(), keys, last: 0 })
+        Ok(Journal {
+            location: self.clone(),
+            keys,
+            last: 0,
+        })
     }
 
     /// The existing numbers, sorted.
@@ -82,38 +88,55 @@ impl Journal {
         let EntryPosition { key, index } = position;
         let entry = self.entries(key).await?.into_iter().nth(index);
         entry.ok_or_else(|| {
-            self.location.corrupt(&self.keys.key(key), format!("it has no entry of index {index}"))
+            self.location.corrupt(
+                &self.keys.key(key),
+                format!("it has no entry of index {index}"),
+            )
         })
     }
 
     async fn entries(&self, key: u64) -> Result<Vec<Value>, StoreError> {
         let key = self.keys.key(key);
-        let bytes = self.location.get_small(&key, MAX_KEY).await?.unwrap_or_default();
+        let bytes = self
+            .location
+            .get_small(&key, MAX_KEY)
+            .await?
+            .unwrap_or_default();
         match serde_json::from_slice(&bytes) {
             Ok(Value::Array(entries)) => Ok(entries),
             Ok(entry) => Ok(vec![entry]),
-            Err(error) => Err(self.location.corrupt(&key, format!("it is no entry of a journal: {error}"))),
+            Err(error) => Err(self
+                .location
+                .corrupt(&key, format!("it is no entry of a journal: {error}"))),
         }
     }
 
     /// Adds entries in one write; once this returns, the next process finds them.
     ///
-    /// Errors: [`StoreError::Exists`] if another replica has added entries meanwhile: do not continue from
-    /// what was read.
+    /// Errors: [`StoreError::Exists`] if another replica has added entries meanwhile: do not
+    /// continue from what was read.
     pub async fn add(&mut self, entries: &[impl Serialize]) -> Result<(), StoreError> {
         let encoded = match entries {
             [entry] => serde_json::to_vec(entry),
             entries => serde_json::to_vec(entries),
         };
         let bytes = encoded.map_err(|error| StoreError::io("encode entries", &error))?;
-        self.location.put_new(&self.keys.key(self.last + 1), Bytes::from(bytes)).await?;
+        self.location
+            .put_new(&self.keys.key(self.last + 1), Bytes::from(bytes))
+            .await?;
         self.last += 1;
         Ok(())
     }
 
     /// Finds the position for the next entries: after all that another replica has added.
     pub async fn look_again(&mut self) -> Result<(), StoreError> {
-        self.last = self.location.numbers(&self.keys).await?.last().copied().unwrap_or_default();
+        self.last = self
+            .location
+            .numbers(&self.keys)
+            .await?
+            .last()
+            .copied()
+            .unwrap_or_default();
         Ok(())
     }
 }

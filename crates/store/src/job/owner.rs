@@ -1,7 +1,8 @@
 //! Ownership of folders.
 //!
-//! The folder is claimed by one key with the object's uid in it, written create-only before anything else.
-//! Two objects of one name (two clusters on one bucket, or a recreated object) thus never mix their files.
+//! The folder is claimed by one key with the object's uid in it, written create-only before
+//! anything else. Two objects of one name (two clusters on one bucket, or a recreated object) thus
+//! never mix their files.
 
 use bytes::Bytes;
 use object_store::path::Path;
@@ -19,25 +20,35 @@ pub(crate) const SMALL: u64 = 16 * 1024;
 pub struct Claimant {
     /// `metadata.uid` of the object.
     pub uid: String,
-    /// Identifies the cluster and the namespace of the installation, unambiguously; empty where that is not recorded.
+    /// Identifies the cluster and the namespace of the installation, unambiguously; empty where
+    /// that is not recorded.
     pub installation: String,
 }
 
 impl Claimant {
-    /// Whether both are known to belong to one installation, so that at most one of them has an object in the cluster.
+    /// Whether both are known to belong to one installation, so that at most one of them has an
+    /// object in the cluster.
     pub fn is_same_installation(&self, other: &Self) -> bool {
         self.installation == other.installation && !self.installation.is_empty()
     }
 
     fn encode(&self) -> Bytes {
         let Self { uid, installation } = self;
-        if installation.is_empty() { format!("{uid}\n") } else { format!("{uid}\n{installation}\n") }.into()
+        if installation.is_empty() {
+            format!("{uid}\n")
+        } else {
+            format!("{uid}\n{installation}\n")
+        }
+        .into()
     }
 
     fn decode(marker: &[u8]) -> Self {
         let text = String::from_utf8_lossy(marker);
         let mut lines = text.lines().map(|line| line.trim().to_owned());
-        Self { uid: lines.next().unwrap_or_default(), installation: lines.next().unwrap_or_default() }
+        Self {
+            uid: lines.next().unwrap_or_default(),
+            installation: lines.next().unwrap_or_default(),
+        }
     }
 }
 
@@ -45,7 +56,11 @@ impl Location {
     /// The claimant of a folder, by its marker; `None` without a marker.
     pub(crate) async fn claimant(&self, keys: &JobKeys) -> Result<Option<Claimant>, StoreError> {
         // The marker of a restore is replaced instead of numbered.
-        let found = if keys.noun == "backup" { self.list(&keys.private).await? } else { Vec::new() };
+        let found = if keys.noun == "backup" {
+            self.list(&keys.private).await?
+        } else {
+            Vec::new()
+        };
         self.claimant_among(keys, &found).await
     }
 
@@ -55,7 +70,10 @@ impl Location {
         keys: &JobKeys,
         found: &[Path],
     ) -> Result<Option<Claimant>, StoreError> {
-        Ok(self.get_small(&keys.marker(found), SMALL).await?.map(|marker| Claimant::decode(&marker)))
+        Ok(self
+            .get_small(&keys.marker(found), SMALL)
+            .await?
+            .map(|marker| Claimant::decode(&marker)))
     }
 
     /// The uid in the marker; empty if there is none.
@@ -80,9 +98,13 @@ impl Location {
         written
     }
 
-    /// Claims a folder without a marker, then looks again: programs that wrote into it meanwhile do not know
-    /// our marker.
-    pub(crate) async fn claim(&self, keys: &JobKeys, claimant: &Claimant) -> Result<(), StoreError> {
+    /// Claims a folder without a marker, then looks again: programs that wrote into it meanwhile do
+    /// not know our marker.
+    pub(crate) async fn claim(
+        &self,
+        keys: &JobKeys,
+        claimant: &Claimant,
+    ) -> Result<(), StoreError> {
         self.put_marker(keys, &keys.owner(), claimant).await?;
         let found = self.list(&keys.folder).await?;
         if let Err(error) = self.refuse_foreign(keys, &found) {
@@ -99,7 +121,11 @@ impl Location {
 
     pub(crate) async fn check_owner(&self, keys: &JobKeys, uid: &str) -> Result<(), StoreError> {
         let owner = self.owner(keys).await?;
-        if owner == uid { Ok(()) } else { Err(self.is_of_another(keys, &owner, uid)) }
+        if owner == uid {
+            Ok(())
+        } else {
+            Err(self.is_of_another(keys, &owner, uid))
+        }
     }
 
     /// Writes a record (create-only) of what the folder of its uid holds, or will hold.
@@ -109,8 +135,8 @@ impl Location {
         number: u64,
         record: &Record,
     ) -> Result<(), StoreError> {
-        // Without conditional writes, two that claimed the folder at the same moment were both told that they
-        // own it, and the marker is that of the last writer.
+        // Without conditional writes, two that claimed the folder at the same moment were both told
+        // that they own it, and the marker is that of the last writer.
         if self.is_unconditional() {
             self.check_owner(keys, &record.uid).await?;
         }
@@ -131,7 +157,9 @@ impl Location {
     /// Refuses a folder with files outside of the private one, before we write anything there.
     pub(crate) fn refuse_foreign(&self, keys: &JobKeys, found: &[Path]) -> Result<(), StoreError> {
         let private = keys.folder.clone().join(PRIVATE);
-        let Some(foreign) = found.iter().find(|key| !key.prefix_matches(&private)) else { return Ok(()) };
+        let Some(foreign) = found.iter().find(|key| !key.prefix_matches(&private)) else {
+            return Ok(());
+        };
         let (noun, name) = (keys.noun, foreign.filename().unwrap_or_default());
         Err(self.exists(
             &keys.folder,

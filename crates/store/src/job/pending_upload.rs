@@ -11,10 +11,11 @@ use super::{
 use crate::{Location, StoreError, crash, layout::JobKeys, staging::Staged};
 
 /// Results that are completely in the store or in memory, with nothing visible. From
-/// [`crate::BackupWriter::finish`], [`Location::open_restore`] or [`crate::AwaitingRestore::into_files`].
+/// [`crate::BackupWriter::finish`], [`Location::open_restore`] or
+/// [`crate::AwaitingRestore::into_files`].
 ///
-/// Dropping it removes nothing: it may be unknown whether a record was written. What was not committed is
-/// removed when the folder is opened again.
+/// Dropping it removes nothing: it may be unknown whether a record was written. What was not
+/// committed is removed when the folder is opened again.
 #[derive(Debug)]
 pub struct PendingUpload<J> {
     pub(crate) location: Location,
@@ -28,7 +29,14 @@ pub struct PendingUpload<J> {
 impl<J: StoredJob> PendingUpload<J> {
     /// Without contents. `record` is the number of the record for its end.
     pub(crate) fn new(location: Location, keys: JobKeys, uid: String, record: u64) -> Self {
-        Self { location, keys, uid, record, contents: None, of: PhantomData }
+        Self {
+            location,
+            keys,
+            uid,
+            record,
+            contents: None,
+            of: PhantomData,
+        }
     }
 
     /// Size of the contents (bytes).
@@ -36,12 +44,13 @@ impl<J: StoredJob> PendingUpload<J> {
         self.contents.as_ref().map_or(0, Staged::bytes)
     }
 
-    /// Records durably what every final key will hold: in one record, create-only. From then on every process
-    /// can finish it, and none can give it another end.
+    /// Records durably what every final key will hold: in one record, create-only. From then on
+    /// every process can finish it, and none can give it another end.
     ///
-    /// Safe to repeat with the same arguments. Errors: [`StoreError::Config`] for a phase other than
-    /// Completed, PartiallyFailed or Failed, or for another name or uid than was opened;
-    /// [`StoreError::Exists`] if another replica has committed something else (see [`Location::find_job`]).
+    /// Safe to repeat with the same arguments. Errors: [`StoreError::Config`] for a phase other
+    /// than Completed, PartiallyFailed or Failed, or for another name or uid than was opened;
+    /// [`StoreError::Exists`] if another replica has committed something else (see
+    /// [`Location::find_job`]).
     pub async fn commit(
         &self,
         files: &JobFiles,
@@ -67,10 +76,17 @@ impl<J: StoredJob> PendingUpload<J> {
             }
             None => serde_json::to_value(outcome).map_err(failed)?,
         };
-        let record =
-            Record { uid: self.uid.clone(), contents, status, operations_after: 0, files: held(all) };
+        let record = Record {
+            uid: self.uid.clone(),
+            contents,
+            status,
+            operations_after: 0,
+            files: held(all),
+        };
         crash::point("before-record");
-        self.location.put_record(&self.keys, self.record, &record).await?;
+        self.location
+            .put_record(&self.keys, self.record, &record)
+            .await?;
         crash::point("after-record");
         Ok(CommittedPlan {
             location: self.location.clone(),

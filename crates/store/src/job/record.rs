@@ -1,11 +1,11 @@
-//! The record of a decision: one private object that says what the final keys will hold. The first record of a
-//! restore holds the current state of its files instead.
+//! The record of a decision: one private object that says what the final keys will hold. The first
+//! record of a restore holds the current state of its files instead.
 //!
-//! A plain tar archive, so that users can inspect it: `record.json` first, then the small files under their final
-//! names. Create-only and numbered; the one with the highest number counts.
+//! A plain tar archive, so that users can inspect it: `record.json` first, then the small files
+//! under their final names. Create-only and numbered; the one with the highest number counts.
 //!
-//! A reader holds a small record as a whole. For a large one it holds the first entry only, and reads each file when
-//! it is needed.
+//! A reader holds a small record as a whole. For a large one it holds the first entry only, and
+//! reads each file when it is needed.
 
 use std::ops::Range;
 
@@ -18,7 +18,8 @@ use serde_json::Value;
 
 use crate::{Location, StoreError, layout::JobKeys, staging::Uploaded};
 
-/// The version of the format. A record with a higher one was written by a newer program, and is left unchanged.
+/// The version of the format. A record with a higher one was written by a newer program, and is
+/// left unchanged.
 const FORMAT: u32 = 1;
 
 const HEADER: &str = "record.json";
@@ -26,8 +27,8 @@ const HEADER: &str = "record.json";
 /// Name of the entry with the compressed items that are not uploaded yet.
 const TAIL: &str = "contents.tail";
 
-/// Maximum size of a record; larger ones are refused (bytes). Lists of names and the log grow with a backup, by some
-/// bytes per item.
+/// Maximum size of a record; larger ones are refused (bytes). Lists of names and the log grow with
+/// a backup, by some bytes per item.
 const MAX_RECORD: u64 = 512 * 1024 * 1024;
 
 /// Maximum size of `record.json` (bytes): it has some 200 bytes for each part of the contents.
@@ -42,7 +43,8 @@ const BLOCK: usize = 512;
 /// Maximum length of what follows the last file (bytes): its padding, and two blocks.
 const PADDING: u64 = 3 * BLOCK as u64;
 
-/// Maximum length of a name in the header of an entry (bytes); a longer name gets an entry before it.
+/// Maximum length of a name in the header of an entry (bytes); a longer name gets an entry before
+/// it.
 const SHORT_NAME: usize = 100;
 
 #[derive(Clone, Debug)]
@@ -89,7 +91,8 @@ pub(crate) enum Contents {
         /// Size of the archive so far, uncompressed (bytes).
         total: u64,
     },
-    /// There are no contents and will be none: the backup was abandoned, and no record of its uid counts any longer.
+    /// There are no contents and will be none: the backup was abandoned, and no record of its uid
+    /// counts any longer.
     Abandoned,
 }
 
@@ -140,7 +143,11 @@ impl Record {
         match &self.contents {
             Contents::Inline | Contents::Abandoned => {}
             Contents::Uploaded(parts) => contents = Some(parts.clone()),
-            Contents::Open { parts, tail, total: so_far } => {
+            Contents::Open {
+                parts,
+                tail,
+                total: so_far,
+            } => {
                 contents.clone_from(parts);
                 total = *so_far;
                 entries.push((TAIL, tail));
@@ -165,7 +172,12 @@ impl Record {
                 .collect(),
         };
         let header = serde_json::to_vec_pretty(&header).map_err(|error| failed(error.into()))?;
-        let size = entries.iter().map(|(_, bytes)| bytes.len() + 1024).sum::<usize>() + header.len() + 4096;
+        let size = entries
+            .iter()
+            .map(|(_, bytes)| bytes.len() + 1024)
+            .sum::<usize>()
+            + header.len()
+            + 4096;
         let mut tar = tar::Builder::new(Vec::with_capacity(size));
         let mut append = |name: &str, bytes: &[u8]| {
             let mut head = tar::Header::new_gnu();
@@ -181,7 +193,10 @@ impl Record {
     }
 
     pub(crate) fn file(&self, key: &Path) -> Option<&RecordedFile> {
-        self.files.iter().find(|(of, _)| of == key).map(|(_, file)| file)
+        self.files
+            .iter()
+            .find(|(of, _)| of == key)
+            .map(|(_, file)| file)
     }
 }
 
@@ -203,7 +218,10 @@ impl From<Bytes> for RecordedFile {
 
 /// Marks files as held in memory.
 pub(crate) fn held(files: Vec<(Path, Bytes)>) -> Vec<(Path, RecordedFile)> {
-    files.into_iter().map(|(key, bytes)| (key, bytes.into())).collect()
+    files
+        .into_iter()
+        .map(|(key, bytes)| (key, bytes.into()))
+        .collect()
 }
 
 /// The first entry of a record.
@@ -215,19 +233,30 @@ struct Head {
 }
 
 impl Head {
-    /// Parses the first bytes of a record; returns `None` if they are too few. Errors: why the record is unusable.
+    /// Parses the first bytes of a record; returns `None` if they are too few. Errors: why the
+    /// record is unusable.
     fn parse(bytes: &[u8]) -> Result<Option<Self>, String> {
-        let Some(entry) = bytes.first_chunk::<BLOCK>() else { return Ok(None) };
+        let Some(entry) = bytes.first_chunk::<BLOCK>() else {
+            return Ok(None);
+        };
         let entry = tar::Header::from_byte_slice(entry);
         if entry.path_bytes().as_ref() != HEADER.as_bytes() {
             return Err(format!("it is no record: it does not begin with {HEADER}"));
         }
-        let size = entry.entry_size().map_err(|error| format!("it is damaged: {error}"))?;
+        let size = entry
+            .entry_size()
+            .map_err(|error| format!("it is damaged: {error}"))?;
         if size > MAX_HEADER {
-            return Err(format!("{HEADER} in it has {size} bytes, more than are ever written"));
+            return Err(format!(
+                "{HEADER} in it has {size} bytes, more than are ever written"
+            ));
         }
-        let end = usize::try_from(size).unwrap_or(usize::MAX).saturating_add(BLOCK);
-        let Some(text) = bytes.get(BLOCK..end) else { return Ok(None) };
+        let end = usize::try_from(size)
+            .unwrap_or(usize::MAX)
+            .saturating_add(BLOCK);
+        let Some(text) = bytes.get(BLOCK..end) else {
+            return Ok(None);
+        };
         let wrong = |error: serde_json::Error| format!("it is no record: {error}");
         let header: Value = serde_json::from_slice(text).map_err(wrong)?;
         // First of all, as the other fields of a newer format are unknown.
@@ -255,18 +284,35 @@ impl Head {
                 ));
             }
             at = range.end.next_multiple_of(block);
-            places.push(Place { name: file.name.clone(), range, sha256: file.sha256.clone() });
+            places.push(Place {
+                name: file.name.clone(),
+                range,
+                sha256: file.sha256.clone(),
+            });
         }
         if header.open != places.iter().any(|place| place.name == TAIL) {
             return Err(format!("{TAIL} is missing in it, or is not expected"));
         }
         let size = places.last().map_or(at, |place| place.range.end);
-        Ok(Some(Self { header, places, size }))
+        Ok(Some(Self {
+            header,
+            places,
+            size,
+        }))
     }
 
     /// Builds the record with these files; `folder` is the folder they belong to.
     fn into_record(self, folder: &Path, files: Vec<RecordedFile>, tail: Bytes) -> Record {
-        let Header { uid, open, abandoned, contents, total, status, operations_after, .. } = self.header;
+        let Header {
+            uid,
+            open,
+            abandoned,
+            contents,
+            total,
+            status,
+            operations_after,
+            ..
+        } = self.header;
         let contents = match (open, contents) {
             _ if abandoned => Contents::Abandoned,
             (true, parts) => Contents::Open { parts, tail, total },
@@ -275,7 +321,13 @@ impl Head {
         };
         let names = self.places.iter().filter(|place| place.name != TAIL);
         let keys = names.map(|place| folder.clone().join(place.name.as_str()));
-        Record { uid, contents, status, operations_after, files: keys.zip(files).collect() }
+        Record {
+            uid,
+            contents,
+            status,
+            operations_after,
+            files: keys.zip(files).collect(),
+        }
     }
 }
 
@@ -291,7 +343,11 @@ impl Place {
     }
 
     fn check(&self, bytes: Bytes) -> Result<Bytes, String> {
-        if sha256(&bytes) == self.sha256 { Ok(bytes) } else { Err(format!("{} in it is damaged", self.name)) }
+        if sha256(&bytes) == self.sha256 {
+            Ok(bytes)
+        } else {
+            Err(format!("{} in it is damaged", self.name))
+        }
     }
 }
 
@@ -303,7 +359,9 @@ impl Location {
         number: u64,
     ) -> Result<Option<Record>, StoreError> {
         let key = keys.record(number);
-        let Some(object) = self.get(&key).await? else { return Ok(None) };
+        let Some(object) = self.get(&key).await? else {
+            return Ok(None);
+        };
         let corrupt = |detail: String| self.corrupt(&key, detail);
         let (mut stream, mut bytes) = (object.into_stream(), BytesMut::new());
         let mut head = None;
@@ -325,7 +383,10 @@ impl Location {
             let file = if is_held {
                 RecordedFile::Held(place.slice(&bytes).map_err(corrupt)?)
             } else {
-                RecordedFile::Stored { record: key.clone(), place: place.clone() }
+                RecordedFile::Stored {
+                    record: key.clone(),
+                    place: place.clone(),
+                }
             };
             if place.name == TAIL {
                 tail = self.recorded(&file).await?;
@@ -336,13 +397,16 @@ impl Location {
         Ok(Some(head.into_record(&keys.folder, files, tail)))
     }
 
-    /// The bytes of a file in a record. Errors: [`StoreError::Corrupt`] if they differ from those that were written.
+    /// The bytes of a file in a record. Errors: [`StoreError::Corrupt`] if they differ from those
+    /// that were written.
     pub(crate) async fn recorded(&self, file: &RecordedFile) -> Result<Bytes, StoreError> {
         match file {
             RecordedFile::Held(bytes) => Ok(bytes.clone()),
             RecordedFile::Stored { record, place } => {
                 let bytes = self.get_range(record, place.range.clone()).await?;
-                place.check(bytes).map_err(|detail| self.corrupt(record, detail))
+                place
+                    .check(bytes)
+                    .map_err(|detail| self.corrupt(record, detail))
             }
         }
     }
@@ -373,35 +437,52 @@ mod tests {
     fn records() -> Vec<Record> {
         let parts = Uploaded {
             upload: "u".to_owned(),
-            parts: vec![Part { id: "<e>\"1\"</e>".to_owned(), sha256: "00".to_owned() }],
+            parts: vec![Part {
+                id: "<e>\"1\"</e>".to_owned(),
+                sha256: "00".to_owned(),
+            }],
             bytes: 9 << 20,
         };
         let file = |name: &str, bytes: &'static [u8]| {
-            (Path::from(format!("p/backups/b/{name}")), Bytes::from(bytes).into())
+            (
+                Path::from(format!("p/backups/b/{name}")),
+                Bytes::from(bytes).into(),
+            )
         };
-        let open = |parts| Contents::Open { parts, tail: Bytes::from_static(b"tail"), total: 7 };
+        let open = |parts| Contents::Open {
+            parts,
+            tail: Bytes::from_static(b"tail"),
+            total: 7,
+        };
         let long = [99, 100, 101, 511, 512, 900].map(|length| file(&"n".repeat(length), b"named"));
-        [Contents::Inline, Contents::Uploaded(parts.clone()), open(Some(parts)), open(None)]
-            .map(|contents| {
-                let mut files = vec![file("b-logs.gz", b"log"), file("empty", b"")];
-                files.extend(long.clone());
-                files.push(file("velero-backup.json", b"{}"));
-                Record {
-                    uid: "u1".to_owned(),
-                    contents,
-                    status: serde_json::json!({ "progress": { "totalItems": 3 } }),
-                    operations_after: 0,
-                    files,
-                }
-            })
-            .into()
+        [
+            Contents::Inline,
+            Contents::Uploaded(parts.clone()),
+            open(Some(parts)),
+            open(None),
+        ]
+        .map(|contents| {
+            let mut files = vec![file("b-logs.gz", b"log"), file("empty", b"")];
+            files.extend(long.clone());
+            files.push(file("velero-backup.json", b"{}"));
+            Record {
+                uid: "u1".to_owned(),
+                contents,
+                status: serde_json::json!({ "progress": { "totalItems": 3 } }),
+                operations_after: 0,
+                files,
+            }
+        })
+        .into()
     }
 
     /// The record with another file before the others, too large to be held.
     fn large(record: &Record) -> Record {
         let mut record = record.clone();
         let bytes = Bytes::from(vec![7; usize::try_from(HELD).unwrap()]);
-        record.files.insert(0, (Path::from("p/backups/b/large"), bytes.into()));
+        record
+            .files
+            .insert(0, (Path::from("p/backups/b/large"), bytes.into()));
         record
     }
 
@@ -428,7 +509,8 @@ mod tests {
                     assert_eq!(format!("{found:?}"), format!("{record:?}"));
                     let keys = location.layout().backup("b").unwrap();
                     let found = location.read_record(&keys, 1).await.unwrap().unwrap();
-                    let held = |(_, file): &(Path, RecordedFile)| matches!(file, RecordedFile::Held(_));
+                    let held =
+                        |(_, file): &(Path, RecordedFile)| matches!(file, RecordedFile::Held(_));
                     assert_eq!(found.files.iter().any(held), bytes.len() as u64 <= HELD);
                 }
             }
@@ -460,19 +542,35 @@ mod tests {
         for record in records() {
             let bytes = record.encode().unwrap();
             for at in (0..bytes.len() - 1024 - 512).step_by(100) {
-                assert_eq!(error(&bytes[..at]).await.category(), "corrupt", "cut at {at}");
+                assert_eq!(
+                    error(&bytes[..at]).await.category(),
+                    "corrupt",
+                    "cut at {at}"
+                );
             }
             let mut newer = bytes.to_vec();
-            let at = newer.windows(11).position(|text| text == b"\"format\": 1").unwrap();
+            let at = newer
+                .windows(11)
+                .position(|text| text == b"\"format\": 1")
+                .unwrap();
             newer[at + 10] = b'2';
             assert!(error(&newer).await.to_string().contains("newer version"));
         }
-        for record in records().into_iter().flat_map(|record| [large(&record), record]) {
+        for record in records()
+            .into_iter()
+            .flat_map(|record| [large(&record), record])
+        {
             let mut flipped = record.encode().unwrap().to_vec();
-            let at = flipped.windows(4).position(|text| text == b"log\0").unwrap();
+            let at = flipped
+                .windows(4)
+                .position(|text| text == b"log\0")
+                .unwrap();
             flipped[at] = b'x';
             let error = error(&flipped).await;
-            assert!(error.category() == "corrupt" && error.to_string().contains("b-logs.gz"), "{error}");
+            assert!(
+                error.category() == "corrupt" && error.to_string().contains("b-logs.gz"),
+                "{error}"
+            );
         }
         let cut = large(&records()[0]).encode().unwrap();
         assert_eq!(error(&cut[..cut.len() / 2]).await.category(), "corrupt");

@@ -30,7 +30,8 @@ struct Endpoint {
     setting: &'static str,
     /// Hosts of the provider itself.
     own: &'static [&'static str],
-    /// Whether the host gets a reusable secret: a token or a password. A signature is valid for one request only.
+    /// Whether the host gets a reusable secret: a token or a password. A signature is valid for one
+    /// request only.
     reveals: bool,
 }
 
@@ -75,26 +76,36 @@ const ENDPOINTS: [Endpoint; 4] = [
 /// Places that the operator of this program allows.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedPlaces {
-    /// Hosts, with `*` for any part. If empty, every host is allowed that receives no secret, or only one from the
-    /// location's own Secret.
+    /// Hosts, with `*` for any part. If empty, every host is allowed that receives no secret, or
+    /// only one from the location's own Secret.
     pub endpoints: Vec<String>,
-    /// Folders for provider `local`. If empty: all but system folders and those that contain a path in `own`.
+    /// Folders for provider `local`. If empty: all but system folders and those that contain a path
+    /// in `own`.
     pub folders: Vec<PathBuf>,
     /// Files and folders of this program.
     pub own: Vec<PathBuf>,
 }
 
 impl AllowedPlaces {
-    /// Refuses a location outside of these places. A folder is checked by its real path, so this reads the file system.
+    /// Refuses a location outside of these places. A folder is checked by its real path, so this
+    /// reads the file system.
     pub fn check(&self, spec: &BackupStorageLocationSpec) -> Result<(), StoreError> {
         self.check_endpoints(spec)?;
         if plugin_of(&spec.provider) != "velero.io/local" {
             return Ok(());
         }
         let real = |folder: &PathBuf| real_path(folder);
-        let (folders, own) = (self.folders.iter().map(real).collect(), self.own.iter().map(real).collect());
+        let (folders, own) = (
+            self.folders.iter().map(real).collect(),
+            self.own.iter().map(real).collect(),
+        );
         let bucket = Path::new(&spec.object_storage.bucket);
-        Self { folders, own, endpoints: Vec::new() }.check_folder(bucket, &real_path(bucket))
+        Self {
+            folders,
+            own,
+            endpoints: Vec::new(),
+        }
+        .check_folder(bucket, &real_path(bucket))
     }
 
     fn check_endpoints(&self, spec: &BackupStorageLocationSpec) -> Result<(), StoreError> {
@@ -102,15 +113,29 @@ impl AllowedPlaces {
         let (own_secret, config) = (spec.credential.is_some(), &spec.config);
         // The key of a storage account only signs, and no token is sent.
         let signs = settings::get(config, "storageAccountKeyEnvVar").is_some();
-        for Endpoint { setting, own, reveals, .. } in ENDPOINTS.iter().filter(|one| one.provider == provider)
+        for Endpoint {
+            setting,
+            own,
+            reveals,
+            ..
+        } in ENDPOINTS.iter().filter(|one| one.provider == provider)
         {
-            let Some(text) = settings::get(config, setting) else { continue };
+            let Some(text) = settings::get(config, setting) else {
+                continue;
+            };
             let is_safe = own_secret || signs || !reveals;
             if self.endpoints.is_empty() && is_safe {
                 continue;
             }
-            let Some(host) = Url::parse(text).ok().and_then(|url| url.host_str().map(str::to_owned)) else {
-                return Err(settings::invalid(setting, text, "an http:// or https:// URL"));
+            let Some(host) = Url::parse(text)
+                .ok()
+                .and_then(|url| url.host_str().map(str::to_owned))
+            else {
+                return Err(settings::invalid(
+                    setting,
+                    text,
+                    "an http:// or https:// URL",
+                ));
             };
             if own.iter().any(|pattern| is_host(pattern, &host))
                 || self.endpoints.iter().any(|pattern| is_host(pattern, &host))
@@ -129,7 +154,10 @@ impl AllowedPlaces {
                     self.endpoints.join(", ")
                 )
             };
-            return Err(StoreError::config(&format!("spec.config[{setting}]"), message));
+            return Err(StoreError::config(
+                &format!("spec.config[{setting}]"),
+                message,
+            ));
         }
         Ok(())
     }
@@ -165,9 +193,13 @@ fn is_host(pattern: &str, host: &str) -> bool {
 
 /// Resolves links in the existing part of a path.
 fn real_path(path: &Path) -> PathBuf {
-    let real = path.ancestors().find_map(|part| Some((part, std::fs::canonicalize(part).ok()?)));
+    let real = path
+        .ancestors()
+        .find_map(|part| Some((part, std::fs::canonicalize(part).ok()?)));
     match real {
-        Some((part, real)) => path.strip_prefix(part).map_or_else(|_| real.clone(), |rest| real.join(rest)),
+        Some((part, real)) => path
+            .strip_prefix(part)
+            .map_or_else(|_| real.clone(), |rest| real.join(rest)),
         None => path.to_owned(),
     }
 }
@@ -181,54 +213,150 @@ mod tests {
 
     fn allowed(endpoints: &[&str], folders: &[&str]) -> AllowedPlaces {
         let endpoints = endpoints.iter().map(|host| (*host).to_owned()).collect();
-        let own = ["/tmp", "/plugins", "/srv/kubeconfig"].map(PathBuf::from).to_vec();
-        AllowedPlaces { endpoints, folders: folders.iter().map(PathBuf::from).collect(), own }
+        let own = ["/tmp", "/plugins", "/srv/kubeconfig"]
+            .map(PathBuf::from)
+            .to_vec();
+        AllowedPlaces {
+            endpoints,
+            folders: folders.iter().map(PathBuf::from).collect(),
+            own,
+        }
     }
 
     /// Without a list, a location is refused only if it would reveal a secret.
     #[test]
     fn credentials_of_all_locations_go_to_hosts_of_the_provider_or_of_the_list() {
         const LISTED: &[&str] = &["*.example.com", "[::1]", "10.0.0.7"];
-        // provider, setting, its value; whether it is allowed without a list, without a list but with its own Secret,
-        // with the list.
+        // provider, setting, its value; whether it is allowed without a list, without a list but
+        // with its own Secret, with the list.
         for (provider, setting, value, expected) in [
             ("aws", "s3Url", "http://minio:9000", [true, true, false]),
             ("aws", "s3Url", "https://S3.example.com", [true, true, true]),
-            ("aws", "s3Url", "https://s3.eu-west-1.amazonaws.com", [true, true, true]),
-            ("velero.io/aws", "s3Url", "https://amazonaws.com.evil.net", [true, true, false]),
+            (
+                "aws",
+                "s3Url",
+                "https://s3.eu-west-1.amazonaws.com",
+                [true, true, true],
+            ),
+            (
+                "velero.io/aws",
+                "s3Url",
+                "https://amazonaws.com.evil.net",
+                [true, true, false],
+            ),
             ("aws", "s3Url", "http://[::1]:9000", [true, true, true]),
             ("aws", "s3Url", "http://10.0.0.7:9000", [true, true, true]),
             ("aws", "s3Url", "http://10.0.0.70", [true, true, false]),
-            ("gcp", "storeEndpoint", "https://storage.googleapis.com", [true, true, true]),
-            ("gcp", "storeEndpoint", "https://storage-x.p.googleapis.com", [true, true, true]),
-            ("gcp", "storeEndpoint", "https://evil.net", [false, true, false]),
-            ("gcp", "storeEndpoint", "https://evilgoogleapis.com", [false, true, false]),
-            ("gcp", "storeEndpoint", "https://storage.googleapis.com@evil.net", [false, true, false]),
-            ("gcp", "storeEndpoint", "https://evil.net/storage.googleapis.com", [false, true, false]),
+            (
+                "gcp",
+                "storeEndpoint",
+                "https://storage.googleapis.com",
+                [true, true, true],
+            ),
+            (
+                "gcp",
+                "storeEndpoint",
+                "https://storage-x.p.googleapis.com",
+                [true, true, true],
+            ),
+            (
+                "gcp",
+                "storeEndpoint",
+                "https://evil.net",
+                [false, true, false],
+            ),
+            (
+                "gcp",
+                "storeEndpoint",
+                "https://evilgoogleapis.com",
+                [false, true, false],
+            ),
+            (
+                "gcp",
+                "storeEndpoint",
+                "https://storage.googleapis.com@evil.net",
+                [false, true, false],
+            ),
+            (
+                "gcp",
+                "storeEndpoint",
+                "https://evil.net/storage.googleapis.com",
+                [false, true, false],
+            ),
             ("gcp", "storeEndpoint", "nowhere", [false, true, false]),
-            ("azure", "storageAccountURI", "https://a.blob.core.windows.net", [true, true, true]),
-            ("azure", "storageAccountURI", "https://a.z01.blob.storage.azure.net", [true, true, true]),
-            ("azure", "storageAccountURI", "https://evil.net", [false, true, false]),
-            ("azure", "activeDirectoryAuthorityURI", "https://login.microsoftonline.us/", [true, true, true]),
-            ("azure", "activeDirectoryAuthorityURI", "https://adfs.example.com", [false, true, true]),
-            ("velero.io/azure", "activeDirectoryAuthorityURI", "https://evil.net", [false, true, false]),
+            (
+                "azure",
+                "storageAccountURI",
+                "https://a.blob.core.windows.net",
+                [true, true, true],
+            ),
+            (
+                "azure",
+                "storageAccountURI",
+                "https://a.z01.blob.storage.azure.net",
+                [true, true, true],
+            ),
+            (
+                "azure",
+                "storageAccountURI",
+                "https://evil.net",
+                [false, true, false],
+            ),
+            (
+                "azure",
+                "activeDirectoryAuthorityURI",
+                "https://login.microsoftonline.us/",
+                [true, true, true],
+            ),
+            (
+                "azure",
+                "activeDirectoryAuthorityURI",
+                "https://adfs.example.com",
+                [false, true, true],
+            ),
+            (
+                "velero.io/azure",
+                "activeDirectoryAuthorityURI",
+                "https://evil.net",
+                [false, true, false],
+            ),
             // A provider that has no such setting.
             ("gcp", "s3Url", "https://evil.net", [true, true, true]),
-            ("acme.io/store", "s3Url", "https://evil.net", [true, true, true]),
+            (
+                "acme.io/store",
+                "s3Url",
+                "https://evil.net",
+                [true, true, true],
+            ),
         ] {
             let default = spec(provider, "b", &[(setting, value)]);
             let mut own = default.clone();
-            own.credential = Some(SecretKey { name: "mine".into(), key: "k".into(), optional: None });
+            own.credential = Some(SecretKey {
+                name: "mine".into(),
+                key: "k".into(),
+                optional: None,
+            });
             let found = [(&[][..], &default), (&[], &own), (LISTED, &default)]
                 .map(|(list, spec)| allowed(list, &[]).check(spec).is_ok());
             assert_eq!(found, expected, "{provider} {value}");
-            assert_eq!(allowed(LISTED, &[]).check(&own).is_ok(), expected[2], "{provider} {value}");
+            assert_eq!(
+                allowed(LISTED, &[]).check(&own).is_ok(),
+                expected[2],
+                "{provider} {value}"
+            );
         }
-        let key = [("storageAccountURI", "https://evil.net"), ("storageAccountKeyEnvVar", "KEY")];
+        let key = [
+            ("storageAccountURI", "https://evil.net"),
+            ("storageAccountKeyEnvVar", "KEY"),
+        ];
         allowed(&[], &[]).check(&spec("azure", "b", &key)).unwrap();
-        let refused = allowed(&[], &[]).check(&spec("gcp", "b", &[("storeEndpoint", "https://evil.net")]));
+        let refused =
+            allowed(&[], &[]).check(&spec("gcp", "b", &[("storeEndpoint", "https://evil.net")]));
         let said = refused.unwrap_err().to_string();
-        assert!(said.contains("storeEndpoint") && said.contains("--allowed-endpoints"), "{said}");
+        assert!(
+            said.contains("storeEndpoint") && said.contains("--allowed-endpoints"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -249,13 +377,27 @@ mod tests {
             ("/backups-of-others", true, false),
         ] {
             let path = Path::new(folder);
-            assert_eq!(allowed(&[], &[]).check_folder(path, path).is_ok(), without_list, "{folder}");
-            assert_eq!(allowed(&[], &["/backups"]).check_folder(path, path).is_ok(), with_list, "{folder}");
+            assert_eq!(
+                allowed(&[], &[]).check_folder(path, path).is_ok(),
+                without_list,
+                "{folder}"
+            );
+            assert_eq!(
+                allowed(&[], &["/backups"]).check_folder(path, path).is_ok(),
+                with_list,
+                "{folder}"
+            );
         }
         let system = allowed(&[], &["/etc/backups"]);
         let (listed, refused) = (Path::new("/etc/backups/a"), Path::new("/etc"));
-        assert!(system.check_folder(listed, listed).is_ok(), "what is said is said");
-        let said = system.check_folder(refused, refused).unwrap_err().to_string();
+        assert!(
+            system.check_folder(listed, listed).is_ok(),
+            "what is said is said"
+        );
+        let said = system
+            .check_folder(refused, refused)
+            .unwrap_err()
+            .to_string();
         assert!(said.contains("--allowed-local-paths"), "{said}");
     }
 
@@ -264,9 +406,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("/etc", &link).unwrap();
-        for (bucket, fine) in [(link.join("backups"), false), (folder.path().join("backups"), true)] {
+        for (bucket, fine) in [
+            (link.join("backups"), false),
+            (folder.path().join("backups"), true),
+        ] {
             let spec = spec("local", bucket.to_str().unwrap(), &[]);
-            assert_eq!(AllowedPlaces::default().check(&spec).is_ok(), fine, "{bucket:?}");
+            assert_eq!(
+                AllowedPlaces::default().check(&spec).is_ok(),
+                fine,
+                "{bucket:?}"
+            );
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Provider `azure`: Azure Blob Storage.
 //!
-//! The settings are those of Velero's plugin for Azure (`velero-plugin-for-microsoft-azure` and Velero's
-//! `pkg/util/azure`, v1.18). Without `storageAccountKeyEnvVar` and `useAAD` the key of the storage account is
-//! requested, as there. Unlike there, if the account's subscription and resource group are unknown, the identity
-//! itself is used; it needs the role "Storage Blob Data Contributor" then.
+//! The settings are those of Velero's plugin for Azure (`velero-plugin-for-microsoft-azure` and
+//! Velero's `pkg/util/azure`, v1.18). Without `storageAccountKeyEnvVar` and `useAAD` the key of the
+//! storage account is requested, as there. Unlike there, if the account's subscription and resource
+//! group are unknown, the identity itself is used; it needs the role "Storage Blob Data
+//! Contributor" then.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,7 +26,8 @@ type Variables = BTreeMap<String, String>;
 /// The metadata service that issues tokens to a machine.
 const INSTANCE_METADATA: &str = "http://169.254.169.254";
 
-/// All settings of Velero's plugin, and `insecureSkipTLSVerify`. Blocks are 8 MiB (`blockSizeInBytes`).
+/// All settings of Velero's plugin, and `insecureSkipTLSVerify`. Blocks are 8 MiB
+/// (`blockSizeInBytes`).
 const KEYS: [&str; 9] = [
     "storageAccount",
     "storageAccountURI",
@@ -60,11 +62,15 @@ pub(super) fn open(
         None => format!("https://{account}.blob.{}", cloud.domain),
     };
     let plain = url.starts_with("http://");
-    let options = http_client::options(ca, plain, settings::flag(config, "insecureSkipTLSVerify")?)?;
+    let options =
+        http_client::options(ca, plain, settings::flag(config, "insecureSkipTLSVerify")?)?;
     let authority = settings::get(config, "activeDirectoryAuthorityURI").unwrap_or(cloud.authority);
     // Without a Secret: credentials from the environment (workload identity, managed identity).
-    let builder =
-        if secret.is_some() { MicrosoftAzureBuilder::new() } else { MicrosoftAzureBuilder::from_env() };
+    let builder = if secret.is_some() {
+        MicrosoftAzureBuilder::new()
+    } else {
+        MicrosoftAzureBuilder::from_env()
+    };
     let builder = builder
         .with_account(account)
         .with_container_name(&container)
@@ -83,7 +89,12 @@ pub(super) fn open(
             Some(account) => {
                 let tokens = tokens(&options, sign_in, authority)?;
                 let resource_manager = cloud.resource_manager.to_owned();
-                builder.with_credentials(Arc::new(AccountKey { tokens, resource_manager, account, held }))
+                builder.with_credentials(Arc::new(AccountKey {
+                    tokens,
+                    resource_manager,
+                    account,
+                    held,
+                }))
             }
             None if matches!(sign_in.proof, Proof::Certificate(_)) => {
                 let tokens = tokens(&options, sign_in, authority)?;
@@ -103,7 +114,11 @@ pub(super) fn open(
     Ok(Backend {
         endpoint: endpoint.map(|url| url.to_string()),
         signer: Some(store.clone()),
-        ..Backend::new(store.clone(), store, format!("azure://{account}/{container}"))
+        ..Backend::new(
+            store.clone(),
+            store,
+            format!("azure://{account}/{container}"),
+        )
     })
 }
 
@@ -113,7 +128,10 @@ fn credential(message: impl Into<String>) -> StoreError {
 
 /// The key of the storage account.
 fn key_in(name: &str, variables: &Variables) -> Result<String, StoreError> {
-    let key = variables.get(name).filter(|value| !value.is_empty()).cloned();
+    let key = variables
+        .get(name)
+        .filter(|value| !value.is_empty())
+        .cloned();
     key.or_else(|| std::env::var(name).ok()).ok_or_else(|| {
         StoreError::config(
             "spec.config[storageAccountKeyEnvVar]",
@@ -131,14 +149,18 @@ fn managed(
 ) -> Result<Option<Account>, StoreError> {
     let use_identity = settings::flag(config, "useAAD")?;
     let get = |key: &str, name: &str| {
-        settings::get(config, key).map(str::to_owned).or_else(|| variable(variables, of_process, name))
+        settings::get(config, key)
+            .map(str::to_owned)
+            .or_else(|| variable(variables, of_process, name))
     };
     let subscription = get("subscriptionId", "AZURE_SUBSCRIPTION_ID");
     let resource_group = get("resourceGroup", "AZURE_RESOURCE_GROUP");
     Ok(match (subscription, resource_group) {
-        (Some(subscription), Some(resource_group)) if !use_identity => {
-            Some(Account { subscription, resource_group, name: account.to_owned() })
-        }
+        (Some(subscription), Some(resource_group)) if !use_identity => Some(Account {
+            subscription,
+            resource_group,
+            name: account.to_owned(),
+        }),
         _ => None,
     })
 }
@@ -149,13 +171,22 @@ fn tokens(options: &ClientOptions, sign_in: SignIn, authority: &str) -> Result<T
         .connect(&options.clone().with_allow_http(true))
         .map_err(|error| StoreError::from_store("open", authority, &error))?;
     let (authority, instance_metadata) = (authority.to_owned(), INSTANCE_METADATA.to_owned());
-    Ok(Tokens { client, sign_in, authority, instance_metadata })
+    Ok(Tokens {
+        client,
+        sign_in,
+        authority,
+        instance_metadata,
+    })
 }
 
 /// A variable of the Secret; without a Secret, of this process.
 fn variable(variables: &Variables, of_process: bool, name: &str) -> Option<String> {
     let own = || std::env::var(name).ok().filter(|_| of_process);
-    variables.get(name).cloned().or_else(own).filter(|value| !value.is_empty())
+    variables
+        .get(name)
+        .cloned()
+        .or_else(own)
+        .filter(|value| !value.is_empty())
 }
 
 /// Addresses of one Azure cloud.
@@ -191,7 +222,10 @@ const CLOUDS: [Cloud; 3] = [
 ];
 
 fn cloud(variables: &Variables) -> Result<&'static Cloud, StoreError> {
-    let name = variables.get("AZURE_CLOUD_NAME").map(String::as_str).unwrap_or_default();
+    let name = variables
+        .get("AZURE_CLOUD_NAME")
+        .map(String::as_str)
+        .unwrap_or_default();
     let lower = name.to_ascii_lowercase();
     CLOUDS.iter().find(|cloud| cloud.names.contains(&lower.as_str())).ok_or_else(|| {
         credential(format!(
@@ -202,17 +236,22 @@ fn cloud(variables: &Variables) -> Result<&'static Cloud, StoreError> {
 
 /// `NAME=value` lines, as godotenv reads them. Errors never hold any of the file's text.
 fn parse(file: &[u8]) -> Result<Variables, StoreError> {
-    let text = std::str::from_utf8(file).map_err(|_| credential("the Secret's value is not UTF-8"))?;
-    dotenvy::from_read_iter(file).collect::<Result<_, _>>().map_err(|error| {
-        let number = match error {
-            dotenvy::Error::LineParse(wrong, _) => text.lines().position(|line| line.trim() == wrong.trim()),
-            _ => None,
-        };
-        let at = number.map_or_else(String::new, |number| format!("line {} of ", number + 1));
-        credential(format!(
-            "{at}the Secret's value is not NAME=value; a file of AZURE_… variables is expected"
-        ))
-    })
+    let text =
+        std::str::from_utf8(file).map_err(|_| credential("the Secret's value is not UTF-8"))?;
+    dotenvy::from_read_iter(file)
+        .collect::<Result<_, _>>()
+        .map_err(|error| {
+            let number = match error {
+                dotenvy::Error::LineParse(wrong, _) => {
+                    text.lines().position(|line| line.trim() == wrong.trim())
+                }
+                _ => None,
+            };
+            let at = number.map_or_else(String::new, |number| format!("line {} of ", number + 1));
+            credential(format!(
+                "{at}the Secret's value is not NAME=value; a file of AZURE_… variables is expected"
+            ))
+        })
 }
 
 #[cfg(test)]
@@ -223,15 +262,19 @@ mod tests {
     use super::*;
     use crate::testing::{Refused, assert_refused, spec};
 
-    const PRINCIPAL: &str =
-        "# comment\nAZURE_TENANT_ID=t\nexport AZURE_CLIENT_ID = 'c'\nAZURE_CLIENT_SECRET=\"TOPSECRET==\"\n";
+    const PRINCIPAL: &str = "# comment\nAZURE_TENANT_ID=t\nexport AZURE_CLIENT_ID = 'c'\nAZURE_CLIENT_SECRET=\"TOPSECRET==\"\n";
 
     #[test]
     fn a_credentials_file_is_read_as_it_is_meant() {
         let variables = parse(PRINCIPAL.as_bytes()).unwrap();
         assert_eq!(variables["AZURE_CLIENT_ID"], "c");
         assert_eq!(variables["AZURE_CLIENT_SECRET"], "TOPSECRET==");
-        assert!(parse(b"TOPSECRET").unwrap_err().to_string().contains("line 1"));
+        assert!(
+            parse(b"TOPSECRET")
+                .unwrap_err()
+                .to_string()
+                .contains("line 1")
+        );
     }
 
     #[test]
@@ -252,14 +295,20 @@ mod tests {
     #[test]
     fn every_honoured_way_to_sign_in_makes_a_client() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let (account, variable) = (("storageAccount", "acct"), ("storageAccountKeyEnvVar", "MY_KEY"));
+        let (account, variable) = (
+            ("storageAccount", "acct"),
+            ("storageAccountKeyEnvVar", "MY_KEY"),
+        );
         let emulator = ("storageAccountURI", "http://127.0.0.1:10000/acct");
         let key = "MY_KEY=S0VZ\nAZURE_CLOUD_NAME=AzurePublicCloud\n";
         let (group, subscription) = (("resourceGroup", "g"), ("subscriptionId", "s"));
         let of_program = |more: &str| format!("AZURE_TENANT_ID=t\nAZURE_CLIENT_ID=c\n{more}");
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), certificate::tests::PEM).unwrap();
-        let in_file = of_program(&format!("AZURE_CLIENT_CERTIFICATE_PATH={}", file.path().display()));
+        let in_file = of_program(&format!(
+            "AZURE_CLIENT_CERTIFICATE_PATH={}",
+            file.path().display()
+        ));
         let in_secret = of_program(&format!(
             "AZURE_CLIENT_CERTIFICATE=\"{}\"\nAZURE_CLIENT_SEND_CERTIFICATE_CHAIN=true\n",
             certificate::tests::PEM
@@ -270,13 +319,20 @@ mod tests {
             (&[account, group, subscription], &in_secret),
             (&[account, group, subscription], PRINCIPAL),
             (&[account, variable, ("resourceGroup", "g")], key),
-            (&[account, ("useAAD", "true"), ("subscriptionId", "s")], PRINCIPAL),
+            (
+                &[account, ("useAAD", "true"), ("subscriptionId", "s")],
+                PRINCIPAL,
+            ),
             (&[account, emulator, variable], key),
             (&[account], "AZURE_CLIENT_ID=c\n"),
         ];
         for (config, secret) in table {
             let opened = open(&spec("azure", "c", config), Some(secret.as_bytes()), None);
-            assert_eq!(opened.map(|backend| backend.url).unwrap(), "azure://acct/c", "{config:?}");
+            assert_eq!(
+                opened.map(|backend| backend.url).unwrap(),
+                "azure://acct/c",
+                "{config:?}"
+            );
         }
     }
 
@@ -292,11 +348,15 @@ mod tests {
             "AZURE_USERNAME",
         ];
         backup_testkit::assert_each_key_counts(keys, &[], |key| {
-            let base =
-                ["AZURE_CLIENT_ID", "AZURE_TENANT_ID"].map(|name| (name.to_owned(), "base".to_owned()));
+            let base = ["AZURE_CLIENT_ID", "AZURE_TENANT_ID"]
+                .map(|name| (name.to_owned(), "base".to_owned()));
             let mut variables = Variables::from(base);
             variables.extend(key.map(|key| (key.to_owned(), "other".to_owned())));
-            let SignIn { client, tenant, proof } = SignIn::of(&variables, false)?;
+            let SignIn {
+                client,
+                tenant,
+                proof,
+            } = SignIn::of(&variables, false)?;
             let proof = match proof {
                 Proof::Secret(secret) => secret,
                 Proof::TokenFile(file) => format!("token in {file}"),
@@ -315,7 +375,11 @@ mod tests {
         let table: [Row<'_>; 6] = [
             (&[group, subscription], "", Some(["s", "g"])),
             (&[group], in_secret, Some(["of-secret", "g"])),
-            (&[group, subscription, ("useAAD", "false")], "", Some(["s", "g"])),
+            (
+                &[group, subscription, ("useAAD", "false")],
+                "",
+                Some(["s", "g"]),
+            ),
             (&[group, subscription, ("useAAD", "true")], "", None),
             (&[group], "", None),
             (&[], "", None),
@@ -324,8 +388,9 @@ mod tests {
             let config = spec("azure", "c", config).config;
             let variables = parse(secret.as_bytes()).unwrap();
             let found = managed(&config, "acct", &variables, false).unwrap();
-            let found =
-                found.as_ref().map(|found| [found.subscription.as_str(), found.resource_group.as_str()]);
+            let found = found
+                .as_ref()
+                .map(|found| [found.subscription.as_str(), found.resource_group.as_str()]);
             assert_eq!(found, expected, "{config:?}");
         }
     }
@@ -335,7 +400,11 @@ mod tests {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let base = spec("azure", "c", &[("storageAccount", "acct")]);
         // The key is requested where both are given, and useAAD is not.
-        let managed = [("storageAccount", "acct"), ("resourceGroup", "g"), ("subscriptionId", "s")];
+        let managed = [
+            ("storageAccount", "acct"),
+            ("resourceGroup", "g"),
+            ("subscriptionId", "s"),
+        ];
         let managed = spec("azure", "c", &managed);
         let open = |spec: &BackupStorageLocationSpec| {
             let found = managed_account(spec)?;
@@ -344,7 +413,10 @@ mod tests {
         };
         let values = [
             ("storageAccountURI", "http://127.0.0.1:10000/acct"),
-            ("activeDirectoryAuthorityURI", "https://login.microsoftonline.us"),
+            (
+                "activeDirectoryAuthorityURI",
+                "https://login.microsoftonline.us",
+            ),
             ("insecureSkipTLSVerify", "true"),
             ("useAAD", "true"),
         ];
@@ -355,7 +427,9 @@ mod tests {
         settings::assert_each_is_read(&managed, &beside, &values, open);
     }
 
-    fn managed_account(spec: &BackupStorageLocationSpec) -> Result<Option<[String; 2]>, StoreError> {
+    fn managed_account(
+        spec: &BackupStorageLocationSpec,
+    ) -> Result<Option<[String; 2]>, StoreError> {
         let found = managed(&spec.config, "acct", &parse(PRINCIPAL.as_bytes())?, false)?;
         Ok(found.map(|found| [found.subscription, found.resource_group]))
     }
@@ -366,14 +440,54 @@ mod tests {
         let table: &[Refused<'_>] = &[
             ("", &[account], PRINCIPAL, "spec.objectStorage.bucket"),
             ("c", &[], PRINCIPAL, "spec.config[storageAccount]"),
-            ("c", &[account, ("useAad", "true")], PRINCIPAL, "spec.config[useAad]"),
-            ("c", &[account, ("storageAccountURI", "nowhere")], PRINCIPAL, "spec.config[storageAccountURI]"),
-            ("c", &[account, (variable, "NO_KEY")], PRINCIPAL, "spec.config[storageAccountKeyEnvVar]"),
-            ("c", &[account], "AZURE_CLIENT_SECRET=TOPSECRET", "spec.credential"),
-            ("c", &[account], "AZURE_CLIENT_CERTIFICATE=TOPSECRET", "spec.credential"),
-            ("c", &[account], "AZURE_CLIENT_CERTIFICATE_PATH=/not/there", "spec.credential"),
-            ("c", &[account], "AZURE_USERNAME=u\nAZURE_PASSWORD=TOPSECRET", "spec.credential"),
-            ("c", &[account, (variable, "K")], "K=TOP SECRET", "spec.credential"),
+            (
+                "c",
+                &[account, ("useAad", "true")],
+                PRINCIPAL,
+                "spec.config[useAad]",
+            ),
+            (
+                "c",
+                &[account, ("storageAccountURI", "nowhere")],
+                PRINCIPAL,
+                "spec.config[storageAccountURI]",
+            ),
+            (
+                "c",
+                &[account, (variable, "NO_KEY")],
+                PRINCIPAL,
+                "spec.config[storageAccountKeyEnvVar]",
+            ),
+            (
+                "c",
+                &[account],
+                "AZURE_CLIENT_SECRET=TOPSECRET",
+                "spec.credential",
+            ),
+            (
+                "c",
+                &[account],
+                "AZURE_CLIENT_CERTIFICATE=TOPSECRET",
+                "spec.credential",
+            ),
+            (
+                "c",
+                &[account],
+                "AZURE_CLIENT_CERTIFICATE_PATH=/not/there",
+                "spec.credential",
+            ),
+            (
+                "c",
+                &[account],
+                "AZURE_USERNAME=u\nAZURE_PASSWORD=TOPSECRET",
+                "spec.credential",
+            ),
+            (
+                "c",
+                &[account, (variable, "K")],
+                "K=TOP SECRET",
+                "spec.credential",
+            ),
             ("c", &[account], "AZURE_CLOUD_NAME=Mars", "spec.credential"),
         ];
         assert_refused("azure", table);

@@ -10,7 +10,8 @@ pub(super) struct Backend {
     pub(super) store: Arc<dyn ObjectStore>,
     /// The same store, for uploads that outlive the process.
     pub(super) uploads: Arc<dyn MultipartStore>,
-    /// Completes an upload only if its key does not exist; `None` where the store has no such condition.
+    /// Completes an upload only if its key does not exist; `None` where the store has no such
+    /// condition.
     pub(super) creating: Option<Arc<dyn MultipartStore>>,
     /// Set where the bucket can be queried beyond its objects.
     pub(super) bucket: Option<Arc<dyn BucketApi>>,
@@ -27,7 +28,11 @@ pub(super) struct Backend {
 }
 
 impl Backend {
-    pub(super) fn new(store: Arc<dyn ObjectStore>, uploads: Arc<dyn MultipartStore>, url: String) -> Self {
+    pub(super) fn new(
+        store: Arc<dyn ObjectStore>,
+        uploads: Arc<dyn MultipartStore>,
+        url: String,
+    ) -> Self {
         Self {
             store,
             uploads,

@@ -1,4 +1,5 @@
-//! Checks whether a location can be used: whether it can be listed and written, and what its bucket keeps.
+//! Checks whether a location can be used: whether it can be listed and written, and what its bucket
+//! keeps.
 //!
 //! Velero: `objectBackupStore.IsValid` in `pkg/persistence/object_store.go`, v1.18.
 
@@ -20,10 +21,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
 
 impl Location {
-    /// Whether the bucket is there, may be listed, and looks like a backup store. One listing; writes nothing.
+    /// Whether the bucket is there, may be listed, and looks like a backup store. One listing;
+    /// writes nothing.
     ///
-    /// Errors: `not_found` (no such bucket or folder), `denied`, `unreachable`, or `config` if there are folders at the top
-    /// that no backup store has (usually a bucket shared with something else, or a wrong prefix).
+    /// Errors: `not_found` (no such bucket or folder), `denied`, `unreachable`, or `config` if
+    /// there are folders at the top that no backup store has (usually a bucket shared with
+    /// something else, or a wrong prefix).
     pub async fn check(&self) -> Result<(), StoreError> {
         self.folder_exists()?;
         let prefix = &self.layout().prefix;
@@ -31,7 +34,9 @@ impl Location {
             Ok(listing) => listing,
             Err(error) if is_missing_bucket(&error) => {
                 let endpoint = self.backend().endpoint.as_ref();
-                let at = endpoint.map(|endpoint| format!(" at {endpoint}")).unwrap_or_default();
+                let at = endpoint
+                    .map(|endpoint| format!(" at {endpoint}"))
+                    .unwrap_or_default();
                 let bucket = self.backend().url.rsplit('/').next().unwrap_or_default();
                 return Err(StoreError::missing_bucket(format!("bucket {bucket:?}{at}")));
             }
@@ -62,27 +67,34 @@ impl Location {
 
     /// Collects facts about the bucket; with `write`, tests whether objects can be written to it.
     ///
-    /// One small object is written (create-only) and removed. If it exists already, from an interrupted attempt or
-    /// another cluster, the store has answered for a write it would have allowed, and that counts. Where versions are
-    /// kept the object stays, so that later attempts find it and add no versions.
+    /// One small object is written (create-only) and removed. If it exists already, from an
+    /// interrupted attempt or another cluster, the store has answered for a write it would have
+    /// allowed, and that counts. Where versions are kept the object stays, so that later attempts
+    /// find it and add no versions.
     ///
-    /// Errors: it cannot be written, with the right that may be missing. A failed removal is no error but one of the
-    /// facts.
+    /// Errors: it cannot be written, with the right that may be missing. A failed removal is no
+    /// error but one of the facts.
     pub async fn probe(&self, write: bool) -> Result<Facts, StoreError> {
         let mut facts = self.settings().await;
         if !write {
             return Ok(facts);
         }
         let key = self.layout().probe();
-        let mut written = self.may_create(&key, Bytes::from_static(TEXT.as_bytes())).await;
+        let mut written = self
+            .may_create(&key, Bytes::from_static(TEXT.as_bytes()))
+            .await;
         if let Err(StoreError::Denied { detail, .. }) = &mut written {
             let right = self.right_to_write();
-            *detail =
-                format!("{detail}; backups need {right} there: grant it, or set spec.accessMode to ReadOnly");
+            *detail = format!(
+                "{detail}; backups need {right} there: grant it, or set spec.accessMode to ReadOnly"
+            );
         }
         written?;
         facts.unconditional = self.plugin().is_none() && self.overwrites(&key).await?;
-        if matches!(facts.versions, Some(Versions::Enabled | Versions::Suspended)) {
+        if matches!(
+            facts.versions,
+            Some(Versions::Enabled | Versions::Suspended)
+        ) {
             return Ok(facts);
         }
         match self.delete(vec![key]).await {
@@ -93,12 +105,16 @@ impl Location {
         Ok(facts)
     }
 
-    /// Whether the store overwrites an existing key despite the condition: some ignore it, and each first write looks
-    /// correct. If so, this location checks keys before it writes from now on.
+    /// Whether the store overwrites an existing key despite the condition: some ignore it, and each
+    /// first write looks correct. If so, this location checks keys before it writes from now on.
     async fn overwrites(&self, key: &Path) -> Result<bool, StoreError> {
         // Another cluster's probe may have removed it in between.
         for _ in 0..PROBES {
-            if self.create(key, &Bytes::from_static(TEXT.as_bytes())).await? == Some(false) {
+            if self
+                .create(key, &Bytes::from_static(TEXT.as_bytes()))
+                .await?
+                == Some(false)
+            {
                 return Ok(false);
             }
         }
@@ -112,8 +128,15 @@ impl Location {
             // A folder has no versions.
             let versions = self.backend().folder.is_some().then_some(Versions::Off);
             let lock = versions.map(|_| ObjectLock::default());
-            let unknown = versions.is_none().then(|| "it is not asked of this provider".to_owned());
-            return Facts { versions, lock, unknown, ..Facts::default() };
+            let unknown = versions
+                .is_none()
+                .then(|| "it is not asked of this provider".to_owned());
+            return Facts {
+                versions,
+                lock,
+                unknown,
+                ..Facts::default()
+            };
         };
         let (versions, lock) = tokio::join!(
             tokio::time::timeout(PATIENCE, bucket.versions()),
@@ -122,10 +145,19 @@ impl Location {
         let late = |_| BucketError::Retryable(format!("no answer within {PATIENCE:?}"));
         let versions = versions.map_err(late).flatten();
         let lock = lock.map_err(late).flatten();
-        let errors = versions.as_ref().err().into_iter().chain(lock.as_ref().err());
+        let errors = versions
+            .as_ref()
+            .err()
+            .into_iter()
+            .chain(lock.as_ref().err());
         let reasons: Vec<String> = errors.map(ToString::to_string).collect();
         let unknown = (!reasons.is_empty()).then(|| reasons.join("; "));
-        Facts { versions: versions.ok(), lock: lock.ok(), unknown, ..Facts::default() }
+        Facts {
+            versions: versions.ok(),
+            lock: lock.ok(),
+            unknown,
+            ..Facts::default()
+        }
     }
 
     /// The provider's name for the right to write.
@@ -155,7 +187,10 @@ mod tests {
         let (_dir, on_disk) = folder("p");
         for location in [memory("p"), on_disk] {
             location.probe(false).await.unwrap();
-            assert!(keys(&location).await.is_empty(), "a location that is only read was written to");
+            assert!(
+                keys(&location).await.is_empty(),
+                "a location that is only read was written to"
+            );
             for left in [None, Some(TEXT.as_bytes()), Some(b"of another version")] {
                 if let Some(left) = left {
                     put(&location, KEY, left).await;
@@ -176,9 +211,15 @@ mod tests {
         let recorder = Recorder::default();
         let location = recorder.location("p");
         recorder.fault(&format!("create {KEY}"), Fault::Fail);
-        assert_eq!(location.probe(true).await.unwrap_err().category(), "unreachable");
+        assert_eq!(
+            location.probe(true).await.unwrap_err().category(),
+            "unreachable"
+        );
         let facts = location.probe(true).await.unwrap();
-        assert!(facts.versions.is_none() && facts.unknown.is_some(), "{facts:?}");
+        assert!(
+            facts.versions.is_none() && facts.unknown.is_some(),
+            "{facts:?}"
+        );
     }
 
     #[tokio::test]
@@ -192,15 +233,24 @@ mod tests {
         assert!(!location.probe(true).await.unwrap().unconditional);
         (0..9).for_each(|_| recorder.fault(&format!("create {KEY}"), Fault::Ignored));
         assert!(location.probe(true).await.unwrap().unconditional && location.is_unconditional());
-        assert!(location.probe(true).await.unwrap().unconditional, "it stays so");
+        assert!(
+            location.probe(true).await.unwrap().unconditional,
+            "it stays so"
+        );
         assert_eq!(keys(&location).await, Vec::<String>::new());
 
         let mut bsl = backup_core::api::BackupStorageLocation::new("l", spec("local", "/tmp", &[]));
         for unconditional in [false, true] {
-            let facts = Facts { unconditional, ..Facts::default() };
+            let facts = Facts {
+                unconditional,
+                ..Facts::default()
+            };
             let annotations = [(BUCKET_ANNOTATION.to_owned(), facts.annotation())];
             bsl.metadata.annotations = Some(annotations.into());
-            assert_eq!(Location::open(&bsl, None, None).unwrap().is_unconditional(), unconditional);
+            assert_eq!(
+                Location::open(&bsl, None, None).unwrap().is_unconditional(),
+                unconditional
+            );
         }
     }
 
@@ -208,7 +258,11 @@ mod tests {
     async fn folders_that_do_not_belong_there_are_named() {
         for prefix in ["", "p/q"] {
             let location = memory(prefix);
-            let base = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+            let base = if prefix.is_empty() {
+                String::new()
+            } else {
+                format!("{prefix}/")
+            };
             for key in [
                 "backups/b/x",
                 "restores/r/x",

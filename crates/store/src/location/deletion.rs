@@ -1,9 +1,9 @@
-//! Removal of backups and restores, and of their versions in buckets that keep them: a deletion there only hides the
-//! versions, which cost money until each one is removed.
+//! Removal of backups and restores, and of their versions in buckets that keep them: a deletion
+//! there only hides the versions, which cost money until each one is removed.
 //!
-//! Readers see no files of it from the first deletion on. A key's older versions are removed first, their delete
-//! markers last, once nothing else is left under the folder. The folder's owner marker stays to the very end, so that
-//! no other backup starts there meanwhile.
+//! Readers see no files of it from the first deletion on. A key's older versions are removed first,
+//! their delete markers last, once nothing else is left under the folder. The folder's owner marker
+//! stays to the very end, so that no other backup starts there meanwhile.
 
 use backup_core::{
     api::{BackupStorageLocation, Restore},
@@ -62,12 +62,20 @@ pub struct DeletedBackup {
 impl Location {
     /// Removes a backup; returns the number of its keys.
     ///
-    /// The metadata goes first, so that a deletion that is cut short never leaves a backup that looks whole, and our
-    /// marker last, so that no other backup takes the folder meanwhile. Safe to repeat.
+    /// The metadata goes first, so that a deletion that is cut short never leaves a backup that
+    /// looks whole, and our marker last, so that no other backup takes the folder meanwhile. Safe
+    /// to repeat.
     pub async fn delete_backup(&self, backup: &str) -> Result<u64, StoreError> {
         let keys = self.layout().backup(backup)?;
         let found = self.hide_backup(&keys).await?;
-        self.delete(found.iter().filter(|key| **key == keys.marker(&found)).cloned().collect()).await?;
+        self.delete(
+            found
+                .iter()
+                .filter(|key| **key == keys.marker(&found))
+                .cloned()
+                .collect(),
+        )
+        .await?;
         self.remove_folder(&keys.folder).await?;
         Ok(found.len() as u64)
     }
@@ -86,11 +94,15 @@ impl Location {
         Ok(found)
     }
 
-    /// Removes the files of the restore of this uid; returns the number of its keys. Files with the marker of another
-    /// restore of the name stay. Safe to repeat.
+    /// Removes the files of the restore of this uid; returns the number of its keys. Files with the
+    /// marker of another restore of the name stay. Safe to repeat.
     pub async fn delete_restore(&self, restore: &str, uid: &str) -> Result<u64, StoreError> {
         let keys = Restore::keys(self.layout(), restore, uid)?;
-        if self.claimant(&keys).await?.is_some_and(|claimant| claimant.uid != uid) {
+        if self
+            .claimant(&keys)
+            .await?
+            .is_some_and(|claimant| claimant.uid != uid)
+        {
             return Ok(0);
         }
         let found = self.list(&keys.folder).await?;
@@ -106,24 +118,29 @@ impl Location {
         keys: &JobKeys,
         found: Vec<Path>,
     ) -> Result<(), StoreError> {
-        let (last, first): (Vec<Path>, Vec<Path>) = found.into_iter().partition(|key| keys.is_marker(key));
+        let (last, first): (Vec<Path>, Vec<Path>) =
+            found.into_iter().partition(|key| keys.is_marker(key));
         self.delete(first).await?;
         self.delete(last).await
     }
 
-    /// On a local disk a crashed writer leaves staging files, which listings do not show, and so the folder.
+    /// On a local disk a crashed writer leaves staging files, which listings do not show, and so
+    /// the folder.
     pub(crate) async fn remove_folder(&self, folder: &Path) -> Result<(), StoreError> {
-        let Some(root) = &self.backend().folder else { return Ok(()) };
+        let Some(root) = &self.backend().folder else {
+            return Ok(());
+        };
         match tokio::fs::remove_dir_all(root.join(folder.as_ref())).await {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(StoreError::io(format!("remove {}", self.url_of(folder)), &error))
-            }
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(StoreError::io(
+                format!("remove {}", self.url_of(folder)),
+                &error,
+            )),
             _ => Ok(()),
         }
     }
 
-    /// Whether deletions here may only hide versions: the bucket keeps versions, as its location says, or that is
-    /// unknown.
+    /// Whether deletions here may only hide versions: the bucket keeps versions, as its location
+    /// says, or that is unknown.
     pub fn may_keep_versions(&self, location: &BackupStorageLocation) -> bool {
         let annotations = location.metadata.annotations.as_ref();
         let annotation = annotations.and_then(|all| all.get(BUCKET_ANNOTATION));
@@ -131,10 +148,11 @@ impl Location {
         self.backend().bucket.is_some() && known != Some(Versions::Off)
     }
 
-    /// Removes a backup as [`Self::delete_backup`] does, and every version of its keys, where the bucket keeps them.
+    /// Removes a backup as [`Self::delete_backup`] does, and every version of its keys, where the
+    /// bucket keeps them.
     ///
-    /// `hidden` is the uid that had claimed the folder, if an earlier call has hidden all keys. Files visible there
-    /// now belong to another backup, and nothing is touched. Safe to repeat.
+    /// `hidden` is the uid that had claimed the folder, if an earlier call has hidden all keys.
+    /// Files visible there now belong to another backup, and nothing is touched. Safe to repeat.
     ///
     /// Errors: [`StoreError::Exists`] if the folder belongs to another backup.
     pub async fn delete_backup_and_versions(
@@ -144,7 +162,10 @@ impl Location {
     ) -> Result<DeletedBackup, StoreError> {
         let Some(bucket) = self.backend().bucket.clone() else {
             let keys = self.delete_backup(backup).await?;
-            return Ok(DeletedBackup { keys, ..DeletedBackup::default() });
+            return Ok(DeletedBackup {
+                keys,
+                ..DeletedBackup::default()
+            });
         };
         let keys = self.layout().backup(backup)?;
         let (owner, found, claimed) = match hidden {
@@ -159,7 +180,9 @@ impl Location {
                 let owner = keys.marker(&found);
                 let claimed = found.contains(&owner);
                 // A second check before anything more is destroyed: days may have passed.
-                if found.iter().any(|key| *key != owner) || claimed && self.owner(&keys).await? != before {
+                if found.iter().any(|key| *key != owner)
+                    || claimed && self.owner(&keys).await? != before
+                {
                     return Err(self.exists(
                         &keys.folder,
                         "the name of the backup has been used again since its files were deleted; what is there now \
@@ -171,16 +194,23 @@ impl Location {
         };
         let removal = Removal::new(self, bucket.as_ref(), &keys.folder);
         let retained = removal.run(claimed.then_some(owner.as_ref())).await?;
-        // It still exists if versions may not be removed. (Deleting a missing key would leave a delete marker.)
-        if retained.refused.is_some() && !retained.is_locked() && self.look_at(&owner).await?.is_some() {
+        // It still exists if versions may not be removed. (Deleting a missing key would leave a
+        // delete marker.)
+        if retained.refused.is_some()
+            && !retained.is_locked()
+            && self.look_at(&owner).await?.is_some()
+        {
             self.delete(vec![owner]).await?;
         }
-        Ok(DeletedBackup { keys: found, retained })
+        Ok(DeletedBackup {
+            keys: found,
+            retained,
+        })
     }
 
-    /// Removes the files of a restore as [`Self::delete_restore`] does, and every version of their keys; returns what
-    /// stays. Safe to repeat. With `hidden`, files visible there now belong to another restore, and nothing is
-    /// touched.
+    /// Removes the files of a restore as [`Self::delete_restore`] does, and every version of their
+    /// keys; returns what stays. Safe to repeat. With `hidden`, files visible there now belong to
+    /// another restore, and nothing is touched.
     pub async fn delete_restore_and_versions(
         &self,
         restore: &str,
@@ -192,8 +222,13 @@ impl Location {
             self.delete_restore(restore, uid).await?;
             return Ok(RetainedVersions::default());
         };
-        // Another restore of the name uses the folder: its versions are neither removed nor waited for.
-        if self.claimant(&keys).await?.is_some_and(|claimant| claimant.uid != uid) {
+        // Another restore of the name uses the folder: its versions are neither removed nor waited
+        // for.
+        if self
+            .claimant(&keys)
+            .await?
+            .is_some_and(|claimant| claimant.uid != uid)
+        {
             return Ok(RetainedVersions::default());
         }
         if !hidden {
@@ -201,7 +236,9 @@ impl Location {
         } else if !self.list(&keys.folder).await?.is_empty() {
             return Ok(RetainedVersions::default());
         }
-        Removal::new(self, bucket.as_ref(), &keys.folder).run(None).await
+        Removal::new(self, bucket.as_ref(), &keys.folder)
+            .run(None)
+            .await
     }
 }
 
@@ -215,7 +252,12 @@ struct Removal<'a> {
 
 impl<'a> Removal<'a> {
     fn new(location: &'a Location, bucket: &'a dyn BucketApi, folder: &'a Path) -> Self {
-        Self { location, bucket, folder: folder.as_ref(), retained: RetainedVersions::default() }
+        Self {
+            location,
+            bucket,
+            folder: folder.as_ref(),
+            retained: RetainedVersions::default(),
+        }
     }
 
     /// `owner` is a key that is still visible, and is removed last.
@@ -225,10 +267,16 @@ impl<'a> Removal<'a> {
         let mut marks = false;
         let mut after = None;
         loop {
-            let Some(page) = self.page(after.as_ref()).await? else { return Ok(self.retained) };
-            let (own, mut covered): (Vec<_>, Vec<_>) = page.versions.into_iter().partition(is_owners);
+            let Some(page) = self.page(after.as_ref()).await? else {
+                return Ok(self.retained);
+            };
+            let (own, mut covered): (Vec<_>, Vec<_>) =
+                page.versions.into_iter().partition(is_owners);
             of_owner.extend(own);
-            if let Some(seen) = covered.iter().find(|version| version.is_latest && !version.is_mark) {
+            if let Some(seen) = covered
+                .iter()
+                .find(|version| version.is_latest && !version.is_mark)
+            {
                 return Err(self.was_written(&seen.key));
             }
             let before = covered.len();
@@ -245,8 +293,14 @@ impl<'a> Removal<'a> {
         }
         // Only the delete markers are left.
         while marks {
-            let Some(page) = self.page(after.as_ref()).await? else { return Ok(self.retained) };
-            let covers: Vec<_> = page.versions.into_iter().filter(|version| !is_owners(version)).collect();
+            let Some(page) = self.page(after.as_ref()).await? else {
+                return Ok(self.retained);
+            };
+            let covers: Vec<_> = page
+                .versions
+                .into_iter()
+                .filter(|version| !is_owners(version))
+                .collect();
             if let Some(other) = covers.iter().find(|version| !version.is_mark) {
                 return Err(self.was_written(&other.key));
             }
@@ -255,7 +309,8 @@ impl<'a> Removal<'a> {
             marks = after.is_some();
         }
         // Only versions listed before: a delete marker that another writer adds from now on stays.
-        let (last, first): (Vec<_>, Vec<_>) = of_owner.into_iter().partition(|version| version.is_latest);
+        let (last, first): (Vec<_>, Vec<_>) =
+            of_owner.into_iter().partition(|version| version.is_latest);
         for versions in [first, last] {
             if self.retained.kept == 0 {
                 self.remove(&versions).await?;
@@ -287,23 +342,38 @@ impl<'a> Removal<'a> {
                 self.retained.refused = Some(why);
                 return Ok(());
             }
-            Err(BucketError::Retryable(why)) => return Err(self.failed("remove versions under", why)),
+            Err(BucketError::Retryable(why)) => {
+                return Err(self.failed("remove versions under", why));
+            }
         };
         let bucket = self.bucket;
-        let asking = stream::iter(undeleted).map(|one| one.why(bucket)).buffer_unordered(ASKED_AT_ONCE);
-        let kept: Vec<RetainedVersions> =
-            asking.try_collect().await.map_err(|why| self.failed("remove versions under", why))?;
-        self.retained = kept.into_iter().fold(std::mem::take(&mut self.retained), |all, one| one.and(all));
+        let asking = stream::iter(undeleted)
+            .map(|one| one.why(bucket))
+            .buffer_unordered(ASKED_AT_ONCE);
+        let kept: Vec<RetainedVersions> = asking
+            .try_collect()
+            .await
+            .map_err(|why| self.failed("remove versions under", why))?;
+        self.retained = kept
+            .into_iter()
+            .fold(std::mem::take(&mut self.retained), |all, one| one.and(all));
         Ok(())
     }
 
     fn was_written(&self, key: &str) -> StoreError {
-        self.failed("remove versions under", format!("{key} was written meanwhile; it is looked at again"))
+        self.failed(
+            "remove versions under",
+            format!("{key} was written meanwhile; it is looked at again"),
+        )
     }
 
     fn failed(&self, action: &str, detail: String) -> StoreError {
         let url = self.location.url_of(&self.folder.into());
-        StoreError::Unreachable { action: action.to_owned(), url, detail }
+        StoreError::Unreachable {
+            action: action.to_owned(),
+            url,
+            detail,
+        }
     }
 }
 
@@ -316,14 +386,23 @@ impl Undeleted {
         }
         let (lock, refusal) = match bucket.lock_of(&self.version).await {
             Ok(lock) => (lock, "s3:DeleteObjectVersion is not granted".to_owned()),
-            Err(BucketError::Refused(why)) => {
-                (Lock::default(), format!("whether it is locked is not known, {why}"))
-            }
+            Err(BucketError::Refused(why)) => (
+                Lock::default(),
+                format!("whether it is locked is not known, {why}"),
+            ),
             Err(BucketError::Retryable(why)) => return Err(why),
         };
-        let retained = RetainedVersions { kept: 1, until: lock.until, held: lock.held.into(), refused: None };
+        let retained = RetainedVersions {
+            kept: 1,
+            until: lock.until,
+            held: lock.held.into(),
+            refused: None,
+        };
         let refused = Some(format!("{code}: {refusal}")).filter(|_| !retained.is_locked());
-        Ok(RetainedVersions { refused, ..retained })
+        Ok(RetainedVersions {
+            refused,
+            ..retained
+        })
     }
 }
 

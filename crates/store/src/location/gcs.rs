@@ -1,6 +1,7 @@
 //! Provider `gcp`: Google Cloud Storage.
 //!
-//! The settings are those of Velero's plugin for GCP (`velero-plugin-for-gcp`, `object_store.go`, v1.13).
+//! The settings are those of Velero's plugin for GCP (`velero-plugin-for-gcp`, `object_store.go`,
+//! v1.13).
 
 use std::sync::Arc;
 
@@ -12,8 +13,13 @@ use super::{backend::Backend, http_client, settings};
 use crate::StoreError;
 
 /// All settings of Velero's plugin, and `insecureSkipTLSVerify`.
-const KEYS: [&str; 5] =
-    ["kmsKeyName", "serviceAccount", "storeEndpoint", "universeDomain", "insecureSkipTLSVerify"];
+const KEYS: [&str; 5] = [
+    "kmsKeyName",
+    "serviceAccount",
+    "storeEndpoint",
+    "universeDomain",
+    "insecureSkipTLSVerify",
+];
 
 pub(super) fn open(
     spec: &BackupStorageLocationSpec,
@@ -36,10 +42,14 @@ pub(super) fn open(
     // serviceAccount names the signer of URLs; here that is the identity that signs in.
     let endpoint = settings::endpoint(config, "storeEndpoint")?;
     let plain = endpoint.as_ref().is_some_and(|url| url.scheme() == "http");
-    let options = http_client::options(ca, plain, settings::flag(config, "insecureSkipTLSVerify")?)?;
-    // Without a Secret: credentials from the environment (workload identity, the metadata server, a key file).
+    let options =
+        http_client::options(ca, plain, settings::flag(config, "insecureSkipTLSVerify")?)?;
+    // Without a Secret: credentials from the environment (workload identity, the metadata server, a
+    // key file).
     let builder = match secret {
-        Some(secret) => GoogleCloudStorageBuilder::new().with_service_account_key(service_account(secret)?),
+        Some(secret) => {
+            GoogleCloudStorageBuilder::new().with_service_account_key(service_account(secret)?)
+        }
         None => GoogleCloudStorageBuilder::from_env(),
     };
     let mut builder = builder
@@ -76,13 +86,17 @@ fn service_account(secret: &[u8]) -> Result<String, StoreError> {
             ),
         )
     };
-    let text = std::str::from_utf8(secret).map_err(|_| config("the Secret's value is not UTF-8"))?;
-    let key: Value = serde_json::from_str(text).map_err(|_| config("the Secret's value is not JSON"))?;
+    let text =
+        std::str::from_utf8(secret).map_err(|_| config("the Secret's value is not UTF-8"))?;
+    let key: Value =
+        serde_json::from_str(text).map_err(|_| config("the Secret's value is not JSON"))?;
     match key["type"].as_str() {
         None if key["type"].is_null() => Ok(text.to_owned()),
         Some("service_account") => Ok(text.to_owned()),
         Some("external_account" | "authorized_user" | "impersonated_service_account") => {
-            Err(config("credentials of a user or of another identity provider cannot be used from a Secret"))
+            Err(config(
+                "credentials of a user or of another identity provider cannot be used from a Secret",
+            ))
         }
         _ => Err(config("the Secret's value is no Google credential")),
     }
@@ -100,15 +114,23 @@ mod tests {
     #[test]
     fn every_honoured_setting_makes_a_client() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let config = [("serviceAccount", "a@b"), ("storeEndpoint", "http://127.0.0.1:4443")];
-        let opened = open(&spec("gcp", "b", &config), Some(KEY.as_bytes()), None).ok().unwrap();
+        let config = [
+            ("serviceAccount", "a@b"),
+            ("storeEndpoint", "http://127.0.0.1:4443"),
+        ];
+        let opened = open(&spec("gcp", "b", &config), Some(KEY.as_bytes()), None)
+            .ok()
+            .unwrap();
         assert_eq!(opened.url, "gs://b");
     }
 
     #[test]
     fn each_known_setting_is_read_or_refused() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let values = [("storeEndpoint", "http://127.0.0.1:4443"), ("insecureSkipTLSVerify", "true")];
+        let values = [
+            ("storeEndpoint", "http://127.0.0.1:4443"),
+            ("insecureSkipTLSVerify", "true"),
+        ];
         settings::assert_each_is_read(&spec("gcp", "b", &[]), &KEYS, &values, |spec| {
             open(spec, Some(KEY.as_bytes()), None).map(|backend| format!("{:?}", backend.store))
         });
@@ -119,13 +141,38 @@ mod tests {
         let table: &[Refused<'_>] = &[
             ("", &[], KEY, "spec.objectStorage.bucket"),
             ("a/b", &[], KEY, "spec.objectStorage.bucket"),
-            ("b", &[("kmsKeyName", "projects/p/k")], KEY, "spec.config[kmsKeyName]"),
-            ("b", &[("universeDomain", "example.com")], KEY, "spec.config[universeDomain]"),
+            (
+                "b",
+                &[("kmsKeyName", "projects/p/k")],
+                KEY,
+                "spec.config[kmsKeyName]",
+            ),
+            (
+                "b",
+                &[("universeDomain", "example.com")],
+                KEY,
+                "spec.config[universeDomain]",
+            ),
             ("b", &[("kmsKey", "k")], KEY, "spec.config[kmsKey]"),
-            ("b", &[("storeEndpoint", "nowhere")], KEY, "spec.config[storeEndpoint]"),
+            (
+                "b",
+                &[("storeEndpoint", "nowhere")],
+                KEY,
+                "spec.config[storeEndpoint]",
+            ),
             ("b", &[], "TOPSECRET", "spec.credential"),
-            ("b", &[], r#"{"type":"external_account","x":"TOPSECRET"}"#, "spec.credential"),
-            ("b", &[], r#"{"type":"service_account","private_key":7,"x":"TOPSECRET"}"#, "spec.credential"),
+            (
+                "b",
+                &[],
+                r#"{"type":"external_account","x":"TOPSECRET"}"#,
+                "spec.credential",
+            ),
+            (
+                "b",
+                &[],
+                r#"{"type":"service_account","private_key":7,"x":"TOPSECRET"}"#,
+                "spec.credential",
+            ),
         ];
         assert_refused("gcp", table);
     }

@@ -37,8 +37,8 @@ impl<C> fmt::Debug for HeldCredential<C> {
 }
 
 impl<C> HeldCredential<C> {
-    /// The credential, renewed with `renew` when due. If that fails, the current one is used until it expires; `of`
-    /// names its owner in the log.
+    /// The credential, renewed with `renew` when due. If that fails, the current one is used until
+    /// it expires; `of` names its owner in the log.
     pub(super) async fn get(
         &self,
         of: &str,
@@ -46,11 +46,15 @@ impl<C> HeldCredential<C> {
     ) -> Result<Arc<C>, AnyError> {
         let mut held = self.0.lock().await;
         let now = Instant::now();
-        let usable = held.as_ref().filter(|held| held.end.is_none_or(|end| now < end));
+        let usable = held
+            .as_ref()
+            .filter(|held| held.end.is_none_or(|end| now < end));
         if let Some(usable) = usable.filter(|usable| now < usable.renew) {
             return Ok(Arc::clone(&usable.credential));
         }
-        let renewed = timeout(DEADLINE, renew).await.unwrap_or_else(|elapsed| Err(elapsed.into()));
+        let renewed = timeout(DEADLINE, renew)
+            .await
+            .unwrap_or_else(|elapsed| Err(elapsed.into()));
         match (renewed, usable) {
             (Ok(renewed), _) => Ok(Arc::clone(&held.insert(renewed).credential)),
             (Err(error), Some(usable)) => {
@@ -67,6 +71,10 @@ impl<C> Lasting<C> {
     pub(super) fn until(credential: C, lasts: Duration, margin: Duration) -> Self {
         let now = Instant::now();
         let renew = now + lasts.saturating_sub(margin);
-        Self { credential: Arc::new(credential), renew, end: Some(now + lasts) }
+        Self {
+            credential: Arc::new(credential),
+            renew,
+            end: Some(now + lasts),
+        }
     }
 }

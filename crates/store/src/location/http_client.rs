@@ -8,20 +8,22 @@ use http::{Method, StatusCode};
 use object_store::{
     BackoffConfig, Certificate, ClientOptions, RetryConfig,
     client::{
-        HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
-        ReqwestConnector,
+        HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+        HttpService, ReqwestConnector,
     },
 };
 
 use crate::{StoreError, http_failure::HttpFailure};
 
-/// Time limit for the retries of one call to the store; after that the caller gets the error and decides.
+/// Time limit for the retries of one call to the store; after that the caller gets the error and
+/// decides.
 const RETRY_BUDGET: Duration = Duration::from_secs(30);
 
 /// Timeout for a server that sends nothing.
 const SILENCE: Duration = Duration::from_mins(1);
 
-/// Options of a client. `ca` is a PEM bundle that is trusted beside the system's; `insecure` trusts every certificate.
+/// Options of a client. `ca` is a PEM bundle that is trusted beside the system's; `insecure` trusts
+/// every certificate.
 pub(super) fn options(
     ca: Option<&[u8]>,
     allow_http: bool,
@@ -45,7 +47,9 @@ pub(super) fn options(
         if bundle.is_empty() {
             return Err(config("it holds no certificate".to_owned()));
         }
-        client = bundle.into_iter().fold(client, ClientOptions::with_root_certificate);
+        client = bundle
+            .into_iter()
+            .fold(client, ClientOptions::with_root_certificate);
     }
     Ok(client)
 }
@@ -64,9 +68,9 @@ pub(super) fn retry() -> RetryConfig {
 
 /// Makes clients that report a failure as an [`HttpFailure`].
 ///
-/// object_store (0.14) has the status and the body of an answer in an error of a private type, so they could only be
-/// parsed from a text. But it keeps its connector's error as the source of its own, so this connector returns the
-/// failure.
+/// object_store (0.14) has the status and the body of an answer in an error of a private type, so
+/// they could only be parsed from a text. But it keeps its connector's error as the source of its
+/// own, so this connector returns the failure.
 #[derive(Debug)]
 pub(crate) struct Connector<C>(pub(crate) C);
 
@@ -98,12 +102,21 @@ impl HttpService for Client {
             return Ok(answer);
         }
         let body = answer.into_body().bytes().await?;
-        // The same retries as object_store's: it always retries an error of the kind Request, never one of the kind
-        // Unknown.
-        let is_retried = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
-            || status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
-        let kind = if is_retried { HttpErrorKind::Request } else { HttpErrorKind::Unknown };
-        Err(HttpError::new(kind, HttpFailure::answered(&uri, status, &String::from_utf8_lossy(&body))))
+        // The same retries as object_store's: it always retries an error of the kind Request, never
+        // one of the kind Unknown.
+        let is_retried = matches!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
+        ) || status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
+        let kind = if is_retried {
+            HttpErrorKind::Request
+        } else {
+            HttpErrorKind::Unknown
+        };
+        Err(HttpError::new(
+            kind,
+            HttpFailure::answered(&uri, status, &String::from_utf8_lossy(&body)),
+        ))
     }
 }
 
@@ -114,6 +127,11 @@ mod tests {
     #[test]
     fn a_bundle_without_a_certificate_is_refused_with_its_field() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        assert!(options(Some(b"nothing"), false, false).unwrap_err().to_string().contains("caCert"));
+        assert!(
+            options(Some(b"nothing"), false, false)
+                .unwrap_err()
+                .to_string()
+                .contains("caCert")
+        );
     }
 }

@@ -13,11 +13,13 @@ use crate::{
 /// Kinds of keys in a backup's folder without metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Remnant {
-    /// An owner marker, a note of an upload, a file beside the contents: useless without the contents.
+    /// An owner marker, a note of an upload, a file beside the contents: useless without the
+    /// contents.
     Scrap,
     /// A record of an effect outside of the bucket: a snapshot, a command.
     Journal,
-    /// The contents of the backup are decided or collected: the cluster that has the Backup finishes it.
+    /// The contents of the backup are decided or collected: the cluster that has the Backup
+    /// finishes it.
     Record,
     /// The items, without metadata: a deletion was interrupted, or the metadata was lost.
     Contents,
@@ -35,7 +37,10 @@ pub struct IncompleteBackup {
 impl IncompleteBackup {
     pub(super) fn add(this: &mut Option<Self>, remnant: Remnant, modified: Option<Timestamp>) {
         let Some(incomplete) = this else {
-            *this = Some(Self { most: remnant, newest: modified });
+            *this = Some(Self {
+                most: remnant,
+                newest: modified,
+            });
             return;
         };
         incomplete.most = incomplete.most.max(remnant);
@@ -55,10 +60,10 @@ impl Location {
         self.owner(&self.layout().backup(backup)?).await
     }
 
-    /// Removes a folder that holds scrap only; returns the number of keys. It is listed again, and exactly the listed
-    /// keys are removed: files that another program writes meanwhile stay. The owner marker goes last, so that no
-    /// backup starts there before. Returns `None` and removes nothing if the folder differs from `seen`, or holds
-    /// more than scrap. Safe to repeat.
+    /// Removes a folder that holds scrap only; returns the number of keys. It is listed again, and
+    /// exactly the listed keys are removed: files that another program writes meanwhile stay. The
+    /// owner marker goes last, so that no backup starts there before. Returns `None` and removes
+    /// nothing if the folder differs from `seen`, or holds more than scrap. Safe to repeat.
     pub async fn remove_incomplete(
         &self,
         backup: &str,
@@ -131,7 +136,9 @@ impl JobKeys {
 
     fn classify_private(&self, key: &Path) -> Remnant {
         // Parts that a plugin has stored.
-        let is_part = key.filename().is_some_and(|name| name.starts_with("parts-"));
+        let is_part = key
+            .filename()
+            .is_some_and(|name| name.starts_with("parts-"));
         if self.is_marker(key) || self.upload_notes().number(key).is_some() || is_part {
             Remnant::Scrap
         } else if self.journal().number(key).is_some() {
@@ -153,7 +160,10 @@ mod tests {
 
     #[test]
     fn each_key_of_a_folder_is_known_for_what_it_is() {
-        let keys = crate::layout::Layout::new("p").unwrap().backup("b").unwrap();
+        let keys = crate::layout::Layout::new("p")
+            .unwrap()
+            .backup("b")
+            .unwrap();
         for (key, expected) in [
             ("velero-backup.json", None),
             ("b.tar.gz", Some(Remnant::Contents)),
@@ -161,7 +171,10 @@ mod tests {
             ("b-results.gz", Some(Remnant::Scrap)),
             ("b-podvolumebackups.json.gz", Some(Remnant::Scrap)),
             ("b-volumesnapshots.json.gz", Some(Remnant::Journal)),
-            ("b-csi-volumesnapshotcontents.json.gz", Some(Remnant::Journal)),
+            (
+                "b-csi-volumesnapshotcontents.json.gz",
+                Some(Remnant::Journal),
+            ),
             (".private/owner", Some(Remnant::Scrap)),
             (".private/owner-2", Some(Remnant::Scrap)),
             (".private/upload-17", Some(Remnant::Scrap)),
@@ -179,7 +192,11 @@ mod tests {
             ("deep/b-logs.gz", Some(Remnant::Foreign)),
             ("1.jpg", Some(Remnant::Foreign)),
         ] {
-            assert_eq!(keys.classify(&Path::from(format!("p/backups/b/{key}"))), expected, "{key}");
+            assert_eq!(
+                keys.classify(&Path::from(format!("p/backups/b/{key}"))),
+                expected,
+                "{key}"
+            );
         }
     }
 
@@ -190,22 +207,49 @@ mod tests {
             put(&location, "p/backups/b/.private/owner", b"u1\n").await;
             put(&location, "p/backups/b/b-logs.gz", b"x").await;
             put(&location, "p/backups/bb/bb-logs.gz", b"x").await;
-            let seen = location.inspect_folder("b").await.unwrap().incomplete.unwrap();
-            assert!(seen.most == Remnant::Scrap && seen.newest.is_some(), "{seen:?}");
+            let seen = location
+                .inspect_folder("b")
+                .await
+                .unwrap()
+                .incomplete
+                .unwrap();
+            assert!(
+                seen.most == Remnant::Scrap && seen.newest.is_some(),
+                "{seen:?}"
+            );
             assert_eq!(location.owner_of("b").await.unwrap(), "u1");
-            for more in ["velero-backup.json", "b.tar.gz", ".private/record-1", ".private/journal-1", "1.jpg"]
-            {
+            for more in [
+                "velero-backup.json",
+                "b.tar.gz",
+                ".private/record-1",
+                ".private/journal-1",
+                "1.jpg",
+            ] {
                 let key = format!("p/backups/b/{more}");
                 put(&location, &key, b"x").await;
-                assert_eq!(location.remove_incomplete("b", &seen).await.unwrap(), None, "{more}");
+                assert_eq!(
+                    location.remove_incomplete("b", &seen).await.unwrap(),
+                    None,
+                    "{more}"
+                );
                 location.delete(vec![Path::from(key)]).await.unwrap();
-                assert!(get(&location, "p/backups/b/b-logs.gz").await.is_some(), "{more}");
+                assert!(
+                    get(&location, "p/backups/b/b-logs.gz").await.is_some(),
+                    "{more}"
+                );
             }
-            let newest =
-                seen.newest.and_then(|time| time.checked_sub(jiff::SignedDuration::from_secs(1)).ok());
+            let newest = seen
+                .newest
+                .and_then(|time| time.checked_sub(jiff::SignedDuration::from_secs(1)).ok());
             for other in [
-                IncompleteBackup { newest, ..seen.clone() },
-                IncompleteBackup { newest: None, ..seen.clone() },
+                IncompleteBackup {
+                    newest,
+                    ..seen.clone()
+                },
+                IncompleteBackup {
+                    newest: None,
+                    ..seen.clone()
+                },
             ] {
                 assert_eq!(
                     location.remove_incomplete("b", &other).await.unwrap(),
@@ -213,8 +257,16 @@ mod tests {
                     "it has changed since"
                 );
             }
-            let seen = location.inspect_folder("b").await.unwrap().incomplete.unwrap();
-            assert_eq!(location.remove_incomplete("b", &seen).await.unwrap(), Some(2));
+            let seen = location
+                .inspect_folder("b")
+                .await
+                .unwrap()
+                .incomplete
+                .unwrap();
+            assert_eq!(
+                location.remove_incomplete("b", &seen).await.unwrap(),
+                Some(2)
+            );
             assert_eq!(keys(&location).await, ["p/backups/bb/bb-logs.gz"]);
             assert_eq!(location.list_backups().await.unwrap(), ["bb"]);
             assert_eq!(location.remove_incomplete("b", &seen).await.unwrap(), None);

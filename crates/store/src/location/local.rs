@@ -1,7 +1,7 @@
 //! Provider `local`: a folder, for trials and for volumes mounted from a NAS.
 //!
-//! An upload in parts is a staged file in the private folder beside the final key, so that it outlives the process.
-//! It is published by a hard link, which fails if the key exists.
+//! An upload in parts is a staged file in the private folder beside the final key, so that it
+//! outlives the process. It is published by a hard link, which fails if the key exists.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -35,7 +35,9 @@ pub(super) fn open(spec: &BackupStorageLocationSpec) -> Result<Backend, StoreErr
     // It has no settings, and contacts no server.
     settings::known(spec, None, &[])?;
     if !folder.is_absolute() || folder.components().any(|part| part == Component::ParentDir) {
-        return Err(config(format!("{shown} is not an absolute folder, as provider local expects")));
+        return Err(config(format!(
+            "{shown} is not an absolute folder, as provider local expects"
+        )));
     }
     fs::create_dir_all(folder)
         .map_err(|error| config(format!("the folder {shown} cannot be made: {error}")))?;
@@ -43,7 +45,9 @@ pub(super) fn open(spec: &BackupStorageLocationSpec) -> Result<Backend, StoreErr
         .map_err(|error| StoreError::from_store("open", &shown.to_string(), &error))?
         .with_automatic_cleanup(true) // an empty folder would be listed as a backup
         .with_fsync(true); // as durable as an object store's answer
-    let uploads = Arc::new(LocalUploads { folder: folder.to_owned() });
+    let uploads = Arc::new(LocalUploads {
+        folder: folder.to_owned(),
+    });
     // A hard link fails if the key exists, so completing needs no other condition.
     Ok(Backend {
         folder: Some(folder.to_owned()),
@@ -71,7 +75,10 @@ impl LocalUploads {
         if upload.starts_with(STAGED) && upload.chars().all(plain) {
             return Ok(self.private_folder(key).join(upload));
         }
-        Err(failed(key, io::Error::other(format!("{upload:?} is not the name of an upload"))))
+        Err(failed(
+            key,
+            io::Error::other(format!("{upload:?} is not the name of an upload")),
+        ))
     }
 }
 
@@ -81,9 +88,15 @@ impl MultipartStore for LocalUploads {
         let folder = self.private_folder(key);
         blocking(key, move || {
             fs::create_dir_all(&folder)?;
-            let file = tempfile::Builder::new().prefix(STAGED).rand_bytes(12).tempfile_in(&folder)?;
+            let file = tempfile::Builder::new()
+                .prefix(STAGED)
+                .rand_bytes(12)
+                .tempfile_in(&folder)?;
             let (_, path) = file.keep()?;
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
             Ok(name.to_owned())
         })
         .await
@@ -105,7 +118,9 @@ impl MultipartStore for LocalUploads {
                 file.write_all_at(piece, offset)?;
                 offset += piece.len() as u64;
             }
-            Ok(PartId { content_id: (offset - begin).to_string() })
+            Ok(PartId {
+                content_id: (offset - begin).to_string(),
+            })
         })
         .await
     }
@@ -119,10 +134,14 @@ impl MultipartStore for LocalUploads {
         let (staged, last) = (self.staged(key, upload)?, self.final_file(key));
         let sizes: std::result::Result<Vec<u64>, _> =
             parts.iter().map(|part| part.content_id.parse()).collect();
-        let size: u64 = sizes.map_err(|error| failed(key, io::Error::other(error)))?.iter().sum();
+        let size: u64 = sizes
+            .map_err(|error| failed(key, io::Error::other(error)))?
+            .iter()
+            .sum();
         blocking(key, move || {
             let file = OpenOptions::new().write(true).open(&staged)?;
-            // A process that resumed the upload and crashed may have written more parts than the record holds.
+            // A process that resumed the upload and crashed may have written more parts than the
+            // record holds.
             file.set_len(size)?;
             file.sync_all()?;
             fs::hard_link(&staged, &last)?;
@@ -133,7 +152,11 @@ impl MultipartStore for LocalUploads {
             remove(&staged)
         })
         .await?;
-        Ok(PutResult { e_tag: None, version: None, extensions: object_store::Extensions::default() })
+        Ok(PutResult {
+            e_tag: None,
+            version: None,
+            extensions: object_store::Extensions::default(),
+        })
     }
 
     async fn abort_multipart(&self, key: &Path, upload: &MultipartId) -> Result<()> {
@@ -164,8 +187,17 @@ async fn blocking<T: Send + 'static>(
 fn failed(key: &Path, error: io::Error) -> Error {
     let path = key.to_string();
     match error.kind() {
-        ErrorKind::NotFound => Error::NotFound { path, source: error.into() },
-        ErrorKind::AlreadyExists => Error::AlreadyExists { path, source: error.into() },
-        _ => Error::Generic { store: "folder", source: error.into() },
+        ErrorKind::NotFound => Error::NotFound {
+            path,
+            source: error.into(),
+        },
+        ErrorKind::AlreadyExists => Error::AlreadyExists {
+            path,
+            source: error.into(),
+        },
+        _ => Error::Generic {
+            store: "folder",
+            source: error.into(),
+        },
     }
 }

@@ -17,8 +17,8 @@ use crate::{
     staging::{Staged, Uploaded},
 };
 
-/// Attempts, and the pause between them, after an answer that may be temporary (409 during another write). Longer
-/// waits are the caller's.
+/// Attempts, and the pause between them, after an answer that may be temporary (409 during another
+/// write). Longer waits are the caller's.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -30,7 +30,8 @@ pub(crate) struct There {
 }
 
 impl Location {
-    /// The object, to be streamed; `None` if the key does not exist. A missing bucket or folder is an error.
+    /// The object, to be streamed; `None` if the key does not exist. A missing bucket or folder is
+    /// an error.
     pub(crate) async fn get(&self, key: &Path) -> Result<Option<GetResult>, StoreError> {
         match self.store().get(key).await {
             Ok(object) => Ok(Some(object)),
@@ -38,9 +39,16 @@ impl Location {
         }
     }
 
-    /// A small object as a whole; `None` if the key does not exist. Errors: it has more than `max` bytes.
-    pub(crate) async fn get_small(&self, key: &Path, max: u64) -> Result<Option<Bytes>, StoreError> {
-        let Some(object) = self.get(key).await? else { return Ok(None) };
+    /// A small object as a whole; `None` if the key does not exist. Errors: it has more than `max`
+    /// bytes.
+    pub(crate) async fn get_small(
+        &self,
+        key: &Path,
+        max: u64,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let Some(object) = self.get(key).await? else {
+            return Ok(None);
+        };
         let too_large = || {
             self.corrupt(
                 key,
@@ -51,7 +59,8 @@ impl Location {
             return Err(too_large());
         }
         // A growing buffer would take twice the memory; a plugin reports no sizes.
-        let mut all = BytesMut::with_capacity(usize::try_from(object.meta.size).unwrap_or_default());
+        let mut all =
+            BytesMut::with_capacity(usize::try_from(object.meta.size).unwrap_or_default());
         let mut stream = object.into_stream();
         while let Some(chunk) = stream.next().await {
             all.extend_from_slice(&chunk.map_err(|error| self.failed("read", key, &error))?);
@@ -63,7 +72,11 @@ impl Location {
     }
 
     /// A range of an existing object. Errors: [`StoreError::Corrupt`] if the object is shorter.
-    pub(crate) async fn get_range(&self, key: &Path, range: Range<u64>) -> Result<Bytes, StoreError> {
+    pub(crate) async fn get_range(
+        &self,
+        key: &Path,
+        range: Range<u64>,
+    ) -> Result<Bytes, StoreError> {
         let place = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
         let (from, length) = (place(range.start), place(range.end - range.start));
         if length == 0 {
@@ -71,9 +84,21 @@ impl Location {
         }
         let failed = |error: object_store::Error| self.failed("read", key, &error);
         // A plugin returns whole objects only.
-        let (range, mut before) =
-            if self.plugin().is_some() { (None, from) } else { (Some(GetRange::Bounded(range)), 0) };
-        let object = self.store().get_opts(key, GetOptions { range, ..GetOptions::default() }).await;
+        let (range, mut before) = if self.plugin().is_some() {
+            (None, from)
+        } else {
+            (Some(GetRange::Bounded(range)), 0)
+        };
+        let object = self
+            .store()
+            .get_opts(
+                key,
+                GetOptions {
+                    range,
+                    ..GetOptions::default()
+                },
+            )
+            .await;
         let mut stream = object.map_err(failed)?.into_stream();
         let mut part = BytesMut::with_capacity(length);
         while part.len() < length
@@ -95,14 +120,17 @@ impl Location {
         match self.store().head(key).await {
             Ok(meta) => {
                 let size = self.plugin().is_none().then_some(meta.size);
-                Ok(Some(There { size, e_tag: meta.e_tag }))
+                Ok(Some(There {
+                    size,
+                    e_tag: meta.e_tag,
+                }))
             }
             Err(error) => self.absent("look at", key, &error),
         }
     }
 
-    /// Creates an object (If-None-Match). Safe to repeat: succeeds if the key already holds these bytes. Errors:
-    /// [`StoreError::Exists`] for any other bytes.
+    /// Creates an object (If-None-Match). Safe to repeat: succeeds if the key already holds these
+    /// bytes. Errors: [`StoreError::Exists`] for any other bytes.
     pub(crate) async fn put_new(&self, key: &Path, bytes: Bytes) -> Result<(), StoreError> {
         let ours = Staged::Inline(bytes.clone());
         let mut tries = 0;
@@ -110,7 +138,8 @@ impl Location {
             if is_created || self.holds(key, &ours).await? {
                 return Ok(());
             }
-            // S3 also answers so while another request for the key is in progress, and asks for a retry.
+            // S3 also answers so while another request for the key is in progress, and asks for a
+            // retry.
             tries += 1;
             if tries >= TRIES {
                 return Err(self.says_it_exists(key));
@@ -124,8 +153,8 @@ impl Location {
         put.map_err(|error| self.failed("write", key, &error))
     }
 
-    /// Creates an object, or gets the answer that it exists, which a store only gives to those who may write it.
-    /// (Some answer so for a deleted key where versions are kept.)
+    /// Creates an object, or gets the answer that it exists, which a store only gives to those who
+    /// may write it. (Some answer so for a deleted key where versions are kept.)
     pub(crate) async fn may_create(&self, key: &Path, bytes: Bytes) -> Result<(), StoreError> {
         if self.create(key, &bytes).await?.is_some() {
             return Ok(());
@@ -136,8 +165,13 @@ impl Location {
         }
     }
 
-    /// Creates a key (If-None-Match). False: it exists already. `None`: the store does not support conditions.
-    pub(super) async fn create(&self, key: &Path, bytes: &Bytes) -> Result<Option<bool>, StoreError> {
+    /// Creates a key (If-None-Match). False: it exists already. `None`: the store does not support
+    /// conditions.
+    pub(super) async fn create(
+        &self,
+        key: &Path,
+        bytes: &Bytes,
+    ) -> Result<Option<bool>, StoreError> {
         if self.is_unconditional() {
             return Ok(None);
         }
@@ -153,8 +187,15 @@ impl Location {
     }
 
     async fn put(&self, key: &Path, bytes: &Bytes, mode: PutMode) -> object_store::Result<()> {
-        let options = PutOptions { mode, tags: self.backend().tags.clone(), ..PutOptions::default() };
-        self.store().put_opts(key, bytes.clone().into(), options).await.map(drop)
+        let options = PutOptions {
+            mode,
+            tags: self.backend().tags.clone(),
+            ..PutOptions::default()
+        };
+        self.store()
+            .put_opts(key, bytes.clone().into(), options)
+            .await
+            .map(drop)
     }
 
     /// The error for a store that refuses a key although it does not exist.
@@ -178,13 +219,18 @@ impl Location {
         if tags.encoded().is_empty() {
             return self.uploads().create_multipart(key).await; // not every store takes options
         }
-        let options = PutMultipartOptions { tags, ..PutMultipartOptions::default() };
+        let options = PutMultipartOptions {
+            tags,
+            ..PutMultipartOptions::default()
+        };
         self.uploads().create_multipart_opts(key, options).await
     }
 
     /// Incomplete uploads of a key, where the store can list them.
     pub(crate) async fn begun_uploads(&self, key: &Path) -> Vec<String> {
-        let Some(bucket) = &self.backend().bucket else { return Vec::new() };
+        let Some(bucket) = &self.backend().bucket else {
+            return Vec::new();
+        };
         let mut tries = 0;
         loop {
             tries += 1;
@@ -201,8 +247,20 @@ impl Location {
     }
 
     /// Completes an upload, where supported on the condition that the key does not exist.
-    pub(crate) async fn complete_upload(&self, key: &Path, parts: &Uploaded) -> object_store::Result<()> {
-        let ids = || parts.parts.iter().map(|part| PartId { content_id: part.id.clone() }).collect();
+    pub(crate) async fn complete_upload(
+        &self,
+        key: &Path,
+        parts: &Uploaded,
+    ) -> object_store::Result<()> {
+        let ids = || {
+            parts
+                .parts
+                .iter()
+                .map(|part| PartId {
+                    content_id: part.id.clone(),
+                })
+                .collect()
+        };
         if let Some(creating) = &self.backend().creating
             && !self.is_unconditional()
         {
@@ -211,13 +269,19 @@ impl Location {
                 result => return result.map(|_| ()),
             }
         }
-        self.uploads().complete_multipart(key, &parts.upload, ids()).await.map(|_| ())
+        self.uploads()
+            .complete_multipart(key, &parts.upload, ids())
+            .await
+            .map(|_| ())
     }
 
-    /// Removes the parts of an upload that will never be completed, then its note. Best effort: the note stays as
-    /// long as the parts do.
+    /// Removes the parts of an upload that will never be completed, then its note. Best effort: the
+    /// note stays as long as the parts do.
     pub(crate) async fn abort_upload(&self, key: &Path, upload: &str, note: Option<Path>) {
-        if let Err(error) = self.uploads().abort_multipart(key, &upload.to_owned()).await
+        if let Err(error) = self
+            .uploads()
+            .abort_multipart(key, &upload.to_owned())
+            .await
             && !is_lost_upload(&error)
         {
             tracing::warn!(%key, %error, "could not abort an upload; its parts stay until it is tried again, or until the bucket's lifecycle rule removes them");
@@ -230,10 +294,15 @@ impl Location {
         }
     }
 
-    /// All keys under a folder, sorted; their number is bounded by the files of one backup or restore.
+    /// All keys under a folder, sorted; their number is bounded by the files of one backup or
+    /// restore.
     pub(crate) async fn list(&self, folder: &Path) -> Result<Vec<Path>, StoreError> {
-        let listed =
-            self.store().list(Some(folder)).map_ok(|meta| meta.location).try_collect::<Vec<_>>().await;
+        let listed = self
+            .store()
+            .list(Some(folder))
+            .map_ok(|meta| meta.location)
+            .try_collect::<Vec<_>>()
+            .await;
         match listed {
             Ok(mut keys) => {
                 keys.sort_unstable();
@@ -245,8 +314,12 @@ impl Location {
 
     /// Deletes keys; missing ones are ignored.
     pub(crate) async fn delete(&self, keys: Vec<Path>) -> Result<(), StoreError> {
-        let Some(first) = keys.first().cloned() else { return Ok(()) };
-        let mut done = self.store().delete_stream(stream::iter(keys.into_iter().map(Ok)).boxed());
+        let Some(first) = keys.first().cloned() else {
+            return Ok(());
+        };
+        let mut done = self
+            .store()
+            .delete_stream(stream::iter(keys.into_iter().map(Ok)).boxed());
         while let Some(result) = done.next().await {
             if let Err(error) = result {
                 self.absent::<()>("delete", &first, &error)?;
@@ -255,8 +328,8 @@ impl Location {
         Ok(())
     }
 
-    /// Returns `Ok(None)` if the error says that the key does not exist; any other error, and a missing bucket or
-    /// folder, is returned.
+    /// Returns `Ok(None)` if the error says that the key does not exist; any other error, and a
+    /// missing bucket or folder, is returned.
     fn absent<T>(
         &self,
         action: &str,
@@ -283,35 +356,62 @@ impl Location {
         }
     }
 
-    pub(crate) fn failed(&self, action: &str, key: &Path, error: &object_store::Error) -> StoreError {
+    pub(crate) fn failed(
+        &self,
+        action: &str,
+        key: &Path,
+        error: &object_store::Error,
+    ) -> StoreError {
         StoreError::from_store(action, &self.url_of(key), error)
     }
 
     pub(crate) fn corrupt(&self, key: &Path, detail: impl Into<String>) -> StoreError {
-        StoreError::Corrupt { url: self.url_of(key), detail: detail.into() }
+        StoreError::Corrupt {
+            url: self.url_of(key),
+            detail: detail.into(),
+        }
     }
 
     pub(crate) fn exists(&self, key: &Path, detail: impl Into<String>) -> StoreError {
-        StoreError::Exists { url: self.url_of(key), detail: detail.into() }
+        StoreError::Exists {
+            url: self.url_of(key),
+            detail: detail.into(),
+        }
     }
 
-    pub(crate) fn unreachable(&self, action: &str, key: &Path, detail: impl Into<String>) -> StoreError {
-        StoreError::Unreachable { action: action.to_owned(), url: self.url_of(key), detail: detail.into() }
+    pub(crate) fn unreachable(
+        &self,
+        action: &str,
+        key: &Path,
+        detail: impl Into<String>,
+    ) -> StoreError {
+        StoreError::Unreachable {
+            action: action.to_owned(),
+            url: self.url_of(key),
+            detail: detail.into(),
+        }
     }
 
     pub(crate) fn can_sign(&self) -> bool {
         self.backend().signer.is_some() || self.plugin().is_some()
     }
 
-    /// A URL by which everyone who has it can read this key until `ttl` has passed, even if the key does not exist
-    /// yet. It is as sensitive as a credential: never log it. No request is sent, unless the store has to sign it
-    /// (plugins, Google without a key).
+    /// A URL by which everyone who has it can read this key until `ttl` has passed, even if the key
+    /// does not exist yet. It is as sensitive as a credential: never log it. No request is sent,
+    /// unless the store has to sign it (plugins, Google without a key).
     ///
     /// Errors: [`StoreError::Config`] where no URLs can be made.
     pub(crate) async fn sign(&self, key: &Path, ttl: Duration) -> Result<String, StoreError> {
         let signed = match (&self.backend().signer, self.plugin()) {
-            (Some(signer), _) => signer.signed_url(Method::GET, key, ttl).await.map(String::from),
-            (None, Some(plugin)) => plugin.0.sign(key.as_ref(), ttl).await.map_err(object_store::Error::from),
+            (Some(signer), _) => signer
+                .signed_url(Method::GET, key, ttl)
+                .await
+                .map(String::from),
+            (None, Some(plugin)) => plugin
+                .0
+                .sign(key.as_ref(), ttl)
+                .await
+                .map_err(object_store::Error::from),
             (None, None) => {
                 let message = format!(
                     "there are no URLs for files in {}: read them there, or use a location in an object store",
@@ -341,20 +441,35 @@ mod tests {
 
     #[tokio::test]
     async fn a_url_is_for_where_its_reader_reaches_the_store_and_ends() {
-        let (inside, path_style) = (("s3Url", "http://minio.minio.svc:9000"), ("s3ForcePathStyle", "true"));
+        let (inside, path_style) = (
+            ("s3Url", "http://minio.minio.svc:9000"),
+            ("s3ForcePathStyle", "true"),
+        );
         let public = ("publicUrl", "https://s3.example.com");
         for (config, begin) in [
             (vec![], "https://b.s3.us-east-1.amazonaws.com/p/k?"),
-            (vec![inside, path_style], "http://minio.minio.svc:9000/b/p/k?"),
-            (vec![inside, path_style, public], "https://s3.example.com/b/p/k?"),
-            (vec![inside, ("publicUrl", "https://s3.example.com/")], "https://b.s3.example.com/p/k?"),
+            (
+                vec![inside, path_style],
+                "http://minio.minio.svc:9000/b/p/k?",
+            ),
+            (
+                vec![inside, path_style, public],
+                "https://s3.example.com/b/p/k?",
+            ),
+            (
+                vec![inside, ("publicUrl", "https://s3.example.com/")],
+                "https://b.s3.example.com/p/k?",
+            ),
         ] {
             let location = aws(&config);
             assert!(location.can_sign());
             let key = location.layout().prefix.clone().join("k");
             let url = location.sign(&key, Duration::from_mins(10)).await.unwrap();
             assert!(url.starts_with(begin), "{url}");
-            assert!(url.contains("X-Amz-Expires=600") && !url.contains("TOPSECRET"), "{url}");
+            assert!(
+                url.contains("X-Amz-Expires=600") && !url.contains("TOPSECRET"),
+                "{url}"
+            );
         }
     }
 
@@ -362,7 +477,10 @@ mod tests {
     async fn where_no_urls_can_be_made_that_is_said() {
         let location = memory("p");
         assert!(!location.can_sign());
-        let error = location.sign(&Path::from("p/k"), Duration::from_mins(10)).await.unwrap_err();
+        let error = location
+            .sign(&Path::from("p/k"), Duration::from_mins(10))
+            .await
+            .unwrap_err();
         assert_eq!(error.category(), "config");
     }
 }

@@ -1,8 +1,9 @@
-//! Providers that are served by a plugin of Velero's kind (`ObjectStore` in `pkg/plugin/velero/object_store.go`, v1.18).
+//! Providers that are served by a plugin of Velero's kind (`ObjectStore` in
+//! `pkg/plugin/velero/object_store.go`, v1.18).
 //!
-//! Such a plugin can write, read, list and delete whole objects. It has no conditions, sizes or uploads in parts: a
-//! key is checked before it is written, a size is known only after reading the object, and parts are private objects
-//! (`plugin_uploads`).
+//! Such a plugin can write, read, list and delete whole objects. It has no conditions, sizes or
+//! uploads in parts: a key is checked before it is written, a size is known only after reading the
+//! object, and parts are private objects (`plugin_uploads`).
 
 use std::{fmt, sync::Arc};
 
@@ -10,9 +11,9 @@ use async_trait::async_trait;
 use backup_core::api::BackupStorageLocation;
 use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
 use object_store::{
-    Attributes, CopyOptions, Error, Extensions, GetOptions, GetResult, GetResultPayload, ListResult,
-    MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
-    PutResult, Result, path::Path,
+    Attributes, CopyOptions, Error, Extensions, GetOptions, GetResult, GetResultPayload,
+    ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions,
+    PutPayload, PutResult, Result, path::Path,
 };
 
 use super::{Location, backend::Backend, plugin_uploads::PluginBucket, settings};
@@ -28,26 +29,41 @@ const DOMAIN: &str = "velero.io/";
 
 const DELETED_AT_ONCE: usize = 8;
 
-/// The name of the plugin that serves a provider (Velero `pkg/plugin/clientmgmt/manager.go`, v1.18).
+/// The name of the plugin that serves a provider (Velero `pkg/plugin/clientmgmt/manager.go`,
+/// v1.18).
 pub fn plugin_of(provider: &str) -> String {
-    if provider.contains('/') { provider.to_owned() } else { format!("{DOMAIN}{provider}") }
+    if provider.contains('/') {
+        provider.to_owned()
+    } else {
+        format!("{DOMAIN}{provider}")
+    }
 }
 
 pub fn is_built_in(provider: &str) -> bool {
     BUILT_IN.contains(&provider.strip_prefix(DOMAIN).unwrap_or(provider))
 }
 
-/// The bucket and the prefix of a location that a plugin serves, as Velero gives them to the plugin.
+/// The bucket and the prefix of a location that a plugin serves, as Velero gives them to the
+/// plugin.
 ///
 /// Errors: [`StoreError::Config`] for a bucket that is no plain name.
 pub fn bucket_and_prefix(bsl: &BackupStorageLocation) -> Result<(String, String), StoreError> {
     let storage = &bsl.spec.object_storage;
     let bucket = settings::bucket(storage.bucket.trim_matches('/'), "bucket")?;
-    Ok((bucket, storage.prefix.as_deref().unwrap_or_default().trim_matches('/').to_owned()))
+    Ok((
+        bucket,
+        storage
+            .prefix
+            .as_deref()
+            .unwrap_or_default()
+            .trim_matches('/')
+            .to_owned(),
+    ))
 }
 
 impl Location {
-    /// Opens a location whose bucket is served by a plugin; does not call it yet. Errors: [`StoreError::Config`].
+    /// Opens a location whose bucket is served by a plugin; does not call it yet. Errors:
+    /// [`StoreError::Config`].
     pub fn through_plugin(
         bsl: &BackupStorageLocation,
         plugin: Arc<dyn ObjectPlugin>,
@@ -56,7 +72,10 @@ impl Location {
         let (name, prefix) = bucket_and_prefix(bsl)?;
         let url = format!("{}://{name}", plugin_of(&bsl.spec.provider));
         let bucket = Arc::new(PluginBucket(plugin));
-        let backend = Backend { plugin: Some(bucket.clone()), ..Backend::new(bucket.clone(), bucket, url) };
+        let backend = Backend {
+            plugin: Some(bucket.clone()),
+            ..Backend::new(bucket.clone(), bucket, url)
+        };
         Self::new(backend, &prefix)
     }
 }
@@ -68,13 +87,22 @@ impl fmt::Display for PluginBucket {
 }
 
 fn cannot<T>(what: &str) -> Result<T> {
-    Err(Error::NotImplemented { operation: what.to_owned(), implementer: "a plugin".to_owned() })
+    Err(Error::NotImplemented {
+        operation: what.to_owned(),
+        implementer: "a plugin".to_owned(),
+    })
 }
 
 /// Metadata of an object of which only the key is known.
 #[allow(clippy::default_trait_access)] // the type of a time is not exported
 fn meta(location: Path) -> ObjectMeta {
-    ObjectMeta { location, last_modified: Default::default(), size: 0, e_tag: None, version: None }
+    ObjectMeta {
+        location,
+        last_modified: Default::default(),
+        size: 0,
+        e_tag: None,
+        version: None,
+    }
 }
 
 /// A folder in the form that plugins expect.
@@ -84,14 +112,19 @@ fn folder(prefix: Option<&Path>) -> String {
         .map_or_else(String::new, |prefix| format!("{prefix}/"))
 }
 
-/// Keys in an answer. A key outside of `prefix` is an error; a key that we would never write belongs to another
-/// program and is skipped.
+/// Keys in an answer. A key outside of `prefix` is an error; a key that we would never write
+/// belongs to another program and is skipped.
 pub(super) fn paths(prefix: &str, keys: Vec<String>) -> Result<Vec<Path>> {
     let mut paths = Vec::with_capacity(keys.len());
     for key in keys {
         if !key.starts_with(prefix) {
-            let text = format!("the plugin that was asked for keys in {prefix:?} answers with {key:?}");
-            return Err(PluginFault { text, fault: Fault::Retryable }.into());
+            let text =
+                format!("the plugin that was asked for keys in {prefix:?} answers with {key:?}");
+            return Err(PluginFault {
+                text,
+                fault: Fault::Retryable,
+            }
+            .into());
         }
         match Path::parse(&key) {
             Ok(path) => paths.push(path),
@@ -103,16 +136,31 @@ pub(super) fn paths(prefix: &str, keys: Vec<String>) -> Result<Vec<Path>> {
 
 #[async_trait]
 impl ObjectStore for PluginBucket {
-    async fn put_opts(&self, key: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+    async fn put_opts(
+        &self,
+        key: &Path,
+        payload: PutPayload,
+        opts: PutOptions,
+    ) -> Result<PutResult> {
         if opts.mode != PutMode::Overwrite {
             return cannot("a condition");
         }
         let pieces: Vec<_> = payload.iter().cloned().map(Ok).collect();
-        self.0.put(key.as_ref(), stream::iter(pieces).boxed()).await?;
-        Ok(PutResult { e_tag: None, version: None, extensions: Extensions::default() })
+        self.0
+            .put(key.as_ref(), stream::iter(pieces).boxed())
+            .await?;
+        Ok(PutResult {
+            e_tag: None,
+            version: None,
+            extensions: Extensions::default(),
+        })
     }
 
-    async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+    async fn put_multipart_opts(
+        &self,
+        _: &Path,
+        _: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
         cannot("an upload in parts")
     }
 
@@ -127,7 +175,11 @@ impl ObjectStore for PluginBucket {
                 source: "the plugin does not have it".into(),
             });
         }
-        let body = if options.head { stream::empty().boxed() } else { self.0.get(key.as_ref()).await? };
+        let body = if options.head {
+            stream::empty().boxed()
+        } else {
+            self.0.get(key.as_ref()).await?
+        };
         Ok(GetResult {
             payload: GetResultPayload::Stream(body.map_err(Error::from).boxed()),
             meta: meta(key.clone()),
@@ -137,7 +189,10 @@ impl ObjectStore for PluginBucket {
         })
     }
 
-    fn delete_stream(&self, keys: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(
+        &self,
+        keys: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
         let plugin = Arc::clone(&self.0);
         keys.map(move |key| {
             let plugin = Arc::clone(&plugin);
@@ -164,9 +219,16 @@ impl ObjectStore for PluginBucket {
         let prefix = folder(prefix);
         let folders = self.0.folders(&prefix).await?;
         // Some plugins include the folder itself in the answer.
-        let folders = folders.into_iter().filter(|folder| *folder != prefix).collect();
+        let folders = folders
+            .into_iter()
+            .filter(|folder| *folder != prefix)
+            .collect();
         let common_prefixes = paths(&prefix, folders)?;
-        Ok(ListResult { common_prefixes, objects: Vec::new(), extensions: Extensions::default() })
+        Ok(ListResult {
+            common_prefixes,
+            objects: Vec::new(),
+            extensions: Extensions::default(),
+        })
     }
 
     async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
@@ -183,15 +245,24 @@ mod tests {
                        17A2B3, HostID: 88, api error AccessDenied: Access Denied.";
 
     fn fault(text: &str) -> PluginFault {
-        PluginFault { text: text.to_owned(), fault: Fault::Retryable }
+        PluginFault {
+            text: text.to_owned(),
+            fault: Fault::Retryable,
+        }
     }
 
     #[test]
     fn the_status_of_an_answer_is_found() {
         for (text, status) in [
             (AWS, Some(403)),
-            ("googleapi: Error 404: No such object: b/k, notFound", Some(404)),
-            ("PUT https://a/b\n---\nRESPONSE 409: 409 Conflict\nERROR CODE: X", Some(409)),
+            (
+                "googleapi: Error 404: No such object: b/k, notFound",
+                Some(404),
+            ),
+            (
+                "PUT https://a/b\n---\nRESPONSE 409: 409 Conflict\nERROR CODE: X",
+                Some(409),
+            ),
             ("no space left on device", None),
             ("StatusCode: 4", None),
             ("StatusCode: äöü", None),
@@ -203,14 +274,30 @@ mod tests {
     #[test]
     fn the_words_are_the_same_each_time() {
         let first = fault(AWS).steady();
-        assert_eq!(first, fault(&AWS.replace("17A2B3", "99").replace("HostID: 88", "HostID: 7=/x")).steady());
-        assert!(first.ends_with("StatusCode: 403, api error AccessDenied: Access Denied."), "{first}");
+        assert_eq!(
+            first,
+            fault(
+                &AWS.replace("17A2B3", "99")
+                    .replace("HostID: 88", "HostID: 7=/x")
+            )
+            .steady()
+        );
+        assert!(
+            first.ends_with("StatusCode: 403, api error AccessDenied: Access Denied."),
+            "{first}"
+        );
     }
 
     #[test]
     fn a_fault_is_found_in_an_error_of_the_store() {
         let error = Error::from(fault("x"));
         assert_eq!(cause(&error), Some(&fault("x")));
-        assert_eq!(cause::<PluginFault>(&Error::Generic { store: "S3", source: "x".into() }), None);
+        assert_eq!(
+            cause::<PluginFault>(&Error::Generic {
+                store: "S3",
+                source: "x".into()
+            }),
+            None
+        );
     }
 }

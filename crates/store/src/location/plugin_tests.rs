@@ -26,7 +26,10 @@ struct Bucket {
 }
 
 fn fault(text: &str) -> PluginFault {
-    PluginFault { text: text.to_owned(), fault: Fault::Retryable }
+    PluginFault {
+        text: text.to_owned(),
+        fault: Fault::Retryable,
+    }
 }
 
 impl Bucket {
@@ -36,7 +39,10 @@ impl Bucket {
 
     fn calls(&self, call: &str) -> Vec<String> {
         let calls = self.calls.lock().unwrap();
-        calls.iter().filter_map(|line| Some(line.strip_prefix(call)?.trim().to_owned())).collect()
+        calls
+            .iter()
+            .filter_map(|line| Some(line.strip_prefix(call)?.trim().to_owned()))
+            .collect()
     }
 
     fn names(&self) -> Vec<String> {
@@ -44,7 +50,10 @@ impl Bucket {
     }
 
     fn insert(&self, key: &str, bytes: &[u8]) {
-        self.objects.lock().unwrap().insert(key.to_owned(), bytes.to_vec());
+        self.objects
+            .lock()
+            .unwrap()
+            .insert(key.to_owned(), bytes.to_vec());
     }
 
     fn object(&self, key: &str) -> Option<Vec<u8>> {
@@ -56,7 +65,12 @@ impl Bucket {
 impl ObjectPlugin for Arc<Bucket> {
     async fn put(&self, key: &str, mut body: Body) -> Result<(), PluginFault> {
         self.note("put", key);
-        let cut = self.cut.lock().unwrap().take_if(|(of, _)| of == key).map(|(_, bytes)| bytes);
+        let cut = self
+            .cut
+            .lock()
+            .unwrap()
+            .take_if(|(of, _)| of == key)
+            .map(|(_, bytes)| bytes);
         let mut all = Vec::new();
         while let Some(chunk) = body.try_next().await? {
             all.extend_from_slice(&chunk);
@@ -76,19 +90,31 @@ impl ObjectPlugin for Arc<Bucket> {
     async fn get(&self, key: &str) -> Result<Body, PluginFault> {
         self.note("get", key);
         let bytes = self.object(key).ok_or_else(|| fault("no such object"))?;
-        let chunks: Vec<_> = bytes.chunks(64 * 1024).map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect();
+        let chunks: Vec<_> = bytes
+            .chunks(64 * 1024)
+            .map(|chunk| Ok(Bytes::copy_from_slice(chunk)))
+            .collect();
         Ok(stream::iter(chunks).boxed())
     }
 
     async fn folders(&self, prefix: &str) -> Result<Vec<String>, PluginFault> {
-        let folder = |key: String| Some(format!("{prefix}{}/", key.strip_prefix(prefix)?.split_once('/')?.0));
+        let folder = |key: String| {
+            Some(format!(
+                "{prefix}{}/",
+                key.strip_prefix(prefix)?.split_once('/')?.0
+            ))
+        };
         let mut folders: Vec<_> = self.names().into_iter().filter_map(folder).collect();
         folders.dedup();
         Ok(folders)
     }
 
     async fn keys(&self, prefix: &str) -> Result<Vec<String>, PluginFault> {
-        Ok(self.names().into_iter().filter(|key| key.starts_with(prefix)).collect())
+        Ok(self
+            .names()
+            .into_iter()
+            .filter(|key| key.starts_with(prefix))
+            .collect())
     }
 
     async fn delete(&self, key: &str) -> Result<(), PluginFault> {
@@ -120,11 +146,21 @@ async fn a_part_of_an_object_is_found_though_a_plugin_gives_whole_ones() {
     bucket.insert("p/x", &bytes);
     let (location, key) = (location(&bucket), Path::from("p/x"));
     for range in [0..10, 65_530..65_540, 70_000..bytes.len(), 5..5] {
-        let part = location.get_range(&key, range.start as u64..range.end as u64).await.unwrap();
+        let part = location
+            .get_range(&key, range.start as u64..range.end as u64)
+            .await
+            .unwrap();
         assert_eq!(part, bytes[range]);
     }
     let end = bytes.len() as u64;
-    assert_eq!(location.get_range(&key, 5..end + 1).await.unwrap_err().category(), "corrupt");
+    assert_eq!(
+        location
+            .get_range(&key, 5..end + 1)
+            .await
+            .unwrap_err()
+            .category(),
+        "corrupt"
+    );
 }
 
 #[tokio::test]
@@ -134,20 +170,58 @@ async fn a_backup_of_any_size_is_written_read_and_removed() {
         let location = location(&bucket);
         assert_eq!(location.url(), "example.io/p://b/p");
         let collected = collected(&location, "u", large).await.unwrap();
-        let parts = bucket.calls("put").iter().filter(|key| key.contains("/.private/parts-")).count();
-        let expected = if large { usize::try_from(collected.bytes().div_ceil(8 << 20)).unwrap() } else { 0 };
+        let parts = bucket
+            .calls("put")
+            .iter()
+            .filter(|key| key.contains("/.private/parts-"))
+            .count();
+        let expected = if large {
+            usize::try_from(collected.bytes().div_ceil(8 << 20)).unwrap()
+        } else {
+            0
+        };
         assert_eq!(parts, expected);
-        let stored = collected.commit(&no_files(), &completed("u")).await.unwrap().publish().await.unwrap();
+        let stored = collected
+            .commit(&no_files(), &completed("u"))
+            .await
+            .unwrap()
+            .publish()
+            .await
+            .unwrap();
         assert_eq!(stored.phase(), BackupPhase::Completed);
-        let of = |key: &str| bucket.calls("put").iter().filter(|call| call.contains(key)).count();
+        let of = |key: &str| {
+            bucket
+                .calls("put")
+                .iter()
+                .filter(|call| call.contains(key))
+                .count()
+        };
         assert_eq!((of(CONTENTS), of("velero-backup.json")), (1, 1));
-        assert_eq!(bucket.calls("get").iter().filter(|key| *key == CONTENTS).count(), 0, "not read back");
-        let private: Vec<_> = bucket.names().into_iter().filter(|key| key.contains(".private")).collect();
+        assert_eq!(
+            bucket
+                .calls("get")
+                .iter()
+                .filter(|key| *key == CONTENTS)
+                .count(),
+            0,
+            "not read back"
+        );
+        let private: Vec<_> = bucket
+            .names()
+            .into_iter()
+            .filter(|key| key.contains(".private"))
+            .collect();
         assert_eq!(private, ["p/backups/b/.private/owner"]);
         location.check().await.unwrap();
         assert_eq!(location.list_backups().await.unwrap(), ["b"]);
-        let contents = location.read_contents("b", crate::Limits::DEFAULT).await.unwrap();
-        assert_eq!(contents.items("pods").len(), if large { NOISE as usize + 1 } else { 1 });
+        let contents = location
+            .read_contents("b", crate::Limits::DEFAULT)
+            .await
+            .unwrap();
+        assert_eq!(
+            contents.items("pods").len(),
+            if large { NOISE as usize + 1 } else { 1 }
+        );
         location.delete_backup("b").await.unwrap();
         assert!(bucket.names().is_empty(), "{:?}", bucket.names());
     }
@@ -157,8 +231,14 @@ async fn a_backup_of_any_size_is_written_read_and_removed() {
 async fn decided(large: bool) -> Bucket {
     let bucket = Arc::new(Bucket::default());
     let collected = collected(&location(&bucket), "u", large).await.unwrap();
-    collected.commit(&no_files(), &completed("u")).await.unwrap();
-    Bucket { objects: Mutex::new(bucket.objects.lock().unwrap().clone()), ..Bucket::default() }
+    collected
+        .commit(&no_files(), &completed("u"))
+        .await
+        .unwrap();
+    Bucket {
+        objects: Mutex::new(bucket.objects.lock().unwrap().clone()),
+        ..Bucket::default()
+    }
 }
 
 /// Another process finds the record and publishes it.
@@ -173,19 +253,46 @@ async fn publish(location: &Location) -> Result<Backup, StoreError> {
 async fn a_write_that_was_broken_off_is_written_again_from_any_byte() {
     const METADATA: &str = "p/backups/b/velero-backup.json";
     for (large, cuts) in [
-        (false, vec![(CONTENTS, 0), (CONTENTS, 100), (METADATA, 0), (METADATA, 20)]),
-        (true, vec![(CONTENTS, 0), (CONTENTS, 100), (CONTENTS, 8 << 20), (CONTENTS, (8 << 20) + 7)]),
+        (
+            false,
+            vec![
+                (CONTENTS, 0),
+                (CONTENTS, 100),
+                (METADATA, 0),
+                (METADATA, 20),
+            ],
+        ),
+        (
+            true,
+            vec![
+                (CONTENTS, 0),
+                (CONTENTS, 100),
+                (CONTENTS, 8 << 20),
+                (CONTENTS, (8 << 20) + 7),
+            ],
+        ),
     ] {
         let before = decided(large).await.objects.into_inner().unwrap();
         for (key, bytes) in cuts {
-            let bucket = Arc::new(Bucket { objects: Mutex::new(before.clone()), ..Bucket::default() });
+            let bucket = Arc::new(Bucket {
+                objects: Mutex::new(before.clone()),
+                ..Bucket::default()
+            });
             let location = location(&bucket);
             *bucket.cut.lock().unwrap() = Some((key.to_owned(), bytes));
             let error = publish(&location).await.unwrap_err();
-            assert!(error.is_transient() && error.to_string().contains("out of luck"), "{error}");
+            assert!(
+                error.is_transient() && error.to_string().contains("out of luck"),
+                "{error}"
+            );
             assert_eq!(bucket.object(key).unwrap().len(), bytes);
-            publish(&location).await.unwrap_or_else(|error| panic!("{large} {key} {bytes}: {error}"));
-            location.read_contents("b", crate::Limits::DEFAULT).await.unwrap();
+            publish(&location)
+                .await
+                .unwrap_or_else(|error| panic!("{large} {key} {bytes}: {error}"));
+            location
+                .read_contents("b", crate::Limits::DEFAULT)
+                .await
+                .unwrap();
         }
     }
 }
@@ -195,7 +302,10 @@ async fn foreign_bytes_are_left_alone_whatever_their_size() {
     for large in [false, true] {
         let before = decided(large).await.objects.into_inner().unwrap();
         for foreign in ["x".to_owned(), "x".repeat(9 << 20), "x".repeat(20 << 20)] {
-            let bucket = Arc::new(Bucket { objects: Mutex::new(before.clone()), ..Bucket::default() });
+            let bucket = Arc::new(Bucket {
+                objects: Mutex::new(before.clone()),
+                ..Bucket::default()
+            });
             bucket.insert(CONTENTS, foreign.as_bytes());
             let error = publish(&location(&bucket)).await.unwrap_err();
             assert_eq!(error.category(), "exists", "{error}");
@@ -210,18 +320,29 @@ async fn parts_that_are_gone_or_changed_are_lost_and_nothing_is_visible() {
         let bucket = Arc::new(Bucket::default());
         let location = location(&bucket);
         let collected = collected(&location, "u", true).await.unwrap();
-        let part = bucket.names().into_iter().find(|key| key.contains("/parts-")).unwrap();
+        let part = bucket
+            .names()
+            .into_iter()
+            .find(|key| key.contains("/parts-"))
+            .unwrap();
         let mut bytes = bucket.objects.lock().unwrap().remove(&part).unwrap();
         if !is_gone {
             *bytes.last_mut().unwrap() ^= 1;
             bucket.insert(&part, &bytes);
         }
-        let mut decided = collected.commit(&no_files(), &completed("u")).await.unwrap();
+        let mut decided = collected
+            .commit(&no_files(), &completed("u"))
+            .await
+            .unwrap();
         let error = decided.publish().await.unwrap_err();
         assert_eq!(error.category(), "lost", "{error}");
         assert!(bucket.object(CONTENTS).is_none());
         decided.begin_again().await.unwrap();
-        assert!(!bucket.names().iter().any(|key| key.contains("/parts-")), "{:?}", bucket.names());
+        assert!(
+            !bucket.names().iter().any(|key| key.contains("/parts-")),
+            "{:?}",
+            bucket.names()
+        );
     }
 }
 
@@ -231,20 +352,41 @@ async fn files_of_a_backup_that_waits_are_shown_as_they_are_so_far_and_go_with_t
     let bucket = Arc::new(Bucket::default());
     let location = location(&bucket);
     let ttl = std::time::Duration::from_mins(10);
-    let (operations, contents) = (target(Kind::BackupItemOperations), target(Kind::BackupContents));
+    let (operations, contents) = (
+        target(Kind::BackupItemOperations),
+        target(Kind::BackupContents),
+    );
     assert_eq!(
-        location.signed_url_of_snapshot(&operations, "u", ttl).await.unwrap(),
+        location
+            .signed_url_of_snapshot(&operations, "u", ttl)
+            .await
+            .unwrap(),
         None,
         "nothing is there"
     );
 
     let writer = location.open_backup("b", &of("u")).await.unwrap();
     let state = |phase: &str| vec![serde_json::json!({"status": {"phase": phase}})];
-    let early = JobFiles { item_operations: state("New"), ..no_files() };
-    let mut waiting = writer.await_operations(early, serde_json::Value::Null).await.unwrap();
+    let early = JobFiles {
+        item_operations: state("New"),
+        ..no_files()
+    };
+    let mut waiting = writer
+        .await_operations(early, serde_json::Value::Null)
+        .await
+        .unwrap();
     let shown = async |phase: &str| {
-        let url = location.signed_url_of_snapshot(&operations, "u", ttl).await.unwrap().unwrap();
-        let key = url.strip_prefix("https://example.io/").unwrap().strip_suffix("?600").unwrap().to_owned();
+        let url = location
+            .signed_url_of_snapshot(&operations, "u", ttl)
+            .await
+            .unwrap()
+            .unwrap();
+        let key = url
+            .strip_prefix("https://example.io/")
+            .unwrap()
+            .strip_suffix("?600")
+            .unwrap()
+            .to_owned();
         assert!(key.starts_with("p/backups/b/.private/"), "{key}");
         let text = unzipped(&bucket.object(&key).unwrap());
         assert!(text.contains(phase), "{text}");
@@ -252,21 +394,49 @@ async fn files_of_a_backup_that_waits_are_shown_as_they_are_so_far_and_go_with_t
     };
     let first = shown("New").await;
     assert_eq!(shown("New").await, first, "one state is written once");
-    waiting.store_operations(&state("InProgress")).await.unwrap();
+    waiting
+        .store_operations(&state("InProgress"))
+        .await
+        .unwrap();
     assert_ne!(shown("InProgress").await, first);
-    assert_eq!(location.signed_url_of_snapshot(&operations, "another", ttl).await.unwrap(), None);
     assert_eq!(
-        location.signed_url_of_snapshot(&contents, "u", ttl).await.unwrap(),
+        location
+            .signed_url_of_snapshot(&operations, "another", ttl)
+            .await
+            .unwrap(),
+        None
+    );
+    assert_eq!(
+        location
+            .signed_url_of_snapshot(&contents, "u", ttl)
+            .await
+            .unwrap(),
         None,
         "not before the end"
     );
 
     let (writer, files) = waiting.resume().unwrap();
     let collected = writer.finish().await.unwrap();
-    collected.commit(&files, &completed("u")).await.unwrap().publish().await.unwrap();
-    let private: Vec<_> = bucket.names().into_iter().filter(|key| key.contains(".private")).collect();
+    collected
+        .commit(&files, &completed("u"))
+        .await
+        .unwrap()
+        .publish()
+        .await
+        .unwrap();
+    let private: Vec<_> = bucket
+        .names()
+        .into_iter()
+        .filter(|key| key.contains(".private"))
+        .collect();
     assert_eq!(private, ["p/backups/b/.private/owner"]);
-    assert_eq!(location.signed_url_of_snapshot(&operations, "u", ttl).await.unwrap(), None);
+    assert_eq!(
+        location
+            .signed_url_of_snapshot(&operations, "u", ttl)
+            .await
+            .unwrap(),
+        None
+    );
     let url = location.signed_url(&contents, ttl).await.unwrap();
     assert_eq!(url, "https://example.io/p/backups/b/b.tar.gz?600");
 }
@@ -278,10 +448,19 @@ async fn of_two_that_claim_at_the_same_moment_the_first_gives_way() {
     let location = location(&bucket);
     let first = collected(&location, "first", false).await.unwrap();
     bucket.insert("p/backups/b/.private/owner", b"second\n");
-    let error = first.commit(&no_files(), &completed("first")).await.unwrap_err();
+    let error = first
+        .commit(&no_files(), &completed("first"))
+        .await
+        .unwrap_err();
     assert_eq!(error.category(), "exists", "{error}");
     let second = collected(&location, "second", false).await.unwrap();
-    second.commit(&no_files(), &completed("second")).await.unwrap().publish().await.unwrap();
+    second
+        .commit(&no_files(), &completed("second"))
+        .await
+        .unwrap()
+        .publish()
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -289,7 +468,10 @@ async fn a_plugin_that_answers_with_other_keys_is_told() {
     assert!(plugin_keys("p/backups/", "p/backups/x").is_ok());
     let error = plugin_keys("p/backups/", "q/x").unwrap_err();
     assert!(error.to_string().contains("\"q/x\""), "{error}");
-    assert!(plugin_keys("p/", "p//x").unwrap().is_empty(), "another program's");
+    assert!(
+        plugin_keys("p/", "p//x").unwrap().is_empty(),
+        "another program's"
+    );
 }
 
 fn plugin_keys(prefix: &str, key: &str) -> object_store::Result<Vec<Path>> {

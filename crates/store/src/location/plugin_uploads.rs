@@ -1,5 +1,5 @@
-//! Uploads in parts for a plugin without such uploads: each part is a private object beside the final key, and
-//! completing is one write of the final key that reads them in order.
+//! Uploads in parts for a plugin without such uploads: each part is a private object beside the
+//! final key, and completing is one write of the final key that reads them in order.
 
 use std::{
     collections::hash_map::RandomState,
@@ -32,8 +32,8 @@ const AT_ONCE: usize = 8;
 #[derive(Debug)]
 pub(crate) struct PluginBucket(pub(super) Arc<dyn ObjectPlugin>);
 
-/// A part, as encoded in its id: `<index>-<bytes>-<SHA-256>`. Its key includes all three, so two processes that
-/// resume one upload never write different bytes under one key.
+/// A part, as encoded in its id: `<index>-<bytes>-<SHA-256>`. Its key includes all three, so two
+/// processes that resume one upload never write different bytes under one key.
 #[derive(Clone, Debug)]
 struct Part {
     key: Path,
@@ -52,11 +52,19 @@ impl Part {
             if !upload.starts_with(PARTS) || !name.chars().all(plain) {
                 return None;
             }
-            Some(Self { key: private(key).join(name), bytes: bytes.parse().ok()?, sha256: sha256.to_owned() })
+            Some(Self {
+                key: private(key).join(name),
+                bytes: bytes.parse().ok()?,
+                sha256: sha256.to_owned(),
+            })
         };
         parse().ok_or_else(|| {
             let text = format!("{upload:?} and {id:?} are not the names of an upload and its part");
-            PluginFault { text, fault: Fault::Permanent }.into()
+            PluginFault {
+                text,
+                fault: Fault::Permanent,
+            }
+            .into()
         })
     }
 }
@@ -73,7 +81,8 @@ impl PluginBucket {
     }
 
     async fn remove(&self, keys: Vec<String>) -> Result<()> {
-        let removing = stream::iter(keys).map(|key| async move { delete(self.0.as_ref(), &key).await });
+        let removing =
+            stream::iter(keys).map(|key| async move { delete(self.0.as_ref(), &key).await });
         removing.buffer_unordered(AT_ONCE).try_collect().await
     }
 }
@@ -96,7 +105,9 @@ impl MultipartStore for PluginBucket {
         let bytes = Bytes::from(data);
         let id = format!("{index}-{}-{}", bytes.len(), sha256(&bytes));
         let part = Part::of(key, upload, &id)?;
-        self.0.put(part.key.as_ref(), stream::iter([Ok(bytes)]).boxed()).await?;
+        self.0
+            .put(part.key.as_ref(), stream::iter([Ok(bytes)]).boxed())
+            .await?;
         Ok(PartId { content_id: id })
     }
 
@@ -106,8 +117,10 @@ impl MultipartStore for PluginBucket {
         upload: &MultipartId,
         parts: Vec<PartId>,
     ) -> Result<PutResult> {
-        let parts: Result<Vec<Part>> =
-            parts.iter().map(|part| Part::of(key, upload, &part.content_id)).collect();
+        let parts: Result<Vec<Part>> = parts
+            .iter()
+            .map(|part| Part::of(key, upload, &part.content_id))
+            .collect();
         let parts = parts?;
         // Checks all parts before writing anything under the final key.
         for some in parts.chunks(AT_ONCE) {
@@ -126,44 +139,64 @@ impl MultipartStore for PluginBucket {
         if let Err(error) = self.remove(keys).await {
             tracing::debug!(%key, %error, "parts stay until the backup is tidied up");
         }
-        Ok(PutResult { e_tag: None, version: None, extensions: Extensions::default() })
+        Ok(PutResult {
+            e_tag: None,
+            version: None,
+            extensions: Extensions::default(),
+        })
     }
 
     async fn abort_multipart(&self, key: &Path, upload: &MultipartId) -> Result<()> {
         let folder = private(key);
         let parts = format!("{folder}/{upload}-");
         let keys = self.0.keys(&format!("{folder}/")).await?;
-        self.remove(keys.into_iter().filter(|key| key.starts_with(&parts)).collect()).await
+        self.remove(
+            keys.into_iter()
+                .filter(|key| key.starts_with(&parts))
+                .collect(),
+        )
+        .await
     }
 }
 
 fn lost(part: &Part, what: &str) -> PluginFault {
-    PluginFault { text: format!("{} {what}", part.key), fault: Fault::Lost }
+    PluginFault {
+        text: format!("{} {what}", part.key),
+        fault: Fault::Lost,
+    }
 }
 
 /// Streams the bytes of a part; ends with an error if they differ from those that were uploaded.
 fn read(plugin: Arc<dyn ObjectPlugin>, part: Part) -> Body {
     let begun = async move {
         let body = plugin.get(part.key.as_ref()).await?;
-        Ok(stream::try_unfold((body, Sha256::new(), 0), move |(mut body, mut hash, bytes)| {
-            let part = part.clone();
-            async move {
-                if let Some(piece) = body.try_next().await? {
-                    hash.update(&piece);
-                    let bytes = bytes + piece.len() as u64;
-                    return Ok(Some((piece, (body, hash, bytes))));
+        Ok(stream::try_unfold(
+            (body, Sha256::new(), 0),
+            move |(mut body, mut hash, bytes)| {
+                let part = part.clone();
+                async move {
+                    if let Some(piece) = body.try_next().await? {
+                        hash.update(&piece);
+                        let bytes = bytes + piece.len() as u64;
+                        return Ok(Some((piece, (body, hash, bytes))));
+                    }
+                    if bytes < part.bytes {
+                        let text = format!(
+                            "the plugin gave {bytes} bytes of {}, which has {}",
+                            part.key, part.bytes
+                        );
+                        return Err(PluginFault {
+                            text,
+                            fault: Fault::Retryable,
+                        });
+                    }
+                    if hex(&hash.finalize()) != part.sha256 {
+                        return Err(lost(&part, "has other bytes than were uploaded"));
+                    }
+                    Ok(None)
                 }
-                if bytes < part.bytes {
-                    let text =
-                        format!("the plugin gave {bytes} bytes of {}, which has {}", part.key, part.bytes);
-                    return Err(PluginFault { text, fault: Fault::Retryable });
-                }
-                if hex(&hash.finalize()) != part.sha256 {
-                    return Err(lost(&part, "has other bytes than were uploaded"));
-                }
-                Ok(None)
-            }
-        }))
+            },
+        ))
     };
     stream::once(begun).try_flatten().boxed()
 }

@@ -23,13 +23,13 @@ use crate::{
     },
 };
 
-/// Maximum size of metadata; larger ones are refused (bytes). An object in a cluster has at most 1.5 MiB, which
-/// Velero indents.
+/// Maximum size of metadata; larger ones are refused (bytes). An object in a cluster has at most
+/// 1.5 MiB, which Velero indents.
 const MAX_METADATA: u64 = 16 * 1024 * 1024;
 /// Maximum size of a list of snapshots (bytes, before and after it is decompressed).
 const MAX_SNAPSHOTS: u64 = 64 * 1024 * 1024;
-/// A gzipped empty list is smaller than this, any other list larger (bytes): gzip alone takes 18, and an object of
-/// Kubernetes in JSON has its kind and its name.
+/// A gzipped empty list is smaller than this, any other list larger (bytes): gzip alone takes 18,
+/// and an object of Kubernetes in JSON has its kind and its name.
 const NOTHING: u64 = 48;
 /// Maximum size of a list of objects beside a backup (bytes, before and after it is decompressed).
 const MAX_LIST: u64 = 32 * 1024 * 1024;
@@ -43,7 +43,11 @@ pub enum SideFile {
 }
 
 impl SideFile {
-    const ALL: [Self; 3] = [Self::PodVolumeBackups, Self::SnapshotClasses, Self::SnapshotContents];
+    const ALL: [Self; 3] = [
+        Self::PodVolumeBackups,
+        Self::SnapshotClasses,
+        Self::SnapshotContents,
+    ];
 
     fn key(self, keys: &JobKeys) -> Path {
         keys.file(match self {
@@ -64,8 +68,9 @@ pub struct BackupFolder {
     pub metadata_too_large: bool,
     pub contents: bool,
     pub lists: Vec<SideFile>,
-    /// Time at which the metadata was written, if the tarball is older and another program wrote the folder. Velero
-    /// stores the tarball after the metadata, and once more after the operations of a backup.
+    /// Time at which the metadata was written, if the tarball is older and another program wrote
+    /// the folder. Velero stores the tarball after the metadata, and once more after the operations
+    /// of a backup.
     pub newer_metadata: Option<Timestamp>,
 }
 
@@ -95,16 +100,20 @@ impl Location {
         Ok(names)
     }
 
-    /// The stored Backup: the commit record. `None` if there is no `velero-backup.json`: then the folder holds no
-    /// backup, or an unfinished one.
+    /// The stored Backup: the commit record. `None` if there is no `velero-backup.json`: then the
+    /// folder holds no backup, or an unfinished one.
     ///
     /// Errors: [`StoreError::Corrupt`] for a file that is not a Backup of that name.
     pub async fn read_metadata(&self, backup: &str) -> Result<Option<Backup>, StoreError> {
         let key = self.layout().backup(backup)?.metadata();
-        let Some(json) = self.get_small(&key, MAX_METADATA).await? else { return Ok(None) };
+        let Some(json) = self.get_small(&key, MAX_METADATA).await? else {
+            return Ok(None);
+        };
         let corrupt = |detail: String| self.corrupt(&key, detail);
         let stored: Backup = serde_json::from_slice(&json).map_err(|error| {
-            corrupt(format!("it is not a Backup: {error}; delete the backup's folder, or repair the file"))
+            corrupt(format!(
+                "it is not a Backup: {error}; delete the backup's folder, or repair the file"
+            ))
         })?;
         if stored.kind != "Backup" || !stored.api_version.starts_with("velero.io/") {
             return Err(corrupt(format!(
@@ -121,11 +130,14 @@ impl Location {
         }
     }
 
-    /// The volume snapshots that plugins have created for a backup; `None` if there is no such file, which is
-    /// equivalent to an empty list.
+    /// The volume snapshots that plugins have created for a backup; `None` if there is no such
+    /// file, which is equivalent to an empty list.
     ///
     /// Errors: [`StoreError::Corrupt`] for a file that is no list.
-    pub async fn read_volume_snapshots(&self, backup: &str) -> Result<Option<Vec<Value>>, StoreError> {
+    pub async fn read_volume_snapshots(
+        &self,
+        backup: &str,
+    ) -> Result<Option<Vec<Value>>, StoreError> {
         let key = self.layout().backup(backup)?.file(VOLUME_SNAPSHOTS);
         self.read_list(&key, MAX_SNAPSHOTS).await
     }
@@ -134,32 +146,52 @@ impl Location {
     ///
     /// Errors: [`StoreError::Corrupt`] for an invalid list.
     pub async fn saved_volumes(&self, backup: &Backup) -> Result<SavedVolumes, StoreError> {
-        let keys = self.layout().backup(backup.metadata.name.as_deref().unwrap_or_default())?;
-        let infos = self.read_list::<Value>(&keys.file(VOLUME_INFO), MAX_LIST).await?;
-        let files = self.read_list::<Value>(&keys.file(POD_VOLUME_BACKUPS), MAX_LIST).await?;
-        let mut volumes =
-            repository_data::volumes(infos.as_deref().unwrap_or_default(), &files.unwrap_or_default());
-        let moves =
-            backup.spec.snapshot_move_data == Some(true) && backup.status.csi_volume_snapshots_attempted > 0;
+        let keys = self
+            .layout()
+            .backup(backup.metadata.name.as_deref().unwrap_or_default())?;
+        let infos = self
+            .read_list::<Value>(&keys.file(VOLUME_INFO), MAX_LIST)
+            .await?;
+        let files = self
+            .read_list::<Value>(&keys.file(POD_VOLUME_BACKUPS), MAX_LIST)
+            .await?;
+        let mut volumes = repository_data::volumes(
+            infos.as_deref().unwrap_or_default(),
+            &files.unwrap_or_default(),
+        );
+        let moves = backup.spec.snapshot_move_data == Some(true)
+            && backup.status.csi_volume_snapshots_attempted > 0;
         if infos.is_none() && moves {
             volumes.push(RepositoryVolume::unnamed());
         }
-        let records = infos.unwrap_or_default().iter().filter_map(VolumeRecord::of).collect();
-        Ok(SavedVolumes { records, in_repository: volumes })
+        let records = infos
+            .unwrap_or_default()
+            .iter()
+            .filter_map(VolumeRecord::of)
+            .collect();
+        Ok(SavedVolumes {
+            records,
+            in_repository: volumes,
+        })
     }
 
-    /// A gzipped list; `None` if there is no such file. Errors: [`StoreError::Corrupt`] for a file that is no list,
-    /// or has more than `max` bytes before or after it is decompressed.
+    /// A gzipped list; `None` if there is no such file. Errors: [`StoreError::Corrupt`] for a file
+    /// that is no list, or has more than `max` bytes before or after it is decompressed.
     async fn read_list<T: DeserializeOwned>(
         &self,
         key: &Path,
         max: u64,
     ) -> Result<Option<Vec<T>>, StoreError> {
-        let Some(bytes) = self.get_small(key, max).await? else { return Ok(None) };
+        let Some(bytes) = self.get_small(key, max).await? else {
+            return Ok(None);
+        };
         let reader = BufReader::new(MultiGzDecoder::new(&bytes[..]).take(max));
         // Go writes an empty list as null in some places.
         let list: Option<Vec<T>> = serde_json::from_reader(reader).map_err(|error| {
-            self.corrupt(key, format!("it is no gzipped list of at most {max} bytes: {error}"))
+            self.corrupt(
+                key,
+                format!("it is no gzipped list of at most {max} bytes: {error}"),
+            )
         })?;
         Ok(Some(list.unwrap_or_default()))
     }
@@ -223,13 +255,25 @@ mod tests {
     async fn snapshots_of_a_backup_are_a_list_or_nothing_and_what_is_no_list_is_told() {
         let location = memory("p");
         assert_eq!(location.read_volume_snapshots("b").await.unwrap(), None);
-        for (text, expected) in [("null\n", Some(0)), ("[{}, {\"a\":1}]", Some(2)), ("{}", None)] {
+        for (text, expected) in [
+            ("null\n", Some(0)),
+            ("[{}, {\"a\":1}]", Some(2)),
+            ("{}", None),
+        ] {
             let bytes = crate::gzip::member(text.as_bytes()).unwrap();
             let name = format!("b{}", text.len());
-            put(&location, &format!("p/backups/{name}/{name}-volumesnapshots.json.gz"), &bytes).await;
+            put(
+                &location,
+                &format!("p/backups/{name}/{name}-volumesnapshots.json.gz"),
+                &bytes,
+            )
+            .await;
             match location.read_volume_snapshots(&name).await {
                 Ok(list) => assert_eq!(list.map(|list| list.len()), expected),
-                Err(error) => assert!(expected.is_none() && error.category() == "corrupt", "{error}"),
+                Err(error) => assert!(
+                    expected.is_none() && error.category() == "corrupt",
+                    "{error}"
+                ),
             }
         }
     }
@@ -248,10 +292,19 @@ mod tests {
             ("other", object("velero.io/v1", "Backup", "ok"), false),
             ("kind", object("velero.io/v1", "Restore", "kind"), false),
             ("group", object("v1", "Backup", "group"), false),
-            ("cut", r#"{"apiVersion":"velero.io/v1","kind":"Ba"#.to_owned(), false),
+            (
+                "cut",
+                r#"{"apiVersion":"velero.io/v1","kind":"Ba"#.to_owned(),
+                false,
+            ),
             ("empty", String::new(), false),
         ] {
-            put(&location, &format!("p/backups/{name}/velero-backup.json"), json.as_bytes()).await;
+            put(
+                &location,
+                &format!("p/backups/{name}/velero-backup.json"),
+                json.as_bytes(),
+            )
+            .await;
             match location.read_metadata(name).await {
                 Ok(stored) => assert!(good && stored.is_some(), "{name}"),
                 Err(error) => assert!(!good && error.category() == "corrupt", "{name}: {error}"),
@@ -268,7 +321,10 @@ mod tests {
     async fn one_listing_tells_what_there_is_and_empty_lists_count_as_none() {
         let (_dir, on_disk) = folder("p");
         for location in [memory("p"), on_disk] {
-            assert_eq!(location.inspect_folder("b").await.unwrap(), BackupFolder::default());
+            assert_eq!(
+                location.inspect_folder("b").await.unwrap(),
+                BackupFolder::default()
+            );
             let gzip = |text: &str| crate::gzip::member(text.as_bytes()).unwrap();
             let list = "p/backups/b/b-podvolumebackups.json.gz";
             for text in ["null\n", "[]\n"] {
@@ -288,10 +344,22 @@ mod tests {
             let folder = location.inspect_folder("b").await.unwrap();
             assert!(folder.metadata == Some(2) && folder.contents && !folder.metadata_too_large);
             assert_eq!(folder.lists, [SideFile::PodVolumeBackups]);
-            let list = location.read_side_file("b", SideFile::PodVolumeBackups).await.unwrap();
+            let list = location
+                .read_side_file("b", SideFile::PodVolumeBackups)
+                .await
+                .unwrap();
             assert_eq!(list.len(), 1);
-            assert!(location.read_side_file("b", SideFile::SnapshotContents).await.unwrap().is_empty());
-            let error = location.read_side_file("b", SideFile::SnapshotClasses).await.unwrap_err();
+            assert!(
+                location
+                    .read_side_file("b", SideFile::SnapshotContents)
+                    .await
+                    .unwrap()
+                    .is_empty()
+            );
+            let error = location
+                .read_side_file("b", SideFile::SnapshotClasses)
+                .await
+                .unwrap_err();
             assert_eq!(error.category(), "corrupt");
         }
     }
@@ -301,8 +369,20 @@ mod tests {
         let (dir, location) = folder("");
         let file = dir.path().join("store/backups/b/velero-backup.json");
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::File::create(&file).unwrap().set_len(200 * 1024 * 1024).unwrap();
-        assert!(location.inspect_folder("b").await.unwrap().metadata_too_large);
-        assert_eq!(location.read_metadata("b").await.unwrap_err().category(), "corrupt");
+        std::fs::File::create(&file)
+            .unwrap()
+            .set_len(200 * 1024 * 1024)
+            .unwrap();
+        assert!(
+            location
+                .inspect_folder("b")
+                .await
+                .unwrap()
+                .metadata_too_large
+        );
+        assert_eq!(
+            location.read_metadata("b").await.unwrap_err().category(),
+            "corrupt"
+        );
     }
 }

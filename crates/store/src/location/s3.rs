@@ -1,6 +1,7 @@
 //! Provider `aws`: S3 and compatible stores.
 //!
-//! The settings are those of Velero's plugin for AWS (`velero-plugin-for-aws`, `object_store.go`, v1.14).
+//! The settings are those of Velero's plugin for AWS (`velero-plugin-for-aws`, `object_store.go`,
+//! v1.14).
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -40,12 +41,18 @@ fn of_process(name: &str) -> Option<String> {
 }
 
 fn region_of_environment(variables: &Variables<'_>) -> Option<String> {
-    ["AWS_REGION", "AWS_DEFAULT_REGION"].into_iter().find_map(variables)
+    ["AWS_REGION", "AWS_DEFAULT_REGION"]
+        .into_iter()
+        .find_map(variables)
 }
 
 /// The domain of a region's services.
 fn domain(region: &str) -> &'static str {
-    if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" }
+    if region.starts_with("cn-") {
+        "amazonaws.com.cn"
+    } else {
+        "amazonaws.com"
+    }
 }
 
 pub(super) fn open(
@@ -55,9 +62,16 @@ pub(super) fn open(
 ) -> Result<Backend, StoreError> {
     settings::known(spec, ca, &KEYS)?;
     let settings = Settings::of(spec, &of_process)?;
-    let plain = settings.endpoint.as_ref().is_some_and(|endpoint| endpoint.scheme() == "http");
+    let plain = settings
+        .endpoint
+        .as_ref()
+        .is_some_and(|endpoint| endpoint.scheme() == "http");
     let options = http_client::options(ca, plain, settings.insecure)?;
-    let from_file = if secret.is_none() { credentials_file()? } else { None };
+    let from_file = if secret.is_none() {
+        credentials_file()?
+    } else {
+        None
+    };
     let secret = secret.or(from_file.as_deref());
     let mut builder = AmazonS3Builder::new()
         .with_bucket_name(&settings.bucket)
@@ -81,25 +95,44 @@ pub(super) fn open(
     if let Some(file) = &settings.customer_key {
         builder = builder.with_ssec_encryption(customer_key(file)?);
     }
-    let builder =
-        identity::identify(builder, secret, &settings.profile, &settings.region, &options, &of_process)?;
+    let builder = identity::identify(
+        builder,
+        secret,
+        &settings.profile,
+        &settings.region,
+        &options,
+        &of_process,
+    )?;
     let url = settings.url();
     let build = |builder: AmazonS3Builder| {
         let built = builder.build().map_err(|error| {
-            StoreError::config("spec", format!("no S3 client can be made for {url}: {error}"))
+            StoreError::config(
+                "spec",
+                format!("no S3 client can be made for {url}: {error}"),
+            )
         });
         built.map(Arc::new)
     };
     let store = build(builder.clone())?;
-    // The other clients share these credentials, so that the headers they add do not reach the token service.
+    // The other clients share these credentials, so that the headers they add do not reach the
+    // token service.
     let builder = builder.with_credentials(store.credentials().clone());
-    // object_store (0.14) has no such condition, so every request of this client carries the header; the client only
-    // completes uploads. Policies that deny overwriting require it.
+    // object_store (0.14) has no such condition, so every request of this client carries the
+    // header; the client only completes uploads. Policies that deny overwriting require it.
     let only_new = HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static("*"))]);
-    let creating =
-        build(builder.clone().with_client_options(options.clone().with_default_headers(only_new)))?;
-    let public = settings.public.as_ref().map(|public| settings.at(public)).transpose()?;
-    let public = public.map(|public| build(builder.with_endpoint(public))).transpose()?;
+    let creating = build(
+        builder
+            .clone()
+            .with_client_options(options.clone().with_default_headers(only_new)),
+    )?;
+    let public = settings
+        .public
+        .as_ref()
+        .map(|public| settings.at(public))
+        .transpose()?;
+    let public = public
+        .map(|public| build(builder.with_endpoint(public)))
+        .transpose()?;
     let bucket = S3Bucket {
         client: http_client::connector()
             .connect(&options)
@@ -119,7 +152,9 @@ pub(super) fn open(
 
 /// The credentials file that the environment names, as Velero's deployments do, if it exists.
 fn credentials_file() -> Result<Option<Vec<u8>>, StoreError> {
-    let Some(file) = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE") else { return Ok(None) };
+    let Some(file) = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE") else {
+        return Ok(None);
+    };
     match std::fs::read(&file) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -129,10 +164,15 @@ fn credentials_file() -> Result<Option<Vec<u8>>, StoreError> {
 
 /// Reads a key of 32 bytes from a file; returns it in base64, as the client expects.
 fn customer_key(file: &str) -> Result<String, StoreError> {
-    let wrong = |message: String| StoreError::config("spec.config[customerKeyEncryptionFile]", message);
-    let key = std::fs::read(file).map_err(|error| wrong(format!("{file:?} cannot be read: {error}")))?;
+    let wrong =
+        |message: String| StoreError::config("spec.config[customerKeyEncryptionFile]", message);
+    let key =
+        std::fs::read(file).map_err(|error| wrong(format!("{file:?} cannot be read: {error}")))?;
     if key.len() != 32 {
-        return Err(wrong(format!("{file:?} has {} bytes, a key has 32", key.len())));
+        return Err(wrong(format!(
+            "{file:?} has {} bytes, a key has 32",
+            key.len()
+        )));
     }
     Ok(BASE64_STANDARD.encode(key))
 }
@@ -237,7 +277,11 @@ impl Settings {
             return self.at(endpoint);
         }
         // object_store (0.14) knows only one domain of AWS.
-        let aws = Url::parse(&format!("https://s3.{}.{}", self.region, domain(&self.region)));
+        let aws = Url::parse(&format!(
+            "https://s3.{}.{}",
+            self.region,
+            domain(&self.region)
+        ));
         self.at(&aws.map_err(|_| invalid("region", &self.region, "the name of a region"))?)
     }
 
@@ -249,8 +293,9 @@ impl Settings {
         {
             let host = format!("{}.{host}", self.bucket);
             url.set_host(Some(&host)).map_err(|_| {
-                let message =
-                    format!("no host can be called {host}: correct the bucket, or set s3ForcePathStyle");
+                let message = format!(
+                    "no host can be called {host}: correct the bucket, or set s3ForcePathStyle"
+                );
                 StoreError::config("spec.objectStorage.bucket", message)
             })?;
         }
@@ -270,9 +315,9 @@ fn tags(query: &str) -> Result<TagSet, StoreError> {
     Ok(tags)
 }
 
-/// On unless the setting is the empty string: buckets with object lock refuse a PUT without a checksum. The client
-/// supports SHA-256 and CRC-64; SHA-256 replaces the plugin's other algorithms, as every bucket that checks accepts
-/// it.
+/// On unless the setting is the empty string: buckets with object lock refuse a PUT without a
+/// checksum. The client supports SHA-256 and CRC-64; SHA-256 replaces the plugin's other
+/// algorithms, as every bucket that checks accepts it.
 fn checksum(setting: Option<&str>) -> Result<Option<Checksum>, StoreError> {
     match setting {
         Some("") => Ok(None),
@@ -316,13 +361,43 @@ mod tests {
         let (path_style, minio) = (("s3ForcePathStyle", "true"), "https://minio:9000");
         let table: [Row<'_>; 8] = [
             ("b", &[], true, "https://b.s3.us-east-1.amazonaws.com"),
-            ("b", &[path_style, ("resticRepoPrefix", "x")], false, "https://s3.us-east-1.amazonaws.com"),
-            ("b", &[("region", "cn-north-1")], true, "https://b.s3.cn-north-1.amazonaws.com.cn"),
-            ("b", &[("s3Url", "https://s3.example.com/")], true, "https://b.s3.example.com"),
+            (
+                "b",
+                &[path_style, ("resticRepoPrefix", "x")],
+                false,
+                "https://s3.us-east-1.amazonaws.com",
+            ),
+            (
+                "b",
+                &[("region", "cn-north-1")],
+                true,
+                "https://b.s3.cn-north-1.amazonaws.com.cn",
+            ),
+            (
+                "b",
+                &[("s3Url", "https://s3.example.com/")],
+                true,
+                "https://b.s3.example.com",
+            ),
             ("b", &[("s3Url", minio), path_style], false, minio),
-            ("b", &[("s3Url", "http://127.0.0.1:9000")], false, "http://127.0.0.1:9000"),
-            ("b", &[("s3Url", "http://[::1]:9000")], false, "http://[::1]:9000"),
-            ("b.c", &[("s3Url", "https://s3.example.com")], false, "https://s3.example.com"),
+            (
+                "b",
+                &[("s3Url", "http://127.0.0.1:9000")],
+                false,
+                "http://127.0.0.1:9000",
+            ),
+            (
+                "b",
+                &[("s3Url", "http://[::1]:9000")],
+                false,
+                "http://[::1]:9000",
+            ),
+            (
+                "b.c",
+                &[("s3Url", "https://s3.example.com")],
+                false,
+                "https://s3.example.com",
+            ),
         ];
         for (bucket, config, virtual_hosted, endpoint) in table {
             let settings = Settings::of(&spec("aws", bucket, config), &|_| None).unwrap();
@@ -360,23 +435,55 @@ mod tests {
 
     #[test]
     fn a_wrong_setting_is_named() {
-        let (key_file, of_key_file) =
-            (("customerKeyEncryptionFile", "/nowhere"), "spec.config[customerKeyEncryptionFile]");
+        let (key_file, of_key_file) = (
+            ("customerKeyEncryptionFile", "/nowhere"),
+            "spec.config[customerKeyEncryptionFile]",
+        );
         let table: &[Refused<'_>] = &[
             ("", &[], "", "spec.objectStorage.bucket"),
             ("b", &[("tagging", "=x")], "", "spec.config[tagging]"),
-            ("b", &[("s3url", "https://minio:9000")], "", "spec.config[s3url]"),
-            ("b", &[("signatureVersion", "1")], "", "spec.config[signatureVersion]"),
-            ("b", &[("customerKeyEncryptionSecret", "s/k")], "", "spec.config[customerKeyEncryptionSecret]"),
+            (
+                "b",
+                &[("s3url", "https://minio:9000")],
+                "",
+                "spec.config[s3url]",
+            ),
+            (
+                "b",
+                &[("signatureVersion", "1")],
+                "",
+                "spec.config[signatureVersion]",
+            ),
+            (
+                "b",
+                &[("customerKeyEncryptionSecret", "s/k")],
+                "",
+                "spec.config[customerKeyEncryptionSecret]",
+            ),
             ("b", &[key_file], "", of_key_file),
             ("b", &[key_file, ("kmsKeyId", "k")], "", of_key_file),
             ("a/b", &[], "", "spec.objectStorage.bucket"),
             ("a b", &[], "", "spec.objectStorage.bucket"),
             ("b", &[("region", "eu west")], "", "spec.config[region]"),
             ("b", &[("s3Url", "minio:9000")], "", "spec.config[s3Url]"),
-            ("b", &[("s3ForcePathStyle", "yes")], "", "spec.config[s3ForcePathStyle]"),
-            ("b", &[("insecureSkipTLSVerify", "si")], "", "spec.config[insecureSkipTLSVerify]"),
-            ("b", &[("checksumAlgorithm", "MD5")], "", "spec.config[checksumAlgorithm]"),
+            (
+                "b",
+                &[("s3ForcePathStyle", "yes")],
+                "",
+                "spec.config[s3ForcePathStyle]",
+            ),
+            (
+                "b",
+                &[("insecureSkipTLSVerify", "si")],
+                "",
+                "spec.config[insecureSkipTLSVerify]",
+            ),
+            (
+                "b",
+                &[("checksumAlgorithm", "MD5")],
+                "",
+                "spec.config[checksumAlgorithm]",
+            ),
         ];
         assert_refused("aws", table);
     }
@@ -400,11 +507,27 @@ mod tests {
         ];
         let key = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(key.path(), [7; 32]).unwrap();
-        let own = [("customerKeyEncryptionFile", key.path().to_str().unwrap()), ("profile", "p")];
+        let own = [
+            ("customerKeyEncryptionFile", key.path().to_str().unwrap()),
+            ("profile", "p"),
+        ];
         open(&spec("aws", "b", &own), secret, None).unwrap();
         open(&spec("aws", "b", &all), secret, None).unwrap();
-        open(&spec("aws", "b", &[("profile", "p"), ("kmsKeyId", "k")]), secret, None).unwrap();
-        open(&spec("aws", "b", &[("serverSideEncryption", "aws:kms"), ("profile", "p")]), secret, None)
-            .unwrap();
+        open(
+            &spec("aws", "b", &[("profile", "p"), ("kmsKeyId", "k")]),
+            secret,
+            None,
+        )
+        .unwrap();
+        open(
+            &spec(
+                "aws",
+                "b",
+                &[("serverSideEncryption", "aws:kms"), ("profile", "p")],
+            ),
+            secret,
+            None,
+        )
+        .unwrap();
     }
 }

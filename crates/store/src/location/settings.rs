@@ -19,11 +19,19 @@ pub(super) fn bucket(name: &str, what: &str) -> Result<String, StoreError> {
 }
 
 pub(super) fn get<'a>(config: &'a BTreeMap<String, String>, key: &str) -> Option<&'a str> {
-    config.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    config
+        .get(key)
+        .map(String::as_str)
+        .filter(|value| !value.is_empty())
 }
 
-pub(super) fn endpoint(config: &BTreeMap<String, String>, key: &str) -> Result<Option<Url>, StoreError> {
-    let Some(text) = get(config, key) else { return Ok(None) };
+pub(super) fn endpoint(
+    config: &BTreeMap<String, String>,
+    key: &str,
+) -> Result<Option<Url>, StoreError> {
+    let Some(text) = get(config, key) else {
+        return Ok(None);
+    };
     match Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(Some(url)),
         _ => Err(invalid(key, text, "an http:// or https:// URL")),
@@ -40,25 +48,43 @@ pub(super) fn flag(config: &BTreeMap<String, String>, key: &str) -> Result<bool,
 }
 
 pub(super) fn invalid(key: &str, value: &str, expected: &str) -> StoreError {
-    StoreError::config(&format!("spec.config[{key}]"), format!("{value:?} is not valid: expected {expected}"))
+    StoreError::config(
+        &format!("spec.config[{key}]"),
+        format!("{value:?} is not valid: expected {expected}"),
+    )
 }
 
-/// Settings of every provider: those that Velero adds to each (`pkg/plugin/framework/validation.go`, v1.18), and
-/// those that only its file repositories read.
-pub(super) const OF_ALL: [&str; 5] = ["bucket", "prefix", "caCert", "credentialsFile", "resticRepoPrefix"];
+/// Settings of every provider: those that Velero adds to each
+/// (`pkg/plugin/framework/validation.go`, v1.18), and those that only its file repositories read.
+pub(super) const OF_ALL: [&str; 5] = [
+    "bucket",
+    "prefix",
+    "caCert",
+    "credentialsFile",
+    "resticRepoPrefix",
+];
 
-/// Settings without effect here, whatever their value, each with the reason why ignoring it changes no backup or
-/// request.
+/// Settings without effect here, whatever their value, each with the reason why ignoring it changes
+/// no backup or request.
 #[cfg(test)]
 pub(super) const WITHOUT_EFFECT: [(&str, &str); 4] = [
-    ("resticRepoPrefix", "only Velero's repositories of files read it"),
-    ("enableSharedConfig", "a credentials file is always read with its shared profiles"),
-    ("serviceAccount", "it names who signs URLs: here that is the identity that signs in"),
+    (
+        "resticRepoPrefix",
+        "only Velero's repositories of files read it",
+    ),
+    (
+        "enableSharedConfig",
+        "a credentials file is always read with its shared profiles",
+    ),
+    (
+        "serviceAccount",
+        "it names who signs URLs: here that is the identity that signs in",
+    ),
     ("blockSizeInBytes", "blocks of an upload have 8 MiB"),
 ];
 
-/// Refuses a setting that the provider does not have, as Velero's plugins do: it is usually a misspelt one. `ca` is
-/// the bundle of `spec.objectStorage`.
+/// Refuses a setting that the provider does not have, as Velero's plugins do: it is usually a
+/// misspelt one. `ca` is the bundle of `spec.objectStorage`.
 pub(super) fn known(
     spec: &BackupStorageLocationSpec,
     ca: Option<&[u8]>,
@@ -66,12 +92,19 @@ pub(super) fn known(
 ) -> Result<(), StoreError> {
     let is_known = |key: &&String| keys.contains(&key.as_str()) || OF_ALL.contains(&key.as_str());
     if let Some(other) = spec.config.keys().find(|key| !is_known(key)) {
-        let known = if keys.is_empty() { "none".to_owned() } else { keys.join(", ") };
+        let known = if keys.is_empty() {
+            "none".to_owned()
+        } else {
+            keys.join(", ")
+        };
         let message = format!(
             "there is no such setting here: correct or remove it (known are {known}), or have the location served by its plugin \
              (--object-store-plugins)"
         );
-        return Err(StoreError::config(&format!("spec.config[{other}]"), message));
+        return Err(StoreError::config(
+            &format!("spec.config[{other}]"),
+            message,
+        ));
     }
     common(spec)?;
     let given = get(&spec.config, "caCert").map(|text| text.trim().as_bytes());
@@ -81,15 +114,24 @@ pub(super) fn known(
     Ok(())
 }
 
-/// Refuses settings that no provider may have, not even a plugin: a file of credentials, and a bucket or prefix other
-/// than the one in `spec.objectStorage`, which Velero writes over these settings.
+/// Refuses settings that no provider may have, not even a plugin: a file of credentials, and a
+/// bucket or prefix other than the one in `spec.objectStorage`, which Velero writes over these
+/// settings.
 pub(super) fn common(spec: &BackupStorageLocationSpec) -> Result<(), StoreError> {
-    refuse(&spec.config, "credentialsFile", "name a Secret in spec.credential")?;
+    refuse(
+        &spec.config,
+        "credentialsFile",
+        "name a Secret in spec.credential",
+    )?;
     let storage = &spec.object_storage;
-    let fields =
-        [("bucket", storage.bucket.as_str()), ("prefix", storage.prefix.as_deref().unwrap_or_default())];
+    let fields = [
+        ("bucket", storage.bucket.as_str()),
+        ("prefix", storage.prefix.as_deref().unwrap_or_default()),
+    ];
     for (key, field) in fields {
-        if get(&spec.config, key).is_some_and(|value| value.trim_matches('/') != field.trim_matches('/')) {
+        if get(&spec.config, key)
+            .is_some_and(|value| value.trim_matches('/') != field.trim_matches('/'))
+        {
             return Err(differs(key, key));
         }
     }
@@ -104,7 +146,11 @@ fn differs(key: &str, field: &str) -> StoreError {
 }
 
 /// Refuses a setting that this program does not support, and that must not be ignored silently.
-pub(super) fn refuse(config: &BTreeMap<String, String>, key: &str, instead: &str) -> Result<(), StoreError> {
+pub(super) fn refuse(
+    config: &BTreeMap<String, String>,
+    key: &str,
+    instead: &str,
+) -> Result<(), StoreError> {
     if get(config, key).is_none() {
         return Ok(());
     }
@@ -112,8 +158,8 @@ pub(super) fn refuse(config: &BTreeMap<String, String>, key: &str, instead: &str
     Err(StoreError::config(&format!("spec.config[{key}]"), message))
 }
 
-/// Sets each known setting to a value that is not in `base`: this must change the store or be refused. `open`
-/// describes the store.
+/// Sets each known setting to a value that is not in `base`: this must change the store or be
+/// refused. `open` describes the store.
 #[cfg(test)]
 pub(super) fn assert_each_is_read(
     base: &BackupStorageLocationSpec,
@@ -125,7 +171,10 @@ pub(super) fn assert_each_is_read(
     backup_testkit::assert_each_key_counts(keys.iter().chain(&OF_ALL).copied(), &excused, |key| {
         let mut changed = base.clone();
         if let Some(key) = key {
-            let value = values.iter().find(|(name, _)| *name == key).map_or("other", |(_, value)| *value);
+            let value = values
+                .iter()
+                .find(|(name, _)| *name == key)
+                .map_or("other", |(_, value)| *value);
             let before = changed.config.insert(key.to_owned(), value.to_owned());
             assert_ne!(before.as_deref(), Some(value), "{key} is not changed");
         }
@@ -158,14 +207,23 @@ mod tests {
             assert_eq!(found.is_ok(), fine, "{key} {value:?}: {found:?}");
             assert!(found.err().is_none_or(|text| text.contains(key)), "{key}");
             // A plugin has settings of its own; it gets the bundle as one of them.
-            assert_eq!(common(&spec).is_ok(), fine || key == "caCert", "{key} {value:?}");
+            assert_eq!(
+                common(&spec).is_ok(),
+                fine || key == "caCert",
+                "{key} {value:?}"
+            );
         }
     }
 
     #[test]
     fn what_cannot_be_honoured_is_refused_and_an_empty_value_is_none() {
         let config = |value: &str| BTreeMap::from([("k".to_owned(), value.to_owned())]);
-        assert!(refuse(&config("x"), "k", "do that").unwrap_err().to_string().contains("do that"));
+        assert!(
+            refuse(&config("x"), "k", "do that")
+                .unwrap_err()
+                .to_string()
+                .contains("do that")
+        );
         refuse(&config(""), "k", "do that").unwrap();
         refuse(&config("x"), "other", "do that").unwrap();
         assert_eq!(get(&config(""), "k"), None);

@@ -10,7 +10,11 @@ pub(super) fn line(
     fields: &[(&str, &str)],
     at: jiff::Timestamp,
 ) {
-    let _ = write!(out, "time=\"{}\" level={level} msg=", at.strftime("%Y-%m-%dT%H:%M:%SZ"));
+    let _ = write!(
+        out,
+        "time=\"{}\" level={level} msg=",
+        at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    );
     value(out, message);
     let mut fields = fields.to_vec();
     fields.sort_unstable();
@@ -55,7 +59,8 @@ fn quote(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Rust's definition of a printable character; it escapes a few more than Go, and every reader unescapes them.
+/// Rust's definition of a printable character; it escapes a few more than Go, and every reader
+/// unescapes them.
 fn printable(c: char) -> bool {
     !c.is_whitespace() && c.escape_debug().len() == 1
 }
@@ -74,8 +79,16 @@ mod tests {
             ("", &[("empty", "")], "msg= empty="),
             ("x", &[("b", "2"), ("a", "1:2")], r#"msg=x a="1:2" b=2"#),
             ("say \"hi\"\n\tC:\\", &[], r#"msg="say \"hi\"\n\tC:\\""#),
-            ("bell\u{7} esc\u{1b} nbsp\u{a0} é 日", &[], r#"msg="bell\a esc\x1b nbsp\u00a0 é 日""#),
-            ("tag\u{e0001}", &[("path", "a/b.c@d^e+f-g_h")], r#"msg="tag\U000e0001" path=a/b.c@d^e+f-g_h"#),
+            (
+                "bell\u{7} esc\u{1b} nbsp\u{a0} é 日",
+                &[],
+                r#"msg="bell\a esc\x1b nbsp\u00a0 é 日""#,
+            ),
+            (
+                "tag\u{e0001}",
+                &[("path", "a/b.c@d^e+f-g_h")],
+                r#"msg="tag\U000e0001" path=a/b.c@d^e+f-g_h"#,
+            ),
         ];
         for (message, fields, expected) in table {
             let mut out = Vec::new();

@@ -21,18 +21,18 @@ use super::{
 use crate::{Location, StoreError, file_at::FileAt as _};
 
 /// What the user can do about an unusable tarball.
-const REMEDY: &str =
-    "the backup cannot be restored; use another one, or put back the file from a copy of the bucket";
+const REMEDY: &str = "the backup cannot be restored; use another one, or put back the file from a copy of the bucket";
 
 const CLUSTER: u32 = u32::MAX;
 
-/// Maximum number of types, of versions and of namespaces in one tarball; Kubernetes is tested with 10,000 namespaces.
+/// Maximum number of types, of versions and of namespaces in one tarball; Kubernetes is tested with
+/// 10,000 namespaces.
 const MAX_NAMES: usize = 100_000;
 /// Maximum mean length of the items' paths (bytes); long ones usually have 150.
 const MAX_MEAN_PATH: u64 = 256;
 
-/// Bytes read together with the JSON of an item: they hold the length of its path and, unless it is unusually long,
-/// the path.
+/// Bytes read together with the JSON of an item: they hold the length of its path and, unless it is
+/// unusually long, the path.
 const TAIL: usize = 256;
 /// Largest JSON kept in memory while its item waits for memory (bytes). Larger JSON is read again.
 const SMALL: usize = 16 * 1024;
@@ -75,14 +75,16 @@ impl Measured<'_> {
 
     /// Like [`Contents::object`], without measuring it again.
     pub fn object(self) -> Result<Map<String, Value>, StoreError> {
-        let (json, path) = self.stored.map_or_else(|| self.contents.stored(&self.item), Ok)?;
+        let (json, path) = self
+            .stored
+            .map_or_else(|| self.contents.stored(&self.item), Ok)?;
         decode(&json, path)
     }
 }
 
-/// The items of a backup, on local disk in an unlinked temporary file: the JSON of each, the length of its path in
-/// two bytes, its path; zeros at the end, so that `TAIL` bytes can be read behind each item. Holds about 60 bytes of
-/// memory per item.
+/// The items of a backup, on local disk in an unlinked temporary file: the JSON of each, the length
+/// of its path in two bytes, its path; zeros at the end, so that `TAIL` bytes can be read behind
+/// each item. Holds about 60 bytes of memory per item.
 #[derive(Debug)]
 pub struct Contents {
     url: String,
@@ -91,8 +93,8 @@ pub struct Contents {
     namespaces: Vec<Box<str>>,
     types: BTreeMap<String, Vec<ItemRef>>,
     versions: BTreeMap<String, Versions>,
-    /// Index of an item in the list of its type or version, by a hash of its path; of two equal paths the last one
-    /// wins.
+    /// Index of an item in the list of its type or version, by a hash of its path; of two equal
+    /// paths the last one wins.
     paths: HashMap<PathHash, u32>,
 }
 
@@ -110,13 +112,15 @@ type PathHash = [u8; 16];
 
 fn path_hash(path: &str) -> PathHash {
     let mut hash = PathHash::default();
-    hash.iter_mut().zip(Sha256::digest(path)).for_each(|(to, from)| *to = from);
+    hash.iter_mut()
+        .zip(Sha256::digest(path))
+        .for_each(|(to, from)| *to = from);
     hash
 }
 
 impl Contents {
-    /// Reads an archive to its end, checks it as a whole, and indexes it, as [`Location::read_contents`] does with a
-    /// backup's. `url` names it in errors.
+    /// Reads an archive to its end, checks it as a whole, and indexes it, as
+    /// [`Location::read_contents`] does with a backup's. `url` names it in errors.
     pub fn index(url: &str, source: impl Read, limits: Limits) -> Result<Self, StoreError> {
         index(url, source, limits)
     }
@@ -142,13 +146,22 @@ impl Contents {
     }
 
     /// The item of this resource and name; `None` if it does not exist.
-    pub fn find(&self, group_resource: &str, namespace: Option<&str>, name: &str) -> Option<ItemRef> {
-        let at = self.paths.get(&path_hash(&paths::plain(group_resource, namespace, name)))?;
-        self.items(group_resource).get(usize::try_from(*at).ok()?).copied()
+    pub fn find(
+        &self,
+        group_resource: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Option<ItemRef> {
+        let at = self
+            .paths
+            .get(&path_hash(&paths::plain(group_resource, namespace, name)))?;
+        self.items(group_resource)
+            .get(usize::try_from(*at).ok()?)
+            .copied()
     }
 
-    /// The version of a type that the cluster of the backup preferred, in which its items are stored; `None` if no
-    /// folder names it.
+    /// The version of a type that the cluster of the backup preferred, in which its items are
+    /// stored; `None` if no folder names it.
     pub fn preferred_version(&self, group_resource: &str) -> Option<&str> {
         self.versions.get(group_resource)?.preferred.as_deref()
     }
@@ -163,37 +176,58 @@ impl Contents {
             .collect()
     }
 
-    /// The same item in one of the other versions; `None` if it does not exist. Errors: local disk fails.
+    /// The same item in one of the other versions; `None` if it does not exist. Errors: local disk
+    /// fails.
     pub fn in_version(
         &self,
         item: &ItemRef,
         group_resource: &str,
         version: &str,
     ) -> Result<Option<ItemRef>, StoreError> {
-        let path = paths::versioned(group_resource, version, self.namespace_of(item), &self.name_of(item)?);
-        let at = self.paths.get(&path_hash(&path)).and_then(|at| usize::try_from(*at).ok());
-        let items = self.versions.get(group_resource).and_then(|of| of.others.get(version));
+        let path = paths::versioned(
+            group_resource,
+            version,
+            self.namespace_of(item),
+            &self.name_of(item)?,
+        );
+        let at = self
+            .paths
+            .get(&path_hash(&path))
+            .and_then(|at| usize::try_from(*at).ok());
+        let items = self
+            .versions
+            .get(group_resource)
+            .and_then(|of| of.others.get(version));
         Ok(items.zip(at).and_then(|(items, at)| items.get(at)).copied())
     }
 
     /// The namespace of an item, from the tarball's path; `None` for cluster-scoped items.
     pub fn namespace_of(&self, item: &ItemRef) -> Option<&str> {
-        self.namespaces.get(usize::try_from(item.namespace).ok()?).map(AsRef::as_ref)
+        self.namespaces
+            .get(usize::try_from(item.namespace).ok()?)
+            .map(AsRef::as_ref)
     }
 
-    /// The JSON of an item, which takes no more memory than the limit once decoded. A short read from local disk.
+    /// The JSON of an item, which takes no more memory than the limit once decoded. A short read
+    /// from local disk.
     ///
-    /// Errors: [`StoreError::UnreadableItem`], which names the item by its path: it is no JSON, or takes too much;
-    /// [`StoreError::Io`]: that disk fails.
+    /// Errors: [`StoreError::UnreadableItem`], which names the item by its path: it is no JSON, or
+    /// takes too much; [`StoreError::Io`]: that disk fails.
     pub fn read(&self, item: &ItemRef) -> Result<Vec<u8>, StoreError> {
         self.read_sized(item).map(|(json, ..)| json)
     }
 
-    /// Measures the memory that a decoded item would take, using little memory itself. Errors: as for [`Self::read`].
+    /// Measures the memory that a decoded item would take, using little memory itself. Errors: as
+    /// for [`Self::read`].
     pub fn measure(&self, item: &ItemRef) -> Result<Measured<'_>, StoreError> {
         let (json, path, size) = self.read_sized(item)?;
         let stored = (json.len() <= SMALL).then_some((json, path));
-        Ok(Measured { contents: self, item: *item, size, stored })
+        Ok(Measured {
+            contents: self,
+            item: *item,
+            size,
+            stored,
+        })
     }
 
     /// An item, decoded. Errors: as for [`Self::read`]; it is not the object that its path names.
@@ -207,7 +241,12 @@ impl Contents {
         let (json, path) = self.stored(item)?;
         let size = match json_size::decoded(&json) {
             Ok(size) => size,
-            Err(error) => return Err(StoreError::UnreadableItem { path, detail: no_object(&error) }),
+            Err(error) => {
+                return Err(StoreError::UnreadableItem {
+                    path,
+                    detail: no_object(&error),
+                });
+            }
         };
         if size > self.item_memory {
             let detail = format!(
@@ -236,7 +275,10 @@ impl Contents {
     /// Extracts the path from the bytes behind the JSON of an item.
     fn path_in(&self, item: &ItemRef, tail: &[u8]) -> Result<String, StoreError> {
         let (length, path) = tail.split_at(2);
-        let length = length.iter().rev().fold(0, |length, byte| length << 8 | usize::from(*byte));
+        let length = length
+            .iter()
+            .rev()
+            .fold(0, |length, byte| length << 8 | usize::from(*byte));
         let path = match path.get(..length) {
             Some(path) => Cow::Borrowed(path),
             None => Cow::Owned(self.bytes(item.end() + 2, length)?),
@@ -252,7 +294,12 @@ impl Contents {
     fn bytes(&self, offset: u64, len: usize) -> Result<Vec<u8>, StoreError> {
         let mut bytes = vec![0; len];
         let read = self.data.read_exact_at(&mut bytes, offset);
-        read.map_err(|error| StoreError::io(format!("read an item of {} from local disk", self.url), error))?;
+        read.map_err(|error| {
+            StoreError::io(
+                format!("read an item of {} from local disk", self.url),
+                error,
+            )
+        })?;
         Ok(bytes)
     }
 
@@ -278,23 +325,37 @@ fn no_object(error: &serde_json::Error) -> String {
     format!("it is no Kubernetes object: {error}")
 }
 
-/// An item, decoded. Errors: a message that says how it differs from an object of this name, which is the one in its
-/// path.
+/// An item, decoded. Errors: a message that says how it differs from an object of this name, which
+/// is the one in its path.
 pub fn decoded(json: &[u8], name: &str) -> Result<Map<String, Value>, String> {
-    let object: Map<String, Value> = serde_json::from_slice(json).map_err(|error| no_object(&error))?;
-    match object.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str) {
+    let object: Map<String, Value> =
+        serde_json::from_slice(json).map_err(|error| no_object(&error))?;
+    match object
+        .get("metadata")
+        .and_then(|metadata| metadata.get("name"))
+        .and_then(Value::as_str)
+    {
         Some(found) if found == name => Ok(object),
-        found => Err(format!("the object in it is named {:?}", shortened(found.unwrap_or_default(), 100))),
+        found => Err(format!(
+            "the object in it is named {:?}",
+            shortened(found.unwrap_or_default(), 100)
+        )),
     }
 }
 
 impl Location {
-    /// Downloads the items of a backup to an unlinked temporary file, checks the whole archive, and indexes it.
+    /// Downloads the items of a backup to an unlinked temporary file, checks the whole archive, and
+    /// indexes it.
     ///
-    /// Returns only after reaching the end of the archive: a truncated archive is an error, never fewer items.
-    /// Errors: [`StoreError::NotFound`]; [`StoreError::Corrupt`] naming the entry, also beyond the limits;
-    /// [`StoreError::Unreachable`] if the download is interrupted; [`StoreError::Io`] if the local disk is full.
-    pub async fn read_contents(&self, backup: &str, limits: Limits) -> Result<Contents, StoreError> {
+    /// Returns only after reaching the end of the archive: a truncated archive is an error, never
+    /// fewer items. Errors: [`StoreError::NotFound`]; [`StoreError::Corrupt`] naming the entry,
+    /// also beyond the limits; [`StoreError::Unreachable`] if the download is interrupted;
+    /// [`StoreError::Io`] if the local disk is full.
+    pub async fn read_contents(
+        &self,
+        backup: &str,
+        limits: Limits,
+    ) -> Result<Contents, StoreError> {
         let key = self.layout().backup(backup)?.contents();
         let url = self.url_of(&key);
         let object = self.get(&key).await?.ok_or_else(|| StoreError::NotFound {
@@ -303,7 +364,8 @@ impl Location {
         })?;
         let stream = object.into_stream().map_err(io::Error::other);
         let reader = SyncIoBridge::new(StreamReader::new(stream));
-        // Continues even if this future is dropped; the download then fails or completes into an unlinked file.
+        // Continues even if this future is dropped; the download then fails or completes into an
+        // unlinked file.
         tokio::task::spawn_blocking(move || index(&url, reader, limits))
             .await
             .map_err(|error| StoreError::io("run the reader of a tarball", &error))?
@@ -311,16 +373,22 @@ impl Location {
 }
 
 pub(super) fn index(url: &str, source: impl Read, limits: Limits) -> Result<Contents, StoreError> {
-    let mut source = Download { inner: source, failure: None };
+    let mut source = Download {
+        inner: source,
+        failure: None,
+    };
     let result = Indexer::new(url, limits).and_then(|indexer| indexer.run(&mut source));
     match (result, source.failure) {
         // To all code above, an interrupted download looks like a damaged archive. It is not.
-        (Err(StoreError::Corrupt { .. }), Some(error)) => {
-            Err(StoreError::Unreachable { action: "read".to_owned(), url: url.to_owned(), detail: error })
-        }
-        (Err(StoreError::Corrupt { url, detail }), None) => {
-            Err(StoreError::Corrupt { url, detail: format!("{detail}; {REMEDY}") })
-        }
+        (Err(StoreError::Corrupt { .. }), Some(error)) => Err(StoreError::Unreachable {
+            action: "read".to_owned(),
+            url: url.to_owned(),
+            detail: error,
+        }),
+        (Err(StoreError::Corrupt { url, detail }), None) => Err(StoreError::Corrupt {
+            url,
+            detail: format!("{detail}; {REMEDY}"),
+        }),
         (result, _) => result,
     }
 }
@@ -364,25 +432,46 @@ impl Indexer {
 
     fn run(mut self, source: impl Read) -> Result<Contents, StoreError> {
         let url = self.contents.url.clone();
-        walk(&url, source, self.limits.bytes, |entry, json| match *entry {
-            Entry::Item { group_resource, namespace, name } => self.add(
-                group_resource,
-                None,
-                namespace,
-                &paths::plain(group_resource, namespace, name),
-                json,
-            ),
-            // The item is stored at its plain path, too.
-            Entry::Versioned { group_resource, version, preferred: true, .. } => {
-                self.prefer(group_resource, version)
-            }
-            Entry::Versioned { group_resource, version, namespace, name, .. } => {
-                let path = paths::versioned(group_resource, version, namespace, name);
-                self.add(group_resource, Some(version), namespace, &path, json)
-            }
-            _ => Ok(()),
-        })?;
-        let ended = self.data.write_all(&[0; TAIL]).and_then(|()| self.data.flush());
+        walk(
+            &url,
+            source,
+            self.limits.bytes,
+            |entry, json| match *entry {
+                Entry::Item {
+                    group_resource,
+                    namespace,
+                    name,
+                } => self.add(
+                    group_resource,
+                    None,
+                    namespace,
+                    &paths::plain(group_resource, namespace, name),
+                    json,
+                ),
+                // The item is stored at its plain path, too.
+                Entry::Versioned {
+                    group_resource,
+                    version,
+                    preferred: true,
+                    ..
+                } => self.prefer(group_resource, version),
+                Entry::Versioned {
+                    group_resource,
+                    version,
+                    namespace,
+                    name,
+                    ..
+                } => {
+                    let path = paths::versioned(group_resource, version, namespace, name);
+                    self.add(group_resource, Some(version), namespace, &path, json)
+                }
+                _ => Ok(()),
+            },
+        )?;
+        let ended = self
+            .data
+            .write_all(&[0; TAIL])
+            .and_then(|()| self.data.flush());
         ended.map_err(|error| StoreError::temporary("write a temporary file", &error))?;
         Ok(self.contents)
     }
@@ -390,16 +479,22 @@ impl Indexer {
     /// Records the version of a type that its group prefers.
     fn prefer(&mut self, group_resource: &str, version: &str) -> Result<(), StoreError> {
         let versions = &mut self.contents.versions;
-        if versions.get(group_resource).is_some_and(|of| of.preferred.is_some()) {
+        if versions
+            .get(group_resource)
+            .is_some_and(|of| of.preferred.is_some())
+        {
             return Ok(());
         }
-        versions.entry(group_resource.to_owned()).or_default().preferred = Some(version.into());
+        versions
+            .entry(group_resource.to_owned())
+            .or_default()
+            .preferred = Some(version.into());
         self.versions += 1;
         self.check()
     }
 
-    /// Of two items with the same path the last one counts, as if both had been unpacked. `version` is set if it is
-    /// not the preferred one.
+    /// Of two items with the same path the last one counts, as if both had been unpacked. `version`
+    /// is set if it is not the preferred one.
     fn add(
         &mut self,
         group_resource: &str,
@@ -411,16 +506,28 @@ impl Indexer {
         // No item is larger than MAX_ITEM, and no path than MAX_PATH.
         let (len, path_len) = (u32::try_from(json.len()), u16::try_from(path.len()));
         let (len, path_len) = (len.unwrap_or(u32::MAX), path_len.unwrap_or(u16::MAX));
-        let item = ItemRef { offset: self.offset, len, namespace: self.namespace_id(namespace) };
+        let item = ItemRef {
+            offset: self.offset,
+            len,
+            namespace: self.namespace_id(namespace),
+        };
         let failed = |error| StoreError::temporary("write a temporary file", &error);
         for part in [json, &path_len.to_le_bytes(), path.as_bytes()] {
             self.data.write_all(part).map_err(failed)?;
             self.offset += part.len() as u64;
         }
-        let Contents { types, versions, paths, .. } = &mut self.contents;
+        let Contents {
+            types,
+            versions,
+            paths,
+            ..
+        } = &mut self.contents;
         let items = match (version, types.get_mut(group_resource)) {
             (Some(version), _) => {
-                let others = &mut versions.entry(group_resource.to_owned()).or_default().others;
+                let others = &mut versions
+                    .entry(group_resource.to_owned())
+                    .or_default()
+                    .others;
                 if !others.contains_key(version) {
                     self.versions += 1;
                 }
@@ -444,7 +551,12 @@ impl Indexer {
     /// Memory use grows with the number of items, and with their names.
     fn check(&self) -> Result<(), StoreError> {
         let most = self.limits.items;
-        let refused = |detail| Err(StoreError::Corrupt { url: self.contents.url.clone(), detail });
+        let refused = |detail| {
+            Err(StoreError::Corrupt {
+                url: self.contents.url.clone(),
+                detail,
+            })
+        };
         if self.items > most {
             return refused(format!(
                 "the backup has more than {most} items, the most that is restored with the memory that the controller has; if \
@@ -459,13 +571,17 @@ impl Indexer {
             ));
         }
         if self.contents.types.len() + self.versions + self.contents.namespaces.len() > MAX_NAMES {
-            return refused(format!("the backup has more than {MAX_NAMES} types and namespaces"));
+            return refused(format!(
+                "the backup has more than {MAX_NAMES} types and namespaces"
+            ));
         }
         Ok(())
     }
 
     fn namespace_id(&mut self, namespace: Option<&str>) -> u32 {
-        let Some(namespace) = namespace else { return CLUSTER };
+        let Some(namespace) = namespace else {
+            return CLUSTER;
+        };
         if let Some(id) = self.namespace_ids.get(namespace) {
             return *id;
         }

@@ -22,7 +22,8 @@ pub struct ItemPath<'a> {
     pub group_resource: &'a str,
     /// Version of the API that the item was read with: `v1`.
     pub version: &'a str,
-    /// Whether that is the group's preferred version. Others have no unversioned path, and are not restored by default.
+    /// Whether that is the group's preferred version. Others have no unversioned path, and are not
+    /// restored by default.
     pub preferred: bool,
     /// Namespace; `None` for cluster-scoped items.
     pub namespace: Option<&'a str>,
@@ -30,7 +31,12 @@ pub struct ItemPath<'a> {
 }
 
 /// The path of an item in a version that is not the preferred one of its group.
-pub(super) fn versioned(group_resource: &str, version: &str, namespace: Option<&str>, name: &str) -> String {
+pub(super) fn versioned(
+    group_resource: &str,
+    version: &str,
+    namespace: Option<&str>,
+    name: &str,
+) -> String {
     plain(&format!("{group_resource}/{version}"), namespace, name)
 }
 
@@ -45,7 +51,13 @@ pub(super) fn plain(group_resource: &str, namespace: Option<&str>, name: &str) -
 impl ItemPath<'_> {
     /// The paths to write, in this order. Errors: a part that would leave its folder.
     pub(super) fn paths(&self) -> Result<Vec<String>, StoreError> {
-        let Self { group_resource, version, namespace, name, .. } = *self;
+        let Self {
+            group_resource,
+            version,
+            namespace,
+            name,
+            ..
+        } = *self;
         let path = plain(group_resource, namespace, name);
         for part in [group_resource, version, namespace.unwrap_or("-"), name] {
             if !is_part(part) {
@@ -99,7 +111,10 @@ pub(super) fn parse(path: &[u8]) -> Result<Entry<'_>, &'static str> {
     if path.starts_with('/') {
         return Err("its path is absolute");
     }
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    let parts: Vec<&str> = path
+        .split('/')
+        .filter(|part| !part.is_empty() && *part != ".")
+        .collect();
     if parts.contains(&"..") {
         return Err("its path leaves the archive");
     }
@@ -112,13 +127,26 @@ pub(super) fn parse(path: &[u8]) -> Result<Entry<'_>, &'static str> {
         ["resources", group_resource, version, "cluster", file] => {
             item(group_resource, Some(version), None, file)
         }
-        ["resources", group_resource, version, "namespaces", namespace, file] => {
-            item(group_resource, Some(version), Some(namespace), file)
-        }
+        [
+            "resources",
+            group_resource,
+            version,
+            "namespaces",
+            namespace,
+            file,
+        ] => item(group_resource, Some(version), Some(namespace), file),
         _ => Entry::Other,
     };
-    if let Entry::Item { group_resource, namespace, .. }
-    | Entry::Versioned { group_resource, namespace, .. } = entry
+    if let Entry::Item {
+        group_resource,
+        namespace,
+        ..
+    }
+    | Entry::Versioned {
+        group_resource,
+        namespace,
+        ..
+    } = entry
     {
         if group_resource.len() > MAX_RESOURCE {
             return Err("its resource has a longer name than any in Kubernetes");
@@ -139,19 +167,43 @@ fn item<'a>(
     namespace: Option<&'a str>,
     file: &'a str,
 ) -> Entry<'a> {
-    let Some(name) = file.strip_suffix(".json").filter(|name| !name.is_empty()) else { return Entry::Other };
-    let Some(folder) = version else { return Entry::Item { group_resource, namespace, name } };
+    let Some(name) = file.strip_suffix(".json").filter(|name| !name.is_empty()) else {
+        return Entry::Other;
+    };
+    let Some(folder) = version else {
+        return Entry::Item {
+            group_resource,
+            namespace,
+            name,
+        };
+    };
     let preferred = folder.strip_suffix(PREFERRED);
     let version = preferred.unwrap_or(folder);
-    Entry::Versioned { group_resource, version, preferred: preferred.is_some(), namespace, name }
+    Entry::Versioned {
+        group_resource,
+        version,
+        preferred: preferred.is_some(),
+        namespace,
+        name,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn path<'a>(group_resource: &'a str, namespace: Option<&'a str>, name: &'a str) -> ItemPath<'a> {
-        ItemPath { group_resource, version: "v1", preferred: true, namespace, name }
+    fn path<'a>(
+        group_resource: &'a str,
+        namespace: Option<&'a str>,
+        name: &'a str,
+    ) -> ItemPath<'a> {
+        ItemPath {
+            group_resource,
+            version: "v1",
+            preferred: true,
+            namespace,
+            name,
+        }
     }
 
     #[test]
@@ -164,20 +216,37 @@ mod tests {
             ]
         );
         assert_eq!(
-            path("clusterroles.rbac.authorization.k8s.io", None, "system:node").paths().unwrap(),
+            path(
+                "clusterroles.rbac.authorization.k8s.io",
+                None,
+                "system:node"
+            )
+            .paths()
+            .unwrap(),
             [
                 "resources/clusterroles.rbac.authorization.k8s.io/cluster/system:node.json",
                 "resources/clusterroles.rbac.authorization.k8s.io/v1-preferredversion/cluster/system:node.json"
             ]
         );
-        let other = ItemPath { preferred: false, version: "v1beta1", ..path("jobs.batch", Some("a"), "b") };
-        assert_eq!(other.paths().unwrap(), ["resources/jobs.batch/v1beta1/namespaces/a/b.json"]);
+        let other = ItemPath {
+            preferred: false,
+            version: "v1beta1",
+            ..path("jobs.batch", Some("a"), "b")
+        };
+        assert_eq!(
+            other.paths().unwrap(),
+            ["resources/jobs.batch/v1beta1/namespaces/a/b.json"]
+        );
     }
 
     #[test]
     fn a_part_that_would_leave_its_folder_is_refused() {
         for bad in ["", ".", "..", "a/b", "../x", "a\0"] {
-            for item in [path(bad, None, "n"), path("pods", Some(bad), "n"), path("pods", None, bad)] {
+            for item in [
+                path(bad, None, "n"),
+                path("pods", Some(bad), "n"),
+                path("pods", None, bad),
+            ] {
                 assert!(item.paths().unwrap_err().is_item());
             }
         }
@@ -185,28 +254,67 @@ mod tests {
 
     #[test]
     fn a_path_says_which_item_it_holds_and_in_which_version() {
-        let item = |group_resource, namespace, name| Ok(Entry::Item { group_resource, namespace, name });
+        let item = |group_resource, namespace, name| {
+            Ok(Entry::Item {
+                group_resource,
+                namespace,
+                name,
+            })
+        };
         let versioned = |preferred, namespace| {
             let (group_resource, version, name) = ("pods", "v1", "p");
-            Ok(Entry::Versioned { group_resource, version, preferred, namespace, name })
+            Ok(Entry::Versioned {
+                group_resource,
+                version,
+                preferred,
+                namespace,
+                name,
+            })
         };
         let table = [
             ("metadata/version", Ok(Entry::Version)),
-            ("resources/pods/namespaces/a/p.json", item("pods", Some("a"), "p")),
-            ("./resources/pods/namespaces/a/p.json", item("pods", Some("a"), "p")),
-            ("resources/nodes/cluster/n.json.json", item("nodes", None, "n.json")),
-            ("resources/pods/v1-preferredversion/namespaces/a/p.json", versioned(true, Some("a"))),
-            ("resources/pods/v1/namespaces/a/p.json", versioned(false, Some("a"))),
+            (
+                "resources/pods/namespaces/a/p.json",
+                item("pods", Some("a"), "p"),
+            ),
+            (
+                "./resources/pods/namespaces/a/p.json",
+                item("pods", Some("a"), "p"),
+            ),
+            (
+                "resources/nodes/cluster/n.json.json",
+                item("nodes", None, "n.json"),
+            ),
+            (
+                "resources/pods/v1-preferredversion/namespaces/a/p.json",
+                versioned(true, Some("a")),
+            ),
+            (
+                "resources/pods/v1/namespaces/a/p.json",
+                versioned(false, Some("a")),
+            ),
             ("resources/pods/v1/cluster/p.json", versioned(false, None)),
             ("resources/pods/v1/cluster/p", Ok(Entry::Other)),
             ("resources/pods/cluster/.json", Ok(Entry::Other)),
             ("resources/pods/cluster/p.yaml", Ok(Entry::Other)),
             ("something/else", Ok(Entry::Other)),
             ("", Ok(Entry::Other)),
-            ("/resources/pods/cluster/p.json", Err("its path is absolute")),
-            ("resources/../../etc/passwd", Err("its path leaves the archive")),
-            ("resources/pods/namespaces/../p.json", Err("its path leaves the archive")),
-            ("resources/pods/cluster/a\0b.json", Err("its path has a zero byte")),
+            (
+                "/resources/pods/cluster/p.json",
+                Err("its path is absolute"),
+            ),
+            (
+                "resources/../../etc/passwd",
+                Err("its path leaves the archive"),
+            ),
+            (
+                "resources/pods/namespaces/../p.json",
+                Err("its path leaves the archive"),
+            ),
+            (
+                "resources/pods/cluster/a\0b.json",
+                Err("its path has a zero byte"),
+            ),
         ];
         for (path, expected) in table {
             assert_eq!(parse(path.as_bytes()), expected, "{path}");
@@ -218,16 +326,37 @@ mod tests {
     fn what_is_longer_than_anything_in_a_cluster_is_refused() {
         let name = |length: usize| "x".repeat(length);
         for (path, most) in [
-            (plain("pods", None, &name(4096)), "its path has more than 4096 bytes"),
-            (plain("pods", Some(&name(64)), "p"), "its namespace has a longer name than any in Kubernetes"),
-            (plain(&name(318), None, "p"), "its resource has a longer name than any in Kubernetes"),
-            (versioned(&name(318), "v1", None, "p"), "its resource has a longer name than any in Kubernetes"),
-            (versioned("pods", &name(64), None, "p"), "its version has a longer name than any in Kubernetes"),
+            (
+                plain("pods", None, &name(4096)),
+                "its path has more than 4096 bytes",
+            ),
+            (
+                plain("pods", Some(&name(64)), "p"),
+                "its namespace has a longer name than any in Kubernetes",
+            ),
+            (
+                plain(&name(318), None, "p"),
+                "its resource has a longer name than any in Kubernetes",
+            ),
+            (
+                versioned(&name(318), "v1", None, "p"),
+                "its resource has a longer name than any in Kubernetes",
+            ),
+            (
+                versioned("pods", &name(64), None, "p"),
+                "its version has a longer name than any in Kubernetes",
+            ),
         ] {
             assert_eq!(parse(path.as_bytes()), Err(most));
         }
-        for path in [plain("pods", None, &name(4000)), plain(&name(317), Some(&name(63)), &name(253))] {
-            assert!(matches!(parse(path.as_bytes()), Ok(Entry::Item { .. })), "{path}");
+        for path in [
+            plain("pods", None, &name(4000)),
+            plain(&name(317), Some(&name(63)), &name(253)),
+        ] {
+            assert!(
+                matches!(parse(path.as_bytes()), Ok(Entry::Item { .. })),
+                "{path}"
+            );
         }
     }
 }

@@ -1,7 +1,9 @@
-//! Positions of the items in a tarball, so that a single one can be read later without everything before it.
+//! Positions of the items in a tarball, so that a single one can be read later without everything
+//! before it.
 //!
-//! A tarball is gzipped, and can be unpacked only from the start of a gzip member. [`super::Writer`] starts one every
-//! MiB. Velero's tarballs have one member: to reach an item, everything before it is unpacked.
+//! A tarball is gzipped, and can be unpacked only from the start of a gzip member.
+//! [`super::Writer`] starts one every MiB. Velero's tarballs have one member: to reach an item,
+//! everything before it is unpacked.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -15,8 +17,8 @@ use super::{
 };
 use crate::StoreError;
 
-/// Minimum distance of members; closer ones are merged (bytes, unpacked), so that an archive of empty ones takes no
-/// memory.
+/// Minimum distance of members; closer ones are merged (bytes, unpacked), so that an archive of
+/// empty ones takes no memory.
 const APART: u64 = 64 * 1024;
 
 /// A position in a tarball at which a member of gzip begins (bytes).
@@ -35,38 +37,64 @@ pub struct Place {
     pub size: u64,
 }
 
-/// Calls `visit` with each item at its plain path and its position; returns the members, in order. Reads the archive
-/// to its end and checks it as [`super::walk`] does. Errors: as there, and those of `visit`.
+/// Calls `visit` with each item at its plain path and its position; returns the members, in order.
+/// Reads the archive to its end and checks it as [`super::walk`] does. Errors: as there, and those
+/// of `visit`.
 pub fn places(
     url: &str,
     source: impl Read,
     mut visit: impl FnMut(&Entry<'_>, Place) -> Result<(), StoreError>,
 ) -> Result<Vec<Member>, StoreError> {
-    let source = Counted { inner: BufReader::with_capacity(BUFFER, source), consumed: 0 };
-    let members =
-        Members { decoder: Some(GzDecoder::new(source)), unpacked: 0, all: vec![Member::default()] };
+    let source = Counted {
+        inner: BufReader::with_capacity(BUFFER, source),
+        consumed: 0,
+    };
+    let members = Members {
+        decoder: Some(GzDecoder::new(source)),
+        unpacked: 0,
+        all: vec![Member::default()],
+    };
     let members = walk_unpacked(url, members, MAX_TOTAL, |entry, offset, json| match entry {
-        Entry::Item { .. } => visit(entry, Place { offset, size: json.len() as u64 }),
+        Entry::Item { .. } => visit(
+            entry,
+            Place {
+                offset,
+                size: json.len() as u64,
+            },
+        ),
         _ => Ok(()),
     })?;
     Ok(members.all)
 }
 
 impl Place {
-    /// The last of these members that begins before the item, and the stored offset of the first one after the item,
-    /// if there is one.
+    /// The last of these members that begins before the item, and the stored offset of the first
+    /// one after the item, if there is one.
     pub fn members(&self, all: &[Member]) -> (Member, Option<u64>) {
         let after = all.partition_point(|member| member.unpacked <= self.offset);
-        let first = after.checked_sub(1).and_then(|at| all.get(at)).copied().unwrap_or_default();
+        let first = after
+            .checked_sub(1)
+            .and_then(|at| all.get(at))
+            .copied()
+            .unwrap_or_default();
         let end = self.offset.saturating_add(self.size);
-        (first, all.iter().skip(after).find(|member| member.unpacked >= end).map(|member| member.stored))
+        (
+            first,
+            all.iter()
+                .skip(after)
+                .find(|member| member.unpacked >= end)
+                .map(|member| member.stored),
+        )
     }
 
-    /// Reads the item from the stored bytes that begin with this member. Errors: they are damaged, or end before the
-    /// item does.
+    /// Reads the item from the stored bytes that begin with this member. Errors: they are damaged,
+    /// or end before the item does.
     pub fn read(&self, source: impl Read, first: Member) -> io::Result<Vec<u8>> {
         if self.size > MAX_ITEM {
-            let why = format!("an item has {} bytes, at most {MAX_ITEM} are expected", self.size);
+            let why = format!(
+                "an item has {} bytes, at most {MAX_ITEM} are expected",
+                self.size
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         let mut unpacked = flate2::read::MultiGzDecoder::new(source);
@@ -74,7 +102,11 @@ impl Place {
         io::copy(&mut (&mut unpacked).take(before), &mut io::sink())?;
         let mut item = Vec::new();
         unpacked.take(self.size).read_to_end(&mut item)?;
-        if item.len() as u64 == self.size { Ok(item) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        if item.len() as u64 == self.size {
+            Ok(item)
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
     }
 }
 
@@ -94,9 +126,18 @@ impl<R: BufRead> Read for Members<R> {
             if read > 0 || buffer.is_empty() || decoder.get_mut().fill_buf()?.is_empty() {
                 return Ok(read);
             }
-            let Some(source) = self.decoder.take().map(GzDecoder::into_inner) else { break };
-            let begins = Member { stored: source.consumed, unpacked: self.unpacked };
-            if self.all.last().is_none_or(|last| begins.unpacked - last.unpacked >= APART) {
+            let Some(source) = self.decoder.take().map(GzDecoder::into_inner) else {
+                break;
+            };
+            let begins = Member {
+                stored: source.consumed,
+                unpacked: self.unpacked,
+            };
+            if self
+                .all
+                .last()
+                .is_none_or(|last| begins.unpacked - last.unpacked >= APART)
+            {
                 self.all.push(begins);
             }
             self.decoder = Some(GzDecoder::new(source));

@@ -25,7 +25,12 @@ struct Item {
 impl Item {
     fn new(resource: &str, namespace: Option<&str>, name: &str, json: &[u8]) -> Self {
         let namespace = namespace.map(ToOwned::to_owned);
-        Self { resource: resource.to_owned(), namespace, name: name.to_owned(), json: json.to_vec() }
+        Self {
+            resource: resource.to_owned(),
+            namespace,
+            name: name.to_owned(),
+            json: json.to_vec(),
+        }
     }
 
     fn path(&self) -> ItemPath<'_> {
@@ -53,7 +58,15 @@ async fn written(location: &Location, items: &[Item]) -> Vec<u8> {
     let staged = writer.finish().await.unwrap();
     location.publish(&key, &staged).await.unwrap();
     let size = staged.bytes();
-    let bytes = location.store().get(&key).await.unwrap().bytes().await.unwrap().to_vec();
+    let bytes = location
+        .store()
+        .get(&key)
+        .await
+        .unwrap()
+        .bytes()
+        .await
+        .unwrap()
+        .to_vec();
     assert_eq!(bytes.len() as u64, size);
     bytes
 }
@@ -74,7 +87,11 @@ fn seen(contents: &Contents) -> Seen {
         let items = contents.items(&resource).iter();
         let items = items.map(|item| {
             let namespace = contents.namespace_of(item).map(ToOwned::to_owned);
-            (namespace, contents.name_of(item).unwrap(), contents.stored(item).unwrap().0)
+            (
+                namespace,
+                contents.name_of(item).unwrap(),
+                contents.stored(item).unwrap().0,
+            )
         });
         (resource.clone(), items.collect())
     };
@@ -86,7 +103,9 @@ fn expected(items: &[Item]) -> Seen {
     let mut places = BTreeMap::new();
     for item in items {
         let list = all.entry(item.resource.clone()).or_default();
-        let place = *places.entry((&item.resource, &item.namespace, &item.name)).or_insert(list.len());
+        let place = *places
+            .entry((&item.resource, &item.namespace, &item.name))
+            .or_insert(list.len());
         list.resize_with(list.len().max(place + 1), Default::default);
         list[place] = (item.namespace.clone(), item.name.clone(), item.json.clone());
     }
@@ -94,9 +113,17 @@ fn expected(items: &[Item]) -> Seen {
 }
 
 fn item() -> impl Strategy<Value = Item> {
-    let resource =
-        prop::sample::select(vec!["pods", "nodes", "deployments.apps", "roles.rbac.authorization.k8s.io"]);
-    let namespace = prop::option::of(prop::sample::select(vec!["a", "kube-system", "n-with-a-long-name"]));
+    let resource = prop::sample::select(vec![
+        "pods",
+        "nodes",
+        "deployments.apps",
+        "roles.rbac.authorization.k8s.io",
+    ]);
+    let namespace = prop::option::of(prop::sample::select(vec![
+        "a",
+        "kube-system",
+        "n-with-a-long-name",
+    ]));
     // Long names need an extension of tar, and ':' is allowed in names of roles.
     let name = prop_oneof!["[a-z]{1,2}", "[a-z0-9:.-]{1,200}x", "[a-z]{246,250}"];
     let json = prop_oneof![
@@ -113,7 +140,10 @@ fn item() -> impl Strategy<Value = Item> {
 }
 
 fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(future)
 }
 
 proptest! {
@@ -153,10 +183,19 @@ fn the_archive_is_what_velero_writes() {
     let roles = "resources/clusterroles.rbac.authorization.k8s.io";
     let expected = [
         ("metadata/version".to_owned(), "1.1.0\n"),
-        ("resources/pods/namespaces/ns/p.json".to_owned(), "{\"kind\":\"Pod\"}"),
-        ("resources/pods/v1-preferredversion/namespaces/ns/p.json".to_owned(), "{\"kind\":\"Pod\"}"),
+        (
+            "resources/pods/namespaces/ns/p.json".to_owned(),
+            "{\"kind\":\"Pod\"}",
+        ),
+        (
+            "resources/pods/v1-preferredversion/namespaces/ns/p.json".to_owned(),
+            "{\"kind\":\"Pod\"}",
+        ),
         (format!("{roles}/cluster/{long}.json"), "{}"),
-        (format!("{roles}/v1-preferredversion/cluster/{long}.json"), "{}"),
+        (
+            format!("{roles}/v1-preferredversion/cluster/{long}.json"),
+            "{}",
+        ),
     ];
     assert_eq!(found, expected.map(|(path, data)| (path, data.to_owned())));
 }
@@ -164,9 +203,12 @@ fn the_archive_is_what_velero_writes() {
 #[test]
 fn the_end_of_the_archive_is_marked_once_at_the_very_end() {
     // Random data, to get several gzip members.
-    let data: Vec<u8> =
-        (0..5_000_000_u32).map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2] | 1).collect();
-    let items: Vec<Item> = (0..3).map(|n| Item::new("secrets", Some("a"), &n.to_string(), &data)).collect();
+    let data: Vec<u8> = (0..5_000_000_u32)
+        .map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2] | 1)
+        .collect();
+    let items: Vec<Item> = (0..3)
+        .map(|n| Item::new("secrets", Some("a"), &n.to_string(), &data))
+        .collect();
     let raw = gunzip(&run(written(&memory(""), &items)));
     assert_eq!(raw.len() % 512, 0);
     let zeros: Vec<usize> = raw
@@ -180,10 +222,14 @@ fn the_end_of_the_archive_is_marked_once_at_the_very_end() {
 
 #[test]
 fn an_archive_cut_at_any_byte_is_an_error() {
-    // Three members, one of which ends between two entries: cut there, gzip and tar both see a clean end.
+    // Three members, one of which ends between two entries: cut there, gzip and tar both see a
+    // clean end.
     let raw = gunzip(&run(written(
         &memory(""),
-        &[Item::new("pods", Some("a"), "one", b"{\"a\":1}"), Item::new("nodes", None, "two", &[0; 1500])],
+        &[
+            Item::new("pods", Some("a"), "one", b"{\"a\":1}"),
+            Item::new("nodes", None, "two", &[0; 1500]),
+        ],
     )));
     let mut bytes = gzip::member(&raw[..1024]).unwrap();
     bytes.extend(gzip::member(&raw[1024..2048]).unwrap());
@@ -207,13 +253,18 @@ fn a_flipped_bit_never_changes_what_is_read() {
     for at in 10..bytes.len() {
         let mut bytes = bytes.clone();
         bytes[at] ^= 1;
-        // A few bits of deflate are unused (padding of its last byte, codes that do not occur); changing them may pass.
+        // A few bits of deflate are unused (padding of its last byte, codes that do not occur);
+        // changing them may pass.
         if let Ok(contents) = read(&bytes) {
             assert_eq!(seen(&contents), expected(&items), "byte {at}");
             accepted += 1;
         }
     }
-    assert!(accepted < 4, "{accepted} of {} flips went unnoticed", bytes.len());
+    assert!(
+        accepted < 4,
+        "{accepted} of {} flips went unnoticed",
+        bytes.len()
+    );
 }
 
 fn crafted(entries: &[(&str, tar::EntryType, &[u8])]) -> Vec<u8> {
@@ -235,20 +286,46 @@ fn crafted(entries: &[(&str, tar::EntryType, &[u8])]) -> Vec<u8> {
 fn entries_that_would_leave_the_archive_are_refused_by_name() {
     use tar::EntryType as T;
     let table: [(&str, T, &str); 7] = [
-        ("resources/../../etc/passwd", T::Regular, "leaves the archive"),
+        (
+            "resources/../../etc/passwd",
+            T::Regular,
+            "leaves the archive",
+        ),
         ("../x", T::Regular, "leaves the archive"),
-        ("resources/pods/namespaces/../x.json", T::Regular, "leaves the archive"),
+        (
+            "resources/pods/namespaces/../x.json",
+            T::Regular,
+            "leaves the archive",
+        ),
         ("/etc/passwd", T::Regular, "absolute"),
-        ("resources/pods/cluster/x.json", T::Symlink, "not a regular file"),
-        ("resources/pods/cluster/x.json", T::Link, "not a regular file"),
-        ("resources/pods/cluster/x.json", T::Fifo, "not a regular file"),
+        (
+            "resources/pods/cluster/x.json",
+            T::Symlink,
+            "not a regular file",
+        ),
+        (
+            "resources/pods/cluster/x.json",
+            T::Link,
+            "not a regular file",
+        ),
+        (
+            "resources/pods/cluster/x.json",
+            T::Fifo,
+            "not a regular file",
+        ),
     ];
     for (path, kind, why) in table {
-        let error =
-            read(&crafted(&[("metadata/version", T::Regular, b"1.1.0\n"), (path, kind, b"")])).unwrap_err();
+        let error = read(&crafted(&[
+            ("metadata/version", T::Regular, b"1.1.0\n"),
+            (path, kind, b""),
+        ]))
+        .unwrap_err();
         assert_eq!(error.category(), "corrupt");
         let text = error.to_string();
-        assert!(text.contains(path) && text.contains(why) && text.contains("s3://b/t.tar.gz"), "{text}");
+        assert!(
+            text.contains(path) && text.contains(why) && text.contains("s3://b/t.tar.gz"),
+            "{text}"
+        );
     }
 }
 
@@ -259,15 +336,29 @@ fn what_other_versions_wrote_is_read() {
         ("metadata/version", T::Regular, b"1"),
         ("./resources/", T::Directory, b""),
         ("./resources/pods/namespaces/a/p.json", T::Regular, b"old"),
-        ("resources/pods/v1-preferredversion/namespaces/a/p.json", T::Regular, b"other"),
-        ("resources/pods/v1/namespaces/a/q.json", T::Regular, b"other"),
+        (
+            "resources/pods/v1-preferredversion/namespaces/a/p.json",
+            T::Regular,
+            b"other",
+        ),
+        (
+            "resources/pods/v1/namespaces/a/q.json",
+            T::Regular,
+            b"other",
+        ),
         ("resources/nodes/cluster/n.json", T::Regular, b"node"),
         ("resources/pods/namespaces/a/p.json", T::Regular, b"new"),
     ]);
     let contents = read(&tarball).unwrap();
     assert_eq!(contents.types(), ["nodes", "pods"]);
-    assert_eq!(seen(&contents)["pods"], [(Some("a".to_owned()), "p".to_owned(), b"new".to_vec())]);
-    assert_eq!(seen(&contents)["nodes"], [(None, "n".to_owned(), b"node".to_vec())]);
+    assert_eq!(
+        seen(&contents)["pods"],
+        [(Some("a".to_owned()), "p".to_owned(), b"new".to_vec())]
+    );
+    assert_eq!(
+        seen(&contents)["nodes"],
+        [(None, "n".to_owned(), b"node".to_vec())]
+    );
     assert!(contents.items("secrets").is_empty());
 
     let error = read(&crafted(&[("metadata/version", T::Regular, b"2.0.0\n")])).unwrap_err();
@@ -281,25 +372,54 @@ fn the_versions_of_an_item_are_found_in_their_folders() {
     let tarball = crafted(&[
         ("metadata/version", T::Regular, b"1.1.0"),
         ("resources/w.x.io/namespaces/a/p.json", T::Regular, b"v2"),
-        ("resources/w.x.io/v2-preferredversion/namespaces/a/p.json", T::Regular, b"v2"),
+        (
+            "resources/w.x.io/v2-preferredversion/namespaces/a/p.json",
+            T::Regular,
+            b"v2",
+        ),
         ("resources/w.x.io/namespaces/a/q.json", T::Regular, b"v2"),
-        ("resources/w.x.io/v2-preferredversion/namespaces/a/q.json", T::Regular, b"v2"),
+        (
+            "resources/w.x.io/v2-preferredversion/namespaces/a/q.json",
+            T::Regular,
+            b"v2",
+        ),
         ("resources/w.x.io/v1/namespaces/a/p.json", T::Regular, b"v1"),
-        ("resources/w.x.io/v1beta1/namespaces/b/p.json", T::Regular, b"v1beta1"),
+        (
+            "resources/w.x.io/v1beta1/namespaces/b/p.json",
+            T::Regular,
+            b"v1beta1",
+        ),
         ("resources/pods/cluster/p.json", T::Regular, b"pod"),
     ]);
     let contents = read(&tarball).unwrap();
     assert_eq!(contents.len(), 3);
     assert_eq!(contents.preferred_version("w.x.io"), Some("v2"));
     assert_eq!(contents.other_versions("w.x.io"), ["v1", "v1beta1"]);
-    assert_eq!((contents.preferred_version("pods"), contents.other_versions("pods")), (None, vec![]));
-    let [p, q] = contents.items("w.x.io") else { panic!() };
+    assert_eq!(
+        (
+            contents.preferred_version("pods"),
+            contents.other_versions("pods")
+        ),
+        (None, vec![])
+    );
+    let [p, q] = contents.items("w.x.io") else {
+        panic!()
+    };
     let stored = |item, version| {
         let found = contents.in_version(item, "w.x.io", version).unwrap();
         found.map(|item| contents.stored(&item).unwrap())
     };
-    assert_eq!(stored(p, "v1"), Some((b"v1".to_vec(), "resources/w.x.io/v1/namespaces/a/p.json".to_owned())));
-    assert_eq!((stored(p, "v1beta1"), stored(q, "v1"), stored(p, "v3")), (None, None, None));
+    assert_eq!(
+        stored(p, "v1"),
+        Some((
+            b"v1".to_vec(),
+            "resources/w.x.io/v1/namespaces/a/p.json".to_owned()
+        ))
+    );
+    assert_eq!(
+        (stored(p, "v1beta1"), stored(q, "v1"), stored(p, "v3")),
+        (None, None, None)
+    );
 }
 
 #[test]
@@ -324,9 +444,15 @@ fn a_download_that_breaks_off_is_not_a_damaged_archive() {
             }
         }
     }
-    let bytes = run(written(&memory(""), &[Item::new("pods", Some("a"), "one", b"{}")]));
+    let bytes = run(written(
+        &memory(""),
+        &[Item::new("pods", Some("a"), "one", b"{}")],
+    ));
     let error = index("u", Broken(&bytes[..40]), Limits::DEFAULT).unwrap_err();
-    assert!(error.is_transient() && error.to_string().contains("connection reset"), "{error}");
+    assert!(
+        error.is_transient() && error.to_string().contains("connection reset"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -337,12 +463,31 @@ async fn an_item_that_can_not_be_stored_leaves_the_archive_whole() {
     let good = Item::new("pods", Some("a"), "one", b"{}");
     writer.item(&good.path(), &good.json).await.unwrap();
     let bad = Item::new("pods", Some("a/b"), "two", b"{}");
-    assert!(writer.item(&bad.path(), &bad.json).await.unwrap_err().is_item());
+    assert!(
+        writer
+            .item(&bad.path(), &bad.json)
+            .await
+            .unwrap_err()
+            .is_item()
+    );
     let huge = vec![0; usize::try_from(super::MAX_ITEM).unwrap() + 1];
-    assert!(writer.item(&good.path(), &huge).await.unwrap_err().is_item());
+    assert!(
+        writer
+            .item(&good.path(), &huge)
+            .await
+            .unwrap_err()
+            .is_item()
+    );
     let staged = writer.finish().await.unwrap();
     location.publish(&key, &staged).await.unwrap();
-    let bytes = location.store().get(&key).await.unwrap().bytes().await.unwrap();
+    let bytes = location
+        .store()
+        .get(&key)
+        .await
+        .unwrap()
+        .bytes()
+        .await
+        .unwrap();
     assert_eq!(seen(&read(&bytes).unwrap()), expected(&[good]));
 }
 
@@ -353,7 +498,12 @@ async fn a_write_that_was_dropped_half_way_ends_the_archive() {
     let mut writer = super::Writer::new(upload(&location, &Path::from("t")), 0).unwrap();
     // More chunks than cores: the write has to wait for the pool, and is dropped meanwhile.
     let large = Item::new("pods", None, "p", &vec![b'x'; 60 * 1024 * 1024]);
-    assert!(writer.item(&large.path(), &large.json).now_or_never().is_none());
+    assert!(
+        writer
+            .item(&large.path(), &large.json)
+            .now_or_never()
+            .is_none()
+    );
     let error = writer.item(&large.path(), b"{}").await.unwrap_err();
     assert!(error.to_string().contains("interrupted"), "{error}");
     assert!(writer.finish().await.is_err());

@@ -11,17 +11,20 @@ use super::{
 };
 use crate::StoreError;
 
-/// Maximum size of an extended header (bytes): a path has at most 4096, and GNU tar adds times and attributes.
+/// Maximum size of an extended header (bytes): a path has at most 4096, and GNU tar adds times and
+/// attributes.
 const MAX_HEADER: u64 = 64 * 1024;
 /// Size of the read buffer (bytes).
 pub(super) const BUFFER: usize = 256 * 1024;
 /// A buffer larger than this is freed after its item (bytes).
 const KEPT: usize = 1024 * 1024;
 
-/// Calls `visit` with each file of a tarball and its bytes, in order. Holds only the largest item in memory.
+/// Calls `visit` with each file of a tarball and its bytes, in order. Holds only the largest item
+/// in memory.
 ///
-/// `url` names the tarball in errors; a tarball that unpacks to more than `max` bytes is refused. Errors:
-/// [`StoreError::Corrupt`] naming the entry, also for an archive that ends too early; those of `visit`.
+/// `url` names the tarball in errors; a tarball that unpacks to more than `max` bytes is refused.
+/// Errors: [`StoreError::Corrupt`] naming the entry, also for an archive that ends too early; those
+/// of `visit`.
 pub fn walk(
     url: &str,
     source: impl Read,
@@ -32,19 +35,27 @@ pub fn walk(
     walk_unpacked(url, unpacked, max, |entry, _, data| visit(entry, data)).map(drop)
 }
 
-/// The same for an unpacked tarball, which is returned. Also passes the offset of each file's bytes in it.
+/// The same for an unpacked tarball, which is returned. Also passes the offset of each file's bytes
+/// in it.
 pub(super) fn walk_unpacked<R: Read>(
     url: &str,
     unpacked: R,
     max: u64,
     mut visit: impl FnMut(&Entry<'_>, u64, &[u8]) -> Result<(), StoreError>,
 ) -> Result<R, StoreError> {
-    let mut archive = Archive::new(Tail { inner: unpacked, max, total: 0, zeros: 0 });
+    let mut archive = Archive::new(Tail {
+        inner: unpacked,
+        max,
+        total: 0,
+        zeros: 0,
+    });
     let mut last = "its beginning".to_owned();
     let mut end = 0;
     let mut data = Vec::new();
     let mut extended = Extended::default();
-    let entries = archive.entries().map_err(|error| corrupt(url, &last, &error.to_string()))?;
+    let entries = archive
+        .entries()
+        .map_err(|error| corrupt(url, &last, &error.to_string()))?;
     // The library reads extended headers whole, of any size. Raw, they are entries like all others.
     for entry in entries.raw(true) {
         let mut entry = entry.map_err(|error| damaged(url, &last, &error))?;
@@ -74,7 +85,11 @@ pub(super) fn walk_unpacked<R: Read>(
             EntryType::Regular => {}
             EntryType::Directory => continue,
             other => {
-                return Err(corrupt(url, &last, &format!("it is not a regular file but of type {other:?}")));
+                return Err(corrupt(
+                    url,
+                    &last,
+                    &format!("it is not a regular file but of type {other:?}"),
+                ));
             }
         }
         if again.is_some_and(|again| again != size) {
@@ -90,9 +105,15 @@ pub(super) fn walk_unpacked<R: Read>(
             data = Vec::new();
         }
         data.reserve_exact(usize::try_from(size).unwrap_or_default());
-        entry.read_to_end(&mut data).map_err(|error| damaged(url, &last, &error))?;
+        entry
+            .read_to_end(&mut data)
+            .map_err(|error| damaged(url, &last, &error))?;
         if data.len() as u64 != size {
-            return Err(corrupt(url, &last, "the file ends inside it: it was cut short"));
+            return Err(corrupt(
+                url,
+                &last,
+                "the file ends inside it: it was cut short",
+            ));
         }
         if parsed == Entry::Version {
             check_version(&data).map_err(|why| corrupt(url, &last, &why))?;
@@ -103,8 +124,8 @@ pub(super) fn walk_unpacked<R: Read>(
         })?;
     }
     let mut tail = archive.into_inner();
-    // Read to the very end: to the checksum of the last gzip member, and the zero blocks that end a tar archive.
-    // Without them the archive was cut at a point that happens to look like an end.
+    // Read to the very end: to the checksum of the last gzip member, and the zero blocks that end a
+    // tar archive. Without them the archive was cut at a point that happens to look like an end.
     io::copy(&mut tail, &mut io::sink()).map_err(|error| damaged(url, &last, &error))?;
     let after = tail.total.saturating_sub(end);
     if after < 1024 || tail.zeros < after {
@@ -112,7 +133,11 @@ pub(super) fn walk_unpacked<R: Read>(
         return Err(corrupt(url, &last, why));
     }
     if extended != Extended::default() {
-        return Err(corrupt(url, &last, "an extended header after it belongs to no entry"));
+        return Err(corrupt(
+            url,
+            &last,
+            "an extended header after it belongs to no entry",
+        ));
     }
     Ok(tail.inner)
 }
@@ -125,14 +150,17 @@ struct Extended {
 }
 
 impl Extended {
-    /// Reads a header of GNU (`L`) or PAX (`x`). [`io::ErrorKind::InvalidData`]: no tool writes such a header.
+    /// Reads a header of GNU (`L`) or PAX (`x`). [`io::ErrorKind::InvalidData`]: no tool writes
+    /// such a header.
     fn read(&mut self, kind: EntryType, size: u64, source: &mut impl Read) -> io::Result<()> {
         let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why.to_owned()));
         if *self != Self::default() {
             return refused("it is the second one for the same entry");
         }
         if size > MAX_HEADER {
-            return refused(&format!("it has {size} bytes, at most {MAX_HEADER} are expected"));
+            return refused(&format!(
+                "it has {size} bytes, at most {MAX_HEADER} are expected"
+            ));
         }
         let mut data = Vec::new();
         source.read_to_end(&mut data)?;
@@ -140,17 +168,25 @@ impl Extended {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if kind == EntryType::GNULongName {
-            let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
+            let end = data
+                .iter()
+                .position(|byte| *byte == 0)
+                .unwrap_or(data.len());
             data.truncate(end);
             self.path = Some(data);
             return Ok(());
         }
         let mut rest = data.as_slice();
         while !rest.is_empty() {
-            let Some((key, value, after)) = record(rest) else { return refused("it is malformed") };
+            let Some((key, value, after)) = record(rest) else {
+                return refused("it is malformed");
+            };
             match key {
                 b"path" => self.path = Some(value.to_vec()),
-                b"size" => match std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()) {
+                b"size" => match std::str::from_utf8(value)
+                    .ok()
+                    .and_then(|text| text.parse().ok())
+                {
                     Some(size) => self.size = Some(size),
                     None => return refused("its size is no number"),
                 },
@@ -162,10 +198,14 @@ impl Extended {
     }
 }
 
-/// Key and value of the first record of a PAX header, `<length> <key>=<value>\n`, and the rest of the header.
+/// Key and value of the first record of a PAX header, `<length> <key>=<value>\n`, and the rest of
+/// the header.
 fn record(header: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let digits = header.iter().position(|byte| *byte == b' ')?;
-    let length: usize = std::str::from_utf8(header.get(..digits)?).ok()?.parse().ok()?;
+    let length: usize = std::str::from_utf8(header.get(..digits)?)
+        .ok()?
+        .parse()
+        .ok()?;
     let text = header.get(digits + 1..length)?.strip_suffix(b"\n")?;
     let equals = text.iter().position(|byte| *byte == b'=')?;
     Some((&text[..equals], &text[equals + 1..], &header[length..]))
@@ -177,7 +217,9 @@ fn check_version(data: &[u8]) -> Result<(), String> {
     if text == "1" || text.starts_with("1.") {
         return Ok(());
     }
-    Err(format!("the layout has version {text:?}, this program knows {FORMAT_VERSION}"))
+    Err(format!(
+        "the layout has version {text:?}, this program knows {FORMAT_VERSION}"
+    ))
 }
 
 fn damaged(url: &str, entry: &str, error: &io::Error) -> StoreError {
@@ -194,7 +236,10 @@ fn damaged(url: &str, entry: &str, error: &io::Error) -> StoreError {
 }
 
 fn corrupt(url: &str, entry: &str, why: &str) -> StoreError {
-    StoreError::Corrupt { url: url.to_owned(), detail: format!("entry {entry}: {why}") }
+    StoreError::Corrupt {
+        url: url.to_owned(),
+        detail: format!("entry {entry}: {why}"),
+    }
 }
 
 /// Counts the unpacked bytes, and the zeros at their end. Ends with an error at its limit.
@@ -210,7 +255,10 @@ impl<R: Read> Read for Tail<R> {
         let read = self.inner.read(buffer)?;
         self.total += read as u64;
         if self.total > self.max {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, self.max.to_string()));
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                self.max.to_string(),
+            ));
         }
         match buffer[..read].iter().rposition(|byte| *byte != 0) {
             Some(at) => self.zeros = (read - at - 1) as u64,

@@ -1,8 +1,8 @@
 //! Writes items as a tarball into the store: tar → chunks → gzip members → parts.
 //!
-//! Every stage is bounded and waits for the next one, so a slow store slows down the caller, and memory use stays
-//! constant. All cores compress: each chunk becomes a separate member, and members are sent in the order of their
-//! chunks.
+//! Every stage is bounded and waits for the next one, so a slow store slows down the caller, and
+//! memory use stays constant. All cores compress: each chunk becomes a separate member, and members
+//! are sent in the order of their chunks.
 
 use std::{io, num::NonZero, thread};
 
@@ -33,8 +33,8 @@ pub(crate) struct Writer {
     upload: Upload,
     mtime: u64,
     total: u64,
-    /// Why writing has ended. Set during a write, so that a write whose future was dropped half way (a timeout around
-    /// the call) is noticed: only some of its bytes were added.
+    /// Why writing has ended. Set during a write, so that a write whose future was dropped half way
+    /// (a timeout around the call) is noticed: only some of its bytes were added.
     broken: Option<StoreError>,
 }
 
@@ -59,9 +59,13 @@ impl Writer {
         }
     }
 
-    /// Writes an item at its path, or both its paths. Errors: [`StoreError::Item`] leaves the archive unchanged; any
-    /// other one ends it.
-    pub(crate) async fn item(&mut self, item: &ItemPath<'_>, json: &[u8]) -> Result<(), StoreError> {
+    /// Writes an item at its path, or both its paths. Errors: [`StoreError::Item`] leaves the
+    /// archive unchanged; any other one ends it.
+    pub(crate) async fn item(
+        &mut self,
+        item: &ItemPath<'_>,
+        json: &[u8],
+    ) -> Result<(), StoreError> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
@@ -97,7 +101,11 @@ impl Writer {
         if result.is_err() {
             self.upload.abort().await;
         }
-        result.map(|(parts, tail)| Contents::Open { parts, tail, total: self.total })
+        result.map(|(parts, tail)| Contents::Open {
+            parts,
+            tail,
+            total: self.total,
+        })
     }
 
     pub(crate) async fn abort(mut self) {
@@ -106,7 +114,10 @@ impl Writer {
 
     fn fits(&self, paths: &[String], size: u64) -> Result<(), StoreError> {
         let refuse = |detail: String| {
-            Err(StoreError::Item { path: paths.first().cloned().unwrap_or_default(), detail })
+            Err(StoreError::Item {
+                path: paths.first().cloned().unwrap_or_default(),
+                detail,
+            })
         };
         if size > MAX_ITEM {
             return refuse(format!(
@@ -133,7 +144,9 @@ impl Writer {
     }
 
     async fn end(&mut self) -> Result<Staged, StoreError> {
-        self.tar.finish().map_err(|error| StoreError::io("write the tarball", &error))?;
+        self.tar
+            .finish()
+            .map_err(|error| StoreError::io("write the tarball", &error))?;
         self.flush().await?;
         self.upload.finish().await
     }
@@ -159,7 +172,8 @@ impl Writer {
             .map_err(|error| StoreError::io(format!("write {path} into the tarball"), &error))
     }
 
-    /// Cuts full chunks off the tar buffer and starts their compression; with `all`, the rest as well.
+    /// Cuts full chunks off the tar buffer and starts their compression; with `all`, the rest as
+    /// well.
     async fn cut(&mut self, all: bool) -> Result<(), StoreError> {
         let mut bytes = std::mem::take(self.tar.get_mut());
         self.total += bytes.len() as u64;
@@ -188,15 +202,24 @@ impl Writer {
             self.send_member().await?;
         }
         let chunk = std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK));
-        self.compressing.push_back(tokio::task::spawn_blocking(move || gzip::member(&chunk)));
+        self.compressing
+            .push_back(tokio::task::spawn_blocking(move || gzip::member(&chunk)));
         Ok(())
     }
 
     /// Waits for the oldest chunk being compressed, and uploads it.
     async fn send_member(&mut self) -> Result<(), StoreError> {
-        let Some(oldest) = self.compressing.next().await else { return Ok(()) };
+        let Some(oldest) = self.compressing.next().await else {
+            return Ok(());
+        };
         let member = oldest.map_err(io::Error::from).flatten();
-        self.upload.write(member.map_err(|error| StoreError::io("compress", &error))?.into()).await
+        self.upload
+            .write(
+                member
+                    .map_err(|error| StoreError::io("compress", &error))?
+                    .into(),
+            )
+            .await
     }
 }
 

@@ -42,7 +42,11 @@ impl Mutator {
             return self.inflate(input);
         }
         for _ in 0..self.0.usize(1..=3) {
-            let value = if self.0.bool() { serde_json::from_slice(&input).ok() } else { None };
+            let value = if self.0.bool() {
+                serde_json::from_slice(&input).ok()
+            } else {
+                None
+            };
             input = match value {
                 Some(value) => self.json(value, pool),
                 None => self.bytes(input, pool),
@@ -63,7 +67,10 @@ impl Mutator {
             1 if from < input.len() => input[from] = self.0.u8(..),
             2 => drop(input.drain(from..to)),
             3 => input.truncate(from),
-            4 => drop(input.splice(from..to, self.0.choice(TOKENS).unwrap_or_default().iter().copied())),
+            4 => drop(input.splice(
+                from..to,
+                self.0.choice(TOKENS).unwrap_or_default().iter().copied(),
+            )),
             5 => {
                 let part = input[from..to].to_vec();
                 let at = self.0.usize(..=input.len());
@@ -76,7 +83,10 @@ impl Mutator {
             }
             _ => {
                 let at = self.0.usize(..=input.len());
-                drop(input.splice(at..at, self.0.choice(TOKENS).unwrap_or_default().iter().copied()));
+                drop(input.splice(
+                    at..at,
+                    self.0.choice(TOKENS).unwrap_or_default().iter().copied(),
+                ));
             }
         }
         input
@@ -114,17 +124,34 @@ impl Mutator {
             2 => Value::Null,
             3 => json!(""),
             4 => json!("x".repeat(self.0.usize(..300))),
-            5 => json!(*self.0.choice(&[-1, 0, 1, i64::MAX, i64::MIN, 4_294_967_296]).unwrap_or(&0)),
-            6 => json!(*self.0.choice(&[u64::MAX, u64::MAX - 1, 1 << 63]).unwrap_or(&0)),
+            5 => json!(
+                *self
+                    .0
+                    .choice(&[-1, 0, 1, i64::MAX, i64::MIN, 4_294_967_296])
+                    .unwrap_or(&0)
+            ),
+            6 => json!(
+                *self
+                    .0
+                    .choice(&[u64::MAX, u64::MAX - 1, 1 << 63])
+                    .unwrap_or(&0)
+            ),
             7 => json!(
-                *self.0.choice(&["*", "a*", "**", "../x", "a/b", "-", "0s", "!", "1h", "𝔘"]).unwrap_or(&"")
+                *self
+                    .0
+                    .choice(&["*", "a*", "**", "../x", "a/b", "-", "0s", "!", "1h", "𝔘"])
+                    .unwrap_or(&"")
             ),
             8 => (0..self.0.usize(..200)).fold(Value::Null, |value, _| json!([value])),
             9 => json!({}),
-            10 => part(own, &mut self.0.usize(..size(own))).cloned().unwrap_or_default(),
+            10 => part(own, &mut self.0.usize(..size(own)))
+                .cloned()
+                .unwrap_or_default(),
             _ => {
                 let other = serde_json::from_slice(&self.any_of(pool)).unwrap_or(Value::Null);
-                part(&other, &mut self.0.usize(..size(&other))).cloned().unwrap_or_default()
+                part(&other, &mut self.0.usize(..size(&other)))
+                    .cloned()
+                    .unwrap_or_default()
             }
         })
     }
@@ -178,7 +205,10 @@ fn change(value: &mut Value, place: &mut usize, new: Option<Value>) -> bool {
                     all.remove(&key);
                     return true;
                 }
-                if all.get_mut(&key).is_some_and(|one| change(one, place, new.clone())) {
+                if all
+                    .get_mut(&key)
+                    .is_some_and(|one| change(one, place, new.clone()))
+                {
                     return true;
                 }
             }

@@ -23,13 +23,16 @@ where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     let kind = ApiResource::erase::<K>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &kind);
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(session.client.clone(), &session.namespace, &kind);
     let mut found = 0;
     let keep = |object: DynamicObject| {
         found += 1;
         (found <= MOST).then(|| plain_value(object, &kind))
     };
-    let objects = session.list(About::of::<K>("list", ""), &api, params, keep).await?;
+    let objects = session
+        .list(About::of::<K>("list", ""), &api, params, keep)
+        .await?;
     Ok(Listed { objects, found })
 }
 
@@ -40,13 +43,21 @@ pub(super) async fn get<K: Resource<DynamicType = ()>>(
 ) -> Result<Listed, Problem> {
     let kind = ApiResource::erase::<K>(&());
     let api: Api<DynamicObject> = Api::all_with(session.client.clone(), &kind);
-    let object = session.call(About::of::<K>("get", name), api.get(name)).await?;
-    Ok(Listed { objects: vec![plain_value(object, &kind)], found: 1 })
+    let object = session
+        .call(About::of::<K>("get", name), api.get(name))
+        .await?;
+    Ok(Listed {
+        objects: vec![plain_value(object, &kind)],
+        found: 1,
+    })
 }
 
 fn plain_value(mut object: DynamicObject, kind: &ApiResource) -> Value {
     // Objects of a list have no type.
-    object.types = Some(TypeMeta { api_version: kind.api_version.clone(), kind: kind.kind.clone() });
+    object.types = Some(TypeMeta {
+        api_version: kind.api_version.clone(),
+        kind: kind.kind.clone(),
+    });
     let mut value = serde_json::to_value(object).unwrap_or_default();
     redact(&mut value);
     value
@@ -56,5 +67,9 @@ pub(super) fn write(Listed { objects, found }: Listed, mut kept: Kept) -> Result
     let count = objects.len();
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
     kept.write_all(json::object(&list, Output::Yaml)?.as_bytes())?;
-    if count < found { Err(Problem::other(format!("{count} of {found} objects"))) } else { Ok(()) }
+    if count < found {
+        Err(Problem::other(format!("{count} of {found} objects")))
+    } else {
+        Ok(())
+    }
 }

@@ -1,4 +1,5 @@
-//! One part of the archive: the text that was read within the limits of time and size, or why there is none.
+//! One part of the archive: the text that was read within the limits of time and size, or why there
+//! is none.
 
 use std::{
     cell::RefCell,
@@ -31,7 +32,11 @@ pub(super) struct Part {
 
 impl Part {
     pub(super) fn missing(name: &str, why: &str) -> Self {
-        Self { name: name.to_owned(), text: None, note: Some(why.to_owned()) }
+        Self {
+            name: name.to_owned(),
+            text: None,
+            note: Some(why.to_owned()),
+        }
     }
 }
 
@@ -52,7 +57,11 @@ pub(super) async fn gather(
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
     let text = (why.is_none() || !text.is_empty()).then_some(text);
     let cut = is_cut.then(|| "only its end".to_owned());
-    Part { name: name.into(), text, note: why.or(cut) }
+    Part {
+        name: name.into(),
+        text,
+        note: why.or(cut),
+    }
 }
 
 /// The output of `kubectl backup` with these arguments.
@@ -66,7 +75,10 @@ pub(super) async fn command(
     let cli = cli.map_err(|error| Problem::other(error.to_string()))?;
     let mut screen = terminal.captured(session, Box::new(kept.clone()), Box::new(kept));
     // The exit code is for programs; the text says why.
-    commands::dispatch(cli.command, &mut screen).boxed_local().await.map(drop)
+    commands::dispatch(cli.command, &mut screen)
+        .boxed_local()
+        .await
+        .map(drop)
 }
 
 /// A writer that keeps the last bytes written to it.
@@ -117,7 +129,11 @@ mod tests {
             for line in 0..lines {
                 writeln!(kept, "{line:>99}")?;
             }
-            if fails { Err(Problem::other("it broke")) } else { Ok(()) }
+            if fails {
+                Err(Problem::other("it broke"))
+            } else {
+                Ok(())
+            }
         })
         .await
     }
@@ -128,15 +144,26 @@ mod tests {
         assert_eq!((part.text.unwrap().lines().count(), part.note), (3, None));
         let part = written(200_000, false).await;
         let text = part.text.unwrap();
-        assert!(text.len() <= MOST + BEYOND && text.len() > MOST - 100, "{}", text.len());
-        assert!(text.starts_with("     ") && text.ends_with(" 199999\n") && text.len().is_multiple_of(100));
+        assert!(
+            text.len() <= MOST + BEYOND && text.len() > MOST - 100,
+            "{}",
+            text.len()
+        );
+        assert!(
+            text.starts_with("     ")
+                && text.ends_with(" 199999\n")
+                && text.len().is_multiple_of(100)
+        );
         assert_eq!(part.note.as_deref(), Some("only its end"));
     }
 
     #[tokio::test]
     async fn what_came_before_a_failure_is_kept_with_the_reason() {
         let part = written(1, true).await;
-        assert_eq!((part.text.unwrap().len(), part.note.as_deref()), (100, Some("it broke")));
+        assert_eq!(
+            (part.text.unwrap().len(), part.note.as_deref()),
+            (100, Some("it broke"))
+        );
         let part = written(0, true).await;
         assert_eq!((part.text, part.note.as_deref()), (None, Some("it broke")));
         // A log may be empty.
@@ -147,6 +174,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_part_that_does_not_come_ends_with_its_time() {
         let part = gather("x", async |_: Kept| std::future::pending().await).await;
-        assert_eq!((part.text, part.note.as_deref()), (None, Some("no more within 30s")));
+        assert_eq!(
+            (part.text, part.note.as_deref()),
+            (None, Some("no more within 30s"))
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Container logs of the controller's and the webhook's pods; after a restart also the log of the previous container.
+//! Container logs of the controller's and the webhook's pods; after a restart also the log of the
+//! previous container.
 
 use std::io::Write as _;
 
@@ -34,18 +35,36 @@ pub(super) fn logs(pod: &Value) -> Vec<LogSource> {
     if !PROGRAMS.contains(&text(PROGRAM)) {
         return Vec::new();
     }
-    let each = |at: &str| pod.pointer(at).and_then(Value::as_array).into_iter().flatten();
+    let each = |at: &str| {
+        pod.pointer(at)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+    };
     let has_restarted = |name: &str| {
-        each("/status/containerStatuses").chain(each("/status/initContainerStatuses")).any(|status| {
-            status["name"] == name && status["restartCount"].as_u64().is_some_and(|times| times > 0)
-        })
+        each("/status/containerStatuses")
+            .chain(each("/status/initContainerStatuses"))
+            .any(|status| {
+                status["name"] == name
+                    && status["restartCount"]
+                        .as_u64()
+                        .is_some_and(|times| times > 0)
+            })
     };
     let mut logs = Vec::new();
     for container in each("/spec/initContainers").chain(each("/spec/containers")) {
-        let Some(name) = container["name"].as_str() else { continue };
-        let log =
-            LogSource { pod: text("/metadata/name").to_owned(), container: name.to_owned(), previous: false };
-        let before = has_restarted(name).then(|| LogSource { previous: true, ..log.clone() });
+        let Some(name) = container["name"].as_str() else {
+            continue;
+        };
+        let log = LogSource {
+            pod: text("/metadata/name").to_owned(),
+            container: name.to_owned(),
+            previous: false,
+        };
+        let before = has_restarted(name).then(|| LogSource {
+            previous: true,
+            ..log.clone()
+        });
         logs.extend([Some(log), before].into_iter().flatten());
     }
     logs
@@ -66,7 +85,11 @@ pub(super) async fn read(
     };
     let api: Api<Pod> = session.api();
     let about = About::called("read", "log of pod", "pods/log", &log.pod);
-    let mut stream = std::pin::pin!(session.call(about, api.log_stream(&log.pod, &params)).await?);
+    let mut stream = std::pin::pin!(
+        session
+            .call(about, api.log_stream(&log.pod, &params))
+            .await?
+    );
     let mut piece = vec![0; PIECE];
     loop {
         let read = stream.read(&mut piece).await;
@@ -95,10 +118,16 @@ mod tests {
 
     #[test]
     fn every_container_of_our_programs_has_a_log_and_a_restarted_one_two() {
-        let files =
-            ["plugin.txt", "main.txt", "main.previous.txt", "side.txt"].map(|file| format!("logs/p/{file}"));
+        let files = ["plugin.txt", "main.txt", "main.previous.txt", "side.txt"]
+            .map(|file| format!("logs/p/{file}"));
         for program in PROGRAMS {
-            assert_eq!(logs(&pod(program)).iter().map(LogSource::file).collect::<Vec<_>>(), files);
+            assert_eq!(
+                logs(&pod(program))
+                    .iter()
+                    .map(LogSource::file)
+                    .collect::<Vec<_>>(),
+                files
+            );
         }
         assert_eq!(logs(&pod("velero")), []);
         assert_eq!(logs(&json!({})), []);

@@ -1,4 +1,5 @@
-//! Writes the two sides as files in two folders, to be compared by `diff`, or by the program that KUBECTL_EXTERNAL_DIFF names.
+//! Writes the two sides as files in two folders, to be compared by `diff`, or by the program that
+//! KUBECTL_EXTERNAL_DIFF names.
 
 use std::{fs, path::Path, process::Command, time::SystemTime};
 
@@ -44,11 +45,18 @@ impl Sides {
             hide_secrets(&mut cluster, &mut backup);
         }
         // Names may contain characters with a meaning in paths.
-        let file = [Some(kind), namespace, Some(name)].into_iter().flatten().collect::<Vec<_>>().join(".");
+        let file = [Some(kind), namespace, Some(name)]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(".");
         let file = file.replace('/', "_");
         for (side, object) in [(CLUSTER, cluster), (BACKUP, Some(backup))] {
             if let Some(object) = object {
-                write(&self.folder.path().join(side).join(&file), &Value::Object(object))?;
+                write(
+                    &self.folder.path().join(side).join(&file),
+                    &Value::Object(object),
+                )?;
             }
         }
         Ok(())
@@ -59,19 +67,29 @@ impl Sides {
         let line = program.unwrap_or(DEFAULT);
         let mut words = line.split_whitespace();
         let mut command = Command::new(words.next().unwrap_or("diff"));
-        command.args(words).args([CLUSTER, BACKUP]).current_dir(self.folder.path());
+        command
+            .args(words)
+            .args([CLUSTER, BACKUP])
+            .current_dir(self.folder.path());
         // Zone in which `diff` prints file times.
         command.env("TZ", "UTC");
-        let remedy = "Install `diff`, or name another program in KUBECTL_EXTERNAL_DIFF; -o json needs none.";
+        let remedy =
+            "Install `diff`, or name another program in KUBECTL_EXTERNAL_DIFF; -o json needs none.";
         let output = command.output().map_err(|error| {
-            Problem::other(format!("cannot run {line:?}, which shows what differs: {error}"))
-                .with_remedy(remedy)
+            Problem::other(format!(
+                "cannot run {line:?}, which shows what differs: {error}"
+            ))
+            .with_remedy(remedy)
         })?;
         // Exit codes of `diff`: 1 means a difference, 2 and higher an error.
         if output.status.code().is_none_or(|code| code > 1) {
             let why = String::from_utf8_lossy(&output.stderr);
-            return Err(Problem::other(format!("{line:?} failed ({}): {}", output.status, why.trim()))
-                .with_remedy(remedy));
+            return Err(Problem::other(format!(
+                "{line:?} failed ({}): {}",
+                output.status,
+                why.trim()
+            ))
+            .with_remedy(remedy));
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -83,5 +101,6 @@ fn write(path: &Path, object: &Value) -> Result<(), Problem> {
     fs::write(path, yaml).map_err(|error| failed(&error))?;
     // The time of writing says nothing about the object.
     let file = fs::File::options().write(true).open(path);
-    file.and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH)).map_err(|error| failed(&error))
+    file.and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH))
+        .map_err(|error| failed(&error))
 }

@@ -4,7 +4,9 @@ use backup_core::api::{BackupPhase, restore::RestorePhase};
 use futures::future::try_join_all;
 use jiff::fmt::rfc2822;
 use k8s_openapi::{
-    api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
+    api::authorization::v1::{
+        ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+    },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::client::Body;
@@ -15,8 +17,10 @@ use crate::{commands::prelude::*, error::Role, print::human};
 /// Tolerated clock difference (seconds): leases and signatures allow for as much.
 const APART: i64 = 10;
 /// Definitions, and the phases that our programs write into their objects.
-const PHASES: [(&str, &[&str]); 2] =
-    [("backups.velero.io", BackupPhase::KNOWN), ("restores.velero.io", RestorePhase::KNOWN)];
+const PHASES: [(&str, &[&str]); 2] = [
+    ("backups.velero.io", BackupPhase::KNOWN),
+    ("restores.velero.io", RestorePhase::KNOWN),
+];
 
 /// Whether the API server answers, and how far its clock is from ours.
 pub(crate) async fn api_server(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
@@ -24,15 +28,20 @@ pub(crate) async fn api_server(session: &Session, now: Timestamp) -> Result<Vec<
     let request = request.map_err(|error| Problem::other(error.to_string()))?;
     let about = About::called("get", "version", "version", "");
     let response = session.call(about, session.client.send(request)).await?;
-    let date = response.headers().get(http::header::DATE).and_then(|value| value.to_str().ok());
+    let date = response
+        .headers()
+        .get(http::header::DATE)
+        .and_then(|value| value.to_str().ok());
     let mut findings = vec![Topic("API server").good(format!("{} answers", session.server))];
     let clock = Topic("clock");
-    let theirs = date.and_then(|text| rfc2822::parse(text).ok()).map(|at| at.timestamp());
+    let theirs = date
+        .and_then(|text| rfc2822::parse(text).ok())
+        .map(|at| at.timestamp());
     findings.push(match theirs.map(|at| now.as_second() - at.as_second()) {
         None => clock.unknown("the API server does not send its time", None),
-        Some(apart) if apart.abs() <= APART => {
-            clock.good(format!("this machine's and the API server's are at most {APART}s apart"))
-        }
+        Some(apart) if apart.abs() <= APART => clock.good(format!(
+            "this machine's and the API server's are at most {APART}s apart"
+        )),
         Some(apart) => clock.warn(
             format!(
                 "this machine's is {} {} the API server's: ages here are off",
@@ -45,7 +54,8 @@ pub(crate) async fn api_server(session: &Session, now: Timestamp) -> Result<Vec<
     Ok(findings)
 }
 
-/// Whether the installed definitions allow the phases that our programs write; a phase that is not allowed cannot be written.
+/// Whether the installed definitions allow the phases that our programs write; a phase that is not
+/// allowed cannot be written.
 pub(crate) async fn definitions(session: &Session) -> Result<Vec<Finding>, Problem> {
     let on = Topic("CRDs");
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());
@@ -62,7 +72,11 @@ pub(crate) async fn definitions(session: &Session) -> Result<Vec<Finding>, Probl
         let missing: Vec<&str> = phases
             .iter()
             .copied()
-            .filter(|phase| known.as_ref().is_some_and(|all| !all.iter().any(|one| one == phase)))
+            .filter(|phase| {
+                known
+                    .as_ref()
+                    .is_some_and(|all| !all.iter().any(|one| one == phase))
+            })
             .collect();
         if !missing.is_empty() {
             findings.push(on.bad(
@@ -79,9 +93,19 @@ pub(crate) async fn definitions(session: &Session) -> Result<Vec<Finding>, Probl
 
 /// The phases that v1 allows; `None` if it allows any.
 fn enumerated(spec: &Value) -> Option<Vec<String>> {
-    let version = spec["versions"].as_array()?.iter().find(|version| version["name"] == "v1")?;
-    let phase = version.pointer("/schema/openAPIV3Schema/properties/status/properties/phase/enum")?;
-    Some(phase.as_array()?.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect())
+    let version = spec["versions"]
+        .as_array()?
+        .iter()
+        .find(|version| version["name"] == "v1")?;
+    let phase =
+        version.pointer("/schema/openAPIV3Schema/properties/status/properties/phase/enum")?;
+    Some(
+        phase
+            .as_array()?
+            .iter()
+            .filter_map(|one| one.as_str().map(str::to_owned))
+            .collect(),
+    )
 }
 
 /// Permissions that commands need: verb, group, resource, subresource, name, and the command.
@@ -90,13 +114,35 @@ const NEEDED: [(&str, &str, &str, &str, &str, &str); 8] = [
     ("list", "velero.io", "restores", "", "", "restore get"),
     ("create", "velero.io", "backups", "", "", "create"),
     ("create", "velero.io", "restores", "", "", "restore"),
-    ("create", "velero.io", "deletebackuprequests", "", "", "delete"),
-    ("create", "velero.io", "downloadrequests", "", "", "logs, download"),
-    ("get", "", "services", "proxy", "https:backup-controller:files", "logs, download"),
+    (
+        "create",
+        "velero.io",
+        "deletebackuprequests",
+        "",
+        "",
+        "delete",
+    ),
+    (
+        "create",
+        "velero.io",
+        "downloadrequests",
+        "",
+        "",
+        "logs, download",
+    ),
+    (
+        "get",
+        "",
+        "services",
+        "proxy",
+        "https:backup-controller:files",
+        "logs, download",
+    ),
     ("list", "coordination.k8s.io", "leases", "", "", "locks"),
 ];
 
-/// Permissions from [`NEEDED`] that the user lacks. That is no fault: not every user needs all of them.
+/// Permissions from [`NEEDED`] that the user lacks. That is no fault: not every user needs all of
+/// them.
 pub(crate) async fn permissions(session: &Session) -> Result<Vec<Finding>, Problem> {
     let on = Topic("permissions");
     let asked = NEEDED.map(|(verb, group, resource, subresource, name, what)| {
@@ -117,12 +163,17 @@ pub(crate) async fn permissions(session: &Session) -> Result<Vec<Finding>, Probl
             } else {
                 format!("{resource}/{subresource}")
             };
-            let lacking =
-                || (Role::for_request(verb, group, &resource), format!("{verb} {resource} ({what})"));
+            let lacking = || {
+                (
+                    Role::for_request(verb, group, &resource),
+                    format!("{verb} {resource} ({what})"),
+                )
+            };
             Ok::<_, Problem>((!is_allowed).then(lacking))
         }
     });
-    let lacking: Vec<(Option<Role>, String)> = try_join_all(asked).await?.into_iter().flatten().collect();
+    let lacking: Vec<(Option<Role>, String)> =
+        try_join_all(asked).await?.into_iter().flatten().collect();
     if lacking.is_empty() {
         return Ok(vec![on.good("you may use every command here")]);
     }
@@ -139,7 +190,10 @@ pub(crate) async fn permissions(session: &Session) -> Result<Vec<Finding>, Probl
         let text = format!("you may not {} in namespace {namespace}", all.join(", "));
         let remedy = role.map_or_else(
             || "Ask an administrator of the cluster for it, if you should.".to_owned(),
-            |role| role.remedy(&namespace).replacen("It takes", "If you should, it takes", 1),
+            |role| {
+                role.remedy(&namespace)
+                    .replacen("It takes", "If you should, it takes", 1)
+            },
         );
         on.warn(text, remedy)
     };
@@ -147,7 +201,10 @@ pub(crate) async fn permissions(session: &Session) -> Result<Vec<Finding>, Probl
 }
 
 /// Whether the user may do this.
-pub(crate) async fn may(session: &Session, attributes: ResourceAttributes) -> Result<bool, Problem> {
+pub(crate) async fn may(
+    session: &Session,
+    attributes: ResourceAttributes,
+) -> Result<bool, Problem> {
     let review = SelfSubjectAccessReview {
         spec: SelfSubjectAccessReviewSpec {
             resource_attributes: Some(attributes),
@@ -157,6 +214,8 @@ pub(crate) async fn may(session: &Session, attributes: ResourceAttributes) -> Re
     };
     let api: Api<SelfSubjectAccessReview> = Api::all(session.client.clone());
     let about = About::of::<SelfSubjectAccessReview>("create", "");
-    let answer = session.call(about, api.create(&PostParams::default(), &review)).await?;
+    let answer = session
+        .call(about, api.create(&PostParams::default(), &review))
+        .await?;
     Ok(answer.status.is_some_and(|status| status.allowed))
 }

@@ -20,8 +20,10 @@ const NOT_RENEWED: i64 = 60;
 
 pub(super) async fn controller(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
     let on = Topic("controller");
-    let remedy =
-        format!("kubectl -n {} get pods -l app.kubernetes.io/name=backup-controller", session.namespace);
+    let remedy = format!(
+        "kubectl -n {} get pods -l app.kubernetes.io/name=backup-controller",
+        session.namespace
+    );
     let Some(lease) = optional(session.get::<Lease>(LEASE).await)? else {
         let text = "no controller has ever led here: nothing is backed up or restored";
         return Ok(vec![on.bad(text, remedy)]);
@@ -32,7 +34,10 @@ pub(super) async fn controller(session: &Session, now: Timestamp) -> Result<Vec<
         _ if holder.is_empty() => on.bad("no controller leads: the last one has left", remedy),
         None => on.bad(format!("{holder} has never renewed its lease"), remedy),
         Some(at) if now.as_second() - at.as_second() > NOT_RENEWED => on.bad(
-            format!("{holder} renewed its lease {}: nothing is backed up or restored", ago(at, now)),
+            format!(
+                "{holder} renewed its lease {}: nothing is backed up or restored",
+                ago(at, now)
+            ),
             remedy,
         ),
         Some(_) => on.good(format!("{holder} leads")),
@@ -49,9 +54,17 @@ pub(super) async fn profiles(session: &Session) -> Result<Vec<Finding>, Problem>
     );
     let judge = |unusable: &UnusableProfile| {
         let (name, why) = (plain(&unusable.name), plain(&unusable.why));
-        on.bad(format!("{name} cannot be used, and what it is about is refused: {why}"), remedy.clone())
+        on.bad(
+            format!("{name} cannot be used, and what it is about is refused: {why}"),
+            remedy.clone(),
+        )
     };
-    Ok(known_profiles(session).await.unusable.iter().map(judge).collect())
+    Ok(known_profiles(session)
+        .await
+        .unusable
+        .iter()
+        .map(judge)
+        .collect())
 }
 
 const LOCATIONS: Topic = Topic("locations");
@@ -63,10 +76,18 @@ pub(super) async fn locations(session: &Session, now: Timestamp) -> Result<Vec<F
     let api: Api<DeserializeGuard<BackupStorageLocation>> = session.api();
     let about = About::of::<BackupStorageLocation>("list", "");
     let judged = |item| Some(judge(session, item, now));
-    let all = session.list(about, &api, ListParams::default(), judged).await?;
+    let all = session
+        .list(about, &api, ListParams::default(), judged)
+        .await?;
     if all.is_empty() {
-        let text = format!("there is none in namespace {}: nothing can be stored", session.namespace);
-        return Ok(vec![on.bad(text, "Create a BackupStorageLocation: README.md shows one.")]);
+        let text = format!(
+            "there is none in namespace {}: nothing can be stored",
+            session.namespace
+        );
+        return Ok(vec![on.bad(
+            text,
+            "Create a BackupStorageLocation: README.md shows one.",
+        )]);
     }
     let has_default = all.iter().any(|one| one.is_default);
     let no_writes = all.iter().all(|one| one.is_read_only);
@@ -88,19 +109,31 @@ struct Judged {
     findings: Vec<Finding>,
 }
 
-fn judge(session: &Session, item: DeserializeGuard<BackupStorageLocation>, now: Timestamp) -> Judged {
+fn judge(
+    session: &Session,
+    item: DeserializeGuard<BackupStorageLocation>,
+    now: Timestamp,
+) -> Judged {
     match item.0 {
         Ok(location) => Judged {
             is_default: location.spec.default.unwrap_or_default(),
             is_read_only: is_read_only(&location),
-            findings: [finding(&location, now)].into_iter().chain(kept(&location)).collect(),
+            findings: [finding(&location, now)]
+                .into_iter()
+                .chain(kept(&location))
+                .collect(),
         },
         Err(error) => {
             let (name, namespace) = (error.metadata.name.unwrap_or_default(), &session.namespace);
             let why = format!("{name} cannot be read: {}", plain(&error.error));
-            let remedy =
-                format!("Correct it: kubectl -n {namespace} edit backupstoragelocations.velero.io {name}");
-            Judged { is_default: false, is_read_only: false, findings: vec![LOCATIONS.bad(why, remedy)] }
+            let remedy = format!(
+                "Correct it: kubectl -n {namespace} edit backupstoragelocations.velero.io {name}"
+            );
+            Judged {
+                is_default: false,
+                is_read_only: false,
+                findings: vec![LOCATIONS.bad(why, remedy)],
+            }
         }
     }
 }
@@ -111,10 +144,18 @@ fn is_read_only(location: &BackupStorageLocation) -> bool {
 
 /// Reports that expired backups stay in the bucket.
 fn kept(location: &BackupStorageLocation) -> Option<Finding> {
-    let facts = Facts::read(location.annotations().get(BUCKET_ANNOTATION).map(String::as_str))?;
+    let facts = Facts::read(
+        location
+            .annotations()
+            .get(BUCKET_ANNOTATION)
+            .map(String::as_str),
+    )?;
     let why = facts.not_removable?;
     let name = location.name_any();
-    let text = format!("backups cannot be deleted from {name}, so what has expired stays: {}", plain(&why));
+    let text = format!(
+        "backups cannot be deleted from {name}, so what has expired stays: {}",
+        plain(&why)
+    );
     Some(LOCATIONS.warn(text, format!("kubectl backup locations describe {name}")))
 }
 
@@ -124,22 +165,41 @@ fn finding(location: &BackupStorageLocation, now: Timestamp) -> Finding {
     let checked = location.status.last_validation_time.as_ref().map(|at| at.0);
     let when = checked.map_or_else(String::new, |at| format!(", checked {}", ago(at, now)));
     match &location.status.phase {
-        None => {
-            on.warn(format!("{name} was not checked yet"), "Wait a minute; else look after the controller.")
-        }
+        None => on.warn(
+            format!("{name} was not checked yet"),
+            "Wait a minute; else look after the controller.",
+        ),
         Some(LocationPhase::Available)
             if checked.is_some_and(|at| now.as_second() - at.as_second() > NOT_CHECKED) =>
         {
-            on.warn(format!("{name} was Available{when}, and not checked since"), remedy)
+            on.warn(
+                format!("{name} was Available{when}, and not checked since"),
+                remedy,
+            )
         }
         Some(LocationPhase::Available)
-            if is_read_only(location) && location.status.message.as_ref().is_none_or(String::is_empty) =>
+            if is_read_only(location)
+                && location
+                    .status
+                    .message
+                    .as_ref()
+                    .is_none_or(String::is_empty) =>
         {
-            on.good(format!("{name} is Available{when}, read-only: no backup is stored there"))
+            on.good(format!(
+                "{name} is Available{when}, read-only: no backup is stored there"
+            ))
         }
         Some(LocationPhase::Available) => {
-            match location.status.message.as_deref().filter(|why| !why.is_empty()) {
-                Some(why) => on.warn(format!("{name} is Available{when}, but {}", plain(why)), remedy),
+            match location
+                .status
+                .message
+                .as_deref()
+                .filter(|why| !why.is_empty())
+            {
+                Some(why) => on.warn(
+                    format!("{name} is Available{when}, but {}", plain(why)),
+                    remedy,
+                ),
                 None => on.good(format!("{name} is Available{when}")),
             }
         }
@@ -147,6 +207,9 @@ fn finding(location: &BackupStorageLocation, now: Timestamp) -> Finding {
             let why = plain(location.status.message.as_deref().unwrap_or_default());
             on.bad(format!("{name} is Unavailable{when}: {why}"), remedy)
         }
-        Some(other) => on.unknown(&format!("{name} is {}", plain(other.as_str())), Some(remedy)),
+        Some(other) => on.unknown(
+            &format!("{name} is {}", plain(other.as_str())),
+            Some(remedy),
+        ),
     }
 }

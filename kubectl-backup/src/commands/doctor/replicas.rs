@@ -1,12 +1,15 @@
-//! The certificates that replicas of the webhook really serve: a handshake with each, verified by the rules of the API server.
-//! Pods are reached by a port forward; if the registration names a URL instead of a Service, the URL is checked.
+//! The certificates that replicas of the webhook really serve: a handshake with each, verified by
+//! the rules of the API server. Pods are reached by a port forward; if the registration names a URL
+//! instead of a Service, the URL is checked.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::join_all;
 use k8s_openapi::{
     api::{
-        admissionregistration::v1::{ServiceReference, ValidatingWebhookConfiguration, WebhookClientConfig},
+        admissionregistration::v1::{
+            ServiceReference, ValidatingWebhookConfiguration, WebhookClientConfig,
+        },
         core::v1::{Pod, Service},
     },
     apimachinery::pkg::util::intstr::IntOrString,
@@ -46,14 +49,18 @@ enum Served {
     Unknown(String),
 }
 
-/// Checks the certificates of all replicas. There is nothing to compare with unless the registration names an authority.
+/// Checks the certificates of all replicas. There is nothing to compare with unless the
+/// registration names an authority.
 pub(super) async fn served(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
     let api: Api<ValidatingWebhookConfiguration> = Api::all(session.client.clone());
     let about = About::of::<ValidatingWebhookConfiguration>("get", NAME);
     let found = optional(session.call(about, api.get(NAME)).await)?;
     let webhook = found.and_then(|found| found.webhooks?.into_iter().next());
-    let Some(WebhookClientConfig { ca_bundle: Some(bundle), service, url }) =
-        webhook.map(|webhook| webhook.client_config)
+    let Some(WebhookClientConfig {
+        ca_bundle: Some(bundle),
+        service,
+        url,
+    }) = webhook.map(|webhook| webhook.client_config)
     else {
         return Ok(Vec::new());
     };
@@ -78,7 +85,8 @@ fn findings(seen: Vec<(String, Served)>, now: Timestamp) -> Vec<Finding> {
         match served {
             Served::Trusted(end) => ends.push(end),
             Served::Refused(why) => {
-                let text = format!("{replica} serves a certificate that the API server refuses: {why}");
+                let text =
+                    format!("{replica} serves a certificate that the API server refuses: {why}");
                 findings.push(ON.bad(text, RENEWAL));
             }
             Served::Unknown(why) => {
@@ -88,14 +96,26 @@ fn findings(seen: Vec<(String, Served)>, now: Timestamp) -> Vec<Finding> {
     }
     if let Some(end) = ends.iter().min().copied() {
         let count = ends.len();
-        let what = if count == 1 { "1 replica serves a certificate" } else { "replicas serve certificates" };
-        let number = if count == 1 { String::new() } else { format!("{count} ") };
+        let what = if count == 1 {
+            "1 replica serves a certificate"
+        } else {
+            "replicas serve certificates"
+        };
+        let number = if count == 1 {
+            String::new()
+        } else {
+            format!("{count} ")
+        };
         let text = format!(
             "{number}{what} that the API server takes; the first ends {} ({})",
             until(end, now),
             day(end)
         );
-        findings.push(if seconds(now, end) < SOON { ON.warn(text, RENEWAL) } else { ON.good(text) });
+        findings.push(if seconds(now, end) < SOON {
+            ON.warn(text, RENEWAL)
+        } else {
+            ON.good(text)
+        });
     }
     findings
 }
@@ -105,13 +125,18 @@ fn trust(bundle: &[u8]) -> Option<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().ok()?;
-    (!roots.is_empty()).then(|| Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .ok()?;
+    (!roots.is_empty())
+        .then(|| Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }
 
 async fn in_time(look: impl Future<Output = Served>) -> Served {
     let late = |_| Served::Unknown(format!("no answer within {HANDSHAKE:?}"));
-    tokio::time::timeout(HANDSHAKE, look).await.unwrap_or_else(late)
+    tokio::time::timeout(HANDSHAKE, look)
+        .await
+        .unwrap_or_else(late)
 }
 
 /// Checks a URL, from where this program runs.
@@ -134,27 +159,56 @@ async fn behind(
     service: &ServiceReference,
     trust: Arc<ClientConfig>,
 ) -> Result<Vec<(String, Served)>, Problem> {
-    let ServiceReference { name, namespace, .. } = service;
+    let ServiceReference {
+        name, namespace, ..
+    } = service;
     let services: Api<Service> = Api::namespaced(session.client.clone(), namespace);
-    let nothing =
-        |why: &str| Ok(vec![(format!("Service {namespace}/{name}"), Served::Unknown(why.to_owned()))]);
-    let found = optional(session.call(About::of::<Service>("get", name), services.get(name)).await)?;
-    let Some(found) = found else { return nothing("it does not exist") };
+    let nothing = |why: &str| {
+        Ok(vec![(
+            format!("Service {namespace}/{name}"),
+            Served::Unknown(why.to_owned()),
+        )])
+    };
+    let found = optional(
+        session
+            .call(About::of::<Service>("get", name), services.get(name))
+            .await,
+    )?;
+    let Some(found) = found else {
+        return nothing("it does not exist");
+    };
     let spec = found.spec.unwrap_or_default();
     let wanted = service.port.unwrap_or(443);
-    let port = spec.ports.into_iter().flatten().find(|port| port.port == wanted);
+    let port = spec
+        .ports
+        .into_iter()
+        .flatten()
+        .find(|port| port.port == wanted);
     let target = port.map(|port| port.target_port.unwrap_or(IntOrString::Int(port.port)));
     let selector: BTreeMap<String, String> = spec.selector.unwrap_or_default();
-    let selector: Vec<String> = selector.iter().map(|(label, value)| format!("{label}={value}")).collect();
+    let selector: Vec<String> = selector
+        .iter()
+        .map(|(label, value)| format!("{label}={value}"))
+        .collect();
     let pods: Api<Pod> = Api::namespaced(session.client.clone(), namespace);
     let params = ListParams::default().labels(&selector.join(",")).limit(100);
-    let listed = session.call(About::of::<Pod>("list", ""), pods.list(&params)).await?;
+    let listed = session
+        .call(About::of::<Pod>("list", ""), pods.list(&params))
+        .await?;
     let running = listed.items.into_iter().filter(runs).take(MOST);
     let host = format!("{name}.{namespace}.svc");
     let looks: Vec<_> = running
         .filter_map(|pod| Some((pod.name_any(), port_of(&pod, target.as_ref()?)?)))
         .map(async |(pod, port)| {
-            let served = in_time(through(session, &pods, &pod, port, Arc::clone(&trust), &host)).await;
+            let served = in_time(through(
+                session,
+                &pods,
+                &pod,
+                port,
+                Arc::clone(&trust),
+                &host,
+            ))
+            .await;
             (pod, served)
         })
         .collect();
@@ -165,7 +219,10 @@ async fn behind(
 }
 
 fn runs(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
     phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
 }
 
@@ -176,7 +233,9 @@ fn port_of(pod: &Pod, target: &IntOrString) -> Option<u16> {
         IntOrString::String(name) => {
             let containers = pod.spec.as_ref()?.containers.iter();
             let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
-            ports.find(|port| port.name.as_ref() == Some(name))?.container_port
+            ports
+                .find(|port| port.name.as_ref() == Some(name))?
+                .container_port
         }
     };
     u16::try_from(number).ok()
@@ -222,7 +281,9 @@ async fn handshake(
         }
         Err(error) => {
             let why = error.to_string();
-            let refused = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+            let refused = error
+                .get_ref()
+                .and_then(|error| error.downcast_ref::<rustls::Error>());
             match refused {
                 Some(rustls::Error::InvalidCertificate(_)) => Served::Refused(why),
                 _ => Served::Unknown(why),
@@ -261,11 +322,19 @@ mod tests {
         let certificate = params.signed_by(&key, signed_by).unwrap();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let server = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let server =
+            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let server = server.unwrap().with_no_client_auth();
-        let server = server.with_single_cert(vec![certificate.der().clone()], key).unwrap();
+        let server = server
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .unwrap();
         let (near, far) = tokio::io::duplex(16 * 1024);
-        tokio::spawn(async move { TlsAcceptor::from(Arc::new(server)).accept(far).await.map(drop) });
+        tokio::spawn(async move {
+            TlsAcceptor::from(Arc::new(server))
+                .accept(far)
+                .await
+                .map(drop)
+        });
         let trust = trust(trusted.pem().as_bytes()).unwrap();
         handshake(near, trust, "backup-webhook.velero.svc".to_owned()).await
     }
@@ -273,20 +342,27 @@ mod tests {
     #[tokio::test]
     async fn a_certificate_is_judged_as_the_api_server_judges_it() {
         let (ours, other, name) = (authority(), authority(), "backup-webhook.velero.svc");
-        let Served::Trusted(end) = look(&ours, &ours, name, 2090).await else { panic!("it is refused") };
+        let Served::Trusted(end) = look(&ours, &ours, name, 2090).await else {
+            panic!("it is refused")
+        };
         assert_eq!(end.to_string(), "2090-01-01T00:00:00Z");
         for served in [
             look(&other, &ours, name, 2090).await,
             look(&ours, &ours, "another.velero.svc", 2090).await,
             look(&ours, &ours, name, 2020).await,
         ] {
-            let Served::Refused(why) = served else { panic!("it is taken") };
+            let Served::Refused(why) = served else {
+                panic!("it is taken")
+            };
             assert!(why.contains("invalid peer certificate"), "{why}");
         }
         let (near, far) = tokio::io::duplex(64);
         drop(far);
         let trust = trust(ours.pem().as_bytes()).unwrap();
-        assert!(matches!(handshake(near, trust, name.to_owned()).await, Served::Unknown(_)));
+        assert!(matches!(
+            handshake(near, trust, name.to_owned()).await,
+            Served::Unknown(_)
+        ));
     }
 
     #[test]
@@ -294,18 +370,36 @@ mod tests {
         let now: Timestamp = "2026-11-03T05:00:00Z".parse().unwrap();
         let day = |days: i64| now + Duration::from_hours(24 * u64::try_from(days).unwrap());
         let of = |served: Vec<Served>| {
-            let seen = served.into_iter().map(|served| ("pod".to_owned(), served)).collect();
-            findings(seen, now).into_iter().map(|finding| (finding.tone, finding.text)).collect::<Vec<_>>()
+            let seen = served
+                .into_iter()
+                .map(|served| ("pod".to_owned(), served))
+                .collect();
+            findings(seen, now)
+                .into_iter()
+                .map(|finding| (finding.tone, finding.text))
+                .collect::<Vec<_>>()
         };
         let found = of(vec![Served::Trusted(day(60)), Served::Trusted(day(30))]);
-        let text =
-            "2 replicas serve certificates that the API server takes; the first ends in 30d (2026-12-03)";
+        let text = "2 replicas serve certificates that the API server takes; the first ends in 30d (2026-12-03)";
         assert_eq!(found, [(Tone::Good, text.to_owned())]);
         assert_eq!(of(vec![Served::Trusted(day(6))])[0].0, Tone::Warn);
-        let found = of(vec![Served::Trusted(day(60)), Served::Refused("Expired".to_owned())]);
-        assert_eq!((found.len(), found[0].0, found[1].0), (2, Tone::Bad, Tone::Good));
-        assert!(found[0].1.contains("pod serves a certificate that the API server refuses: Expired"));
-        assert_eq!(of(vec![Served::Unknown("no".to_owned())])[0].0, Tone::Unknown);
+        let found = of(vec![
+            Served::Trusted(day(60)),
+            Served::Refused("Expired".to_owned()),
+        ]);
+        assert_eq!(
+            (found.len(), found[0].0, found[1].0),
+            (2, Tone::Bad, Tone::Good)
+        );
+        assert!(
+            found[0]
+                .1
+                .contains("pod serves a certificate that the API server refuses: Expired")
+        );
+        assert_eq!(
+            of(vec![Served::Unknown("no".to_owned())])[0].0,
+            Tone::Unknown
+        );
     }
 
     #[test]

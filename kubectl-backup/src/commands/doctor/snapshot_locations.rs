@@ -1,5 +1,5 @@
-//! Whether the locations for plugin snapshots can be used. They have no status, so without this check the first failure is that
-//! of a backup.
+//! Whether the locations for plugin snapshots can be used. They have no status, so without this
+//! check the first failure is that of a backup.
 
 use std::collections::BTreeSet;
 
@@ -23,20 +23,28 @@ const MAX_WAIT_FOR_CONTROLLER: Duration = Duration::from_millis(1500);
 
 /// Reports nothing if there are no such locations.
 pub(super) async fn usable(session: &Session) -> Result<Vec<Finding>, Problem> {
-    let all = session.list_readable(ListParams::default(), Some::<VolumeSnapshotLocation>).await?;
+    let all = session
+        .list_readable(ListParams::default(), Some::<VolumeSnapshotLocation>)
+        .await?;
     if all.is_empty() {
         return Ok(Vec::new());
     }
     let credentials = all.iter().map(|location| credential(session, location));
-    let (status, credentials) =
-        futures::join!(within(MAX_WAIT_FOR_CONTROLLER, server_status(session)), join_all(credentials));
+    let (status, credentials) = futures::join!(
+        within(MAX_WAIT_FOR_CONTROLLER, server_status(session)),
+        join_all(credentials)
+    );
     let mut findings: Vec<Finding> = match status {
-        Fetched::Known(status) => {
+        FetchResult::Known(status) => {
             let providers = providers(status.plugins);
-            all.iter().filter_map(|location| without_plugin(location, &providers)).collect()
+            all.iter()
+                .filter_map(|location| without_plugin(location, &providers))
+                .collect()
         }
-        Fetched::Missing { unavailable } => {
-            let why = format!("whether the controller has plugins for locations of snapshots: {unavailable}");
+        FetchResult::Missing { unavailable } => {
+            let why = format!(
+                "whether the controller has plugins for locations of snapshots: {unavailable}"
+            );
             vec![ON.unknown(&why, None)]
         }
     };
@@ -45,10 +53,17 @@ pub(super) async fn usable(session: &Session) -> Result<Vec<Finding>, Problem> {
 }
 
 fn providers(plugins: Vec<PluginInfo>) -> BTreeSet<String> {
-    plugins.into_iter().filter(|plugin| plugin.kind == SNAPSHOTTER).map(|plugin| plugin.name).collect()
+    plugins
+        .into_iter()
+        .filter(|plugin| plugin.kind == SNAPSHOTTER)
+        .map(|plugin| plugin.name)
+        .collect()
 }
 
-fn without_plugin(location: &VolumeSnapshotLocation, providers: &BTreeSet<String>) -> Option<Finding> {
+fn without_plugin(
+    location: &VolumeSnapshotLocation,
+    providers: &BTreeSet<String>,
+) -> Option<Finding> {
     let provider = &location.spec.provider;
     if providers.contains(&plugin_of(provider)) {
         return None;
@@ -58,8 +73,16 @@ fn without_plugin(location: &VolumeSnapshotLocation, providers: &BTreeSet<String
         "the controller has no plugin for provider {} of the snapshot location {name}: no snapshots are taken there",
         plain(provider)
     );
-    let known = providers.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-    let known = if known.is_empty() { "none".to_owned() } else { plain(&known) };
+    let known = providers
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
+    let known = if known.is_empty() {
+        "none".to_owned()
+    } else {
+        plain(&known)
+    };
     let remedy = format!(
         "Add the plugin to the controller, or delete the location (plugins that take snapshots: {known}): kubectl backup \
          locations snapshots delete {name}"
@@ -68,23 +91,36 @@ fn without_plugin(location: &VolumeSnapshotLocation, providers: &BTreeSet<String
 }
 
 async fn credential(session: &Session, location: &VolumeSnapshotLocation) -> Option<Finding> {
-    let key = location.spec.credential.as_ref().filter(|key| key.optional != Some(true))?;
+    let key = location
+        .spec
+        .credential
+        .as_ref()
+        .filter(|key| key.optional != Some(true))?;
     let namespace = &session.namespace;
     let name = plain(&key.name);
     let entry = plain(&key.key);
-    let secret = format!("Secret {name} of the snapshot location {}", location.name_any());
+    let secret = format!(
+        "Secret {name} of the snapshot location {}",
+        location.name_any()
+    );
     match optional(session.get::<Secret>(&key.name).await) {
-        Ok(Some(Secret { data: Some(data), .. })) if data.contains_key(&key.key) => None,
+        Ok(Some(Secret {
+            data: Some(data), ..
+        })) if data.contains_key(&key.key) => None,
         Ok(Some(_)) => {
             let remedy = format!("Add it: kubectl -n {namespace} edit secret {name}");
             Some(ON.bad(format!("{secret} has no key {entry}"), remedy))
         }
         Ok(None) => {
-            let remedy =
-                format!("kubectl -n {namespace} create secret generic {name} --from-file={entry}=FILE");
+            let remedy = format!(
+                "kubectl -n {namespace} create secret generic {name} --from-file={entry}=FILE"
+            );
             Some(ON.bad(format!("{secret} does not exist"), remedy))
         }
-        Err(problem) => Some(ON.unknown(&format!("whether {secret} exists: {problem}"), problem.remedy)),
+        Err(problem) => Some(ON.unknown(
+            &format!("whether {secret} exists: {problem}"),
+            problem.remedy,
+        )),
     }
 }
 
@@ -107,15 +143,22 @@ mod tests {
             plugin("acme.io/disks", SNAPSHOTTER),
         ];
         let providers = providers(all);
-        for (provider, is_found) in
-            [("disks", true), ("acme.io/disks", true), ("aws", false), ("x.io/disks", false)]
-        {
+        for (provider, is_found) in [
+            ("disks", true),
+            ("acme.io/disks", true),
+            ("aws", false),
+            ("x.io/disks", false),
+        ] {
             let spec = VolumeSnapshotLocationSpec {
                 provider: provider.to_owned(),
                 ..VolumeSnapshotLocationSpec::default()
             };
             let location = VolumeSnapshotLocation::new("east", spec);
-            assert_eq!(without_plugin(&location, &providers).is_none(), is_found, "{provider}");
+            assert_eq!(
+                without_plugin(&location, &providers).is_none(),
+                is_found,
+                "{provider}"
+            );
         }
     }
 }

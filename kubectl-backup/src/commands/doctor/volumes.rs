@@ -1,4 +1,5 @@
-//! Whether the last good backup has the data of the volumes that existed then, and whether the next backup would.
+//! Whether the last good backup has the data of the volumes that existed then, and whether the next
+//! backup would.
 
 use backup_core::{
     restorability::{Evidence, Place, Places},
@@ -34,8 +35,12 @@ pub(super) async fn saved(session: &Session) -> Result<Vec<Finding>, Problem> {
     Ok(last.and_then(|last| judge(&last)).into_iter().collect())
 }
 
-/// Judges by the volumes that are bound to claims now. In guard mode our controller makes no backups.
-pub(super) async fn would_be_saved(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
+/// Judges by the volumes that are bound to claims now. In guard mode our controller makes no
+/// backups.
+pub(super) async fn would_be_saved(
+    session: &Session,
+    now: Timestamp,
+) -> Result<Vec<Finding>, Problem> {
     let (snapshots, volumes) = futures::join!(snapshots(session), observe(session, now));
     Ok(match snapshots {
         Some(snapshots) => volumes?.findings(snapshots),
@@ -46,12 +51,26 @@ pub(super) async fn would_be_saved(session: &Session, now: Timestamp) -> Result<
 /// Whether the controller takes snapshots; `None` if it makes no backups.
 async fn snapshots(session: &Session) -> Option<Snapshots> {
     let [_, controller] = PROGRAMS;
-    let Ok(deployment) = session.get::<Deployment>(controller).await else { return Some(Snapshots::Unknown) };
-    let containers = deployment.spec.and_then(|spec| spec.template.spec).map(|pod| pod.containers);
-    let args = containers.into_iter().flatten().filter_map(|container| container.args);
+    let Ok(deployment) = session.get::<Deployment>(controller).await else {
+        return Some(Snapshots::Unknown);
+    };
+    let containers = deployment
+        .spec
+        .and_then(|spec| spec.template.spec)
+        .map(|pod| pod.containers);
+    let args = containers
+        .into_iter()
+        .flatten()
+        .filter_map(|container| container.args);
     let args: Vec<String> = args.flatten().collect();
     let is_guard = args.iter().any(|arg| arg == "--guard=velero");
-    (!is_guard).then(|| if enables_snapshots(&args) { Snapshots::On } else { Snapshots::Off })
+    (!is_guard).then(|| {
+        if enables_snapshots(&args) {
+            Snapshots::On
+        } else {
+            Snapshots::Off
+        }
+    })
 }
 
 fn good(backup: &Backup, places: &Places) -> Option<Good> {
@@ -59,12 +78,19 @@ fn good(backup: &Backup, places: &Places) -> Option<Good> {
     let place = places.find(&evidence.location);
     let is_read = !matches!(place, Place::Unread(_));
     let is_good = evidence.judge(is_read.then_some(&place)).is_good;
-    is_good.then(|| Good { name: backup.name_any(), began: began(backup), missing: evidence.missing })
+    is_good.then(|| Good {
+        name: backup.name_any(),
+        began: began(backup),
+        missing: evidence.missing,
+    })
 }
 
 fn judge(last: &Good) -> Option<Finding> {
     let missing = last.missing.as_ref()?.sentence("is not in it");
-    let text = plain(&format!("the last good backup is {}, and {missing}", last.name));
+    let text = plain(&format!(
+        "the last good backup is {}, and {missing}",
+        last.name
+    ));
     Some(Topic("volumes").warn(text, REMEDY))
 }
 
@@ -87,7 +113,8 @@ mod tests {
         let unread = Places(Err("forbidden".to_owned()));
         let judged = |missing: &str| judge(&good(&backup(missing), &unread).unwrap());
         assert_eq!(judged(r#"{"missing":0,"of":1,"volumes":{}}"#), None);
-        let found = judged(r#"{"missing":1,"of":2,"volumes":{"shop/data":"snapshots are off"}}"#).unwrap();
+        let found =
+            judged(r#"{"missing":1,"of":2,"volumes":{"shop/data":"snapshots are off"}}"#).unwrap();
         assert_eq!(
             found.text,
             "the last good backup is b, and the data of 1 of 2 volumes is not in it: shop/data (snapshots are off)"

@@ -1,4 +1,5 @@
-//! Whether the webhook checks creations: its registration, its certificate's expiry, and a test creation that it has to refuse.
+//! Whether the webhook checks creations: its registration, its certificate's expiry, and a test
+//! creation that it has to refuse.
 
 use std::collections::BTreeMap;
 
@@ -28,20 +29,34 @@ const OURS: &str = "/kubectl-backup-doctor is not valid: ";
 const INSTALL: &str = "Install it: kubectl backup install; where it was, kubectl backup upgrade";
 
 /// The registration's settings, and the expiry of its authority.
-pub(crate) async fn registration(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
+pub(crate) async fn registration(
+    session: &Session,
+    now: Timestamp,
+) -> Result<Vec<Finding>, Problem> {
     let on = Topic("webhook configuration");
     let api: Api<ValidatingWebhookConfiguration> = Api::all(session.client.clone());
     let about = About::of::<ValidatingWebhookConfiguration>("get", NAME);
     let Some(found) = optional(session.call(about, api.get(NAME)).await)? else {
-        let text = "the webhook is not registered: nothing keeps backups and restores apart at the door";
+        let text =
+            "the webhook is not registered: nothing keeps backups and restores apart at the door";
         return Ok(vec![on.bad(text, INSTALL)]);
     };
-    let claims = found.webhooks.iter().flatten().find(|webhook| webhook.name == CLAIMS);
+    let claims = found
+        .webhooks
+        .iter()
+        .flatten()
+        .find(|webhook| webhook.name == CLAIMS);
     let Some(claims) = claims.cloned() else {
-        return Ok(vec![on.bad(format!("{NAME} has no webhook {CLAIMS}"), INSTALL)]);
+        return Ok(vec![
+            on.bad(format!("{NAME} has no webhook {CLAIMS}"), INSTALL),
+        ]);
     };
     let mut findings = judge(session, &found, &Profile::velero()).await;
-    let place = claims.client_config.service.as_ref().map(|service| service.namespace.as_str());
+    let place = claims
+        .client_config
+        .service
+        .as_ref()
+        .map(|service| service.namespace.as_str());
     if place.is_some_and(|place| place != session.namespace) {
         findings.push(on.warn(
             format!(
@@ -69,17 +84,22 @@ async fn judge(
     let on = Topic("webhook configuration");
     let (mut namespaces, mut findings) = (BTreeMap::new(), Vec::new());
     if Registration::selects_namespaces(registration) && !profile.is_velero() {
-        // Another operator's objects may be in any namespace: one without labels represents them all.
+        // Another operator's objects may be in any namespace: one without labels represents them
+        // all.
         namespaces.insert("without labels".to_owned(), Labels::default());
     } else if Registration::selects_namespaces(registration) {
         let about = About::of::<Namespace>("get", &session.namespace);
         let api: Api<Namespace> = Api::all(session.client.clone());
         match session.call(about, api.get(&session.namespace)).await {
             Ok(found) => {
-                namespaces.insert(session.namespace.clone(), found.metadata.labels.unwrap_or_default());
+                namespaces.insert(
+                    session.namespace.clone(),
+                    found.metadata.labels.unwrap_or_default(),
+                );
             }
             Err(problem) => {
-                let why = format!("whether its namespaceSelector leaves out this namespace: {problem}");
+                let why =
+                    format!("whether its namespaceSelector leaves out this namespace: {problem}");
                 findings.push(on.unknown(&plain(&why), problem.remedy));
             }
         }
@@ -89,13 +109,21 @@ async fn judge(
     findings
 }
 
-/// Checks the same for guarded kinds of other operators: each profile has a registration of its own.
+/// Checks the same for guarded kinds of other operators: each profile has a registration of its
+/// own.
 async fn registrations_of_profiles(session: &Session) -> Vec<Finding> {
     let on = Topic("webhook configuration");
     let api: Api<ValidatingWebhookConfiguration> = Api::all(session.client.clone());
     let mut findings = Vec::new();
-    let guarded = known_profiles(session).await.all.into_iter().filter(|one| one.guarded);
-    for profile in guarded.map(|one| one.profile).filter(|profile| !profile.is_velero()) {
+    let guarded = known_profiles(session)
+        .await
+        .all
+        .into_iter()
+        .filter(|one| one.guarded);
+    for profile in guarded
+        .map(|one| one.profile)
+        .filter(|profile| !profile.is_velero())
+    {
         let name = format!("{NAME}-{}", profile.name);
         let about = About::of::<ValidatingWebhookConfiguration>("get", &name);
         match optional(session.call(about, api.get(&name)).await) {
@@ -106,8 +134,10 @@ async fn registrations_of_profiles(session: &Session) -> Vec<Finding> {
                     plain(&name),
                     plain(&profile.group)
                 );
-                findings
-                    .push(on.bad(text, "Apply the manifests of the profile again: docs/operate/install.md"));
+                findings.push(on.bad(
+                    text,
+                    "Apply the manifests of the profile again: docs/operate/install.md",
+                ));
             }
             Err(problem) => findings.push(on.unknown(&plain(&problem.to_string()), problem.remedy)),
         }
@@ -118,18 +148,34 @@ async fn registrations_of_profiles(session: &Session) -> Vec<Finding> {
 /// The latest expiry among the authorities that the API server trusts for the webhook.
 fn certificate(webhook: &ValidatingWebhook, now: Timestamp) -> Finding {
     let on = Topic("certificate");
-    let Some(bundle) = webhook.client_config.ca_bundle.as_ref().filter(|bundle| !bundle.0.is_empty()) else {
+    let Some(bundle) = webhook
+        .client_config
+        .ca_bundle
+        .as_ref()
+        .filter(|bundle| !bundle.0.is_empty())
+    else {
         let remedy = "The webhook fills it in when it starts: kubectl get pods -l app.kubernetes.io/name=backup-webhook";
-        return on.bad("the registration has no caBundle: no call can succeed", remedy);
+        return on.bad(
+            "the registration has no caBundle: no call can succeed",
+            remedy,
+        );
     };
     let end = |pem: Pem| Some(pem.parse_x509().ok()?.validity().not_after.timestamp());
-    let ends: Option<Vec<i64>> = Pem::iter_from_buffer(&bundle.0).map(|pem| pem.ok().and_then(end)).collect();
+    let ends: Option<Vec<i64>> = Pem::iter_from_buffer(&bundle.0)
+        .map(|pem| pem.ok().and_then(end))
+        .collect();
     // There are several while one replaces another: the one that expires last counts.
-    let Some(at) = ends.and_then(|all| all.into_iter().max()).and_then(|at| Timestamp::from_second(at).ok())
+    let Some(at) = ends
+        .and_then(|all| all.into_iter().max())
+        .and_then(|at| Timestamp::from_second(at).ok())
     else {
         return on.unknown("the caBundle cannot be read", None);
     };
-    let text = format!("the webhook's authority ends {} ({})", until(at, now), day(at));
+    let text = format!(
+        "the webhook's authority ends {} ({})",
+        until(at, now),
+        day(at)
+    );
     match seconds(now, at) {
         left if left <= 0 => on.bad(text, RENEWAL),
         left if left < SOON => on.warn(text, RENEWAL),
@@ -137,7 +183,8 @@ fn certificate(webhook: &ValidatingWebhook, now: Timestamp) -> Finding {
     }
 }
 
-/// A Backup with an invalid duration: the definitions accept any text there, but the webhook cannot parse it.
+/// A Backup with an invalid duration: the definitions accept any text there, but the webhook cannot
+/// parse it.
 fn senseless() -> DynamicObject {
     DynamicObject::new("kubectl-backup-doctor", &ApiResource::erase::<Backup>(&()))
         .data(json!({ "spec": { "ttl": "tomorrow" } }))
@@ -147,32 +194,58 @@ fn senseless() -> DynamicObject {
 pub(crate) async fn answers(session: &Session) -> Result<Vec<Finding>, Problem> {
     let on = Topic("webhook");
     let backup = senseless();
-    let params = PostParams { dry_run: true, field_manager: Some(FIELD_MANAGER.to_owned()) };
+    let params = PostParams {
+        dry_run: true,
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+    };
     let kind = ApiResource::erase::<Backup>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &kind);
-    let asked =
-        session.call(About::of::<Backup>("create", "kubectl-backup-doctor"), api.create(&params, &backup));
-    let pods = format!("kubectl -n {} get pods -l app.kubernetes.io/name=backup-webhook", session.namespace);
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(session.client.clone(), &session.namespace, &kind);
+    let asked = session.call(
+        About::of::<Backup>("create", "kubectl-backup-doctor"),
+        api.create(&params, &backup),
+    );
+    let pods = format!(
+        "kubectl -n {} get pods -l app.kubernetes.io/name=backup-webhook",
+        session.namespace
+    );
     let Ok(answer) = tokio::time::timeout(ANSWER, asked).await else {
-        let text =
-            format!("a creation was not answered within {ANSWER:?}: it hangs, so nothing can be created");
+        let text = format!(
+            "a creation was not answered within {ANSWER:?}: it hangs, so nothing can be created"
+        );
         return Ok(vec![on.bad(text, pods)]);
     };
     Ok(vec![match answer {
-        Err(Problem { kind: ProblemKind::Refused { .. }, message, .. }) => {
+        Err(Problem {
+            kind: ProblemKind::Refused { .. },
+            message,
+            ..
+        }) => {
             if message.contains(OURS) {
                 let text = "it answers: a backup that makes no sense was refused";
                 return Ok(vec![on.good(text)]);
             }
-            let why = format!("another webhook or policy refused the question: {}", plain(&message));
+            let why = format!(
+                "another webhook or policy refused the question: {}",
+                plain(&message)
+            );
             on.unknown(&why, None)
         }
-        Ok(_) => {
-            on.bad("it is not asked: a backup that makes no sense would have been stored (dry run)", INSTALL)
-        }
-        Err(Problem { kind: ProblemKind::Api { code: 500.., .. }, message, .. }) => {
-            on.bad(format!("it does not answer, so nothing can be created: {}", plain(&message)), pods)
-        }
+        Ok(_) => on.bad(
+            "it is not asked: a backup that makes no sense would have been stored (dry run)",
+            INSTALL,
+        ),
+        Err(Problem {
+            kind: ProblemKind::Api { code: 500.., .. },
+            message,
+            ..
+        }) => on.bad(
+            format!(
+                "it does not answer, so nothing can be created: {}",
+                plain(&message)
+            ),
+            pods,
+        ),
         Err(problem) => return Err(problem),
     }])
 }

@@ -25,8 +25,9 @@ async fn find(namespace: &str, args: &GetArgs, terminal: &mut Terminal) -> Comma
     let api: Api<DynamicObject> =
         Api::namespaced_with(session.client.clone(), &session.namespace, &table.resource);
     let mut exit = Exit::Done;
-    let decoded =
-        |object: &DynamicObject| serde_json::to_value(object).and_then(serde_json::from_value::<Backup>);
+    let decoded = |object: &DynamicObject| {
+        serde_json::to_value(object).and_then(serde_json::from_value::<Backup>)
+    };
     let readable = |object: DynamicObject| match decoded(&object) {
         Ok(backup) => may_hold(&backup, namespace).then_some((backup, object)),
         Err(error) => {
@@ -43,7 +44,9 @@ async fn find(namespace: &str, args: &GetArgs, terminal: &mut Terminal) -> Comma
             None
         }
     };
-    let mut found = session.list(table.about("list", ""), &api, chosen(args), readable).await?;
+    let mut found = session
+        .list(table.about("list", ""), &api, chosen(args), readable)
+        .await?;
     found.sort_by_key(|(backup, _)| Reverse(began(backup)));
     let (backups, objects): (Vec<Backup>, Vec<DynamicObject>) = found.into_iter().unzip();
     let mut lines = Lines::new(args, &table, terminal).in_order();
@@ -56,7 +59,9 @@ async fn find(namespace: &str, args: &GetArgs, terminal: &mut Terminal) -> Comma
             Ok(false) => {}
             Err(problem) => {
                 let name = backup.name_any();
-                terminal.say(&format!("warning: whether backup {name} holds it is not known: {problem}"));
+                terminal.say(&format!(
+                    "warning: whether backup {name} holds it is not known: {problem}"
+                ));
                 exit = Exit::Failed;
                 unknown += 1;
             }
@@ -64,8 +69,9 @@ async fn find(namespace: &str, args: &GetArgs, terminal: &mut Terminal) -> Comma
     }
     if unknown > 0 {
         let all = counted(all, "backup");
-        terminal
-            .say(&format!("{unknown} of {all} could not be searched: whether they hold it is not known."));
+        terminal.say(&format!(
+            "{unknown} of {all} could not be searched: whether they hold it is not known."
+        ));
     }
     if unknown > 0 && lines.is_empty() && args.output.form.is_table() {
         return Ok(exit);
@@ -86,11 +92,16 @@ fn may_hold(backup: &Backup, namespace: &str) -> bool {
     backup.status().is_whole() && namespaces.includes(namespace)
 }
 
-/// Whether the list, which has names by `group/version/Kind`, contains the namespace or an item in it.
+/// Whether the list, which has names by `group/version/Kind`, contains the namespace or an item in
+/// it.
 fn holds(list: &ResourceList, namespace: &str) -> bool {
-    let is_inside = |name: &String| name.split_once('/').is_some_and(|(place, _)| place == namespace);
+    let is_inside = |name: &String| {
+        name.split_once('/')
+            .is_some_and(|(place, _)| place == namespace)
+    };
     list.iter().any(|(kind, names)| {
-        names.iter().any(is_inside) || kind == "v1/Namespace" && names.iter().any(|name| name == namespace)
+        names.iter().any(is_inside)
+            || kind == "v1/Namespace" && names.iter().any(|name| name == namespace)
     })
 }
 
@@ -106,9 +117,13 @@ mod tests {
             ("v1/PersistentVolume".to_owned(), vec!["pv".to_owned()]),
         ]
         .into();
-        for (namespace, expected) in
-            [("shop", true), ("empty", true), ("pv", false), ("sho", false), ("web", false)]
-        {
+        for (namespace, expected) in [
+            ("shop", true),
+            ("empty", true),
+            ("pv", false),
+            ("sho", false),
+            ("web", false),
+        ] {
             assert_eq!(holds(&list, namespace), expected, "{namespace}");
         }
     }
@@ -117,13 +132,18 @@ mod tests {
     fn what_cannot_hold_a_namespace_is_known_by_spec_and_status() {
         for (spec, phase, expected) in [
             (json!({}), "Completed", true),
-            (json!({"includedNamespaces": ["sh*"]}), "PartiallyFailed", true),
+            (
+                json!({"includedNamespaces": ["sh*"]}),
+                "PartiallyFailed",
+                true,
+            ),
             (json!({"includedNamespaces": ["db"]}), "Completed", false),
             (json!({"excludedNamespaces": ["shop"]}), "Completed", false),
             (json!({}), "InProgress", false),
             (json!({}), "Failed", false),
         ] {
-            let backup = json!({"metadata": {"name": "b"}, "spec": spec, "status": {"phase": phase}});
+            let backup =
+                json!({"metadata": {"name": "b"}, "spec": spec, "status": {"phase": phase}});
             let backup: Backup = serde_json::from_value(backup).unwrap();
             assert_eq!(may_hold(&backup, "shop"), expected, "{spec} {phase}");
         }

@@ -1,4 +1,5 @@
-//! `get -w`: prints the existing objects, then a row for each change, until interrupted. Rows are only appended.
+//! `get -w`: prints the existing objects, then a row for each change, until interrupted. Rows are
+//! only appended.
 
 use std::{collections::HashMap, pin::pin};
 
@@ -9,7 +10,7 @@ use kube::runtime::{
 };
 
 use super::lines::Lines;
-use crate::{client::PAGE, commands::prelude::*};
+use crate::{client::PAGE_SIZE, commands::prelude::*};
 
 /// Follows a kind. If the API server is away, waits for it, then shows the changes since.
 pub(crate) async fn run(
@@ -27,7 +28,7 @@ pub(crate) async fn run(
             .first()
             .map(|name| format!("metadata.name={name}"))
             .or(args.field_selector.clone()),
-        page_size: Some(PAGE),
+        page_size: Some(PAGE_SIZE),
         ..watcher::Config::default()
     };
     let mut events = pin!(watcher(api.clone(), config).default_backoff());
@@ -48,7 +49,8 @@ pub(crate) async fn run(
                 | watcher::Error::WatchStartFailed(error)
                 | watcher::Error::WatchFailed(error),
             )) => session.explain(&lines.table().about("watch", ""), error),
-            // The required history is gone, or the stream ended without a bookmark: the watcher lists again.
+            // The required history is gone, or the stream ended without a bookmark: the watcher
+            // lists again.
             Some(Err(_)) => continue,
             Some(Ok(event)) => {
                 if std::mem::take(&mut away) {
@@ -98,7 +100,10 @@ pub(crate) async fn run(
 
 /// The object's uid and version.
 fn version_of(object: &DynamicObject) -> (String, String) {
-    (object.uid().unwrap_or_default(), object.resource_version().unwrap_or_default())
+    (
+        object.uid().unwrap_or_default(),
+        object.resource_version().unwrap_or_default(),
+    )
 }
 
 fn append(

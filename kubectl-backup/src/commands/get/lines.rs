@@ -39,13 +39,28 @@ pub(crate) struct Line {
 
 impl<'a> Lines<'a> {
     pub(crate) fn new(args: &'a GetArgs, table: &'a KindTable, terminal: &Terminal) -> Self {
-        let (now, style, to_terminal) = (terminal.now(), terminal.out_style(), terminal.out_is_terminal);
-        Self { args, table, now, style, to_terminal, is_in_order: false, all: Vec::new() }
+        let (now, style, to_terminal) = (
+            terminal.now(),
+            terminal.out_style(),
+            terminal.out_is_terminal,
+        );
+        Self {
+            args,
+            table,
+            now,
+            style,
+            to_terminal,
+            is_in_order: false,
+            all: Vec::new(),
+        }
     }
 
     /// Shows the lines in the order in which they are added, unless the user sorts them.
     pub(crate) fn in_order(self) -> Self {
-        Self { is_in_order: self.args.list.sort_by.is_none(), ..self }
+        Self {
+            is_in_order: self.args.list.sort_by.is_none(),
+            ..self
+        }
     }
 
     pub(crate) const fn args(&self) -> &'a GetArgs {
@@ -80,19 +95,35 @@ impl<'a> Lines<'a> {
         object.metadata.managed_fields = None;
         let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
         let value = serde_json::to_value(object).unwrap_or_default();
-        let sort = self.args.list.sort_by.as_ref().and_then(|path| path.first(&value));
+        let sort = self
+            .args
+            .list
+            .sort_by
+            .as_ref()
+            .and_then(|path| path.first(&value));
         let (row, whole, warning) = match &self.args.output.form {
             Form::Plain(Output::Table | Output::Wide) => {
                 let (row, warning) = self.row(&value, &name, &namespace, status);
                 (Some(row), None, warning)
             }
             Form::Plain(Output::Name) => (None, None, None),
-            Form::Columns(columns) => (Some(json::cells(columns, &self.document(value))), None, None),
+            Form::Columns(columns) => (
+                Some(json::cells(columns, &self.document(value))),
+                None,
+                None,
+            ),
             Form::Plain(Output::Json | Output::Yaml) | Form::JsonPath(_) => {
                 (None, Some(self.document(value)), None)
             }
         };
-        Line { name, namespace, sort, row, whole, warning }
+        Line {
+            name,
+            namespace,
+            sort,
+            row,
+            whole,
+            warning,
+        }
     }
 
     fn document(&self, stored: Value) -> Value {
@@ -110,11 +141,18 @@ impl<'a> Lines<'a> {
         namespace: &str,
         status: Option<&str>,
     ) -> (Vec<String>, Option<String>) {
-        let KindTable { resource, word, columns, row: row_of, .. } = self.table;
+        let KindTable {
+            resource,
+            word,
+            columns,
+            row: row_of,
+            ..
+        } = self.table;
         let (mut row, warning) = match row_of(value, self.now, self.style) {
             Ok(row) => (row, None),
             Err(error) => {
-                let warning = unreadable_warning(word, resource, namespace, name, &error.to_string());
+                let warning =
+                    unreadable_warning(word, resource, namespace, name, &error.to_string());
                 (self.table.unreadable(name), Some(warning))
             }
         };
@@ -138,8 +176,14 @@ impl<'a> Lines<'a> {
     }
 
     fn columns(&self) -> usize {
-        let Columns { headers, narrow, .. } = self.table.columns;
-        if self.args.output.is_wide() { headers.len() } else { narrow }
+        let Columns {
+            headers, narrow, ..
+        } = self.table.columns;
+        if self.args.output.is_wide() {
+            headers.len()
+        } else {
+            narrow
+        }
     }
 
     fn headers(&self) -> Vec<&str> {
@@ -167,9 +211,17 @@ impl<'a> Lines<'a> {
         if !self.is_in_order {
             self.all.sort_by(order);
         }
-        let whole: Vec<&Value> = self.all.iter().filter_map(|line| line.whole.as_ref()).collect();
+        let whole: Vec<&Value> = self
+            .all
+            .iter()
+            .filter_map(|line| line.whole.as_ref())
+            .collect();
         match &self.args.output.form {
-            Form::Plain(Output::Name) => Ok(self.all.iter().map(|line| self.name_of(&line.name)).collect()),
+            Form::Plain(Output::Name) => Ok(self
+                .all
+                .iter()
+                .map(|line| self.name_of(&line.name))
+                .collect()),
             Form::Plain(Output::Table | Output::Wide) | Form::Columns(_) => {
                 self.rows(!self.args.output.no_headers)
             }
@@ -177,28 +229,43 @@ impl<'a> Lines<'a> {
                 match (self.args.names.len(), whole.as_slice()) {
                     (1, [one]) => self.document_text(one),
                     (1, []) => Ok(String::new()),
-                    (_, all) => self.document_text(&Document::list(&BTreeMap::from([("items", all)]))),
+                    (_, all) => {
+                        self.document_text(&Document::list(&BTreeMap::from([("items", all)])))
+                    }
                 }
             }
         }
     }
 
-    /// Like `text`, for output that `next` continues: whole objects are printed one after the other instead of as a list.
+    /// Like `text`, for output that `next` continues: whole objects are printed one after the other
+    /// instead of as a list.
     pub(crate) fn begin(&mut self) -> Result<String, Problem> {
         if self.all.iter().all(|line| line.whole.is_none()) {
             return self.text();
         }
         self.all.sort_by(order);
-        self.all.iter().filter_map(|line| line.whole.as_ref()).map(|value| self.one_of_many(value)).collect()
+        self.all
+            .iter()
+            .filter_map(|line| line.whole.as_ref())
+            .map(|value| self.one_of_many(value))
+            .collect()
     }
 
     fn one_of_many(&self, value: &Value) -> Result<String, Problem> {
-        let mark = if self.args.output.form == Form::Plain(Output::Yaml) { "---\n" } else { "" };
+        let mark = if self.args.output.form == Form::Plain(Output::Yaml) {
+            "---\n"
+        } else {
+            ""
+        };
         Ok(mark.to_owned() + &self.document_text(value)?)
     }
 
     fn rows(&self, with_headers: bool) -> Result<String, Problem> {
-        Ok(table(&self.headers(), with_headers, self.all.iter().filter_map(|line| line.row.clone()))?)
+        Ok(table(
+            &self.headers(),
+            with_headers,
+            self.all.iter().filter_map(|line| line.row.clone()),
+        )?)
     }
 
     fn document_text<T: Serialize>(&self, document: &T) -> Result<String, Problem> {
@@ -209,7 +276,11 @@ impl<'a> Lines<'a> {
     }
 
     /// The output for one changed object, in the columns of the output that `text` returned.
-    pub(crate) fn next(&mut self, object: DynamicObject, status: Option<&str>) -> Result<String, Problem> {
+    pub(crate) fn next(
+        &mut self,
+        object: DynamicObject,
+        status: Option<&str>,
+    ) -> Result<String, Problem> {
         let line = self.line(object, status);
         if let Some(value) = &line.whole {
             return self.one_of_many(value);
@@ -220,18 +291,35 @@ impl<'a> Lines<'a> {
         // The last rows determine the width of the columns.
         self.all.drain(..self.all.len().saturating_sub(RULER));
         self.all.push(line);
-        Ok(self.rows(true)?.lines().last().map(|line| format!("{line}\n")).unwrap_or_default())
+        Ok(self
+            .rows(true)?
+            .lines()
+            .last()
+            .map(|line| format!("{line}\n"))
+            .unwrap_or_default())
     }
 
     fn name_of(&self, name: &str) -> String {
         let resource = &self.table.resource;
-        format!("{}.{}/{name}\n", resource.kind.to_lowercase(), resource.group)
+        format!(
+            "{}.{}/{name}\n",
+            resource.kind.to_lowercase(),
+            resource.group
+        )
     }
 }
 
 /// Replaces control characters in texts from the cluster, so that they cannot control the terminal.
 fn harmless(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '?' } else { c }).collect()
+    text.chars()
+        .map(|c| {
+            if c.is_control() && c != '\n' && c != '\t' {
+                '?'
+            } else {
+                c
+            }
+        })
+        .collect()
 }
 
 /// Number of earlier rows that determine column widths: one or two screens.

@@ -23,36 +23,64 @@ impl Served {
     /// Whether the word is one of the kind's names, with or without the group.
     fn is_called(&self, word: &str) -> bool {
         let word = word.to_lowercase();
-        let (name, group) =
-            word.split_once('.').map_or((word.as_str(), None), |(name, group)| (name, Some(group)));
-        self.names.iter().any(|known| known == name) && group.is_none_or(|group| group == self.resource.group)
+        let (name, group) = word
+            .split_once('.')
+            .map_or((word.as_str(), None), |(name, group)| (name, Some(group)));
+        self.names.iter().any(|known| known == name)
+            && group.is_none_or(|group| group == self.resource.group)
     }
 }
 
-pub(crate) async fn of_profile(session: &Session, profile: &Profile) -> Result<Vec<Served>, Problem> {
+pub(crate) async fn of_profile(
+    session: &Session,
+    profile: &Profile,
+) -> Result<Vec<Served>, Problem> {
     let version = format!("{}/{}", profile.group, profile.version);
     let about = About::called("list", "kind", &version, "");
-    let list = match session.call(about, session.client.list_api_group_resources(&version)).await {
+    let list = match session
+        .call(about, session.client.list_api_group_resources(&version))
+        .await
+    {
         Ok(list) => list,
         Err(problem) if problem.kind == ProblemKind::NotServed => return Ok(Vec::new()),
         Err(problem) => return Err(problem),
     };
     let mut all = Vec::new();
     for kind in [ObjectKind::Backup, ObjectKind::Restore] {
-        let Some(resource) = resource(profile, kind) else { continue };
-        let Some(found) = list.resources.iter().find(|one| one.name == resource.plural) else { continue };
-        let mut names =
-            vec![resource.plural.clone(), resource.kind.to_lowercase(), found.singular_name.clone()];
+        let Some(resource) = resource(profile, kind) else {
+            continue;
+        };
+        let Some(found) = list
+            .resources
+            .iter()
+            .find(|one| one.name == resource.plural)
+        else {
+            continue;
+        };
+        let mut names = vec![
+            resource.plural.clone(),
+            resource.kind.to_lowercase(),
+            found.singular_name.clone(),
+        ];
         names.extend(found.short_names.iter().flatten().cloned());
         names.retain(|name| !name.is_empty());
         names.dedup();
-        all.push(Served { profile: profile.clone(), kind, resource, names });
+        all.push(Served {
+            profile: profile.clone(),
+            kind,
+            resource,
+            names,
+        });
     }
     Ok(all)
 }
 
 /// The only kind of the known profiles with this name. Sends one request for each profile.
-pub(crate) async fn find(session: &Session, known: &KnownProfiles, word: &str) -> Result<Served, Problem> {
+pub(crate) async fn find(
+    session: &Session,
+    known: &KnownProfiles,
+    word: &str,
+) -> Result<Served, Problem> {
     let mut all = Vec::new();
     for one in &known.all {
         all.extend(of_profile(session, &one.profile).await?);
@@ -62,18 +90,27 @@ pub(crate) async fn find(session: &Session, known: &KnownProfiles, word: &str) -
 
 /// `doubt` says why there may be more profiles.
 fn choose(all: &[Served], word: &str, doubt: Option<&str>) -> Result<Served, Problem> {
-    let known = |some: &[&Served]| some.iter().map(|one| one.full_name()).collect::<Vec<_>>().join(", ");
+    let known = |some: &[&Served]| {
+        some.iter()
+            .map(|one| one.full_name())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let called: Vec<&Served> = all.iter().filter(|one| one.is_called(word)).collect();
     match called.as_slice() {
         [one] => Ok((*one).clone()),
         [] => {
             let there = match known(&all.iter().collect::<Vec<_>>()) {
-                none if none.is_empty() => "It serves no kind of any profile that is known".to_owned(),
+                none if none.is_empty() => {
+                    "It serves no kind of any profile that is known".to_owned()
+                }
                 some => format!("There are: {some}"),
             };
             let remedy = doubt.map_or_else(|| there.clone(), |doubt| format!("{there}; {doubt}"));
-            Err(Problem::other(format!("this cluster serves no kind {word:?} that a profile is for"))
-                .with_remedy(remedy))
+            Err(Problem::other(format!(
+                "this cluster serves no kind {word:?} that a profile is for"
+            ))
+            .with_remedy(remedy))
         }
         several => Err(Problem::usage(format!("{word:?} may mean several kinds"))
             .with_remedy(format!("Say which: {}", known(several)))),
@@ -85,7 +122,10 @@ mod tests {
     use super::*;
 
     fn served(profile: &str, names: &[&str]) -> Served {
-        let profile = Profile::builtin().into_iter().find(|one| one.name == profile).unwrap();
+        let profile = Profile::builtin()
+            .into_iter()
+            .find(|one| one.name == profile)
+            .unwrap();
         let resource = resource(&profile, ObjectKind::Backup).unwrap();
         Served {
             profile,
@@ -98,7 +138,10 @@ mod tests {
     #[test]
     fn a_kind_is_found_by_any_of_its_names_and_never_guessed() {
         let all = || {
-            vec![served("velero", &["backups", "backup", "bk"]), served("percona-ps", &["bk", "ps-backup"])]
+            vec![
+                served("velero", &["backups", "backup", "bk"]),
+                served("percona-ps", &["bk", "ps-backup"]),
+            ]
         };
         for (word, group) in [
             ("backup", Some("velero.io")),
@@ -110,16 +153,24 @@ mod tests {
             ("pods", None),
             ("", None),
         ] {
-            let found = choose(&all(), word, None).ok().map(|one| one.resource.group);
+            let found = choose(&all(), word, None)
+                .ok()
+                .map(|one| one.resource.group);
             assert_eq!(found.as_deref(), group, "{word}");
         }
         let problem = choose(&all(), "bk", None).unwrap_err();
         assert!(
-            problem.remedy.as_ref().unwrap().contains("perconaservermysqlbackups.ps.percona.com"),
+            problem
+                .remedy
+                .as_ref()
+                .unwrap()
+                .contains("perconaservermysqlbackups.ps.percona.com"),
             "{problem}"
         );
-        let nothing =
-            choose(&[], "x", Some("what the webhook reads is not known")).unwrap_err().remedy.unwrap();
+        let nothing = choose(&[], "x", Some("what the webhook reads is not known"))
+            .unwrap_err()
+            .remedy
+            .unwrap();
         assert_eq!(
             nothing,
             "It serves no kind of any profile that is known; what the webhook reads is not known"

@@ -32,9 +32,10 @@ pub(super) fn judge(
     ];
     if plan.options.monitoring && !observed.has_monitoring {
         let text = "the cluster does not know PodMonitors and PrometheusRules";
-        all.push(
-            Topic("monitoring").bad(text, "Install Prometheus' operator first, or leave out --monitoring."),
-        );
+        all.push(Topic("monitoring").bad(
+            text,
+            "Install Prometheus' operator first, or leave out --monitoring.",
+        ));
     }
     all
 }
@@ -45,27 +46,40 @@ fn version(observed: &Observed) -> Finding {
     if cluster::is_new_enough(&version.major, &version.minor) {
         return on.good(text);
     }
-    on.bad(format!("{text}, and 1.{} or later is needed", cluster::OLDEST_MINOR), "Upgrade the cluster.")
+    on.bad(
+        format!("{text}, and 1.{} or later is needed", cluster::OLDEST_MINOR),
+        "Upgrade the cluster.",
+    )
 }
 
 fn definitions(plan: &Plan, observed: &Observed, replace: bool) -> Finding {
     let on = Topic("definitions");
     let definition = "CustomResourceDefinition";
     if plan.options.mode == Mode::Guard {
-        let missing: Vec<&str> =
-            GUARDED.into_iter().filter(|name| observed.get(definition, name).is_none()).collect();
+        let missing: Vec<&str> = GUARDED
+            .into_iter()
+            .filter(|name| observed.get(definition, name).is_none())
+            .collect();
         return if missing.is_empty() {
             on.good("those of the Velero server are there, and stay as they are")
         } else {
-            let text = format!("a guard needs those of the Velero server; missing: {}", missing.join(", "));
+            let text = format!(
+                "a guard needs those of the Velero server; missing: {}",
+                missing.join(", ")
+            );
             on.bad(text, "Install Velero first, or this without --mode=guard.")
         };
     }
     let names = plan.names(definition);
-    let there: Vec<&str> =
-        names.into_iter().filter(|name| observed.get(definition, name).is_some()).collect();
-    let is_foreign =
-        |name: &&&str| !observed.get(definition, name).is_some_and(|meta| is_ours(meta.labels.as_ref()));
+    let there: Vec<&str> = names
+        .into_iter()
+        .filter(|name| observed.get(definition, name).is_some())
+        .collect();
+    let is_foreign = |name: &&&str| {
+        !observed
+            .get(definition, name)
+            .is_some_and(|meta| is_ours(meta.labels.as_ref()))
+    };
     let foreign = there.iter().filter(is_foreign).count();
     match (there.len(), foreign) {
         (0, _) => on.good("none are there; they will be created"),
@@ -96,17 +110,26 @@ fn place(plan: &Plan, observed: &Observed, namespace: &str) -> Finding {
         };
     };
     if found.deletion_timestamp.is_some() {
-        return on.bad(format!("{namespace} is being deleted"), "Wait until it is gone.");
+        return on.bad(
+            format!("{namespace} is being deleted"),
+            "Wait until it is gone.",
+        );
     }
-    let enforced =
-        found.labels.as_ref().and_then(|labels| labels.get(ENFORCED)).map_or("privileged", String::as_str);
+    let enforced = found
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(ENFORCED))
+        .map_or("privileged", String::as_str);
     if plan.options.host_network && enforced != "privileged" {
         return on.bad(
             format!("{namespace} keeps pods to {enforced} (Pod Security), which refuses the network of nodes"),
             format!("kubectl label --overwrite namespace {namespace} {ENFORCED}=privileged; or leave out --host-network."),
         );
     }
-    on.good(format!("{namespace} is there, and admits our pods (Pod Security {})", plain(enforced)))
+    on.good(format!(
+        "{namespace} is there, and admits our pods (Pod Security {})",
+        plain(enforced)
+    ))
 }
 
 fn velero(plan: &Plan, observed: &Observed, namespace: &str) -> Finding {
@@ -131,7 +154,9 @@ fn others(plan: &Plan, observed: &Observed) -> Finding {
     let (mut foreign, mut of_helm) = (Vec::new(), false);
     for object in &plan.objects {
         let is_kept = kind(id(object).0).is_none_or(|kind| kind.stage == Stage::Once);
-        let Some(found) = observed.found(object).filter(|_| !is_kept) else { continue };
+        let Some(found) = observed.found(object).filter(|_| !is_kept) else {
+            continue;
+        };
         of_helm |= is_of_helm(found);
         if !is_ours(found.labels.as_ref()) {
             foreign.push(full_name_of(object));

@@ -39,7 +39,10 @@ pub(crate) fn full_name(kind: &Kind, name: &str) -> String {
 /// The full name of an object.
 pub(super) fn full_name_of(object: &Value) -> String {
     let (name_of_kind, name) = id(object);
-    kind(name_of_kind).map_or_else(|| format!("{name_of_kind}/{name}"), |kind| full_name(kind, name))
+    kind(name_of_kind).map_or_else(
+        || format!("{name_of_kind}/{name}"),
+        |kind| full_name(kind, name),
+    )
 }
 
 /// The effect of applying an object.
@@ -60,7 +63,8 @@ impl Outcome {
     }
 }
 
-/// Applies an object; `before` is its previous metadata. Applying is idempotent, so transient errors are retried.
+/// Applies an object; `before` is its previous metadata. Applying is idempotent, so transient
+/// errors are retried.
 pub(super) async fn apply(
     session: &Session,
     object: &Value,
@@ -68,13 +72,17 @@ pub(super) async fn apply(
 ) -> Result<Outcome, Problem> {
     let (name_of_kind, name) = id(object);
     let Some(kind) = kind(name_of_kind) else {
-        return Err(Problem::other(format!("the kind {name_of_kind} is not one that is installed")));
+        return Err(Problem::other(format!(
+            "the kind {name_of_kind} is not one that is installed"
+        )));
     };
     let (api, lower) = (api(session, kind), kind.kind.to_lowercase());
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let applied = while_away(async || {
         let about = About::called("apply", &lower, kind.plural, name);
-        session.call(about, api.patch(name, &params, &Patch::Apply(object))).await
+        session
+            .call(about, api.patch(name, &params, &Patch::Apply(object)))
+            .await
     })
     .await?;
     Ok(match before {
@@ -113,18 +121,27 @@ pub(crate) async fn metadata(
     }
 }
 
-/// Whether the object does not exist: also true if the cluster does not serve its kind or has no such namespace.
+/// Whether the object does not exist: also true if the cluster does not serve its kind or has no
+/// such namespace.
 fn is_absent(problem: &Problem) -> bool {
-    matches!(problem.kind, ProblemKind::NotFound | ProblemKind::NotServed | ProblemKind::NoNamespace)
+    matches!(
+        problem.kind,
+        ProblemKind::NotFound | ProblemKind::NotServed | ProblemKind::NoNamespace
+    )
 }
 
 /// Whether a definition is served.
 pub(super) async fn is_established(session: &Session, name: &str) -> Result<bool, Problem> {
-    let Some(kind) = kind("CustomResourceDefinition") else { return Ok(true) };
+    let Some(kind) = kind("CustomResourceDefinition") else {
+        return Ok(true);
+    };
     let about = About::called("get", "definition", kind.plural, name);
     let found = optional(session.call(about, api(session, kind).get(name)).await)?;
     let conditions = found.and_then(|found| found.data["status"]["conditions"].as_array().cloned());
-    Ok(conditions.into_iter().flatten().any(|one| one["type"] == "Established" && one["status"] == "True"))
+    Ok(conditions
+        .into_iter()
+        .flatten()
+        .any(|one| one["type"] == "Established" && one["status"] == "True"))
 }
 
 /// An object of the installation that exists in the cluster.
@@ -158,16 +175,22 @@ pub(crate) async fn labelled(session: &Session) -> Result<Vec<Found>, Problem> {
 
 fn is_applied(metadata: &ObjectMeta) -> bool {
     let managers = metadata.managed_fields.iter().flatten();
-    managers
-        .into_iter()
-        .any(|one| one.manager.as_deref() == Some(FIELD_MANAGER) && one.operation.as_deref() == Some("Apply"))
+    managers.into_iter().any(|one| {
+        one.manager.as_deref() == Some(FIELD_MANAGER) && one.operation.as_deref() == Some("Apply")
+    })
 }
 
-/// Removes objects that this command applied earlier and that are no longer in the plan. Returns their names.
+/// Removes objects that this command applied earlier and that are no longer in the plan. Returns
+/// their names.
 pub(super) async fn prune(session: &Session, plan: &Plan) -> Result<Vec<String>, Problem> {
     let planned: BTreeSet<(&str, &str)> = plan.objects.iter().map(id).collect();
     let mut removed = Vec::new();
-    for Found { kind, name, is_applied } in labelled(session).await? {
+    for Found {
+        kind,
+        name,
+        is_applied,
+    } in labelled(session).await?
+    {
         if is_applied && !planned.contains(&(kind.kind, name.as_str())) {
             delete(session, kind, &name).await?;
             removed.push(full_name(kind, &name));
@@ -176,12 +199,20 @@ pub(super) async fn prune(session: &Session, plan: &Plan) -> Result<Vec<String>,
     Ok(removed)
 }
 
-/// Deletes an object; a Deployment is deleted after its pods. An object that is already gone is no error.
+/// Deletes an object; a Deployment is deleted after its pods. An object that is already gone is no
+/// error.
 pub(crate) async fn delete(session: &Session, kind: &Kind, name: &str) -> Result<(), Problem> {
     let lower = kind.kind.to_lowercase();
     let with_pods = kind.kind == "Deployment";
-    let policy = if with_pods { PropagationPolicy::Foreground } else { PropagationPolicy::Background };
-    let params = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
+    let policy = if with_pods {
+        PropagationPolicy::Foreground
+    } else {
+        PropagationPolicy::Background
+    };
+    let params = DeleteParams {
+        propagation_policy: Some(policy),
+        ..DeleteParams::default()
+    };
     let api = api(session, kind);
     let deleted = while_away(async || {
         let about = About::called("delete", &lower, kind.plural, name);
@@ -222,20 +253,25 @@ impl Installed {
         if !self.is_of_helm {
             return Ok(());
         }
-        Err(Problem::other(format!("the installation in namespace {namespace} is a release of Helm"))
-            .with_remedy("Use Helm for it: helm upgrade, helm uninstall. `helm list -A` shows the release."))
+        Err(Problem::other(format!(
+            "the installation in namespace {namespace} is a release of Helm"
+        ))
+        .with_remedy(
+            "Use Helm for it: helm upgrade, helm uninstall. `helm list -A` shows the release.",
+        ))
     }
 }
 
-/// A cluster has one webhook: cluster-scoped objects belong to the installation that the registration refers to. Fails if that
-/// installation is in another namespace.
+/// A cluster has one webhook: cluster-scoped objects belong to the installation that the
+/// registration refers to. Fails if that installation is in another namespace.
 pub(crate) async fn check_home(session: &Session) -> Result<(), Problem> {
     let namespace = &session.namespace;
     match home(session).await? {
         Some(home) if home != *namespace => {
             let home = plain(&home);
-            let message =
-                format!("the installation of this cluster is in namespace {home}, not in {namespace}");
+            let message = format!(
+                "the installation of this cluster is in namespace {home}, not in {namespace}"
+            );
             Err(Problem::other(message).with_remedy(format!(
                 "Choose it with -n {home}. Another controller takes an overlay: docs/operate/install.md#several-installations"
             )))
@@ -244,18 +280,27 @@ pub(crate) async fn check_home(session: &Session) -> Result<(), Problem> {
     }
 }
 
-/// The namespace of the registration's Service; without a registration, of the service account in the role binding.
+/// The namespace of the registration's Service; without a registration, of the service account in
+/// the role binding.
 async fn home(session: &Session) -> Result<Option<String>, Problem> {
     for (name_of_kind, place) in [
-        ("ValidatingWebhookConfiguration", "/webhooks/0/clientConfig/service/namespace"),
+        (
+            "ValidatingWebhookConfiguration",
+            "/webhooks/0/clientConfig/service/namespace",
+        ),
         ("ClusterRoleBinding", "/subjects/0/namespace"),
     ] {
-        let (Some(kind), [name, _]) = (kind(name_of_kind), PROGRAMS) else { continue };
+        let (Some(kind), [name, _]) = (kind(name_of_kind), PROGRAMS) else {
+            continue;
+        };
         let lower = kind.kind.to_lowercase();
         let about = About::called("get", &lower, kind.plural, name);
         let found = optional(session.call(about, api(session, kind).get(name)).await)?;
         let found = found.filter(|found| backup_deploy::is_ours(found.metadata.labels.as_ref()));
-        if let Some(home) = found.as_ref().and_then(|found| found.data.pointer(place)?.as_str()) {
+        if let Some(home) = found
+            .as_ref()
+            .and_then(|found| found.data.pointer(place)?.as_str())
+        {
             return Ok(Some(home.to_owned()));
         }
     }
@@ -264,11 +309,15 @@ async fn home(session: &Session) -> Result<Option<String>, Problem> {
 
 /// The installation in the namespace, recognized by the Deployment of a program.
 pub(crate) async fn installed(session: &Session) -> Result<Option<Installed>, Problem> {
-    let Some(kind) = kind("Deployment") else { return Ok(None) };
+    let Some(kind) = kind("Deployment") else {
+        return Ok(None);
+    };
     for program in PROGRAMS {
         let about = About::called("get", "deployment", kind.plural, program);
         let found = optional(session.call(about, api(session, kind).get(program)).await)?;
-        if let Some(found) = found.filter(|found| backup_deploy::is_ours(found.metadata.labels.as_ref())) {
+        if let Some(found) =
+            found.filter(|found| backup_deploy::is_ours(found.metadata.labels.as_ref()))
+        {
             return Ok(Some(of_deployment(&found)));
         }
     }
@@ -290,12 +339,17 @@ fn of_deployment(deployment: &DynamicObject) -> Installed {
 
 /// Whether an object belongs to a Helm release (Helm `pkg/action/validate.go`).
 pub(super) fn is_of_helm(metadata: &ObjectMeta) -> bool {
-    let label = metadata.labels.as_ref().and_then(|labels| labels.get("app.kubernetes.io/managed-by"));
+    let label = metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get("app.kubernetes.io/managed-by"));
     label.is_some_and(|tool| tool == "Helm")
 }
 
 /// The tag of a Deployment's image.
 pub(super) fn version_of(deployment: &Value) -> &str {
-    let image = deployment["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap_or_default();
+    let image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
+        .as_str()
+        .unwrap_or_default();
     image.rsplit_once(':').map_or(image, |(_, tag)| tag)
 }

@@ -21,7 +21,8 @@ impl Plan {
             Mode::Guard => Vec::new(),
         };
         objects.append(&mut backup_deploy::programs(namespace, &options).map_err(impossible)?);
-        let noted = serde_json::to_string(&options).map_err(|error| Problem::other(error.to_string()))?;
+        let noted =
+            serde_json::to_string(&options).map_err(|error| Problem::other(error.to_string()))?;
         for object in objects.iter_mut().filter(|object| id(object) == NOTED_ON) {
             object["metadata"]["annotations"][OPTIONS_ANNOTATION] = json!(noted);
         }
@@ -29,12 +30,19 @@ impl Plan {
     }
 
     pub(super) fn of_stage(&self, stage: Stage) -> impl Iterator<Item = &Value> {
-        self.objects.iter().filter(move |object| kind(id(object).0).is_some_and(|kind| kind.stage == stage))
+        self.objects
+            .iter()
+            .filter(move |object| kind(id(object).0).is_some_and(|kind| kind.stage == stage))
     }
 
     /// Names of the planned objects of a kind.
     pub(super) fn names(&self, kind: &str) -> Vec<&str> {
-        self.objects.iter().map(id).filter(|(found, _)| *found == kind).map(|(_, name)| name).collect()
+        self.objects
+            .iter()
+            .map(id)
+            .filter(|(found, _)| *found == kind)
+            .map(|(_, name)| name)
+            .collect()
     }
 
     /// The version to be installed: the tag of the images.
@@ -45,14 +53,25 @@ impl Plan {
 }
 
 /// Prints objects, for a dry run.
-pub(crate) fn show(objects: &[Value], output: Option<Output>, terminal: &mut Terminal) -> CommandResult {
-    let names = |how: &str| objects.iter().map(|object| full_name_of(object) + how + "\n").collect();
+pub(crate) fn show(
+    objects: &[Value],
+    output: Option<Output>,
+    terminal: &mut Terminal,
+) -> CommandResult {
+    let names = |how: &str| {
+        objects
+            .iter()
+            .map(|object| full_name_of(object) + how + "\n")
+            .collect()
+    };
     let text: String = match output {
         None => names(" (dry run)"),
         Some(Output::Name) => names(""),
         Some(Output::Yaml) => {
-            let documents: Result<Vec<String>, Problem> =
-                objects.iter().map(|object| json::object(object, Output::Yaml)).collect();
+            let documents: Result<Vec<String>, Problem> = objects
+                .iter()
+                .map(|object| json::object(object, Output::Yaml))
+                .collect();
             documents?.join("---\n")
         }
         Some(form) => json::object(&json::Document::list(&json!({ "items": objects })), form)?,

@@ -16,7 +16,8 @@ const AT_ONCE: usize = 8;
 /// The cluster's state.
 pub(super) struct Observed {
     pub(super) version: Info,
-    /// Metadata of existing objects of the plan, of definitions and of the namespace, by kind and name.
+    /// Metadata of existing objects of the plan, of definitions and of the namespace, by kind and
+    /// name.
     pub(super) there: BTreeMap<(&'static str, String), ObjectMeta>,
     /// Required permissions that the user lacks.
     pub(super) lacking: Vec<String>,
@@ -42,14 +43,22 @@ impl Observed {
 /// The definitions of the other server, which guard mode needs.
 pub(super) const GUARDED: [&str; 2] = ["backups.velero.io", "restores.velero.io"];
 const DEFINITION: &str = "CustomResourceDefinition";
-const MONITORING: [&str; 2] = ["podmonitors.monitoring.coreos.com", "prometheusrules.monitoring.coreos.com"];
+const MONITORING: [&str; 2] = [
+    "podmonitors.monitoring.coreos.com",
+    "prometheusrules.monitoring.coreos.com",
+];
 
 pub(super) async fn observe(session: &Session, plan: &Plan) -> Result<Observed, Problem> {
     let about = About::called("get", "version", "version", "");
-    let version = session.call(about, session.client.apiserver_version()).await?;
+    let version = session
+        .call(about, session.client.apiserver_version())
+        .await?;
     let planned = plan.objects.iter().map(id);
     let more = [("Namespace", session.namespace.as_str())];
-    let definitions = GUARDED.iter().chain(&MONITORING).map(|name| (DEFINITION, *name));
+    let definitions = GUARDED
+        .iter()
+        .chain(&MONITORING)
+        .map(|name| (DEFINITION, *name));
     let looked = planned
         .chain(more)
         .chain(definitions)
@@ -63,46 +72,68 @@ pub(super) async fn observe(session: &Session, plan: &Plan) -> Result<Observed, 
         .try_filter_map(async |found| Ok(found))
         .try_collect()
         .await?;
-    let has_monitoring =
-        MONITORING.iter().all(|name| there.remove(&(DEFINITION, (*name).to_owned())).is_some());
+    let has_monitoring = MONITORING
+        .iter()
+        .all(|name| there.remove(&(DEFINITION, (*name).to_owned())).is_some());
     let lacking = lacking(session, plan).await?;
-    Ok(Observed { version, there, lacking, velero: velero(session).await?, has_monitoring })
+    Ok(Observed {
+        version,
+        there,
+        lacking,
+        velero: velero(session).await?,
+        has_monitoring,
+    })
 }
 
 async fn velero(session: &Session) -> Result<Option<String>, Problem> {
-    let Some(kind) = kind("Deployment") else { return Ok(None) };
+    let Some(kind) = kind("Deployment") else {
+        return Ok(None);
+    };
     let about = About::called("list", "deployment", kind.plural, "");
-    let keep =
-        |deployment: DynamicObject| cluster::runs_velero(&deployment.data).then(|| deployment.name_any());
-    let found = session.list(about, &objects::api(session, kind), ListParams::default(), keep).await?;
+    let keep = |deployment: DynamicObject| {
+        cluster::runs_velero(&deployment.data).then(|| deployment.name_any())
+    };
+    let found = session
+        .list(
+            about,
+            &objects::api(session, kind),
+            ListParams::default(),
+            keep,
+        )
+        .await?;
     Ok(found.into_iter().next())
 }
 
 /// Permissions that the user lacks: to apply each kind, and to grant the controller its rights.
 async fn lacking(session: &Session, plan: &Plan) -> Result<Vec<String>, Problem> {
-    let kinds = KINDS.iter().filter(|kind| !plan.names(kind.kind).is_empty());
-    let asked = kinds
-        .flat_map(|kind| ["create", "patch"].map(|verb| (verb, kind.group, kind.plural, kind.namespaced)));
+    let kinds = KINDS
+        .iter()
+        .filter(|kind| !plan.names(kind.kind).is_empty());
+    let asked = kinds.flat_map(|kind| {
+        ["create", "patch"].map(|verb| (verb, kind.group, kind.plural, kind.namespaced))
+    });
     // To grant rights, a user must have them, or be permitted to grant any.
     let gives_all = (plan.options.mode == Mode::Engine).then_some(("*", "*", "*", false));
     let asked = asked.chain(gives_all);
     let lacking: Vec<Option<String>> = stream::iter(asked)
-        .map(async |(verb, group, plural, namespaced): (&str, &str, &str, bool)| {
-            let attributes = ResourceAttributes {
-                verb: Some(verb.to_owned()),
-                group: Some(group.to_owned()),
-                resource: Some(plural.to_owned()),
-                namespace: namespaced.then(|| session.namespace.clone()),
-                ..ResourceAttributes::default()
-            };
-            let is_allowed = may(session, attributes).await?;
-            let what = if verb == "*" {
-                "give the controller all rights".to_owned()
-            } else {
-                format!("{verb} {plural}")
-            };
-            Ok::<_, Problem>((!is_allowed).then_some(what))
-        })
+        .map(
+            async |(verb, group, plural, namespaced): (&str, &str, &str, bool)| {
+                let attributes = ResourceAttributes {
+                    verb: Some(verb.to_owned()),
+                    group: Some(group.to_owned()),
+                    resource: Some(plural.to_owned()),
+                    namespace: namespaced.then(|| session.namespace.clone()),
+                    ..ResourceAttributes::default()
+                };
+                let is_allowed = may(session, attributes).await?;
+                let what = if verb == "*" {
+                    "give the controller all rights".to_owned()
+                } else {
+                    format!("{verb} {plural}")
+                };
+                Ok::<_, Problem>((!is_allowed).then_some(what))
+            },
+        )
         .buffered(AT_ONCE)
         .try_collect()
         .await?;

@@ -27,7 +27,11 @@ pub(super) async fn until_ready(
         let state = look(session, program).await?;
         let is_new = said != state.text;
         if is_new {
-            let tone = if state.is_ready { Tone::Good } else { Tone::Busy };
+            let tone = if state.is_ready {
+                Tone::Good
+            } else {
+                Tone::Busy
+            };
             let sign = terminal.err_style().tone(tone, tone.sign());
             terminal.say(&format!("{sign} {program:<23}{}", state.text));
             said.clone_from(&state.text);
@@ -42,13 +46,20 @@ pub(super) async fn until_ready(
 }
 
 async fn look(session: &Session, program: &str) -> Result<State, Problem> {
-    let Some(kind) = kind("Deployment") else { return Err(Problem::other("no kind Deployment")) };
+    let Some(kind) = kind("Deployment") else {
+        return Err(Problem::other("no kind Deployment"));
+    };
     let about = About::called("get", "deployment", kind.plural, program);
-    let deployment = session.call(about, objects::api(session, kind).get(program)).await?;
+    let deployment = session
+        .call(about, objects::api(session, kind).get(program))
+        .await?;
     let resource = ApiResource::erase::<Pod>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &resource);
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(session.client.clone(), &session.namespace, &resource);
     let params = ListParams::default().labels(&format!("app.kubernetes.io/name={program}"));
-    let pods = session.list(About::of::<Pod>("list", ""), &api, params, Some).await?;
+    let pods = session
+        .list(About::of::<Pod>("list", ""), &api, params, Some)
+        .await?;
     let mut state = judge(&deployment, &pods);
     if let Some(pod) = &state.crashing
         && let Some(line) = last_words(session, pod).await
@@ -61,8 +72,15 @@ async fn look(session: &Session, program: &str) -> Result<State, Problem> {
 /// The last line of the log of a container's previous run.
 async fn last_words(session: &Session, pod: &str) -> Option<String> {
     let api: Api<Pod> = session.api();
-    let params = LogParams { previous: true, tail_lines: Some(1), ..LogParams::default() };
-    let text = session.call(About::of::<Pod>("read", pod), api.logs(pod, &params)).await.ok()?;
+    let params = LogParams {
+        previous: true,
+        tail_lines: Some(1),
+        ..LogParams::default()
+    };
+    let text = session
+        .call(About::of::<Pod>("read", pod), api.logs(pod, &params))
+        .await
+        .ok()?;
     Some(plain(text.lines().last()?)).filter(|line| !line.is_empty())
 }
 
@@ -74,23 +92,32 @@ struct State {
     crashing: Option<String>,
 }
 
-/// The progress of a Deployment, judged as by `kubectl rollout status` (kubectl `pkg/polymorphichelpers/rollout_status.go`,
-/// v1.34), and the reason for a delay.
+/// The progress of a Deployment, judged as by `kubectl rollout status` (kubectl
+/// `pkg/polymorphichelpers/rollout_status.go`, v1.34), and the reason for a delay.
 fn judge(deployment: &DynamicObject, pods: &[DynamicObject]) -> State {
     let (spec, status) = (&deployment.data["spec"], &deployment.data["status"]);
     let count = |field: &str| status[field].as_i64().unwrap_or(0);
     let wanted = spec["replicas"].as_i64().unwrap_or(1);
     let is_seen = count("observedGeneration") >= deployment.metadata.generation.unwrap_or(0);
     let (updated, available) = (count("updatedReplicas"), count("availableReplicas"));
-    let is_ready = is_seen && updated >= wanted && count("replicas") <= updated && available >= updated;
+    let is_ready =
+        is_seen && updated >= wanted && count("replicas") <= updated && available >= updated;
     if is_ready {
-        return State { is_ready, text: format!("{available} of {wanted} ready"), crashing: None };
+        return State {
+            is_ready,
+            text: format!("{available} of {wanted} ready"),
+            crashing: None,
+        };
     }
-    // Available replicas may be of the previous version, so their number means nothing until all are updated.
+    // Available replicas may be of the previous version, so their number means nothing until all
+    // are updated.
     let far = if !is_seen || updated < wanted {
         format!("{updated} of {wanted} are of this version")
     } else if count("replicas") > updated {
-        format!("{} of the version before are still there", count("replicas") - updated)
+        format!(
+            "{} of the version before are still there",
+            count("replicas") - updated
+        )
     } else {
         format!("{available} of {wanted} ready")
     };
@@ -102,17 +129,26 @@ fn judge(deployment: &DynamicObject, pods: &[DynamicObject]) -> State {
         Some((text, (rank == Rank::Crashes).then_some(pod)))
     });
     let (why, crashing) = held_up.unwrap_or_else(|| ("no pod is there yet".to_owned(), None));
-    State { is_ready, text: format!("{far}: {why}"), crashing }
+    State {
+        is_ready,
+        text: format!("{far}: {why}"),
+        crashing,
+    }
 }
 
 /// The message of this condition, if it has this status.
 fn condition(status: &Value, name: &str, value: &str) -> Option<String> {
     let mut conditions = status["conditions"].as_array()?.iter();
     let found = conditions.find(|one| one["type"] == name && one["status"] == value)?;
-    Some(plain(found["message"].as_str().or_else(|| found["reason"].as_str())?))
+    Some(plain(
+        found["message"]
+            .as_str()
+            .or_else(|| found["reason"].as_str())?,
+    ))
 }
 
-/// The worst problem of a pod that is not ready; problems that do not resolve by themselves come first.
+/// The worst problem of a pod that is not ready; problems that do not resolve by themselves come
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Crashes,
@@ -131,31 +167,48 @@ struct Trouble {
 fn trouble(pod: &DynamicObject) -> Option<Trouble> {
     let (name, status) = (pod.name_any(), &pod.data["status"]);
     let conditions = status["conditions"].as_array().into_iter().flatten();
-    let is_ready = conditions.into_iter().any(|one| one["type"] == "Ready" && one["status"] == "True");
+    let is_ready = conditions
+        .into_iter()
+        .any(|one| one["type"] == "Ready" && one["status"] == "True");
     if is_ready || pod.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let of =
-        |rank, text: String| Some(Trouble { rank, text: format!("pod {name} {text}"), pod: name.clone() });
+    let of = |rank, text: String| {
+        Some(Trouble {
+            rank,
+            text: format!("pod {name} {text}"),
+            pod: name.clone(),
+        })
+    };
     for container in ["initContainerStatuses", "containerStatuses"]
         .into_iter()
         .flat_map(|list| status[list].as_array().into_iter().flatten())
     {
         let waiting = &container["state"]["waiting"];
-        let ended = [&container["state"]["terminated"], &container["lastState"]["terminated"]];
-        let ended = ended.into_iter().find(|ended| ended["exitCode"].as_i64().is_some_and(|code| code != 0));
+        let ended = [
+            &container["state"]["terminated"],
+            &container["lastState"]["terminated"],
+        ];
+        let ended = ended
+            .into_iter()
+            .find(|ended| ended["exitCode"].as_i64().is_some_and(|code| code != 0));
         match (waiting["reason"].as_str(), ended) {
             (_, Some(ended)) => {
                 let reason = ended["reason"].as_str().unwrap_or("Error");
                 return of(
                     Rank::Crashes,
-                    format!("ends with exit code {} ({})", ended["exitCode"], plain(reason)),
+                    format!(
+                        "ends with exit code {} ({})",
+                        ended["exitCode"],
+                        plain(reason)
+                    ),
                 );
             }
             (Some("ContainerCreating" | "PodInitializing") | None, None) => {}
             (Some(reason), None) => {
-                let message =
-                    waiting["message"].as_str().map_or_else(String::new, |text| format!(": {}", plain(text)));
+                let message = waiting["message"]
+                    .as_str()
+                    .map_or_else(String::new, |text| format!(": {}", plain(text)));
                 return of(Rank::Waits, format!("waits ({}){message}", plain(reason)));
             }
         }
@@ -196,7 +249,10 @@ mod tests {
             (0, 0, 0, 0, false),
         ] {
             let state = judge(&deployment(observed, replicas, updated, available), &[]);
-            assert_eq!(state.is_ready, is_ready, "{observed} {replicas} {updated} {available}: {state:?}");
+            assert_eq!(
+                state.is_ready, is_ready,
+                "{observed} {replicas} {updated} {available}: {state:?}"
+            );
         }
     }
 
@@ -205,9 +261,17 @@ mod tests {
         let pod = |status: Value| object(json!({"metadata": {"name": "p"}, "status": status}));
         let container = |state: Value| json!({"phase": "Pending", "containerStatuses": [state]});
         for (status, expected, crashes) in [
-            (json!({"conditions": [{"type": "Ready", "status": "True"}]}), "no pod is there yet", false),
+            (
+                json!({"conditions": [{"type": "Ready", "status": "True"}]}),
+                "no pod is there yet",
+                false,
+            ),
             (json!({"phase": "Pending"}), "pod p is being started", false),
-            (json!({"phase": "Running"}), "pod p runs, and is not ready yet", false),
+            (
+                json!({"phase": "Running"}),
+                "pod p runs, and is not ready yet",
+                false,
+            ),
             (
                 json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}]}),
                 "pod p has no node: 0/1 nodes",
@@ -238,9 +302,11 @@ mod tests {
             assert_eq!(state.crashing.is_some(), crashes, "{expected}");
         }
         let mut refused = deployment(2, 0, 0, 0);
-        refused.data["status"]["conditions"] =
-            json!([{"type": "ReplicaFailure", "status": "True", "message": "violates PodSecurity"}]);
-        assert_eq!(judge(&refused, &[]).text, "0 of 2 are of this version: violates PodSecurity");
+        refused.data["status"]["conditions"] = json!([{"type": "ReplicaFailure", "status": "True", "message": "violates PodSecurity"}]);
+        assert_eq!(
+            judge(&refused, &[]).text,
+            "0 of 2 are of this version: violates PodSecurity"
+        );
     }
 
     #[test]
@@ -248,17 +314,27 @@ mod tests {
         for (observed, replicas, updated, expected) in [
             (1, 2, 1, "1 of 2 are of this version: no pod is there yet"),
             (2, 3, 1, "1 of 2 are of this version: no pod is there yet"),
-            (2, 3, 2, "1 of the version before are still there: no pod is there yet"),
+            (
+                2,
+                3,
+                2,
+                "1 of the version before are still there: no pod is there yet",
+            ),
         ] {
-            assert_eq!(judge(&deployment(observed, replicas, updated, 2), &[]).text, expected);
+            assert_eq!(
+                judge(&deployment(observed, replicas, updated, 2), &[]).text,
+                expected
+            );
         }
     }
 
     #[test]
     fn what_does_not_pass_is_named_before_what_does() {
         let starts = object(json!({"metadata": {"name": "a"}, "status": {"phase": "Pending"}}));
-        let waits = object(json!({"metadata": {"name": "b"}, "status": {"containerStatuses": [
-            {"state": {"waiting": {"reason": "ErrImagePull"}}}]}}));
+        let waits = object(
+            json!({"metadata": {"name": "b"}, "status": {"containerStatuses": [
+            {"state": {"waiting": {"reason": "ErrImagePull"}}}]}}),
+        );
         let state = judge(&deployment(2, 2, 2, 0), &[starts, waits]);
         assert_eq!(state.text, "0 of 2 ready: pod b waits (ErrImagePull)");
     }

@@ -1,4 +1,5 @@
-//! Whether an installation takes snapshots of CSI volumes, and which volumes no backup would contain.
+//! Whether an installation takes snapshots of CSI volumes, and which volumes no backup would
+//! contain.
 
 use backup_deploy::{Mode, Options};
 
@@ -32,7 +33,10 @@ pub(super) async fn choose(
     match volumes::observe(session, now).await {
         Ok(volumes) => judge(&volumes, options, decision),
         Err(problem) => vec![ON.unknown(
-            &format!("whether snapshots can be taken; {}", plain(&problem.to_string())),
+            &format!(
+                "whether snapshots can be taken; {}",
+                plain(&problem.to_string())
+            ),
             Some("They can be turned on: kubectl backup upgrade --snapshots".to_owned()),
         )],
     }
@@ -48,20 +52,31 @@ fn judge(volumes: &Volumes, options: &mut Options, decision: Decision) -> Vec<Fi
         (Decision::Kept, _) => None,
         (_, Ok(drivers)) if is_on => {
             let drivers = plain(&drivers.join(", "));
-            Some(ON.good(format!("snapshots of CSI volumes are turned on; there are classes for {drivers}")))
+            Some(ON.good(format!(
+                "snapshots of CSI volumes are turned on; there are classes for {drivers}"
+            )))
         }
         (Decision::Open, Err(why)) => {
-            let text = format!("snapshots of CSI volumes stay off: {}", plain(&why.reason()));
+            let text = format!(
+                "snapshots of CSI volumes stay off: {}",
+                plain(&why.reason())
+            );
             Some(ON.warn(text, plain(&why.remedy())))
         }
         (_, Err(why)) if is_on => {
-            let text = format!("snapshots of CSI volumes are on, as you asked, but {}", plain(&why.reason()));
+            let text = format!(
+                "snapshots of CSI volumes are on, as you asked, but {}",
+                plain(&why.reason())
+            );
             Some(ON.warn(text, plain(&why.remedy())))
         }
         _ => Some(ON.good("snapshots of CSI volumes are off, as you asked")),
     };
     let snapshots = if is_on { Snapshots::On } else { Snapshots::Off };
-    headline.into_iter().chain(volumes.findings(snapshots)).collect()
+    headline
+        .into_iter()
+        .chain(volumes.findings(snapshots))
+        .collect()
 }
 
 /// The message of a dry run that does not read the cluster.

@@ -1,4 +1,5 @@
-//! `search`: which backups contain an item, and whether the item is the same there as in the cluster.
+//! `search`: which backups contain an item, and whether the item is the same there as in the
+//! cluster.
 
 use backup_actions::restore::existing;
 use backup_core::{api::download_request::DownloadTargetKind, text::counted};
@@ -71,8 +72,12 @@ async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
     let wanted = Wanted::new(&session, name).await;
     let has_it = |list: &ResourceList| wanted.is_in(list);
     let looked_into: Vec<_> = look_into(&session, &backups, &has_it).collect().await;
-    let mut found =
-        SearchResult { item: args.item.clone(), items: Vec::new(), searched: 0, not_searched: Vec::new() };
+    let mut found = SearchResult {
+        item: args.item.clone(),
+        items: Vec::new(),
+        searched: 0,
+        not_searched: Vec::new(),
+    };
     let mut remedy = None;
     for (backup, has_it) in looked_into {
         let name = backup.name_any();
@@ -80,8 +85,13 @@ async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
             Ok(has_it) => has_it,
             Err(problem) => {
                 let reason = plain(&problem.to_string());
-                terminal.say(&format!("warning: backup {name} was not searched: {reason}"));
-                found.not_searched.push(NotSearched { backup: name, reason });
+                terminal.say(&format!(
+                    "warning: backup {name} was not searched: {reason}"
+                ));
+                found.not_searched.push(NotSearched {
+                    backup: name,
+                    reason,
+                });
                 remedy = remedy.or(problem.remedy);
                 continue;
             }
@@ -90,23 +100,49 @@ async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
         if !has_it {
             continue;
         }
-        let cluster =
-            if args.compare { Some(compared(&session, backup, &wanted, terminal).await?) } else { None };
+        let cluster = if args.compare {
+            Some(compared(&session, backup, &wanted, terminal).await?)
+        } else {
+            None
+        };
         let phase = plain(backup.phase().as_str());
-        found.items.push(Hit { backup: name, phase, began: began(backup), cluster });
+        found.items.push(Hit {
+            backup: name,
+            phase,
+            began: began(backup),
+            cluster,
+        });
     }
     if found.items.is_empty() {
         return Err(found.nothing(&wanted, remedy));
     }
-    let names =
-        || found.items.iter().fold(String::new(), |all, hit| all + "backup.velero.io/" + &hit.backup + "\n");
-    json::show_list("SearchResult", ("items", &found), &args.output, terminal, names, |now, _| {
-        Ok(rows(&found.items, args.compare, !args.output.no_headers, now)?)
-    })?;
+    let names = || {
+        found.items.iter().fold(String::new(), |all, hit| {
+            all + "backup.velero.io/" + &hit.backup + "\n"
+        })
+    };
+    json::show_list(
+        "SearchResult",
+        ("items", &found),
+        &args.output,
+        terminal,
+        names,
+        |now, _| {
+            Ok(rows(
+                &found.items,
+                args.compare,
+                !args.output.no_headers,
+                now,
+            )?)
+        },
+    )?;
     if found.not_searched.is_empty() {
         return Ok(Exit::Done);
     }
-    terminal.say(&format!("{}: whether they have it is not known.", found.unsearched()));
+    terminal.say(&format!(
+        "{}: whether they have it is not known.",
+        found.unsearched()
+    ));
     Ok(Exit::Failed)
 }
 
@@ -115,7 +151,10 @@ impl SearchResult {
         let all = self.searched + self.not_searched.len();
         let unsearched = self.not_searched.len();
         let was = if unsearched == 1 { "was" } else { "were" };
-        format!("{unsearched} of {} {was} not searched", counted(all, "backup"))
+        format!(
+            "{unsearched} of {} {was} not searched",
+            counted(all, "backup")
+        )
     }
 
     /// No backup was found. Unsearched backups may still have the item.
@@ -138,7 +177,10 @@ impl SearchResult {
                     },
                 )
             }
-            (_, 0) => not_found(format!("none of {} has {item}", counted(searched, "backup"))),
+            (_, 0) => not_found(format!(
+                "none of {} has {item}",
+                counted(searched, "backup")
+            )),
             _ => Problem::other(format!(
                 "none of {} that were searched has {item}; {}",
                 counted(searched, "backup"),
@@ -159,13 +201,17 @@ impl Wanted<'_> {
             Some(namespace) => format!("{namespace}/{}", self.name.name),
             None => self.name.name.to_owned(),
         };
-        let mut of_type = list.iter().filter(|(kind, _)| self.of_type.is_kind(kind)).peekable();
+        let mut of_type = list
+            .iter()
+            .filter(|(kind, _)| self.of_type.is_kind(kind))
+            .peekable();
         self.met.set(self.met.get() || of_type.peek().is_some());
         of_type.any(|(_, names)| names.contains(&name))
     }
 }
 
-/// Applies a predicate to the item list of each backup, in the order of the backups. Only a few lists are in memory at once.
+/// Applies a predicate to the item list of each backup, in the order of the backups. Only a few
+/// lists are in memory at once.
 pub(in crate::commands) fn look_into<'a>(
     session: &'a Session,
     backups: &'a [Backup],
@@ -179,12 +225,27 @@ pub(in crate::commands) fn look_into<'a>(
     stream::iter(backups).map(look).buffered(AT_A_TIME)
 }
 
-fn rows(hits: &[Hit], compared: bool, with_headers: bool, now: Timestamp) -> std::io::Result<String> {
+fn rows(
+    hits: &[Hit],
+    compared: bool,
+    with_headers: bool,
+    now: Timestamp,
+) -> std::io::Result<String> {
     let headers = ["BACKUP", "STATUS", "AGE", "IN THE CLUSTER"];
     let headers = &headers[..if compared { 4 } else { 3 }];
     let row = |hit: &Hit| {
-        let Hit { backup, phase, began, cluster } = hit;
-        vec![backup.clone(), phase.clone(), age(*began, now), cluster.clone().unwrap_or_default()]
+        let Hit {
+            backup,
+            phase,
+            began,
+            cluster,
+        } = hit;
+        vec![
+            backup.clone(),
+            phase.clone(),
+            age(*began, now),
+            cluster.clone().unwrap_or_default(),
+        ]
     };
     table(headers, with_headers, hits.iter().map(row))
 }
@@ -200,7 +261,10 @@ async fn compared(
     let Some((item, object)) = found else {
         return Ok("not in the tarball of the backup".to_owned());
     };
-    let args = DiffArgs { all: true, ..DiffArgs::default() };
+    let args = DiffArgs {
+        all: true,
+        ..DiffArgs::default()
+    };
     let Some(both) = Comparison::new(session, &args).item(&item, object).await? else {
         return Ok("not compared: a restore leaves it out".to_owned());
     };
@@ -209,7 +273,12 @@ async fn compared(
         Some(cluster) if existing::same_objects(cluster, &both.backup) => "same".to_owned(),
         Some(cluster) => {
             let mut fields = Vec::new();
-            differing(&Value::Object(cluster.clone()), &Value::Object(both.backup.clone()), "", &mut fields);
+            differing(
+                &Value::Object(cluster.clone()),
+                &Value::Object(both.backup.clone()),
+                "",
+                &mut fields,
+            );
             let more = if fields.len() > FIELDS { ", ..." } else { "" };
             fields.truncate(FIELDS);
             format!("differs: {}{more}", fields.join(", "))
@@ -221,9 +290,14 @@ async fn compared(
 fn differing(a: &Value, b: &Value, path: &str, found: &mut Vec<String>) {
     match (a, b) {
         (Value::Object(one), Value::Object(other)) => {
-            let keys: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+            let keys: std::collections::BTreeSet<&String> =
+                one.keys().chain(other.keys()).collect();
             for key in keys {
-                let path = if path.is_empty() { plain(key) } else { format!("{path}.{}", plain(key)) };
+                let path = if path.is_empty() {
+                    plain(key)
+                } else {
+                    format!("{path}.{}", plain(key))
+                };
                 differing(
                     one.get(key).unwrap_or(&Value::Null),
                     other.get(key).unwrap_or(&Value::Null),
@@ -264,7 +338,11 @@ mod tests {
         ] {
             let name = item_name(text).unwrap();
             let of_type = TypeQuery::offline(name.of_type);
-            let wanted = Wanted { name, of_type, met: Cell::default() };
+            let wanted = Wanted {
+                name,
+                of_type,
+                met: Cell::default(),
+            };
             assert_eq!(wanted.is_in(&list), expected, "{text}");
         }
     }

@@ -6,7 +6,9 @@ use serde_json::Map;
 
 use super::trial;
 use crate::{
-    cli::{CreationArgs, DryRun, LocationCreateArgs, LocationFlags, LocationSetArgs, ProviderFlags},
+    cli::{
+        CreationArgs, DryRun, LocationCreateArgs, LocationFlags, LocationSetArgs, ProviderFlags,
+    },
     commands::{
         create::{self, Checked, Connection, Made},
         prelude::*,
@@ -15,8 +17,10 @@ use crate::{
 };
 
 pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) -> CommandResult {
-    let mut spec =
-        BackupStorageLocationSpec { provider: args.provider, ..BackupStorageLocationSpec::default() };
+    let mut spec = BackupStorageLocationSpec {
+        provider: args.provider,
+        ..BackupStorageLocationSpec::default()
+    };
     spec.object_storage.bucket = args.bucket;
     spec.object_storage.prefix = args.prefix;
     let spec = merged(&spec, &changes(&args.flags, terminal)?)?;
@@ -24,26 +28,58 @@ pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) ->
     spec::describe_object(&mut location.metadata, &args.object);
     let connection = Connection::new();
     if args.dry_run != Some(DryRun::Client) {
-        let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
-        let others = session.list_readable(ListParams::default(), Some::<BackupStorageLocation>).await?;
-        if let Some(other) = others.iter().find(|other| is_nested(&location.spec, &other.spec)) {
+        let session = connection
+            .get_or_try_init(|| Session::connect(terminal))
+            .await?;
+        let others = session
+            .list_readable(ListParams::default(), Some::<BackupStorageLocation>)
+            .await?;
+        if let Some(other) = others
+            .iter()
+            .find(|other| is_nested(&location.spec, &other.spec))
+        {
             return Err(nested(&location, other));
         }
     }
     let is_tried = !args.trial.no_verify && args.dry_run.is_none();
     if is_tried {
         // A location that would be refused anyway is not tried.
-        let creation = CreationArgs { dry_run: Some(DryRun::Server), ..CreationArgs::default() };
-        create::make(location.clone(), &Checked::default(), &creation, &connection, terminal).await?;
-        let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
+        let creation = CreationArgs {
+            dry_run: Some(DryRun::Server),
+            ..CreationArgs::default()
+        };
+        create::make(
+            location.clone(),
+            &Checked::default(),
+            &creation,
+            &connection,
+            terminal,
+        )
+        .await?;
+        let session = connection
+            .get_or_try_init(|| Session::connect(terminal))
+            .await?;
         let spec = location.spec.clone();
         let kept = "nothing was created";
-        if let Err(exit) = trial::check(session, &args.name, spec, &args.trial, kept, terminal).await? {
+        if let Err(exit) =
+            trial::check(session, &args.name, spec, &args.trial, kept, terminal).await?
+        {
             return Ok(exit);
         }
     }
-    let creation = CreationArgs { dry_run: args.dry_run, ..CreationArgs::default() };
-    let created = match create::make(location, &Checked::default(), &creation, &connection, terminal).await? {
+    let creation = CreationArgs {
+        dry_run: args.dry_run,
+        ..CreationArgs::default()
+    };
+    let created = match create::make(
+        location,
+        &Checked::default(),
+        &creation,
+        &connection,
+        terminal,
+    )
+    .await?
+    {
         Made::Dry(location, how) => {
             create::print(&location, args.output, how, terminal)?;
             return Ok(Exit::Done);
@@ -51,7 +87,9 @@ pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) ->
         Made::Stored(created) => created,
     };
     create::print(&created, args.output, "", terminal)?;
-    let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
+    let session = connection
+        .get_or_try_init(|| Session::connect(terminal))
+        .await?;
     if args.flags.default {
         no_other_default(session, &args.name, terminal).await?;
     }
@@ -59,7 +97,10 @@ pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) ->
         return until_validated(session, &args.name, args.trial.timeout, terminal).await;
     }
     if !is_tried {
-        terminal.say(&format!("Whether it can be used: kubectl backup locations describe {}", args.name));
+        terminal.say(&format!(
+            "Whether it can be used: kubectl backup locations describe {}",
+            args.name
+        ));
     }
     Ok(Exit::Done)
 }
@@ -72,7 +113,8 @@ pub(super) async fn set(args: &LocationSetArgs, terminal: &mut Terminal) -> Comm
         return Err(Problem::usage("nothing is to be changed").with_remedy(remedy));
     }
     let session = Session::connect(terminal).await?;
-    // The bucket need not be tried if only periods or the default change, or if the location becomes read-only.
+    // The bucket need not be tried if only periods or the default change, or if the location
+    // becomes read-only.
     let is_used_otherwise = flags.cacert.is_some()
         || flags.access_mode.as_deref() == Some("ReadWrite")
         || !provider_changes(&flags.provider).is_empty();
@@ -91,8 +133,9 @@ pub(super) async fn set(args: &LocationSetArgs, terminal: &mut Terminal) -> Comm
     Ok(Exit::Done)
 }
 
-/// Whether the folder of one location is inside that of the other, in the same bucket. A location that contains foreign folders
-/// is Unavailable (Velero v1.18 `pkg/persistence/object_store.go`, `IsValid`).
+/// Whether the folder of one location is inside that of the other, in the same bucket. A location
+/// that contains foreign folders is Unavailable (Velero v1.18 `pkg/persistence/object_store.go`,
+/// `IsValid`).
 fn is_nested(one: &BackupStorageLocationSpec, other: &BackupStorageLocationSpec) -> bool {
     let is_same_store =
         one.provider == other.provider && one.config.get("s3Url") == other.config.get("s3Url");
@@ -105,8 +148,17 @@ fn is_nested(one: &BackupStorageLocationSpec, other: &BackupStorageLocationSpec)
 
 /// Where a location stores in its bucket, with a `/` at the end; empty for the root.
 fn folder(spec: &BackupStorageLocationSpec) -> String {
-    let prefix = spec.object_storage.prefix.as_deref().unwrap_or_default().trim_matches('/');
-    if prefix.is_empty() { String::new() } else { format!("{prefix}/") }
+    let prefix = spec
+        .object_storage
+        .prefix
+        .as_deref()
+        .unwrap_or_default()
+        .trim_matches('/');
+    if prefix.is_empty() {
+        String::new()
+    } else {
+        format!("{prefix}/")
+    }
 }
 
 fn nested(location: &BackupStorageLocation, other: &BackupStorageLocation) -> Problem {
@@ -152,7 +204,13 @@ pub(in crate::commands) async fn patch_spec<K: TableKind>(
     terminal: &mut Terminal,
 ) -> Result<(), Problem> {
     let found = session.get_metadata::<K>(name).await?;
-    session.patch::<K>(name, found.metadata.uid.as_ref(), json!({ "spec": changes })).await?;
+    session
+        .patch::<K>(
+            name,
+            found.metadata.uid.as_ref(),
+            json!({ "spec": changes }),
+        )
+        .await?;
     Ok(terminal.data(&format!("{} changed\n", full_name::<K>(name)))?)
 }
 
@@ -160,12 +218,25 @@ pub(in crate::commands) async fn patch_spec<K: TableKind>(
 pub(super) fn provider_changes(flags: &ProviderFlags) -> Map<String, Value> {
     let mut spec = Map::new();
     if !flags.config.is_empty() {
-        let value = |value: &String| if value.is_empty() { Value::Null } else { json!(value) };
-        let config = flags.config.iter().map(|(key, text)| (key.clone(), value(text)));
+        let value = |value: &String| {
+            if value.is_empty() {
+                Value::Null
+            } else {
+                json!(value)
+            }
+        };
+        let config = flags
+            .config
+            .iter()
+            .map(|(key, text)| (key.clone(), value(text)));
         spec.insert("config".to_owned(), config.collect::<Map<_, _>>().into());
     }
     if let Some((name, key)) = &flags.credential {
-        let credential = SecretKey { name: name.clone(), key: key.clone(), ..SecretKey::default() };
+        let credential = SecretKey {
+            name: name.clone(),
+            key: key.clone(),
+            ..SecretKey::default()
+        };
         spec.insert("credential".to_owned(), json!(credential));
     }
     spec
@@ -188,23 +259,31 @@ fn changes(flags: &LocationFlags, terminal: &mut Terminal) -> Result<Map<String,
         let encoded = k8s_openapi::ByteString(pem.into_bytes());
         spec.insert("objectStorage".to_owned(), json!({ "caCert": encoded }));
     }
-    for (field, period) in
-        [("backupSyncPeriod", flags.backup_sync_period), ("validationFrequency", flags.validation_frequency)]
-    {
+    for (field, period) in [
+        ("backupSyncPeriod", flags.backup_sync_period),
+        ("validationFrequency", flags.validation_frequency),
+    ] {
         spec.extend(period.map(|period| (field.to_owned(), json!(period))));
     }
     Ok(spec)
 }
 
 /// Unsets other defaults: with two, a server uses the first that it finds.
-async fn no_other_default(session: &Session, name: &str, terminal: &mut Terminal) -> Result<(), Problem> {
-    let is_other =
-        |location: &BackupStorageLocation| location.spec.default == Some(true) && location.name_any() != name;
+async fn no_other_default(
+    session: &Session,
+    name: &str,
+    terminal: &mut Terminal,
+) -> Result<(), Problem> {
+    let is_other = |location: &BackupStorageLocation| {
+        location.spec.default == Some(true) && location.name_any() != name
+    };
     let keep = |location| Some(location).filter(is_other);
     for other in session.list_readable(ListParams::default(), keep).await? {
         let other_name = other.name_any();
         let patch = json!({ "spec": { "default": false } });
-        session.patch::<BackupStorageLocation>(&other_name, other.metadata.uid.as_ref(), patch).await?;
+        session
+            .patch::<BackupStorageLocation>(&other_name, other.metadata.uid.as_ref(), patch)
+            .await?;
         terminal.say(&format!("location {other_name} is no longer the default"));
     }
     Ok(())
@@ -217,26 +296,30 @@ async fn until_validated(
     timeout: GoDuration,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    Ok(match trial::validated(session, name, timeout, terminal).await? {
-        Ok((LocationPhase::Available, _)) => {
-            terminal.say(&format!("location {name} can be used"));
-            Exit::Done
-        }
-        Ok((phase, message)) => {
-            let why = plain(&message.unwrap_or_default());
-            terminal.say(&format!("location {name} is {phase}: {why}"));
-            terminal.say(&format!("Correct it: kubectl backup locations set {name} --help"));
-            Exit::NotGood
-        }
-        Err(exit) => {
-            if exit == Exit::TimedOut {
+    Ok(
+        match trial::validated(session, name, timeout, terminal).await? {
+            Ok((LocationPhase::Available, _)) => {
+                terminal.say(&format!("location {name} can be used"));
+                Exit::Done
+            }
+            Ok((phase, message)) => {
+                let why = plain(&message.unwrap_or_default());
+                terminal.say(&format!("location {name} is {phase}: {why}"));
                 terminal.say(&format!(
+                    "Correct it: kubectl backup locations set {name} --help"
+                ));
+                Exit::NotGood
+            }
+            Err(exit) => {
+                if exit == Exit::TimedOut {
+                    terminal.say(&format!(
                     "error: location {name} was not validated within {timeout}: does the controller run?"
                 ));
+                }
+                exit
             }
-            exit
-        }
-    })
+        },
+    )
 }
 
 #[cfg(test)]

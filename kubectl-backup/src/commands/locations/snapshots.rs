@@ -1,12 +1,14 @@
 //! `locations snapshots`: where plugins store volume snapshots.
 
-use backup_core::api::{VolumeSnapshotLocation, volume_snapshot_location::VolumeSnapshotLocationSpec};
+use backup_core::api::{
+    VolumeSnapshotLocation, volume_snapshot_location::VolumeSnapshotLocationSpec,
+};
 
 use super::change::{merged, patch_spec, provider_changes};
 use crate::{
     cli::{
-        CreationArgs, DeleteArgs, SnapshotLocationCreateArgs, SnapshotLocationSetArgs, SnapshotLocationsArgs,
-        SnapshotLocationsCommand,
+        CreationArgs, DeleteArgs, SnapshotLocationCreateArgs, SnapshotLocationSetArgs,
+        SnapshotLocationsArgs, SnapshotLocationsCommand,
     },
     commands::{
         create::{self, Checked, Connection, Made},
@@ -23,20 +25,38 @@ pub(super) async fn run(args: SnapshotLocationsArgs, terminal: &mut Terminal) ->
         Some(SnapshotLocationsCommand::Set(args)) => set(&args, terminal).await,
         Some(SnapshotLocationsCommand::Delete(deletion)) => {
             let what = "; the snapshots stay, and cannot be restored or deleted without it";
-            let args = DeleteArgs { deletion, wait: false, timeout: GoDuration::default() };
-            delete::objects::<VolumeSnapshotLocation>(args, async |_, _| what.to_owned(), terminal).await
+            let args = DeleteArgs {
+                deletion,
+                wait: false,
+                timeout: GoDuration::default(),
+            };
+            delete::objects::<VolumeSnapshotLocation>(args, async |_, _| what.to_owned(), terminal)
+                .await
         }
     }
 }
 
 async fn create(args: SnapshotLocationCreateArgs, terminal: &mut Terminal) -> CommandResult {
-    let spec =
-        VolumeSnapshotLocationSpec { provider: args.provider, ..VolumeSnapshotLocationSpec::default() };
+    let spec = VolumeSnapshotLocationSpec {
+        provider: args.provider,
+        ..VolumeSnapshotLocationSpec::default()
+    };
     let spec = merged(&spec, &provider_changes(&args.flags))?;
     let mut location = VolumeSnapshotLocation::new(&args.name, spec);
     spec::describe_object(&mut location.metadata, &args.object);
-    let creation = CreationArgs { dry_run: args.dry_run, ..CreationArgs::default() };
-    match create::make(location, &Checked::default(), &creation, &Connection::new(), terminal).await? {
+    let creation = CreationArgs {
+        dry_run: args.dry_run,
+        ..CreationArgs::default()
+    };
+    match create::make(
+        location,
+        &Checked::default(),
+        &creation,
+        &Connection::new(),
+        terminal,
+    )
+    .await?
+    {
         Made::Dry(location, how) => create::print(&location, args.output, how, terminal)?,
         Made::Stored(location) => create::print(&location, args.output, "", terminal)?,
     }

@@ -1,6 +1,7 @@
-//! Tries a bucket before its location is stored. Only the controller reaches buckets, so the command creates a trial location for
-//! it to validate: under another name, with the new settings. The trial location is excluded from synchronisation, is never the
-//! default, and is deleted afterwards whatever the result. Meanwhile backups use the stored location.
+//! Tries a bucket before its location is stored. Only the controller reaches buckets, so the
+//! command creates a trial location for it to validate: under another name, with the new settings.
+//! The trial location is excluded from synchronisation, is never the default, and is deleted
+//! afterwards whatever the result. Meanwhile backups use the stored location.
 
 use backup_core::{
     api::{BackupStorageLocationSpec, LocationPhase},
@@ -21,8 +22,9 @@ use crate::{
 /// Time limit for the deletion of a trial location.
 const REMOVAL: Duration = Duration::from_secs(30);
 
-/// Whether a location called `name` can be used with this spec. Returns an error with the reason if not, or an exit code if that
-/// is unknown. `kept` is the end of the sentence that says what was not done.
+/// Whether a location called `name` can be used with this spec. Returns an error with the reason if
+/// not, or an exit code if that is unknown. `kept` is the end of the sentence that says what was
+/// not done.
 pub(super) async fn check(
     session: &Session,
     name: &str,
@@ -32,7 +34,9 @@ pub(super) async fn check(
     terminal: &mut Terminal,
 ) -> Result<Polled<()>, Problem> {
     let trial_name = names::timestamped(&format!("{name}-try"), terminal.now());
-    terminal.say(&format!("Trying the bucket by location {trial_name}, which is deleted again"));
+    terminal.say(&format!(
+        "Trying the bucket by location {trial_name}, which is deleted again"
+    ));
     let trial = BackupStorageLocation::new(
         &trial_name,
         BackupStorageLocationSpec {
@@ -51,7 +55,9 @@ pub(super) async fn check(
     let is_removed = if let Some(uid) = &uid {
         remove(session, &trial_name, uid, terminal).await
     } else {
-        let is_known = validated.as_ref().is_err_and(|problem| !problem.is_transient());
+        let is_known = validated
+            .as_ref()
+            .is_err_and(|problem| !problem.is_transient());
         if !is_known {
             let delete = format!("kubectl backup locations delete {trial_name}");
             terminal.say(&format!("location {trial_name} may be left: {delete}"));
@@ -67,7 +73,9 @@ pub(super) async fn check(
         Ok((phase, message)) => {
             let why = plain(&message.unwrap_or_default()).replace(&trial_name, name);
             let message = format!("location {name:?} would be {phase}, so {kept}: {why}");
-            return Err(Problem::other(message).with_remedy("Without a try of the bucket: --no-verify"));
+            return Err(
+                Problem::other(message).with_remedy("Without a try of the bucket: --no-verify")
+            );
         }
         Err(Exit::TimedOut) => {
             terminal.say(&format!(
@@ -84,7 +92,8 @@ pub(super) async fn check(
     })
 }
 
-/// Creates the trial location, and waits for its validation. `uid` is set as soon as the location exists.
+/// Creates the trial location, and waits for its validation. `uid` is set as soon as the location
+/// exists.
 async fn validate(
     session: &Session,
     trial: &BackupStorageLocation,
@@ -92,7 +101,10 @@ async fn validate(
     uid: &mut Option<String>,
     terminal: &mut Terminal,
 ) -> Result<Polled<Validation>, Problem> {
-    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let params = PostParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PostParams::default()
+    };
     *uid = session.create(trial, &params).await?.uid();
     validated(session, &trial.name_any(), timeout, terminal).await
 }
@@ -107,10 +119,17 @@ pub(super) async fn validated(
     timeout: GoDuration,
     terminal: &mut Terminal,
 ) -> Result<Polled<Validation>, Problem> {
-    poll(session, terminal, timeout.as_std(), async |_: &mut Terminal| {
-        let status = session.get::<BackupStorageLocation>(name).await?.status;
-        Ok(status.phase.map_or(Look::Same, |phase| Look::Found((phase, status.message))))
-    })
+    poll(
+        session,
+        terminal,
+        timeout.as_std(),
+        async |_: &mut Terminal| {
+            let status = session.get::<BackupStorageLocation>(name).await?.status;
+            Ok(status
+                .phase
+                .map_or(Look::Same, |phase| Look::Found((phase, status.message))))
+        },
+    )
     .await
 }
 
@@ -118,11 +137,20 @@ pub(super) async fn validated(
 async fn remove(session: &Session, name: &str, uid: &str, terminal: &mut Terminal) -> bool {
     let (deadline, mut pauses) = (Instant::now() + REMOVAL, pauses());
     let problem = loop {
-        let only_this = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-        let Err(problem) = session.delete::<BackupStorageLocation>(name, only_this).await else {
+        let only_this = Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        };
+        let Err(problem) = session
+            .delete::<BackupStorageLocation>(name, only_this)
+            .await
+        else {
             return true;
         };
-        match pauses.next().filter(|_| problem.is_transient() && Instant::now() < deadline) {
+        match pauses
+            .next()
+            .filter(|_| problem.is_transient() && Instant::now() < deadline)
+        {
             Some(pause) => sleep(pause).await,
             None => break problem,
         }

@@ -28,7 +28,11 @@ const LEDGERS: &str = "backup-lock-";
 
 /// Ledgers of a profile in the installation's namespace.
 pub(crate) fn store(session: &Session, profile: Profile) -> LedgerStore {
-    LedgerStore::of_profile(session.client.clone(), &session.namespace, Arc::new(profile))
+    LedgerStore::of_profile(
+        session.client.clone(),
+        &session.namespace,
+        Arc::new(profile),
+    )
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +58,8 @@ pub(crate) struct Ledgers {
 }
 
 impl Ledgers {
-    /// Reads every Lease with the name of a ledger, even if it was modified, and finds ledgers that are lost.
+    /// Reads every Lease with the name of a ledger, even if it was modified, and finds ledgers that
+    /// are lost.
     pub(crate) async fn read(
         session: &Session,
         known: &KnownProfiles,
@@ -63,8 +68,15 @@ impl Ledgers {
         // Leaves out the Leases of nodes.
         let params = ListParams::default().fields("metadata.namespace!=kube-node-lease");
         let about = About::called("list", "ledger", "ledgers (Leases)", "");
-        let ours = |lease: Lease| lease.name_any().starts_with(LEDGERS).then(|| read(session, known, lease));
-        let all = session.list(about, &within.api::<Lease>(session), params, ours).await;
+        let ours = |lease: Lease| {
+            lease
+                .name_any()
+                .starts_with(LEDGERS)
+                .then(|| read(session, known, lease))
+        };
+        let all = session
+            .list(about, &within.api::<Lease>(session), params, ours)
+            .await;
         let mut all = all.map_err(|problem| LockRole::View.explain(problem, &session.namespace))?;
         for (namespace, scope) in lost_scopes(session, within, &all).await {
             let name = profile_of(&scope);
@@ -84,35 +96,63 @@ impl Ledgers {
 
     /// Whether an object has an entry in the ledger of its scope, or waits for one.
     pub(crate) fn claims(&self, object: &Observed) -> bool {
-        self.all.iter().filter(|read| Some(&read.scope) == object.scope.as_ref()).any(|read| {
-            // If the ledger cannot be read, the entry is not reported as missing.
-            read.ledger.as_ref().ok().is_none_or(|ledger| is_claimed(ledger, object))
-        })
+        self.all
+            .iter()
+            .filter(|read| Some(&read.scope) == object.scope.as_ref())
+            .any(|read| {
+                // If the ledger cannot be read, the entry is not reported as missing.
+                read.ledger
+                    .as_ref()
+                    .ok()
+                    .is_none_or(|ledger| is_claimed(ledger, object))
+            })
     }
 }
 
 fn read(session: &Session, known: &KnownProfiles, lease: Lease) -> FoundLedger {
     let annotations = lease.metadata.annotations.as_ref();
-    let said = annotations.and_then(|all| all.get(backup_core::labels::SCOPE_ANNOTATION)).cloned();
+    let said = annotations
+        .and_then(|all| all.get(backup_core::labels::SCOPE_ANNOTATION))
+        .cloned();
     let name = lease.name_any();
     // The Lease's name cannot be edited, but its annotation can.
     let velero = (name == lease_name(VELERO_SCOPE)).then(|| VELERO_SCOPE.to_owned());
-    let scope = velero.or(said.filter(|scope| lease_name(scope) == name)).unwrap_or_default();
-    let label = lease.metadata.labels.as_ref().and_then(|all| all.get(PROFILE_LABEL));
+    let scope = velero
+        .or(said.filter(|scope| lease_name(scope) == name))
+        .unwrap_or_default();
+    let label = lease
+        .metadata
+        .labels
+        .as_ref()
+        .and_then(|all| all.get(PROFILE_LABEL));
     let profile = label.map_or_else(|| profile_of(&scope), String::as_str);
     let (profile, is_known) = (known.get_or_stand_in(profile), known.get(profile).is_some());
     let lease_uid = lease.metadata.uid.clone().unwrap_or_default();
     let namespace = lease.namespace().unwrap_or_default();
     let finalizers = lease.metadata.finalizers.clone().unwrap_or_default();
     let stored = store(session, profile.clone()).of_lease(lease);
-    let ledger =
-        stored.map(|stored| Ledger::clone(&stored.ledger)).map_err(|error| damage(&error, &namespace));
-    FoundLedger { namespace, scope, lease: name, lease_uid, finalizers, profile, is_known, ledger }
+    let ledger = stored
+        .map(|stored| Ledger::clone(&stored.ledger))
+        .map_err(|error| damage(&error, &namespace));
+    FoundLedger {
+        namespace,
+        scope,
+        lease: name,
+        lease_uid,
+        finalizers,
+        profile,
+        is_known,
+        ledger,
+    }
 }
 
-/// Namespaces and scopes whose marker refers to a missing ledger. Only a hint: a user who may read the locks may not be permitted
-/// to read markers.
-async fn lost_scopes(session: &Session, within: Within, found: &[FoundLedger]) -> BTreeSet<(String, String)> {
+/// Namespaces and scopes whose marker refers to a missing ledger. Only a hint: a user who may read
+/// the locks may not be permitted to read markers.
+async fn lost_scopes(
+    session: &Session,
+    within: Within,
+    found: &[FoundLedger],
+) -> BTreeSet<(String, String)> {
     let about = About::called("list", "marker", "markers", "");
     let params = ListParams::default().labels(&format!("{PART_OF}=backup"));
     let lost = |mut marker: ConfigMap| {
@@ -124,12 +164,14 @@ async fn lost_scopes(session: &Session, within: Within, found: &[FoundLedger]) -
         let gone = opened && lease_name(&scope) == name && !found.iter().any(is_there);
         gone.then_some((namespace, scope))
     };
-    let all = session.list(about, &within.api::<ConfigMap>(session), params, lost).await;
+    let all = session
+        .list(about, &within.api::<ConfigMap>(session), params, lost)
+        .await;
     all.unwrap_or_default().into_iter().collect()
 }
 
-/// Every unended Backup and Restore of Velero and of these profiles, from fresh lists; and one sentence for each list that could
-/// not be read.
+/// Every unended Backup and Restore of Velero and of these profiles, from fresh lists; and one
+/// sentence for each list that could not be read.
 pub(super) async fn unended(
     session: &Session,
     known: &KnownProfiles,
@@ -137,17 +179,29 @@ pub(super) async fn unended(
     ledgers: &Ledgers,
 ) -> (Vec<Observed>, Vec<String>) {
     let (mut objects, mut unchecked) = (Vec::new(), Vec::new());
-    // Objects outside the installations are never claimed. If the registration cannot be read, no object is left out.
-    let registration = Registration::read(session.client.clone()).await.ok().flatten();
+    // Objects outside the installations are never claimed. If the registration cannot be read, no
+    // object is left out.
+    let registration = Registration::read(session.client.clone())
+        .await
+        .ok()
+        .flatten();
     let elsewhere = |key: &ObjectKey| {
-        let named = registration.as_ref().map(|registration| &registration.installations);
-        named.is_some_and(|named| !named.contains(&key.namespace)) && key.namespace != session.namespace
+        let named = registration
+            .as_ref()
+            .map(|registration| &registration.installations);
+        named.is_some_and(|named| !named.contains(&key.namespace))
+            && key.namespace != session.namespace
     };
-    let wanted = profiles.iter().map(String::as_str).filter(|name| *name != "velero");
+    let wanted = profiles
+        .iter()
+        .map(String::as_str)
+        .filter(|name| *name != "velero");
     for name in std::iter::once("velero").chain(wanted) {
         let Some(profile) = known.get(name) else {
             let why = known.misses(name);
-            unchecked.push(format!("{why}: what runs there without a claim could not be looked for"));
+            unchecked.push(format!(
+                "{why}: what runs there without a claim could not be looked for"
+            ));
             continue;
         };
         // Objects of a database cluster are in the namespace that its scope names.
@@ -158,7 +212,9 @@ pub(super) async fn unended(
         let scopes = ledgers.all.iter().filter(|read| read.profile.name == name);
         namespaces.extend(scopes.filter_map(|read| read.scope.split('/').nth(1)));
         for kind in [ObjectKind::Restore, ObjectKind::Backup] {
-            let Some(resource) = resource(profile, kind) else { continue };
+            let Some(resource) = resource(profile, kind) else {
+                continue;
+            };
             let keep = |object: DynamicObject| {
                 let seen = Observed::of(profile, kind, &object);
                 let counts = !profile.is_velero() || !elsewhere(&seen.key);
@@ -191,8 +247,9 @@ pub(super) async fn unended(
             match failed {
                 Some(problem) if problem.kind == ProblemKind::NotServed => {}
                 Some(problem) => {
-                    unchecked
-                        .push(format!("could not look for {plural} that run without a claim: {problem}"));
+                    unchecked.push(format!(
+                        "could not look for {plural} that run without a claim: {problem}"
+                    ));
                 }
                 None => {
                     let names: Vec<&str> = namespaces.iter().copied().collect();

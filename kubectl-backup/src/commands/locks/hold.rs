@@ -31,8 +31,11 @@ pub(crate) async fn run(args: HoldArgs, terminal: &mut Terminal) -> CommandResul
     let (uid, by) = (random_uid(), format!("{user}: {}", args.reason));
     let now = terminal.now();
     let change = |ledger: &mut Ledger| {
-        // An entry with another uid is another hold. An entry with our uid was written by an earlier try whose answer was lost.
-        let other = ledger.claim(&key).and_then(|claim| claim.entries.iter().find(|entry| entry.uid != uid));
+        // An entry with another uid is another hold. An entry with our uid was written by an
+        // earlier try whose answer was lost.
+        let other = ledger
+            .claim(&key)
+            .and_then(|claim| claim.entries.iter().find(|entry| entry.uid != uid));
         if let Some(other) = other {
             return Err(exists(name, scope, other, now));
         }
@@ -45,14 +48,23 @@ pub(crate) async fn run(args: HoldArgs, terminal: &mut Terminal) -> CommandResul
     let written = store.update(scope, Instant::now() + BUDGET, change).await;
     let (grant, _) = written.map_err(|error| problem::of_update(error, &session))?;
     let (touched, shown_scope) = (touches(&footprint, scope), plain(scope));
-    let end = format!("kubectl backup locks release hold/{name} --scope={shown_scope} --reason=done");
+    let end =
+        format!("kubectl backup locks release hold/{name} --scope={shown_scope} --reason=done");
     let holds = |terminal: &mut Terminal| {
         terminal.data(&format!("hold/{name} holds\n"))?;
-        terminal.say(&format!("Scope {shown_scope}: {touched}. End it with: {end}"));
+        terminal.say(&format!(
+            "Scope {shown_scope}: {touched}. End it with: {end}"
+        ));
         Ok(Exit::Done)
     };
-    let (Grant::Waiting(conflict) | Grant::Forced(conflict)) = grant else { return holds(terminal) };
-    let holders: Vec<String> = conflict.holders.iter().map(|claim| named(&claim.key)).collect();
+    let (Grant::Waiting(conflict) | Grant::Forced(conflict)) = grant else {
+        return holds(terminal);
+    };
+    let holders: Vec<String> = conflict
+        .holders
+        .iter()
+        .map(|claim| named(&claim.key))
+        .collect();
     terminal.say(&format!(
         "hold/{name} waits for {}. New backups and restores of {touched} in scope {shown_scope} are kept out from now on.",
         few(&holders)
@@ -64,25 +76,34 @@ pub(crate) async fn run(args: HoldArgs, terminal: &mut Terminal) -> CommandResul
         return Ok(Exit::Done);
     };
     let mut shown = holders;
-    let waited = poll(&session, terminal, timeout.as_std(), async |terminal: &mut Terminal| {
-        let (state, holders) = look(&session, &store, scope, &key, &uid).await?;
-        if state >= State::Reserved {
-            return Ok(Look::Found(()));
-        }
-        if holders == shown {
-            return Ok(Look::Same);
-        }
-        terminal.say(&format!("hold/{name} waits for {}", few(&holders)));
-        shown = holders;
-        Ok(Look::Changed)
-    })
+    let waited = poll(
+        &session,
+        terminal,
+        timeout.as_std(),
+        async |terminal: &mut Terminal| {
+            let (state, holders) = look(&session, &store, scope, &key, &uid).await?;
+            if state >= State::Reserved {
+                return Ok(Look::Found(()));
+            }
+            if holders == shown {
+                return Ok(Look::Same);
+            }
+            terminal.say(&format!("hold/{name} waits for {}", few(&holders)));
+            shown = holders;
+            Ok(Look::Changed)
+        },
+    )
     .await?;
-    let Err(exit) = waited else { return holds(terminal) };
+    let Err(exit) = waited else {
+        return holds(terminal);
+    };
     let what = match exit {
         Exit::TimedOut => format!("error: hold/{name} does not hold after {timeout}; it"),
         _ => format!("interrupted: hold/{name}"),
     };
-    terminal.say(&format!("{what} keeps waiting, and keeps newcomers out\n  Give it up with: {end}"));
+    terminal.say(&format!(
+        "{what} keeps waiting, and keeps newcomers out\n  Give it up with: {end}"
+    ));
     Ok(exit)
 }
 
@@ -96,11 +117,12 @@ pub(crate) async fn scope_part(
     let known = known_profiles(session).await;
     let (profile, is_known) = (known.get_or_stand_in(name), known.get(name).is_some());
     let cluster = matches!(profile.scope, ScopeRule::Cluster) && is_known;
-    if cluster != (scope == backup_lock::VELERO_SCOPE) || !cluster && scope.split('/').count() != 3 {
-        let message = format!("{scope:?} is no scope: expected velero.io or PROFILE/NAMESPACE/CLUSTER");
-        return Err(
-            Problem::usage(message).with_remedy("`kubectl backup locks` lists those that are in use.")
-        );
+    if cluster != (scope == backup_lock::VELERO_SCOPE) || !cluster && scope.split('/').count() != 3
+    {
+        let message =
+            format!("{scope:?} is no scope: expected velero.io or PROFILE/NAMESPACE/CLUSTER");
+        return Err(Problem::usage(message)
+            .with_remedy("`kubectl backup locks` lists those that are in use."));
     }
     if !cluster && !namespaces.is_empty() {
         return Err(Problem::usage(
@@ -109,11 +131,20 @@ pub(crate) async fn scope_part(
     }
     let store = fetch::store(session, profile);
     if !is_known {
-        // A new ledger would need claims for the running objects, and this program cannot find them without the profile.
+        // A new ledger would need claims for the running objects, and this program cannot find them
+        // without the profile.
         let stored = store.read(scope).await;
-        if stored.map_err(|error| problem::of_ledger(error, session, LockRole::Operate))?.is_none() {
-            return Err(Problem::other(format!("scope {scope:?} has no ledger, and {}", known.misses(name)))
-                .with_remedy("It gets one with the first backup or restore of that database cluster."));
+        if stored
+            .map_err(|error| problem::of_ledger(error, session, LockRole::Operate))?
+            .is_none()
+        {
+            return Err(Problem::other(format!(
+                "scope {scope:?} has no ledger, and {}",
+                known.misses(name)
+            ))
+            .with_remedy(
+                "It gets one with the first backup or restore of that database cluster.",
+            ));
         }
     }
     let footprint = match namespaces {
@@ -131,20 +162,34 @@ async fn look(
     key: &ObjectKey,
     uid: &str,
 ) -> Result<(State, Vec<String>), Problem> {
-    let stored =
-        store.read(scope).await.map_err(|error| problem::of_ledger(error, session, LockRole::View))?;
+    let stored = store
+        .read(scope)
+        .await
+        .map_err(|error| problem::of_ledger(error, session, LockRole::View))?;
     let ledger = stored.map(|stored| stored.ledger);
-    let entry = ledger.as_ref().and_then(|ledger| Some((ledger, ledger.entry(key, uid)?)));
+    let entry = ledger
+        .as_ref()
+        .and_then(|ledger| Some((ledger, ledger.entry(key, uid)?)));
     let Some((ledger, entry)) = entry else {
-        return Err(Problem::other(format!("hold {:?} was taken away while it waited", key.name))
-            .with_remedy("`kubectl backup locks` shows how things stand."));
+        return Err(Problem::other(format!(
+            "hold {:?} was taken away while it waited",
+            key.name
+        ))
+        .with_remedy("`kubectl backup locks` shows how things stand."));
     };
     let holders = ledger.behind(key, uid).holders;
-    Ok((entry.state, holders.iter().map(|claim| named(&claim.key)).collect()))
+    Ok((
+        entry.state,
+        holders.iter().map(|claim| named(&claim.key)).collect(),
+    ))
 }
 
 fn exists(name: &str, scope: &str, other: &Entry, now: jiff::Timestamp) -> Problem {
-    let state = if other.state == State::Waiting { "waits" } else { "holds" };
+    let state = if other.state == State::Waiting {
+        "waits"
+    } else {
+        "holds"
+    };
     let (since, touched) = (since(&other.since, now), touches(&other.footprint, scope));
     let (scope, note) = (plain(scope), plain(&other.note));
     Problem::other(format!(

@@ -49,10 +49,14 @@ pub(crate) fn of_ledger(error: LedgerError, session: &Session, role: LockRole) -
         LedgerError::Denied { what, source } | LedgerError::Unreachable { what, source } => {
             answer(&what, *source)
         }
-        LedgerError::Observe(ObserveError::Api { what, source }) => answer(&format!("read {what}"), *source),
-        LedgerError::Timeout { what } => {
-            slow(&format!("cannot {what}"), &session.server, backup_lock::observe::REQUEST_TIMEOUT)
+        LedgerError::Observe(ObserveError::Api { what, source }) => {
+            answer(&format!("read {what}"), *source)
         }
+        LedgerError::Timeout { what } => slow(
+            &format!("cannot {what}"),
+            &session.server,
+            backup_lock::observe::REQUEST_TIMEOUT,
+        ),
         error @ (LedgerError::Format { .. } | LedgerError::BeingDeleted { .. }) => {
             let remedy = damage(&error, &session.namespace).remedy;
             Problem::other(error.to_string()).with_remedy(remedy)
@@ -74,21 +78,34 @@ pub(crate) fn damage(error: &LedgerError, namespace: &str) -> Damage {
     let rebuilt = "Nothing is granted until backup-controller has rebuilt it from what is stored, which it does by \
                    itself: check that it runs. Don't repair it by hand.";
     let (status, problem, remedy) = match error {
-        LedgerError::Format { source: source @ FormatError::Newer { .. }, .. } => {
+        LedgerError::Format {
+            source: source @ FormatError::Newer { .. },
+            ..
+        } => {
             let newer = "Nothing was changed. If backup-webhook and backup-controller are of the version that wrote it, update \
                          kubectl-backup; if they are as old as kubectl-backup, apply the newer version of all again.";
             ("Newer", source.to_string(), newer)
         }
         LedgerError::Format { source, .. } => ("Unreadable", source.to_string(), rebuilt),
         LedgerError::BeingDeleted { lease, finalizers } if !finalizers.is_empty() => {
-            let remedy =
-                format!("{} backup-controller makes it again then.", without_finalizers(lease, namespace));
-            return Damage { status: "BeingDeleted", problem: error.to_string(), remedy };
+            let remedy = format!(
+                "{} backup-controller makes it again then.",
+                without_finalizers(lease, namespace)
+            );
+            return Damage {
+                status: "BeingDeleted",
+                problem: error.to_string(),
+                remedy,
+            };
         }
         LedgerError::BeingDeleted { .. } => ("BeingDeleted", error.to_string(), rebuilt),
         other => ("Unreadable", other.to_string(), rebuilt),
     };
-    Damage { status, problem, remedy: remedy.to_owned() }
+    Damage {
+        status,
+        problem,
+        remedy: remedy.to_owned(),
+    }
 }
 
 /// How the user removes the finalizers of other programs from a ledger.

@@ -1,5 +1,6 @@
 //! `locks release`: releases an entry of a ledger in any state, with the user's own credentials.
 
+use backup_core::event_reason::EventReason;
 use backup_lock::{
     Ledger, LedgerStore, ObjectKey, ObjectKind, State,
     admission::REFUSAL_MEMORY,
@@ -29,7 +30,8 @@ use crate::{
     view::locks::{FoundLedger, few, named, touches},
 };
 
-/// How long the command waits for the worker: it stops writing within two seconds of the release, and then records its end.
+/// How long the command waits for the worker: it stops writing within two seconds of the release,
+/// and then records its end.
 const STOPS_WITHIN: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandResult {
@@ -39,10 +41,19 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
     let session = Session::connect(terminal).await?;
     let known = known_profiles(&session).await;
     let ledgers = Ledgers::read(&session, &known, Within::Installation).await?;
-    let Picked { read, ledger, key, entry } = pick(&ledgers.all, &args, &session.namespace)?;
+    let Picked {
+        read,
+        ledger,
+        key,
+        entry,
+    } = pick(&ledgers.all, &args, &session.namespace)?;
     let store = fetch::store(&session, read.profile.clone());
     let object = if read.is_known {
-        store.objects().read(&key).await.map_err(|error| error.to_string())
+        store
+            .objects()
+            .read(&key)
+            .await
+            .map_err(|error| error.to_string())
     } else {
         Err(known.misses(&read.profile.name))
     };
@@ -68,8 +79,12 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
             });
         };
         if entry.state == State::Released {
-            // Released by an earlier try, or by another user: all that remains is to wait for the worker.
-            let before = Released { was: State::Released, turns: Vec::new() };
+            // Released by an earlier try, or by another user: all that remains is to wait for the
+            // worker.
+            let before = Released {
+                was: State::Released,
+                turns: Vec::new(),
+            };
             return Ok(done.clone().unwrap_or(before));
         }
         if !args.yes && entry.state != shown {
@@ -80,17 +95,26 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
             .with_remedy("Look again, and decide again: kubectl backup locks"));
         }
         let was = entry.state;
-        let released = Released { was, turns: release(ledger, &key, &uid, &by) };
+        let released = Released {
+            was,
+            turns: release(ledger, &key, &uid, &by),
+        };
         done = Some(released.clone());
         Ok(released)
     };
-    let written = store.update(&read.scope, Instant::now() + BUDGET, change).await;
-    let (Released { was, turns }, stored) = written.map_err(|error| problem::of_update(error, &session))?;
+    let written = store
+        .update(&read.scope, Instant::now() + BUDGET, change)
+        .await;
+    let (Released { was, turns }, stored) =
+        written.map_err(|error| problem::of_update(error, &session))?;
     // Until then requests may still be refused because of it.
     tokio::time::sleep(REFUSAL_MEMORY).await;
     terminal.data(&format!("{} released\n", handle(&key)))?;
     let epoch = stored.ledger.epoch;
-    terminal.say(&format!("Scope {} is in epoch {epoch} now.", plain(&read.scope)));
+    terminal.say(&format!(
+        "Scope {} is in epoch {epoch} now.",
+        plain(&read.scope)
+    ));
     if !turns.is_empty() {
         terminal.say(&format!("Its turn has come: {}.", few(&turns)));
     }
@@ -103,7 +127,9 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
     if was != State::Released
         && let Err(problem) = event(&session, read, &key, &uid, &note, terminal.now()).await
     {
-        terminal.say(&format!("warning: it was released, but leaves no Event: {problem}"));
+        terminal.say(&format!(
+            "warning: it was released, but leaves no Event: {problem}"
+        ));
     }
     let (runs, has_begun) = match &object {
         Ok(Some(seen)) => (seen.uid == uid && !seen.over, !seen.new),
@@ -136,7 +162,8 @@ struct Released {
     turns: Vec<String>,
 }
 
-/// Waits until the worker of an object of our engine has stopped: that is certain once the object has ended or is gone.
+/// Waits until the worker of an object of our engine has stopped: that is certain once the object
+/// has ended or is gone.
 async fn until_stopped(
     session: &Session,
     store: &LedgerStore,
@@ -145,11 +172,15 @@ async fn until_stopped(
     terminal: &mut Terminal,
 ) -> CommandResult {
     let seconds = STOPS_WITHIN.as_secs();
-    terminal.say(&format!("Waiting up to {seconds}s until its worker has stopped."));
+    terminal.say(&format!(
+        "Waiting up to {seconds}s until its worker has stopped."
+    ));
     let waited = poll(session, terminal, STOPS_WITHIN, async |_: &mut Terminal| {
         match store.objects().read(key).await {
             Ok(Some(seen)) if seen.uid == uid && !seen.over => Ok(Look::Same),
-            Ok(Some(seen)) if seen.uid == uid => Ok(Look::Found(format!("it is {}", plain(&seen.phase)))),
+            Ok(Some(seen)) if seen.uid == uid => {
+                Ok(Look::Found(format!("it is {}", plain(&seen.phase))))
+            }
             Ok(_) => Ok(Look::Found("it is gone".to_owned())),
             // The end is not certain.
             Err(_) => Ok(Look::Same),
@@ -175,22 +206,36 @@ async fn until_stopped(
 
 /// The object, as this command's argument.
 fn handle(key: &ObjectKey) -> String {
-    format!("{}/{}/{}", key.kind.as_str().to_lowercase(), plain(&key.namespace), plain(&key.name))
+    format!(
+        "{}/{}/{}",
+        key.kind.as_str().to_lowercase(),
+        plain(&key.namespace),
+        plain(&key.name)
+    )
 }
 
 /// Releases an entry. Returns the objects whose turn comes with the release.
 fn release(ledger: &mut Ledger, key: &ObjectKey, uid: &str, by: &str) -> Vec<String> {
     let waiting = |ledger: &Ledger| -> Vec<(ObjectKey, String)> {
-        let all =
-            ledger.claims.iter().flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)));
+        let all = ledger
+            .claims
+            .iter()
+            .flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)));
         let waiting = all.filter(|(_, entry)| entry.state == State::Waiting);
-        waiting.map(|(claim, entry)| (claim.key.clone(), entry.uid.clone())).collect()
+        waiting
+            .map(|(claim, entry)| (claim.key.clone(), entry.uid.clone()))
+            .collect()
     };
     let before = waiting(ledger);
     ledger.force_release(key, uid, by);
     let after = waiting(ledger);
-    let others = before.iter().filter(|(of, by)| (of, by.as_str()) != (key, uid));
-    others.filter(|one| !after.contains(one)).map(|(key, _)| named(key)).collect()
+    let others = before
+        .iter()
+        .filter(|(of, by)| (of, by.as_str()) != (key, uid));
+    others
+        .filter(|one| !after.contains(one))
+        .map(|(key, _)| named(key))
+        .collect()
 }
 
 struct Picked<'a> {
@@ -200,20 +245,37 @@ struct Picked<'a> {
     entry: &'a Entry,
 }
 
-fn pick<'a>(all: &'a [FoundLedger], args: &ReleaseArgs, installation: &str) -> Result<Picked<'a>, Problem> {
-    let Target { kind, namespace, name } = &args.target;
+fn pick<'a>(
+    all: &'a [FoundLedger],
+    args: &ReleaseArgs,
+    installation: &str,
+) -> Result<Picked<'a>, Problem> {
+    let Target {
+        kind,
+        namespace,
+        name,
+    } = &args.target;
     let wanted = |read: &&FoundLedger| args.scope.as_ref().is_none_or(|scope| read.scope == *scope);
     let is_meant = |claim: &Claim| {
         claim.key.kind == *kind
             && claim.key.name == *name
-            && namespace.as_ref().is_none_or(|namespace| claim.key.namespace == *namespace)
-            && claim.entries.iter().any(|entry| args.uid.as_ref().is_none_or(|uid| entry.uid == *uid))
+            && namespace
+                .as_ref()
+                .is_none_or(|namespace| claim.key.namespace == *namespace)
+            && claim
+                .entries
+                .iter()
+                .any(|entry| args.uid.as_ref().is_none_or(|uid| entry.uid == *uid))
     };
     let mut found: Vec<(&FoundLedger, &Ledger, &Claim)> = Vec::new();
     for read in all.iter().filter(wanted) {
         if let Ok(ledger) = &read.ledger {
             found.extend(
-                ledger.claims.iter().filter(|claim| is_meant(claim)).map(|claim| (read, ledger, claim)),
+                ledger
+                    .claims
+                    .iter()
+                    .filter(|claim| is_meant(claim))
+                    .map(|claim| (read, ledger, claim)),
             );
         }
     }
@@ -225,28 +287,52 @@ fn pick<'a>(all: &'a [FoundLedger], args: &ReleaseArgs, installation: &str) -> R
                 format!("{} --scope={}", handle(&claim.key), plain(&read.scope))
             };
             let each: Vec<String> = many.iter().map(each).collect();
-            let message = format!("{} may be any of {}: {}", args.target, each.len(), each.join(", "));
+            let message = format!(
+                "{} may be any of {}: {}",
+                args.target,
+                each.len(),
+                each.join(", ")
+            );
             return Err(Problem::usage(message).with_remedy("Name one of them."));
         }
     };
-    let entries: Vec<&Entry> =
-        claim.entries.iter().filter(|entry| args.uid.as_ref().is_none_or(|uid| entry.uid == *uid)).collect();
+    let entries: Vec<&Entry> = claim
+        .entries
+        .iter()
+        .filter(|entry| args.uid.as_ref().is_none_or(|uid| entry.uid == *uid))
+        .collect();
     match entries.as_slice() {
-        [entry] => Ok(Picked { read, ledger, key: claim.key.clone(), entry }),
+        [entry] => Ok(Picked {
+            read,
+            ledger,
+            key: claim.key.clone(),
+            entry,
+        }),
         several => {
-            let each: Vec<String> =
-                several.iter().map(|e| format!("--uid={} ({})", plain(&e.uid), e.state)).collect();
+            let each: Vec<String> = several
+                .iter()
+                .map(|e| format!("--uid={} ({})", plain(&e.uid), e.state))
+                .collect();
             let (key, count) = (handle(&claim.key), several.len());
-            Err(Problem::usage(format!("{key} has {count} entries: {}", each.join(", ")))
-                .with_remedy("Name one of them."))
+            Err(
+                Problem::usage(format!("{key} has {count} entries: {}", each.join(", ")))
+                    .with_remedy("Name one of them."),
+            )
         }
     }
 }
 
 fn nothing(all: &[FoundLedger], args: &ReleaseArgs, installation: &str) -> Problem {
-    let unread = all.iter().filter(|read| read.ledger.is_err()).map(|read| plain(&read.lease));
+    let unread = all
+        .iter()
+        .filter(|read| read.ledger.is_err())
+        .map(|read| plain(&read.lease));
     let unread: Vec<String> = unread.collect();
-    let unread = if unread.is_empty() { String::new() } else { format!(" (unreadable: {})", few(&unread)) };
+    let unread = if unread.is_empty() {
+        String::new()
+    } else {
+        format!(" (unreadable: {})", few(&unread))
+    };
     Problem::other(format!(
         "{} holds nothing and waits for nothing in the ledgers of namespace {installation}{unread}",
         args.target
@@ -267,7 +353,11 @@ fn facts(
 ) -> Vec<String> {
     let touched = touches(&entry.footprint, scope);
     let age = since(&entry.since, now);
-    let note = if entry.note.is_empty() { String::new() } else { format!(" ({})", plain(&entry.note)) };
+    let note = if entry.note.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", plain(&entry.note))
+    };
     let mut lines = vec![format!(
         "{} is {} in scope {} for {age}{note}, and touches {touched}.",
         named(key),
@@ -278,14 +368,24 @@ fn facts(
     match object {
         _ if key.kind == ObjectKind::Hold => {}
         Err(why) => {
-            lines.push(format!("Whether it runs is not known: {}. If it does, {may_write}.", plain(why)));
+            lines.push(format!(
+                "Whether it runs is not known: {}. If it does, {may_write}.",
+                plain(why)
+            ));
         }
         Ok(None) => lines.push("There is no such object.".to_owned()),
         Ok(Some(seen)) if seen.uid != entry.uid => {
-            lines.push("The object of that name is another one: this one is gone, or never came.".to_owned());
+            lines.push(
+                "The object of that name is another one: this one is gone, or never came."
+                    .to_owned(),
+            );
         }
         Ok(Some(seen)) if key.kind == ObjectKind::Deletion => {
-            let deleting = if seen.deleting { "is being deleted" } else { "is not being deleted" };
+            let deleting = if seen.deleting {
+                "is being deleted"
+            } else {
+                "is not being deleted"
+            };
             lines.push(format!("The backup is there, and {deleting}."));
         }
         Ok(Some(seen)) if seen.over && seen.deleting => {
@@ -306,7 +406,9 @@ fn facts(
         ObjectKind::Restore | ObjectKind::Hold => "backups and restores",
     };
     lines.push(match turns.as_slice() {
-        [] => format!("After it, new {others} of {touched} can start where nothing else is in their way."),
+        [] => format!(
+            "After it, new {others} of {touched} can start where nothing else is in their way."
+        ),
         turns => format!("After it, it is the turn of {}.", few(turns)),
     });
     lines
@@ -335,7 +437,7 @@ async fn event(
         action: Some("Release".to_owned()),
         event_time: Some(MicroTime(now)),
         note: Some(note[..note.floor_char_boundary(NOTE_BYTES)].to_owned()),
-        reason: Some("ForcedRelease".to_owned()),
+        reason: Some(EventReason::ForcedRelease.as_str().to_owned()),
         regarding: Some(object),
         reporting_controller: Some(FIELD_MANAGER.to_owned()),
         reporting_instance: Some(FIELD_MANAGER.to_owned()),
@@ -344,13 +446,21 @@ async fn event(
     };
     let api: Api<Event> = Api::namespaced(session.client.clone(), &namespace);
     session
-        .call(About::of::<Event>("create", ""), api.create(&PostParams::default(), &event))
+        .call(
+            About::of::<Event>("create", ""),
+            api.create(&PostParams::default(), &event),
+        )
         .await
         .map(|_| ())
 }
 
 /// A reference to the object, or to the ledger if there is no object or its kind is unknown.
-fn event_object(session: &Session, read: &FoundLedger, key: &ObjectKey, uid: &str) -> ObjectReference {
+fn event_object(
+    session: &Session,
+    read: &FoundLedger,
+    key: &ObjectKey,
+    uid: &str,
+) -> ObjectReference {
     let object = reference(&read.profile, key, uid).filter(|_| read.is_known);
     object.unwrap_or_else(|| ObjectReference {
         api_version: Some("coordination.k8s.io/v1".to_owned()),

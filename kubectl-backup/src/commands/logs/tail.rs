@@ -1,6 +1,7 @@
 //! Finds the new part of a log that is read repeatedly while it grows. Pure.
 
-/// Number of bytes at the beginning of a log that identify it: the first line contains the start time.
+/// Number of bytes at the beginning of a log that identify it: the first line contains the start
+/// time.
 const HEAD: usize = 128;
 
 #[derive(Debug, Default)]
@@ -13,7 +14,8 @@ pub(crate) struct Tail {
 #[derive(Debug)]
 pub(crate) struct LogReading<'a> {
     tail: &'a mut Tail,
-    /// Number of already shown bytes still to be skipped; `None` until the beginning of the log was read.
+    /// Number of already shown bytes still to be skipped; `None` until the beginning of the log was
+    /// read.
     skip: Option<u64>,
 }
 
@@ -28,7 +30,10 @@ pub(crate) enum Piece {
 
 impl Tail {
     pub(crate) fn read(&mut self) -> LogReading<'_> {
-        LogReading { tail: self, skip: None }
+        LogReading {
+            tail: self,
+            skip: None,
+        }
     }
 }
 
@@ -65,7 +70,8 @@ mod tests {
 
     /// Reads a log in pieces of this size. Returns the shown text, and whether it is another log.
     fn reads(tail: &mut Tail, log: &str, size: usize) -> (String, bool) {
-        let (mut shown, mut restarted, mut text, mut reading) = (Vec::new(), false, Vec::new(), tail.read());
+        let (mut shown, mut restarted, mut text, mut reading) =
+            (Vec::new(), false, Vec::new(), tail.read());
         let mut pieces: Vec<&[u8]> = log.as_bytes().chunks(size).collect();
         pieces.push(&[]);
         let last = pieces.len() - 1;
@@ -93,7 +99,10 @@ mod tests {
             assert_eq!(reads(&mut tail, &log(0, 1), size), (String::new(), false));
             assert_eq!(reads(&mut tail, &log(0, 50), size), (log(1, 49), false));
             for (from, lines) in [(100, 60), (200, 2)] {
-                assert_eq!(reads(&mut tail, &log(from, lines), size), (log(from, lines), true));
+                assert_eq!(
+                    reads(&mut tail, &log(from, lines), size),
+                    (log(from, lines), true)
+                );
             }
             assert_eq!(reads(&mut tail, &log(200, 3), size), (line(202), false));
         }

@@ -16,11 +16,20 @@ pub(crate) fn run(args: &CheckProfilesArgs, terminal: &mut Terminal) -> CommandR
         })?;
         files.push((path.display().to_string(), text));
     }
-    let named = files.iter().map(|(file, text)| (file.as_str(), text.as_str()));
+    let named = files
+        .iter()
+        .map(|(file, text)| (file.as_str(), text.as_str()));
     let ProfileSet { profiles, refused } = Profile::with_files(named);
     let built_in = Profile::builtin();
-    for Profile { name, group, backup, restore, .. } in
-        profiles.iter().filter(|profile| !built_in.contains(profile))
+    for Profile {
+        name,
+        group,
+        backup,
+        restore,
+        ..
+    } in profiles
+        .iter()
+        .filter(|profile| !built_in.contains(profile))
     {
         let kinds = format!("{} and {} of {group}", backup.kind, restore.kind);
         terminal.data(&format!("{name}: can be used for {kinds}\n"))?;
@@ -32,5 +41,9 @@ pub(crate) fn run(args: &CheckProfilesArgs, terminal: &mut Terminal) -> CommandR
             plain(&profile.error.to_string())
         ));
     }
-    Ok(if refused.is_empty() { Exit::Done } else { Exit::Failed })
+    Ok(if refused.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
 }

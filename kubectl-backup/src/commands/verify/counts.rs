@@ -11,39 +11,75 @@ use crate::view::{ResourceList, stored::volumes::VolumeView};
 
 fn difference(what: &str, status: i64, file: usize) -> Option<String> {
     let same = usize::try_from(status).is_ok_and(|status| status == file);
-    (!same).then(|| format!("the status of the backup says {}, the file has {file}", counted(status, what)))
+    (!same).then(|| {
+        format!(
+            "the status of the backup says {}, the file has {file}",
+            counted(status, what)
+        )
+    })
 }
 
 pub(super) fn list(backup: &Backup, list: &ResourceList) -> Vec<String> {
     let listed = list.values().map(Vec::len).sum();
     let progress = backup.status.progress.as_ref();
-    progress.and_then(|progress| difference("item", progress.items_backed_up, listed)).into_iter().collect()
+    progress
+        .and_then(|progress| difference("item", progress.items_backed_up, listed))
+        .into_iter()
+        .collect()
 }
 
-/// Compares errors and warnings. A Velero server counts failed operations as errors, but does not write them into the file.
+/// Compares errors and warnings. A Velero server counts failed operations as errors, but does not
+/// write them into the file.
 pub(super) fn results(status: &BackupStatus, results: &Results) -> Vec<String> {
     let (errors, warnings) = (results.errors(), results.warnings());
-    let explained = (errors..=errors + status.backup_item_operations_failed).contains(&status.errors);
+    let explained =
+        (errors..=errors + status.backup_item_operations_failed).contains(&status.errors);
     let count = |number: i64| usize::try_from(number).unwrap_or_default();
-    let errors = if explained { None } else { difference("error", status.errors, count(errors)) };
-    errors.into_iter().chain(difference("warning", status.warnings, count(warnings))).collect()
+    let errors = if explained {
+        None
+    } else {
+        difference("error", status.errors, count(errors))
+    };
+    errors
+        .into_iter()
+        .chain(difference("warning", status.warnings, count(warnings)))
+        .collect()
 }
 
 /// Compares the operations, and checks that all of them have ended.
 pub(super) fn operations(status: &BackupStatus, operations: &[BackupOperation]) -> Vec<String> {
-    let of = |phase: &OperationPhase| operations.iter().filter(|one| one.status().phase == *phase).count();
-    let going = operations.iter().filter(|one| !one.status().phase.has_ended()).count();
+    let of = |phase: &OperationPhase| {
+        operations
+            .iter()
+            .filter(|one| one.status().phase == *phase)
+            .count()
+    };
+    let going = operations
+        .iter()
+        .filter(|one| !one.status().phase.has_ended())
+        .count();
     [
-        difference("operation", status.backup_item_operations_attempted, operations.len()),
+        difference(
+            "operation",
+            status.backup_item_operations_attempted,
+            operations.len(),
+        ),
         difference(
             "completed operation",
             status.backup_item_operations_completed,
             of(&OperationPhase::Completed),
         ),
-        difference("failed operation", status.backup_item_operations_failed, of(&OperationPhase::Failed)),
+        difference(
+            "failed operation",
+            status.backup_item_operations_failed,
+            of(&OperationPhase::Failed),
+        ),
         (going > 0).then(|| {
             let have = if going == 1 { "has" } else { "have" };
-            format!("{} {have} not ended, though the backup has", counted(going, "operation"))
+            format!(
+                "{} {have} not ended, though the backup has",
+                counted(going, "operation")
+            )
         }),
     ]
     .into_iter()
@@ -51,17 +87,29 @@ pub(super) fn operations(status: &BackupStatus, operations: &[BackupOperation]) 
     .collect()
 }
 
-/// Compares volumes: each completed CSI snapshot has an entry. Failed and moved snapshots may have entries, too.
+/// Compares volumes: each completed CSI snapshot has an entry. Failed and moved snapshots may have
+/// entries, too.
 pub(super) fn volumes(status: &BackupStatus, volumes: &[VolumeView]) -> Vec<String> {
-    let entries = volumes.iter().filter(|one| one.method.ends_with("CSI snapshot")).count();
+    let entries = volumes
+        .iter()
+        .filter(|one| one.method.ends_with("CSI snapshot"))
+        .count();
     let completed = status.csi_volume_snapshots_completed;
     let is_enough = i64::try_from(entries).is_ok_and(|entries| entries >= completed);
-    if is_enough { Vec::new() } else { difference("CSI snapshot", completed, entries).into_iter().collect() }
+    if is_enough {
+        Vec::new()
+    } else {
+        difference("CSI snapshot", completed, entries)
+            .into_iter()
+            .collect()
+    }
 }
 
 /// Compares the number of native snapshots; the file has `count` of them.
 pub(super) fn snapshots(status: &BackupStatus, count: usize) -> Vec<String> {
-    difference("native snapshot", status.volume_snapshots_attempted, count).into_iter().collect()
+    difference("native snapshot", status.volume_snapshots_attempted, count)
+        .into_iter()
+        .collect()
 }
 
 #[cfg(test)]
@@ -92,7 +140,8 @@ mod tests {
                 "the status of the backup says 2 completed operations, the file has 1"
             ]
         );
-        let going: Vec<BackupOperation> = serde_json::from_value(json!([operation("InProgress")])).unwrap();
+        let going: Vec<BackupOperation> =
+            serde_json::from_value(json!([operation("InProgress")])).unwrap();
         assert_eq!(
             operations(&counts(1, 0, 0), &going),
             ["1 operation has not ended, though the backup has"]
@@ -105,15 +154,27 @@ mod tests {
             json!({ "errors": { "velero": ["a"] }, "warnings": { "cluster": ["b"] } }),
         )
         .unwrap();
-        for (errors, failed, good) in
-            [(1, 0, true), (2, 1, true), (2, 0, false), (0, 0, false), (0, 5, false)]
-        {
-            let status =
-                status(json!({ "errors": errors, "warnings": 1, "backupItemOperationsFailed": failed }));
-            assert_eq!(results(&status, &written).is_empty(), good, "{errors} errors, {failed} failed");
+        for (errors, failed, good) in [
+            (1, 0, true),
+            (2, 1, true),
+            (2, 0, false),
+            (0, 0, false),
+            (0, 5, false),
+        ] {
+            let status = status(
+                json!({ "errors": errors, "warnings": 1, "backupItemOperationsFailed": failed }),
+            );
+            assert_eq!(
+                results(&status, &written).is_empty(),
+                good,
+                "{errors} errors, {failed} failed"
+            );
         }
         let status = status(json!({ "errors": 1 }));
-        assert_eq!(results(&status, &written), ["the status of the backup says 0 warnings, the file has 1"]);
+        assert_eq!(
+            results(&status, &written),
+            ["the status of the backup says 0 warnings, the file has 1"]
+        );
     }
 
     #[test]
@@ -139,7 +200,8 @@ mod tests {
         let mut backup = Backup::new("b", backup_core::api::BackupSpec::default());
         assert_eq!(list(&backup, &named), Vec::<String>::new());
         for (count, good) in [(3, true), (4, false), (2, false)] {
-            backup.status = status(json!({ "progress": { "totalItems": 3, "itemsBackedUp": count } }));
+            backup.status =
+                status(json!({ "progress": { "totalItems": 3, "itemsBackedUp": count } }));
             assert_eq!(list(&backup, &named).is_empty(), good, "{count}");
         }
     }

@@ -17,7 +17,8 @@ use crate::{print::plain, view::ResourceList};
 /// Maximum number of names in a sentence; the others are counted.
 const NAMED: usize = 5;
 
-/// The items of a tarball, by `group/version/Kind namespace/name`. Keeps only names, not the contents of items.
+/// The items of a tarball, by `group/version/Kind namespace/name`. Keeps only names, not the
+/// contents of items.
 #[derive(Debug, Default)]
 pub(super) struct Tarball {
     items: HashMap<String, Forms>,
@@ -52,26 +53,37 @@ struct Metadata {
 /// Reads a tarball to its end. Fails if it cannot be read; the error says where.
 pub(super) fn read(name: &str, source: impl Read) -> Result<Tarball, StoreError> {
     let mut tarball = Tarball::default();
-    walk(&format!("the tarball of {name}"), source, MAX_TOTAL, |entry, json| {
-        tarball.see(entry, json);
-        Ok(())
-    })?;
+    walk(
+        &format!("the tarball of {name}"),
+        source,
+        MAX_TOTAL,
+        |entry, json| {
+            tarball.see(entry, json);
+            Ok(())
+        },
+    )?;
     Ok(tarball)
 }
 
 impl Tarball {
     fn see(&mut self, entry: &Entry<'_>, json: &[u8]) {
         let (namespace, name) = match *entry {
-            Entry::Item { namespace, name, .. } | Entry::Versioned { namespace, name, .. } => {
-                (namespace, name)
+            Entry::Item {
+                namespace, name, ..
             }
+            | Entry::Versioned {
+                namespace, name, ..
+            } => (namespace, name),
             Entry::Version => {
                 self.version = Some(String::from_utf8_lossy(json).trim().to_owned());
                 return;
             }
             Entry::Other => return,
         };
-        let path = namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"));
+        let path = namespace.map_or_else(
+            || name.to_owned(),
+            |namespace| format!("{namespace}/{name}"),
+        );
         let head: Head = match serde_json::from_slice(json) {
             Ok(head) => head,
             Err(error) => return self.unreadable.add(&format!("{path}: {error}")),
@@ -82,7 +94,9 @@ impl Tarball {
         }
         let forms = self.items.entry(key).or_default();
         match *entry {
-            Entry::Versioned { preferred: true, .. } => forms.preferred = true,
+            Entry::Versioned {
+                preferred: true, ..
+            } => forms.preferred = true,
             Entry::Versioned { .. } => forms.other = true,
             _ => forms.plain = true,
         }
@@ -90,36 +104,77 @@ impl Tarball {
 
     /// For example "4812 items of 31 types".
     pub(super) fn summary(&self) -> String {
-        let types: BTreeSet<&str> = self.items.keys().filter_map(|key| key.split(' ').next()).collect();
-        format!("{} of {}", counted(self.items.len(), "item"), counted(types.len(), "type"))
+        let types: BTreeSet<&str> = self
+            .items
+            .keys()
+            .filter_map(|key| key.split(' ').next())
+            .collect();
+        format!(
+            "{} of {}",
+            counted(self.items.len(), "item"),
+            counted(types.len(), "type")
+        )
     }
 
     /// Findings, one sentence each. An item that an error of the backup names may be missing.
-    pub(super) fn findings(&self, list: Option<&ResourceList>, results: Option<&Results>) -> Vec<String> {
+    pub(super) fn findings(
+        &self,
+        list: Option<&ResourceList>,
+        results: Option<&Results>,
+    ) -> Vec<String> {
         let version = match &self.version {
             Some(_) => None,
-            None => Some("it does not say which version its layout has (metadata/version)".to_owned()),
+            None => {
+                Some("it does not say which version its layout has (metadata/version)".to_owned())
+            }
         };
         let (half, missing, extra) = (self.half(), Names::default(), Names::default());
         let (missing, extra) = list.map_or((missing, extra), |list| self.compared(list, results));
         let sentences = [
-            (&self.unreadable, "is no JSON of an object", "are no JSON of an object"),
-            (&self.misplaced, "lies at the path of another", "lie at paths of others"),
-            (&half, "is there in one of its two forms only", "are there in one of their two forms only"),
-            (&missing, "is listed and not in it", "are listed and not in it"),
-            (&extra, "is in it and not listed", "are in it and not listed"),
+            (
+                &self.unreadable,
+                "is no JSON of an object",
+                "are no JSON of an object",
+            ),
+            (
+                &self.misplaced,
+                "lies at the path of another",
+                "lie at paths of others",
+            ),
+            (
+                &half,
+                "is there in one of its two forms only",
+                "are there in one of their two forms only",
+            ),
+            (
+                &missing,
+                "is listed and not in it",
+                "are listed and not in it",
+            ),
+            (
+                &extra,
+                "is in it and not listed",
+                "are in it and not listed",
+            ),
         ];
         version
             .into_iter()
-            .chain(sentences.into_iter().filter_map(|(names, one, many)| names.sentence(one, many)))
+            .chain(
+                sentences
+                    .into_iter()
+                    .filter_map(|(names, one, many)| names.sentence(one, many)),
+            )
             .collect()
     }
 
-    /// Items of which only one of two copies exists: the preferred version is stored with and without the version in the path.
-    /// The first layout had no versions.
+    /// Items of which only one of two copies exists: the preferred version is stored with and
+    /// without the version in the path. The first layout had no versions.
     fn half(&self) -> Names {
         let both = self.version.as_deref() != Some("1");
-        let halves = self.items.iter().filter(|(_, forms)| both && forms.plain != forms.preferred);
+        let halves = self
+            .items
+            .iter()
+            .filter(|(_, forms)| both && forms.plain != forms.preferred);
         Names::sorted(halves.map(|(key, _)| key.as_str()))
     }
 
@@ -130,21 +185,38 @@ impl Tarball {
             .flat_map(|(kind, all)| all.iter().map(move |name| format!("{kind} {name}")))
             .collect();
         let named = results.map(words).unwrap_or_default();
-        let is_explained =
-            |key: &&str| key.rsplit(['/', ' ']).next().is_some_and(|name| named.contains(name));
+        let is_explained = |key: &&str| {
+            key.rsplit(['/', ' '])
+                .next()
+                .is_some_and(|name| named.contains(name))
+        };
         let is_there = |key: &str| self.items.contains_key(key);
-        let missing = listed.iter().map(String::as_str).filter(|key| !is_there(key) && !is_explained(key));
-        let extra = self.items.keys().map(String::as_str).filter(|key| !listed.contains(*key));
+        let missing = listed
+            .iter()
+            .map(String::as_str)
+            .filter(|key| !is_there(key) && !is_explained(key));
+        let extra = self
+            .items
+            .keys()
+            .map(String::as_str)
+            .filter(|key| !listed.contains(*key));
         (Names::sorted(missing), Names::sorted(extra))
     }
 }
 
-/// The words of all errors. A Velero server lists an item before saving it, and if that fails reports an error with its name.
+/// The words of all errors. A Velero server lists an item before saving it, and if that fails
+/// reports an error with its name.
 fn words(results: &Results) -> HashSet<&str> {
     let errors = &results.errors;
-    let all = errors.velero.iter().chain(&errors.cluster).chain(errors.namespaces.values().flatten());
+    let all = errors
+        .velero
+        .iter()
+        .chain(&errors.cluster)
+        .chain(errors.namespaces.values().flatten());
     let separates = |c: char| !(c.is_alphanumeric() || matches!(c, '-' | '.' | '_'));
-    all.flat_map(|text| text.split(separates)).map(|word| word.trim_matches('.')).collect()
+    all.flat_map(|text| text.split(separates))
+        .map(|word| word.trim_matches('.'))
+        .collect()
 }
 
 /// Names for a sentence: the first few, and the total number.

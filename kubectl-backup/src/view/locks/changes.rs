@@ -12,12 +12,12 @@ pub(crate) struct LockChange {
     pub(crate) scope: String,
     pub(crate) gone: bool,
     #[serde(flatten)]
-    pub(crate) what: What,
+    pub(crate) what: ChangeSubject,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum What {
+pub(crate) enum ChangeSubject {
     Ledger {
         /// Open, Opening, Rebuilding, Closed; Unreadable, Newer, BeingDeleted, Lost.
         status: String,
@@ -30,22 +30,29 @@ pub(crate) enum What {
 }
 
 impl LockChange {
-    fn new(scope: &ScopeView, what: What) -> Self {
-        Self { namespace: scope.namespace.clone(), scope: scope.scope.clone(), gone: false, what }
+    fn new(scope: &ScopeView, what: ChangeSubject) -> Self {
+        Self {
+            namespace: scope.namespace.clone(),
+            scope: scope.scope.clone(),
+            gone: false,
+            what,
+        }
     }
 
     /// The argument for `locks release`; for a ledger, its scope.
     pub(crate) fn handle(&self) -> String {
         match &self.what {
-            What::Ledger { .. } => self.scope.clone(),
-            What::Entry(entry) => entry.handle(),
+            ChangeSubject::Ledger { .. } => self.scope.clone(),
+            ChangeSubject::Entry(entry) => entry.handle(),
         }
     }
 
     fn is_of(&self, other: &Self) -> bool {
         let is_same = match (&self.what, &other.what) {
-            (What::Ledger { .. }, What::Ledger { .. }) => true,
-            (What::Entry(one), What::Entry(other)) => one.uid == other.uid && one.handle() == other.handle(),
+            (ChangeSubject::Ledger { .. }, ChangeSubject::Ledger { .. }) => true,
+            (ChangeSubject::Entry(one), ChangeSubject::Entry(other)) => {
+                one.uid == other.uid && one.handle() == other.handle()
+            }
             _ => false,
         };
         is_same && (&self.namespace, &self.scope) == (&other.namespace, &other.scope)
@@ -54,19 +61,33 @@ impl LockChange {
 
 /// A line for each ledger, and for each of its entries.
 pub(crate) fn lines(list: &LockList) -> Vec<LockChange> {
-    let of_scope = |scope: &ScopeView| {
-        let ledger = What::Ledger { status: scope.status.clone(), problem: scope.problem.clone() };
-        let entries = scope.entries.iter().map(|entry| What::Entry(Box::new(entry.clone())));
-        let lines = std::iter::once(ledger).chain(entries).map(|what| LockChange::new(scope, what));
-        lines.collect::<Vec<_>>()
+    list.scopes.iter().flat_map(scope_lines).collect()
+}
+
+fn scope_lines(scope: &ScopeView) -> Vec<LockChange> {
+    let ledger = ChangeSubject::Ledger {
+        status: scope.status.clone(),
+        problem: scope.problem.clone(),
     };
-    list.scopes.iter().flat_map(of_scope).collect()
+    let entries = scope
+        .entries
+        .iter()
+        .map(|entry| ChangeSubject::Entry(Box::new(entry.clone())));
+    std::iter::once(ledger)
+        .chain(entries)
+        .map(|subject| LockChange::new(scope, subject))
+        .collect()
 }
 
 /// Lines that are gone, and lines that are new or have changed.
 pub(crate) fn changes(before: &[LockChange], now: &[LockChange]) -> Vec<LockChange> {
-    let is_gone = |line: &&LockChange| !now.iter().any(|other| other.is_of(line));
-    let gone = before.iter().filter(is_gone).map(|line| LockChange { gone: true, ..line.clone() });
+    let gone = before
+        .iter()
+        .filter(|line| !now.iter().any(|other| other.is_of(line)))
+        .map(|line| LockChange {
+            gone: true,
+            ..line.clone()
+        });
     let new = now.iter().filter(|line| !before.contains(line)).cloned();
     gone.chain(new).collect()
 }

@@ -4,53 +4,96 @@ use jiff::Timestamp;
 
 use super::{
     EntryView, LockList, ScopeView, UnclaimedView,
-    changes::{LockChange, What},
+    changes::{ChangeSubject, LockChange},
 };
 use crate::{
     cli::Shown,
     print::{Screen, Style, Tone, since, table},
 };
 
-const HEADERS: [&str; 8] = ["KIND", "NAME", "STATE", "SINCE", "TOUCHES", "NOTE", "EPOCH", "UID"];
-const STATE: usize = 2;
-const NOTE: usize = 5;
-const NARROW: usize = 6;
+const HEADERS: [&str; 8] = [
+    "KIND", "NAME", "STATE", "SINCE", "TOUCHES", "NOTE", "EPOCH", "UID",
+];
+const STATE_COLUMN: usize = 2;
+const NOTE_COLUMN: usize = 5;
+const NARROW_COLUMNS: usize = 6;
 
 fn columns(wide: bool) -> &'static [&'static str] {
-    if wide { &HEADERS } else { &HEADERS[..NARROW] }
+    if wide {
+        &HEADERS
+    } else {
+        &HEADERS[..NARROW_COLUMNS]
+    }
 }
 
-pub(crate) fn text(list: &LockList, what: Shown, now: Timestamp, style: Style) -> std::io::Result<String> {
-    let blocks: Vec<String> =
-        list.scopes.iter().map(|scope| block(scope, what, now, style)).collect::<Result<_, _>>()?;
+pub(crate) fn text(
+    list: &LockList,
+    what: Shown,
+    now: Timestamp,
+    style: Style,
+) -> std::io::Result<String> {
+    let blocks: Vec<String> = list
+        .scopes
+        .iter()
+        .map(|scope| block(scope, what, now, style))
+        .collect::<Result<_, _>>()?;
     Ok(blocks.join("\n"))
 }
 
 /// Arguments for `locks release`, one a line.
 pub(crate) fn names(list: &LockList) -> String {
-    let mut all: Vec<String> =
-        list.scopes.iter().flat_map(|scope| &scope.entries).map(EntryView::handle).collect();
+    let mut all: Vec<String> = list
+        .scopes
+        .iter()
+        .flat_map(|scope| &scope.entries)
+        .map(EntryView::handle)
+        .collect();
     all.dedup();
-    all.iter().fold(String::new(), |text, name| text + name + "\n")
+    all.iter()
+        .fold(String::new(), |text, name| text + name + "\n")
 }
 
 fn block(
     scope: &ScopeView,
-    Shown { wide, headers, namespaces }: Shown,
+    Shown {
+        wide,
+        headers,
+        namespaces,
+    }: Shown,
     now: Timestamp,
     style: Style,
 ) -> std::io::Result<String> {
-    let mut parts = vec![style.title(&scope.scope), style.tone(scope.tone(), &scope.status)];
+    let mut parts = vec![
+        style.title(&scope.scope),
+        style.tone(scope.tone(), &scope.status),
+    ];
     parts.extend(scope.epoch.map(|epoch| format!("epoch {epoch}")));
     parts.extend(namespaces.then(|| format!("namespace {}", scope.namespace)));
     let lease = scope.lease.as_ref().filter(|_| wide);
     parts.extend(lease.map(|lease| format!("profile {}   Lease {lease}", scope.profile)));
-    let mut screen = Screen { text: String::new(), style };
+    let mut screen = Screen {
+        text: String::new(),
+        style,
+    };
     screen.line(&parts.join("   "));
-    screen.lines(scope.problem.iter().map(|problem| style.tone(scope.tone(), problem)));
+    screen.lines(
+        scope
+            .problem
+            .iter()
+            .map(|problem| style.tone(scope.tone(), problem)),
+    );
     screen.lines(&scope.remedy);
-    let mut rows: Vec<Vec<String>> = scope.entries.iter().map(|entry| row(entry, now, style)).collect();
-    rows.extend(scope.unclaimed.iter().map(|object| unclaimed(object, now, style)));
+    let mut rows: Vec<Vec<String>> = scope
+        .entries
+        .iter()
+        .map(|entry| row(entry, now, style))
+        .collect();
+    rows.extend(
+        scope
+            .unclaimed
+            .iter()
+            .map(|object| unclaimed(object, now, style)),
+    );
     if !rows.is_empty() {
         screen.lines(table(columns(wide), headers, rows)?.lines());
     } else if scope.problem.is_none() {
@@ -66,11 +109,12 @@ fn block(
 }
 
 fn row(entry: &EntryView, now: Timestamp, style: Style) -> Vec<String> {
-    let tone = match entry.state.as_str() {
-        _ if entry.suspect => Tone::Warn,
-        "Active" => Tone::Good,
-        "Released" => Tone::Warn,
-        _ => Tone::Busy,
+    let tone = if entry.suspect || entry.state == "Released" {
+        Tone::Warn
+    } else if entry.state == "Active" {
+        Tone::Good
+    } else {
+        Tone::Busy
     };
     let mark = if entry.suspect { "?" } else { "" };
     vec![
@@ -109,25 +153,33 @@ pub(crate) fn changes(
     let skipped = usize::from(!what.namespaces);
     let headers = [&["NAMESPACE", "SCOPE"][skipped..], columns(what.wide)].concat();
     let rows = new.iter().chain(now).map(|line| {
-        let place = [line.namespace.clone(), line.scope.clone()].into_iter().skip(skipped);
+        let place = [line.namespace.clone(), line.scope.clone()]
+            .into_iter()
+            .skip(skipped);
         place.chain(cells(line, at, style)).collect()
     });
     let text = table(&headers, true, rows)?;
-    let shown = text.lines().take(new.len() + 1).skip(usize::from(!what.headers));
+    let shown = text
+        .lines()
+        .take(new.len() + 1)
+        .skip(usize::from(!what.headers));
     Ok(shown.fold(String::new(), |text, line| text + line + "\n"))
 }
 
 fn cells(line: &LockChange, now: Timestamp, style: Style) -> Vec<String> {
     let mut cells = match &line.what {
-        What::Entry(entry) => row(entry, now, style),
-        What::Ledger { status, problem } => {
+        ChangeSubject::Entry(entry) => row(entry, now, style),
+        ChangeSubject::Ledger { status, problem } => {
             let problem = problem.as_deref().unwrap_or_default();
-            ["Ledger", "-", status, "-", "-", problem, "-", "-"].map(str::to_owned).into()
+            ["Ledger", "-", status, "-", "-", problem, "-", "-"]
+                .map(str::to_owned)
+                .into()
         }
     };
     if line.gone {
         // The entry is gone, because the object ended or its claim was removed.
-        (cells[STATE], cells[NOTE]) = (style.tone(Tone::Good, "gone"), String::new());
+        cells[STATE_COLUMN] = style.tone(Tone::Good, "gone");
+        cells[NOTE_COLUMN] = String::new();
     }
     cells
 }

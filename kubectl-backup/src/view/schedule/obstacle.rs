@@ -1,4 +1,5 @@
-//! Finds why a schedule makes no backups that last until its next one; `status`, `schedules` and `doctor` share the answer. Pure.
+//! Finds why a schedule makes no backups that last until its next one; `status`, `schedules` and
+//! `doctor` share the answer. Pure.
 
 use std::fmt;
 
@@ -15,8 +16,9 @@ use crate::print::{Tone, human, plain, seconds};
 const NOT_LOOKED_AT_SECONDS: i64 = 60;
 /// Longest acceptable time between two runs: `@yearly` is acceptable.
 const MAX_GAP: SignedDuration = SignedDuration::from_hours(24 * 366);
-/// Number of future runs that are computed to find the longest time between two: a year of monthly runs.
-const RUNS: usize = 13;
+/// Number of future runs that are computed to find the longest time between two: a year of monthly
+/// runs.
+const COMPUTED_RUNS: usize = 13;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Obstacle {
@@ -43,22 +45,28 @@ pub(crate) enum Obstacle {
 impl Obstacle {
     /// The most severe obstacle. If the user may not read locations, they are ignored.
     pub(crate) fn of(schedule: &Schedule, places: Option<&Places>, now: Timestamp) -> Option<Self> {
-        let errors = || schedule.status.validation_errors.iter().map(|text| plain(text)).collect();
-        match &schedule.status.phase {
-            Some(SchedulePhase::FailedValidation) => return Some(Self::Invalid(errors())),
-            _ if schedule.spec.paused => return Some(Self::Paused),
-            None | Some(SchedulePhase::New) => {
-                let created = schedule.metadata.creation_timestamp.as_ref();
-                if created.is_some_and(|at| seconds(at.0, now) > NOT_LOOKED_AT_SECONDS) {
-                    return Some(Self::NotLookedAt);
-                }
-            }
-            Some(_) => {}
+        let phase = schedule.status.phase.as_ref();
+        if phase == Some(&SchedulePhase::FailedValidation) {
+            let errors = schedule.status.validation_errors.iter();
+            return Some(Self::Invalid(errors.map(|text| plain(text)).collect()));
+        }
+        if schedule.spec.paused {
+            return Some(Self::Paused);
+        }
+        let is_new = matches!(phase, None | Some(SchedulePhase::New));
+        let created = schedule.metadata.creation_timestamp.as_ref();
+        if is_new && created.is_some_and(|at| seconds(at.0, now) > NOT_LOOKED_AT_SECONDS) {
+            return Some(Self::NotLookedAt);
         }
         // An expression that cannot be read here is left to the controller.
-        let cron = reading(schedule).unwrap_or_default().cron(&schedule.spec.schedule).ok();
+        let cron = reading(schedule)
+            .unwrap_or_default()
+            .cron(&schedule.spec.schedule)
+            .ok();
         let runs = cron.map(|cron| {
-            std::iter::successors(cron.next(now), |at| cron.next(*at)).take(RUNS).collect::<Vec<_>>()
+            std::iter::successors(cron.next(now), |at| cron.next(*at))
+                .take(COMPUTED_RUNS)
+                .collect::<Vec<_>>()
         });
         if runs.as_ref().is_some_and(Vec::is_empty) {
             return Some(Self::NeverDue(plain(&schedule.spec.schedule)));
@@ -70,7 +78,9 @@ impl Obstacle {
     pub(crate) fn tone(&self) -> Tone {
         match self {
             Self::Paused | Self::Rare(_) | Self::ShortLived { .. } => Tone::Warn,
-            Self::Invalid(_) | Self::NotLookedAt | Self::NeverDue(_) | Self::Refused { .. } => Tone::Bad,
+            Self::Invalid(_) | Self::NotLookedAt | Self::NeverDue(_) | Self::Refused { .. } => {
+                Tone::Bad
+            }
         }
     }
 
@@ -81,9 +91,11 @@ impl Obstacle {
             Self::NeverDue(_) => Some("never due".to_owned()),
             Self::Refused { location, is } => Some(format!("location {location} {is}")),
             Self::Rare(gap) => Some(format!("no backup for up to {}", human(gap.as_secs()))),
-            Self::ShortLived { ttl, gap } => {
-                Some(format!("kept for {}, next after up to {}", human(ttl.as_secs()), human(gap.as_secs())))
-            }
+            Self::ShortLived { ttl, gap } => Some(format!(
+                "kept for {}, next after up to {}",
+                human(ttl.as_secs()),
+                human(gap.as_secs())
+            )),
         }
     }
 }
@@ -97,19 +109,31 @@ impl fmt::Display for Obstacle {
             Self::NotLookedAt => f.write_str("was never looked at by the controller"),
             Self::NeverDue(expression) => write!(f, "is never due: no day fits {expression:?}"),
             Self::Refused { location, is } => {
-                write!(f, "stores in location {location}, which {is}: each backup of it is refused")
+                write!(
+                    f,
+                    "stores in location {location}, which {is}: each backup of it is refused"
+                )
             }
             Self::Rare(gap) => write!(f, "makes no backup for up to {}", human(gap.as_secs())),
             Self::ShortLived { ttl, gap } => {
-                let (ttl, gap) = (human(ttl.as_secs()), human(gap.as_secs()));
-                write!(f, "keeps each backup for {ttl}, and makes the next one up to {gap} later")
+                let ttl = human(ttl.as_secs());
+                let gap = human(gap.as_secs());
+                write!(
+                    f,
+                    "keeps each backup for {ttl}, and makes the next one up to {gap} later"
+                )
             }
         }
     }
 }
 
 fn refused(schedule: &Schedule, places: &Places) -> Option<Obstacle> {
-    let named = schedule.spec.template.storage_location.as_deref().filter(|name| !name.is_empty());
+    let named = schedule
+        .spec
+        .template
+        .storage_location
+        .as_deref()
+        .filter(|name| !name.is_empty());
     let name = named.or_else(|| places.default_name())?;
     let is = match places.find(name) {
         Place::Gone => "does not exist".to_owned(),
@@ -118,13 +142,19 @@ fn refused(schedule: &Schedule, places: &Places) -> Option<Obstacle> {
             NotWritable::Phase(phase) => format!("is {}", plain(phase.as_str())),
         },
     };
-    Some(Obstacle::Refused { location: plain(name), is })
+    Some(Obstacle::Refused {
+        location: plain(name),
+        is,
+    })
 }
 
 /// Without `ttl` the controller's default applies, which is unknown here.
 fn short_lived(schedule: &Schedule, runs: &[Timestamp], now: Timestamp) -> Option<Obstacle> {
     let wait = runs.first()?.duration_since(now);
-    let between = runs.windows(2).filter_map(|pair| Some(pair.last()?.duration_since(*pair.first()?))).max();
+    let between = runs
+        .windows(2)
+        .filter_map(|pair| Some(pair.last()?.duration_since(*pair.first()?)))
+        .max();
     let gap = between.map_or(wait, |gap| gap.max(wait));
     if gap > MAX_GAP {
         return Some(Obstacle::Rare(gap));
@@ -170,16 +200,32 @@ mod tests {
     fn each_thing_that_keeps_a_schedule_from_it_is_found() {
         for (over, sentence, remark) in [
             (json!({}), "", ""),
-            (json!({ "status": { "phase": "FailedValidation" } }), "is not valid", ""),
+            (
+                json!({ "status": { "phase": "FailedValidation" } }),
+                "is not valid",
+                "",
+            ),
             (json!({ "spec": { "paused": true } }), "is paused", ""),
-            (json!({ "status": null }), "was never looked at by the controller", ""),
+            (
+                json!({ "status": null }),
+                "was never looked at by the controller",
+                "",
+            ),
             (
                 json!({ "spec": { "schedule": "0 0 31 2 *" } }),
                 "is never due: no day fits \"0 0 31 2 *\"",
                 "never due",
             ),
-            (json!({ "spec": { "template": { "storageLocation": "good" } } }), "", ""),
-            (json!({ "spec": { "template": { "storageLocation": "new" } } }), "", ""),
+            (
+                json!({ "spec": { "template": { "storageLocation": "good" } } }),
+                "",
+                "",
+            ),
+            (
+                json!({ "spec": { "template": { "storageLocation": "new" } } }),
+                "",
+                "",
+            ),
             (
                 json!({ "spec": { "template": { "storageLocation": "fixed" } } }),
                 "stores in location fixed, which is read-only: each backup of it is refused",
@@ -201,7 +247,11 @@ mod tests {
                 "no backup for up to 4y1d",
             ),
             (json!({ "spec": { "schedule": "@yearly" } }), "", ""),
-            (json!({ "spec": { "schedule": "@yearly", "template": { "ttl": "9000h" } } }), "", ""),
+            (
+                json!({ "spec": { "schedule": "@yearly", "template": { "ttl": "9000h" } } }),
+                "",
+                "",
+            ),
             (
                 json!({ "spec": { "schedule": "0 0 1 1 *", "template": { "ttl": "1h" } } }),
                 "keeps each backup for 60m, and makes the next one up to 366d later",
@@ -215,8 +265,17 @@ mod tests {
             (json!({ "spec": { "template": { "ttl": "24h" } } }), "", ""),
         ] {
             let found = of(&over);
-            assert_eq!(found.as_ref().map(ToString::to_string).unwrap_or_default(), sentence);
-            assert_eq!(found.as_ref().and_then(Obstacle::remark).unwrap_or_default(), remark);
+            assert_eq!(
+                found.as_ref().map(ToString::to_string).unwrap_or_default(),
+                sentence
+            );
+            assert_eq!(
+                found
+                    .as_ref()
+                    .and_then(Obstacle::remark)
+                    .unwrap_or_default(),
+                remark
+            );
         }
     }
 
@@ -225,12 +284,17 @@ mod tests {
         assert_eq!(places().default_name(), Some("good"));
         let schedule = Schedule::new(
             "s",
-            serde_json::from_value(json!({ "schedule": "@daily", "template": { "storageLocation": "x" } }))
-                .unwrap(),
+            serde_json::from_value(
+                json!({ "schedule": "@daily", "template": { "storageLocation": "x" } }),
+            )
+            .unwrap(),
         );
         let now = Timestamp::UNIX_EPOCH;
         assert!(Obstacle::of(&schedule, Some(&places()), now).is_some());
-        assert_eq!(Obstacle::of(&schedule, Some(&Places(Err("forbidden".to_owned()))), now), None);
+        assert_eq!(
+            Obstacle::of(&schedule, Some(&Places(Err("forbidden".to_owned()))), now),
+            None
+        );
         assert_eq!(Obstacle::of(&schedule, None, now), None);
     }
 }

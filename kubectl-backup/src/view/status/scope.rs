@@ -15,15 +15,19 @@ pub(super) struct Scope {
 
 impl Scope {
     pub(super) fn of(spec: &BackupSpec) -> Self {
-        let everything = |included: &[String]| IncludesExcludes::new(included, &[]).everything();
         let is_whole = !spec.selects_by_labels()
-            && everything(&spec.included_resources)
-            && everything(&spec.included_namespace_scoped_resources);
-        let namespaces = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
+            && includes_everything(&spec.included_resources)
+            && includes_everything(&spec.included_namespace_scoped_resources);
+        let namespaces =
+            IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
         let is_everything = is_whole
-            && everything(&spec.included_namespaces)
+            && includes_everything(&spec.included_namespaces)
             && spec.include_cluster_resources != Some(false);
-        Self { namespaces, is_whole, is_everything }
+        Self {
+            namespaces,
+            is_whole,
+            is_everything,
+        }
     }
 
     fn covers(&self, namespace: &str) -> bool {
@@ -35,11 +39,18 @@ impl Scope {
         let included = self.namespaces.included();
         let is_plain = !included.is_empty() && included.iter().all(|name| is_object_name(name));
         let mut found: Vec<usize> = if is_plain {
-            included.iter().filter_map(|name| places.get(name.as_str()).copied()).collect()
+            included
+                .iter()
+                .filter_map(|name| places.get(name.as_str()).copied())
+                .collect()
         } else {
             (0..names.len()).collect()
         };
         found.retain(|place| self.covers(&names[*place]));
         found
     }
+}
+
+fn includes_everything(included: &[String]) -> bool {
+    IncludesExcludes::new(included, &[]).everything()
 }

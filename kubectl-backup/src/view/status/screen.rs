@@ -10,17 +10,17 @@ use jiff::Timestamp;
 
 use super::{ClusterStatus, NamespaceStatus, WorkLine};
 use crate::{
-    fetched::Fetched,
+    fetched::FetchResult,
     print::{Screen, Style, Tone, table, until},
     view::table_kind::{age, dash},
 };
 
 /// Maximum number of rows of unprotected namespaces, unless all are shown.
-const UNPROTECTED: usize = 20;
+const MAX_UNPROTECTED_ROWS: usize = 20;
 /// Up to this number protected namespaces get a row each; more are counted by schedule.
-const PROTECTED: usize = 20;
+const MAX_PROTECTED_ROWS: usize = 20;
 /// Maximum number of namespaces in a suggested command.
-const NAMED: usize = 5;
+const MAX_NAMES: usize = 5;
 
 pub(crate) fn text(
     status: &ClusterStatus,
@@ -30,22 +30,18 @@ pub(crate) fn text(
 ) -> std::io::Result<String> {
     let (good, others): (Vec<_>, Vec<_>) = status.namespaces.iter().partition(|one| one.protected);
     let (bad, unknown): (Vec<_>, Vec<_>) = others.into_iter().partition(|one| one.checked);
-    let total = counted(status.namespaces.len(), "namespace");
-    let (tone, verdict) = match bad.len() {
-        0 if !unknown.is_empty() => (Tone::Warn, format!("{} of {total} not checked", unknown.len())),
-        0 if good.is_empty() => (Tone::Unknown, "no namespace is looked at".to_owned()),
-        0 if status.unchecked.is_empty() => (Tone::Good, format!("{total}, all protected")),
-        0 => (Tone::Warn, format!("{total} looked at, all protected")),
-        bad if unknown.is_empty() => (Tone::Bad, format!("{bad} of {total} not protected")),
-        bad => (Tone::Bad, format!("{bad} of {total} not protected, {} not checked", unknown.len())),
-    };
+    let (tone, verdict) = verdict(status, bad.len(), unknown.len());
     let mut screen = Screen::of(style, tone, &status.namespace, &[&verdict]);
     screen.line("");
     screen.facts(11, facts(status, style));
-    let most = if all { usize::MAX } else { UNPROTECTED };
+    let most = if all {
+        usize::MAX
+    } else {
+        MAX_UNPROTECTED_ROWS
+    };
     section(&mut screen, "NOT PROTECTED", &bad, most, now)?;
     section(&mut screen, "NOT CHECKED", &unknown, most, now)?;
-    if all || good.len() <= PROTECTED {
+    if all || good.len() <= MAX_PROTECTED_ROWS {
         section(&mut screen, "PROTECTED", &good, usize::MAX, now)?;
     } else {
         screen.section("PROTECTED");
@@ -60,35 +56,82 @@ pub(crate) fn text(
     Ok(screen.text)
 }
 
+/// The tone and the text of the first line.
+fn verdict(status: &ClusterStatus, bad: usize, unknown: usize) -> (Tone, String) {
+    let total = counted(status.namespaces.len(), "namespace");
+    if bad > 0 && unknown > 0 {
+        let sentence = format!("{bad} of {total} not protected, {unknown} not checked");
+        (Tone::Bad, sentence)
+    } else if bad > 0 {
+        (Tone::Bad, format!("{bad} of {total} not protected"))
+    } else if unknown > 0 {
+        (Tone::Warn, format!("{unknown} of {total} not checked"))
+    } else if status.namespaces.is_empty() {
+        (Tone::Unknown, "no namespace is looked at".to_owned())
+    } else if status.unchecked.is_empty() {
+        (Tone::Good, format!("{total}, all protected"))
+    } else {
+        (Tone::Warn, format!("{total} looked at, all protected"))
+    }
+}
+
 fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
-    for WorkLine { kind, name, phase, verdict, tone } in &status.running {
-        facts.push(("Running", format!("{kind} {name}: {}. {verdict}", style.tone(*tone, phase))));
+    for WorkLine {
+        kind,
+        name,
+        phase,
+        verdict,
+        tone,
+    } in &status.running
+    {
+        facts.push((
+            "Running",
+            format!("{kind} {name}: {}. {verdict}", style.tone(*tone, phase)),
+        ));
     }
     for location in &status.locations {
-        let message = location.message.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        let message = location
+            .message
+            .as_ref()
+            .map_or_else(String::new, |why| format!(": {why}"));
         let phase = style.tone(location.tone, &location.phase);
         facts.push(("Location", format!("{} {phase}{message}", location.name)));
     }
     if status.locations.is_empty() {
-        facts.push(("Location", style.tone(Tone::Bad, "there is none: nothing can be stored")));
+        facts.push((
+            "Location",
+            style.tone(Tone::Bad, "there is none: nothing can be stored"),
+        ));
     }
-    let lock = status.lock.shown(|held| Some(held.join("; ")).filter(|held| !held.is_empty()));
-    facts.push(("Lock", lock.unwrap_or_else(|| "nothing holds it".to_owned())));
-    let closed = |why: &String| ("Lock", style.tone(Tone::Bad, &format!("nothing can be created: {why}")));
-    facts.extend(status.lock_problem.as_ref().map(closed));
+    let lock = status
+        .lock
+        .shown(|held| Some(held.join("; ")).filter(|held| !held.is_empty()));
+    facts.push((
+        "Lock",
+        lock.unwrap_or_else(|| "nothing holds it".to_owned()),
+    ));
+    if let Some(why) = &status.lock_problem {
+        let sentence = format!("nothing can be created: {why}");
+        facts.push(("Lock", style.tone(Tone::Bad, &sentence)));
+    }
     if !status.except.is_empty() {
         facts.push(("Left out", status.except.join(", ")));
     }
     if !status.new_types.is_empty() {
-        let shown = status.new_types.len().min(NAMED);
+        let shown = status.new_types.len().min(MAX_NAMES);
         let names = listed(&status.new_types[..shown], status.new_types.len());
         facts.push((
             "New types",
             format!("{names}: in no last good backup, and younger than the last one of everything"),
         ));
     }
-    facts.extend(status.unchecked.iter().map(|sentence| ("Note", sentence.clone())));
+    facts.extend(
+        status
+            .unchecked
+            .iter()
+            .map(|sentence| ("Note", sentence.clone())),
+    );
     facts
 }
 
@@ -104,55 +147,92 @@ fn section(
     }
     screen.section(title);
     let rows = namespaces.iter().take(most).map(|one| row(one, now));
-    screen.lines(table(&["NAMESPACE", "LAST GOOD BACKUP", "AGE", "NEXT RUN", "REMARK"], true, rows)?.lines());
+    screen.lines(
+        table(
+            &["NAMESPACE", "LAST GOOD BACKUP", "AGE", "NEXT RUN", "REMARK"],
+            true,
+            rows,
+        )?
+        .lines(),
+    );
     if namespaces.len() > most {
-        screen.line(&format!("  and {} more: -o wide has them all", namespaces.len() - most));
+        screen.line(&format!(
+            "  and {} more: -o wide has them all",
+            namespaces.len() - most
+        ));
     }
     Ok(())
 }
 
 fn row(one: &NamespaceStatus, now: Timestamp) -> Vec<String> {
-    let NamespaceStatus { name, last_good, next_run, reasons, .. } = one;
+    let NamespaceStatus {
+        name,
+        last_good,
+        next_run,
+        reasons,
+        ..
+    } = one;
     vec![
         name.clone(),
-        last_good.as_ref().map_or_else(dash, |good| good.name.clone()),
+        last_good
+            .as_ref()
+            .map_or_else(dash, |good| good.name.clone()),
         age(last_good.as_ref().and_then(|good| good.began), now),
         next_run.map_or_else(dash, |at| until(at, now)),
         reasons.join("; "),
     ]
 }
 
-/// The number of namespaces that each schedule protects, and the age of the oldest of their backups.
+/// The number of namespaces that each schedule protects, and the age of the oldest of their
+/// backups.
 fn summary(good: &[&NamespaceStatus], now: Timestamp) -> Vec<String> {
     let mut by_schedule: BTreeMap<Option<&str>, (i64, Option<Timestamp>)> = BTreeMap::new();
     for one in good {
         let began = one.last_good.as_ref().and_then(|good| good.began);
-        let (count, oldest) = by_schedule.entry(one.schedule.as_deref()).or_insert((0, began));
+        let (count, oldest) = by_schedule
+            .entry(one.schedule.as_deref())
+            .or_insert((0, began));
         *count += 1;
         *oldest = (*oldest).min(began);
     }
-    let line = |(schedule, (count, oldest)): (Option<&str>, (i64, Option<Timestamp>))| {
-        let by =
-            schedule.map_or_else(|| "without a schedule".to_owned(), |name| format!("by schedule {name}"));
-        format!(
-            "{} {by}, with backups that are {} old or younger",
-            counted(count, "namespace"),
-            age(oldest, now)
-        )
-    };
-    by_schedule.into_iter().map(line).collect()
+    by_schedule
+        .into_iter()
+        .map(|(schedule, (count, oldest))| {
+            let by = schedule.map_or_else(
+                || "without a schedule".to_owned(),
+                |name| format!("by schedule {name}"),
+            );
+            format!(
+                "{} {by}, with backups that are {} old or younger",
+                counted(count, "namespace"),
+                age(oldest, now)
+            )
+        })
+        .collect()
 }
 
 fn next(status: &ClusterStatus, bad: &[&NamespaceStatus]) -> Vec<String> {
     let mut next = Vec::new();
-    let down = status.locations.iter().find(|location| location.tone == Tone::Bad);
-    next.extend(down.map(|location| format!("kubectl backup locations describe {}", location.name)));
-    let unscheduled: Vec<&str> =
-        bad.iter().filter(|one| one.schedule_command.is_none()).map(|one| one.name.as_str()).collect();
+    let down = status
+        .locations
+        .iter()
+        .find(|location| location.tone == Tone::Bad);
+    next.extend(
+        down.map(|location| format!("kubectl backup locations describe {}", location.name)),
+    );
+    let unscheduled: Vec<&str> = bad
+        .iter()
+        .filter(|one| one.schedule_command.is_none())
+        .map(|one| one.name.as_str())
+        .collect();
     if !unscheduled.is_empty() {
-        let named = &unscheduled[..unscheduled.len().min(NAMED)];
+        let named = &unscheduled[..unscheduled.len().min(MAX_NAMES)];
         let rest = if named.len() < unscheduled.len() {
-            format!("   # {} of {}: `kubectl backup status -o name` has all", named.len(), unscheduled.len())
+            format!(
+                "   # {} of {}: `kubectl backup status -o name` has all",
+                named.len(),
+                unscheduled.len()
+            )
         } else {
             String::new()
         };
@@ -161,14 +241,22 @@ fn next(status: &ClusterStatus, bad: &[&NamespaceStatus]) -> Vec<String> {
             named.join(",")
         ));
     }
-    let mut of_schedules: Vec<&String> = bad.iter().filter_map(|one| one.schedule_command.as_ref()).collect();
+    let mut of_schedules: Vec<&String> = bad
+        .iter()
+        .filter_map(|one| one.schedule_command.as_ref())
+        .collect();
     of_schedules.sort_unstable();
     of_schedules.dedup();
-    next.extend(of_schedules.into_iter().take(NAMED).cloned());
-    let lacks_data = bad
-        .iter()
-        .any(|one| one.last_good.as_ref().is_some_and(|good| good.restorable.answer == Answer::Partly));
-    if matches!(status.lock, Fetched::Missing { .. }) || status.lock_problem.is_some() || lacks_data {
+    next.extend(of_schedules.into_iter().take(MAX_NAMES).cloned());
+    let lacks_data = bad.iter().any(|one| {
+        one.last_good
+            .as_ref()
+            .is_some_and(|good| good.restorable.answer == Answer::Partly)
+    });
+    if matches!(status.lock, FetchResult::Missing { .. })
+        || status.lock_problem.is_some()
+        || lacks_data
+    {
         next.push("kubectl backup doctor".to_owned());
     }
     next

@@ -47,21 +47,29 @@ impl OperationView {
     /// "3 of 10 files", "1.0 GiB of 2.5 GiB", "3 files", or empty.
     pub(crate) fn progress(&self) -> String {
         // Velero's own actions write "Byte" (`pkg/backup/actions/csi/pvc_action.go`).
-        let are_bytes = ["byte", "bytes"].iter().any(|unit| self.units.eq_ignore_ascii_case(unit));
-        let amount =
-            |n: i64| if are_bytes { size(u64::try_from(n).unwrap_or_default()) } else { n.to_string() };
+        let are_bytes = ["byte", "bytes"]
+            .iter()
+            .any(|unit| self.units.eq_ignore_ascii_case(unit));
         let units = if are_bytes { "" } else { self.units.as_str() };
         let text = match (self.done, self.total) {
             (0, 0) => return String::new(),
-            (done, 0) => format!("{} {units}", amount(done)),
-            (done, total) => format!("{} of {} {units}", amount(done), amount(total)),
+            (done, 0) => format!("{} {units}", amount(done, are_bytes)),
+            (done, total) => format!(
+                "{} of {} {units}",
+                amount(done, are_bytes),
+                amount(total, are_bytes)
+            ),
         };
         text.trim_end().to_owned()
     }
 
     /// The error, or else the description by the action.
     pub(crate) fn remark(&self) -> &str {
-        if self.error.is_empty() { &self.description } else { &self.error }
+        if self.error.is_empty() {
+            &self.description
+        } else {
+            &self.error
+        }
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -69,16 +77,27 @@ impl OperationView {
     }
 }
 
+fn amount(count: i64, are_bytes: bool) -> String {
+    if are_bytes {
+        size(u64::try_from(count).unwrap_or_default())
+    } else {
+        count.to_string()
+    }
+}
+
 /// Failed operations, then running ones, then the others; the oldest first.
 pub(crate) fn views<O: Operation>(operations: &[O]) -> Vec<OperationView> {
     let mut all: Vec<OperationView> = operations.iter().map(view).collect();
-    let rank = |operation: &OperationView| match operation.tone {
+    all.sort_by_key(|operation| (rank(operation.tone), operation.created));
+    all
+}
+
+fn rank(tone: Tone) -> u8 {
+    match tone {
         Tone::Bad => 0,
         Tone::Good => 2,
         _ => 1,
-    };
-    all.sort_by_key(|operation| (rank(operation), operation.created));
-    all
+    }
 }
 
 fn view<O: Operation>(operation: &O) -> OperationView {
@@ -105,23 +124,33 @@ fn view<O: Operation>(operation: &O) -> OperationView {
     }
 }
 
-const HEADERS: [&str; 9] = ["ITEM", "ACTION", "PHASE", "PROGRESS", "AGE", "HEARD", "REMARK", "ID", "STARTED"];
-const NARROW: usize = 7;
+const HEADERS: [&str; 9] = [
+    "ITEM", "ACTION", "PHASE", "PROGRESS", "AGE", "UPDATED", "REMARK", "ID", "STARTED",
+];
+const NARROW_COLUMNS: usize = 7;
 
-/// The lines of a table, beginning with the header; HEARD is the time since the action's last report.
+/// The lines of a table, beginning with the header; UPDATED is the time since the action's last
+/// report.
 pub(crate) fn lines(
     operations: &[OperationView],
     wide: bool,
     now: Timestamp,
     style: Style,
 ) -> std::io::Result<Vec<String>> {
-    let headers = if wide { &HEADERS[..] } else { &HEADERS[..NARROW] };
-    let text = table(headers, true, operations.iter().map(|one| row(one, now, style)))?;
+    let headers = if wide {
+        &HEADERS[..]
+    } else {
+        &HEADERS[..NARROW_COLUMNS]
+    };
+    let text = table(
+        headers,
+        true,
+        operations.iter().map(|one| row(one, now, style)),
+    )?;
     Ok(text.lines().map(|line| format!("{line}\n")).collect())
 }
 
 fn row(operation: &OperationView, now: Timestamp, style: Style) -> Vec<String> {
-    let or_dash = |text: String| if text.is_empty() { dash() } else { text };
     vec![
         operation.item.clone(),
         operation.action.clone(),
@@ -133,6 +162,10 @@ fn row(operation: &OperationView, now: Timestamp, style: Style) -> Vec<String> {
         operation.id.clone(),
         operation.started.map_or_else(dash, |at| at.to_string()),
     ]
+}
+
+fn or_dash(text: String) -> String {
+    if text.is_empty() { dash() } else { text }
 }
 
 #[cfg(test)]
@@ -152,7 +185,14 @@ mod tests {
         let all = views(&serde_json::from_str::<Vec<BackupOperation>>(stored).unwrap());
         let seen: Vec<_> = all
             .iter()
-            .map(|one| (one.id.as_str(), one.phase.as_str(), one.progress(), one.has_ended()))
+            .map(|one| {
+                (
+                    one.id.as_str(),
+                    one.phase.as_str(),
+                    one.progress(),
+                    one.has_ended(),
+                )
+            })
             .collect();
         let expected = [
             ("both", "Failed", "9 of 5".to_owned(), true),

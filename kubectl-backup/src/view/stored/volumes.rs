@@ -1,4 +1,5 @@
-//! The outcome for the data of volumes, from `-volumeinfo.json.gz` (Velero `internal/volume/volumes_information.go`, v1.18).
+//! The outcome for the data of volumes, from `-volumeinfo.json.gz` (Velero
+//! `internal/volume/volumes_information.go`, v1.18).
 
 use backup_core::volume_data::{NOTHING_SAVED, SNAPSHOT_FAILED};
 use serde::{Deserialize, Serialize};
@@ -59,34 +60,57 @@ struct PodVolume {
 
 impl From<Entry> for VolumeView {
     fn from(entry: Entry) -> Self {
-        let text = |text: Option<String>| text.map(|text| plain(&text)).filter(|text| !text.is_empty());
         let of_pod = entry.pvb_info.or(entry.pvr_info);
-        let pod_volume = of_pod.as_ref().map(|PodVolume { pod_namespace, pod_name, volume_name, .. }| {
-            plain(&format!("volume {volume_name} of pod {pod_namespace}/{pod_name}"))
-        });
-        let claim = match (text(entry.pvc_namespace), text(entry.pvc_name)) {
+        let pod_volume = of_pod.as_ref().map(
+            |PodVolume {
+                 pod_namespace,
+                 pod_name,
+                 volume_name,
+                 ..
+             }| {
+                plain(&format!(
+                    "volume {volume_name} of pod {pod_namespace}/{pod_name}"
+                ))
+            },
+        );
+        let claim = match (nonempty(entry.pvc_namespace), nonempty(entry.pvc_name)) {
             (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
-            (_, name) => name.or(text(entry.pv_name)).or(pod_volume).unwrap_or_default(),
+            (_, name) => name
+                .or(nonempty(entry.pv_name))
+                .or(pod_volume)
+                .unwrap_or_default(),
         };
         let of_pod = of_pod.map(|of| of.snapshot);
-        let snapshot = entry.csi_snapshot_info.or(entry.native_snapshot_info).or(of_pod).unwrap_or_default();
-        let method = text(entry.backup_method.or(entry.restore_method)).unwrap_or_default();
+        let snapshot = entry
+            .csi_snapshot_info
+            .or(entry.native_snapshot_info)
+            .or(of_pod)
+            .unwrap_or_default();
+        let method = nonempty(entry.backup_method.or(entry.restore_method)).unwrap_or_default();
         let skipped = entry.skipped.unwrap_or_default();
         Self {
             claim,
             method: match method.as_str() {
-                "CSISnapshot" if entry.snapshot_data_moved == Some(true) => "moved CSI snapshot".to_owned(),
+                "CSISnapshot" if entry.snapshot_data_moved == Some(true) => {
+                    "moved CSI snapshot".to_owned()
+                }
                 "CSISnapshot" => "CSI snapshot".to_owned(),
                 "NativeSnapshot" => "native snapshot".to_owned(),
                 "PodVolumeBackup" | "PodVolumeRestore" => "files of the volume".to_owned(),
                 _ => method,
             },
-            succeeded: text(entry.result).map(|result| result == "succeeded"),
+            succeeded: nonempty(entry.result).map(|result| result == "succeeded"),
             size: snapshot.size.unwrap_or_default(),
-            handle: text(snapshot.snapshot_handle).unwrap_or_default(),
-            skipped: skipped.then(|| text(entry.skipped_reason).unwrap_or_default()),
+            handle: nonempty(snapshot.snapshot_handle).unwrap_or_default(),
+            skipped: skipped.then(|| nonempty(entry.skipped_reason).unwrap_or_default()),
         }
     }
+}
+
+/// The text, safe for a terminal; `None` if it is empty.
+fn nonempty(text: Option<String>) -> Option<String> {
+    text.map(|text| plain(&text))
+        .filter(|text| !text.is_empty())
 }
 
 impl VolumeView {
@@ -105,12 +129,16 @@ impl VolumeView {
 /// "2 by CSI snapshot, 1 failed, 3 without their data".
 pub(crate) fn summary(volumes: &[VolumeView]) -> String {
     let mut methods: Vec<(&str, usize)> = Vec::new();
-    let (mut failed, mut without) = (0, 0);
+    let mut failed = 0;
+    let mut without = 0;
     for volume in volumes {
         match (&volume.skipped, volume.succeeded) {
             (Some(_), _) => without += 1,
             (None, Some(false)) => failed += 1,
-            (None, _) => match methods.iter_mut().find(|(method, _)| *method == volume.method) {
+            (None, _) => match methods
+                .iter_mut()
+                .find(|(method, _)| *method == volume.method)
+            {
                 Some((_, count)) => *count += 1,
                 None => methods.push((&volume.method, 1)),
             },
@@ -142,7 +170,9 @@ mod tests {
             volume(
                 r#"{"pvName":"pv-1","backupMethod":"NativeSnapshot","result":"failed","nativeSnapshotInfo":{"snapshotHandle":""}}"#,
             ),
-            volume(r#"{"pvcName":null,"pvName":"pv-2","skipped":true,"skippedReason":"no driver"}"#),
+            volume(
+                r#"{"pvcName":null,"pvName":"pv-2","skipped":true,"skippedReason":"no driver"}"#,
+            ),
             volume(
                 r#"{"pvcNamespace":"shop","pvcName":"b","restoreMethod":"CSISnapshot","snapshotDataMoved":true}"#,
             ),
@@ -154,8 +184,17 @@ mod tests {
             summary(&all),
             "1 by CSI snapshot, 1 by moved CSI snapshot, 1 failed, 2 without their data"
         );
-        assert_eq!((all[0].claim.as_str(), all[0].size, all[0].handle.as_str()), ("shop/a", 5, "h"));
-        assert_eq!((all[2].claim.as_str(), all[2].skipped.as_deref()), ("pv-2", Some("no driver")));
-        assert_eq!((all[4].claim.as_str(), all[4].size), ("volume cache of pod shop/web", 7));
+        assert_eq!(
+            (all[0].claim.as_str(), all[0].size, all[0].handle.as_str()),
+            ("shop/a", 5, "h")
+        );
+        assert_eq!(
+            (all[2].claim.as_str(), all[2].skipped.as_deref()),
+            ("pv-2", Some("no driver"))
+        );
+        assert_eq!(
+            (all[4].claim.as_str(), all[4].size),
+            ("volume cache of pod shop/web", 7)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Real controllers, of two installations that share one ledger, and the items that their restores restore.
+//! Real controllers, of two installations that share one ledger, and the items that their restores
+//! restore.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -27,7 +28,8 @@ use crate::{
     world::controllers::{is_of, lease_holder},
 };
 
-/// The namespaces of the controllers: the first installation has two controllers, one of which leads.
+/// The namespaces of the controllers: the first installation has two controllers, one of which
+/// leads.
 pub(super) const HOMES: [&str; 3] = [NAMESPACE, NAMESPACE, SECOND];
 /// Items in each namespace of a source: enough for a slow restore to take a while.
 const ITEMS: [(bool, usize); 2] = [(false, 6), (true, 60)];
@@ -48,14 +50,26 @@ pub(super) async fn start(
     world.name_installation(SECOND).await?;
     world.second_location(SECOND).await?;
     for (number, (home, address)) in HOMES.into_iter().zip(addresses).enumerate() {
-        let kubeconfig = world.plane.service_account_kubeconfig_by(tap, home, "backup-controller").await?;
-        let mut flags = vec![format!("--namespace={home}"), format!("--metrics-address={address}")];
+        let kubeconfig = world
+            .plane
+            .service_account_kubeconfig_by(tap, home, "backup-controller")
+            .await?;
+        let mut flags = vec![
+            format!("--namespace={home}"),
+            format!("--metrics-address={address}"),
+        ];
         flags.extend(["--backup-sync-period=0", "--concurrent-backups=8"].map(str::to_owned));
         if volumes.is_some() {
-            flags.extend(["--features=EnableCSI", "--item-operation-sync-frequency=1s"].map(str::to_owned));
+            flags.extend(
+                ["--features=EnableCSI", "--item-operation-sync-frequency=1s"].map(str::to_owned),
+            );
         }
-        let (name, program) = (format!("history-controller-{number}"), &world.programs().controller);
-        let mut process = Process::start_program(&name, program, flags, &kubeconfig, world.folder())?;
+        let (name, program) = (
+            format!("history-controller-{number}"),
+            &world.programs().controller,
+        );
+        let mut process =
+            Process::start_program(&name, program, flags, &kubeconfig, world.folder())?;
         answers(&mut process, *address, "/livez").await?;
         faults.controllers.put(number, process);
     }
@@ -65,14 +79,19 @@ pub(super) async fn start(
             for item in 0..items {
                 let name = format!("item-{item}");
                 let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name } });
-                objects_in(client, &namespace, "v1", "ConfigMap").apply_object(&name, &object).await?;
+                objects_in(client, &namespace, "v1", "ConfigMap")
+                    .apply_object(&name, &object)
+                    .await?;
             }
         }
     }
     for home in [NAMESPACE, SECOND] {
         let locations: Api<BackupStorageLocation> = Api::namespaced(client.clone(), home);
-        let available = |one: &BackupStorageLocation| one.status.phase == Some(LocationPhase::Available);
-        locations.wait_until("default", "is available", SOON, available).await?;
+        let available =
+            |one: &BackupStorageLocation| one.status.phase == Some(LocationPhase::Available);
+        locations
+            .wait_until("default", "is available", SOON, available)
+            .await?;
         let backups: Api<Backup> = Api::namespaced(client.clone(), home);
         for (slow, _) in ITEMS {
             let spec = BackupSpec {
@@ -83,20 +102,25 @@ pub(super) async fn start(
             let name = Whose::source(slow);
             backups.create_object(&Backup::new(name, spec)).await?;
             let completed = |one: &Backup| one.phase() == BackupPhase::Completed;
-            backups.wait_until(name, "is Completed", SOON, completed).await?;
+            backups
+                .wait_until(name, "is Completed", SOON, completed)
+                .await?;
         }
     }
     Ok(volumes)
 }
 
-/// Plays a storage driver, and makes a claim whose snapshots become ready and one whose snapshots never do. `None` where the
-/// definitions of snapshots are unavailable.
+/// Plays a storage driver, and makes a claim whose snapshots become ready and one whose snapshots
+/// never do. `None` where the definitions of snapshots are unavailable.
 async fn volumes(client: &Client) -> anyhow::Result<Option<SnapshotController>> {
     let driver = match SnapshotController::start(client).await {
         Err(error) if error.is::<Skip>() => return Ok(None),
         driver => driver?,
     };
-    let behaviours = [Behaviour::Ready(Duration::from_secs(2)), Behaviour::NeverReady];
+    let behaviours = [
+        Behaviour::Ready(Duration::from_secs(2)),
+        Behaviour::NeverReady,
+    ];
     for (namespace, behaviour) in VOLUMES.into_iter().zip(behaviours) {
         snapshots::class(client, namespace, behaviour, false).await?;
         snapshots::claim(client, namespace, "data", namespace).await?;
@@ -106,7 +130,9 @@ async fn volumes(client: &Client) -> anyhow::Result<Option<SnapshotController>> 
 
 /// The namespaces that are restored into those of a history.
 fn namespaces(slow: bool) -> Vec<String> {
-    (0..NAMESPACES).map(|index| plan::namespace(&format!("{}-", Whose::source(slow)), index)).collect()
+    (0..NAMESPACES)
+        .map(|index| plan::namespace(&format!("{}-", Whose::source(slow)), index))
+        .collect()
 }
 
 /// Stops or kills the leader that works on an object whose history is to trigger that.
@@ -117,15 +143,23 @@ pub(super) async fn hit(
     mut changes: mpsc::UnboundedReceiver<String>,
 ) {
     while let Some(uid) = changes.recv().await {
-        let Some((history, life)) = timeline.life(&uid).filter(|(_, life)| life.phase == "InProgress") else {
+        let Some((history, life)) = timeline
+            .life(&uid)
+            .filter(|(_, life)| life.phase == "InProgress")
+        else {
             continue;
         };
-        let Some(point) = faults.at_work(history) else { continue };
+        let Some(point) = faults.at_work(history) else {
+            continue;
+        };
         let home = installation(&life.object.name);
         match leader(&client, &faults, home).await {
             Ok(_) if point == Point::LeaderLeaseDeleted => {
                 let leases: Api<Lease> = Api::namespaced(client.clone(), home);
-                if let Err(error) = leases.delete("backup-controller", &DeleteParams::default()).await {
+                if let Err(error) = leases
+                    .delete("backup-controller", &DeleteParams::default())
+                    .await
+                {
                     timeline.broke(&format!("{point}: {error:#}"));
                 }
                 faults.lease_deleted();

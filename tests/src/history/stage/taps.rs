@@ -44,17 +44,23 @@ pub(crate) struct ToWebhook {
 
 /// Passes a writer's requests on, and may lose the answer to a write of the ledger.
 pub(crate) fn to_api(state: ToApi) -> Router {
-    Router::new().fallback(between_writer_and_api).with_state(state)
+    Router::new()
+        .fallback(between_writer_and_api)
+        .with_state(state)
 }
 
 /// Passes a client's requests on, and loses the answers.
 pub(crate) fn for_clients(http: reqwest::Client, faults: Arc<Faults>) -> Router {
-    Router::new().fallback(between_client_and_api).with_state((http, faults))
+    Router::new()
+        .fallback(between_client_and_api)
+        .with_state((http, faults))
 }
 
 /// Passes reviews on, records requests and answers, and may lose the answer.
 pub(crate) fn to_webhook(state: ToWebhook) -> Router {
-    Router::new().fallback(between_api_and_webhook).with_state(state)
+    Router::new()
+        .fallback(between_api_and_webhook)
+        .with_state(state)
 }
 
 /// Duration of the write of an item in a slow history.
@@ -68,7 +74,10 @@ async fn between_writer_and_api(State(state): State<ToApi>, request: tap::Reques
     if passage == Passage::RequestLost {
         return tap::cut();
     }
-    let Ok(answer) = request.send(&state.http, &state.faults.servers.order()).await else {
+    let Ok(answer) = request
+        .send(&state.http, &state.faults.servers.order())
+        .await
+    else {
         return tap::cut();
     };
     if passage == Passage::AnswerLost {
@@ -95,8 +104,15 @@ async fn between_client_and_api(
     State((http, faults)): State<(reqwest::Client, Arc<Faults>)>,
     request: tap::Request,
 ) -> Response {
-    let server = request.headers.get(SERVER).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0);
-    match request.send(&http, &faults.servers.order_from(server)).await {
+    let server = request
+        .headers
+        .get(SERVER)
+        .and_then(|value| value.to_str().ok()?.parse().ok())
+        .unwrap_or(0);
+    match request
+        .send(&http, &faults.servers.order_from(server))
+        .await
+    {
         Ok(answer) if answer.status().is_success() => {
             faults.count(Point::ClientReplyCut);
             tap::cut()
@@ -106,7 +122,10 @@ async fn between_client_and_api(
     }
 }
 
-async fn between_api_and_webhook(State(state): State<ToWebhook>, request: tap::Request) -> Response {
+async fn between_api_and_webhook(
+    State(state): State<ToWebhook>,
+    request: tap::Request,
+) -> Response {
     let review = created(&request.body);
     let index = review.as_ref().map(|(history, review)| {
         state.faults.reviewed(review.attempt, &review.uid);
@@ -115,11 +134,16 @@ async fn between_api_and_webhook(State(state): State<ToWebhook>, request: tap::R
             record.reviews.len() - 1
         })
     });
-    let Ok(answer) = request.send(&state.http, &state.faults.webhooks.order()).await else {
+    let Ok(answer) = request
+        .send(&state.http, &state.faults.webhooks.order())
+        .await
+    else {
         return tap::cut();
     };
     let (status, headers) = (answer.status(), answer.headers().clone());
-    let Ok(body) = answer.bytes().await else { return tap::cut() };
+    let Ok(body) = answer.bytes().await else {
+        return tap::cut();
+    };
     let (Some((history, review)), Some(index)) = (review, index) else {
         return tap::answer(status, &headers, body);
     };
@@ -149,7 +173,8 @@ async fn between_api_and_webhook(State(state): State<ToWebhook>, request: tap::R
 /// The history whose item is at this path.
 fn item_of(path: &str) -> Option<u64> {
     let (namespace, what) = path.strip_prefix("/api/v1/namespaces/")?.split_once('/')?;
-    what.starts_with("configmaps").then(|| plan::number_of(namespace))?
+    what.starts_with("configmaps")
+        .then(|| plan::number_of(namespace))?
 }
 
 /// The creation that a review is about, if it belongs to a history.

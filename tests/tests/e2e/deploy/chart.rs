@@ -23,7 +23,12 @@ struct Choice {
 }
 
 const CHOICES: [Choice; 4] = [
-    Choice { namespace: "velero", overlay: "resources: [DEPLOY/once, DEPLOY]\n", values: "", flags: &[] },
+    Choice {
+        namespace: "velero",
+        overlay: "resources: [DEPLOY/once, DEPLOY]\n",
+        values: "",
+        flags: &[],
+    },
     Choice {
         namespace: "vault",
         overlay: "namespace: vault\nresources: [DEPLOY]\ntransformers: [DEPLOY/namespace]\n\
@@ -75,18 +80,26 @@ type Objects = BTreeMap<(String, String, String), Value>;
 
 fn by_name(objects: Vec<Value>) -> Objects {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let objects = objects.into_iter().filter(|object| !object.is_null()).map(|mut object| {
-        // Kustomize sets a namespace on kinds that it does not know, and kubectl does not send it.
-        if !kind(&text(&object["kind"])).is_some_and(|kind| kind.namespaced)
-            && let Some(metadata) = object["metadata"].as_object_mut()
-        {
-            metadata.remove("namespace");
-        }
-        object
-    });
+    let objects = objects
+        .into_iter()
+        .filter(|object| !object.is_null())
+        .map(|mut object| {
+            // Kustomize sets a namespace on kinds that it does not know, and kubectl does not send
+            // it.
+            if !kind(&text(&object["kind"])).is_some_and(|kind| kind.namespaced)
+                && let Some(metadata) = object["metadata"].as_object_mut()
+            {
+                metadata.remove("namespace");
+            }
+            object
+        });
     let key = |object: &Value| {
         let meta = &object["metadata"];
-        (text(&object["kind"]), text(&meta["namespace"]), text(&meta["name"]))
+        (
+            text(&object["kind"]),
+            text(&meta["namespace"]),
+            text(&meta["name"]),
+        )
     };
     objects.map(|object| (key(&object), object)).collect()
 }
@@ -99,26 +112,47 @@ fn same(wanted: &Objects, found: &Objects) -> anyhow::Result<()> {
         wanted.keys().collect::<Vec<_>>()
     );
     for (key, object) in found {
-        ensure!(wanted[key] == *object, "{key:?} is\n{object}\nand not\n{}", wanted[key]);
+        ensure!(
+            wanted[key] == *object,
+            "{key:?} is\n{object}\nand not\n{}",
+            wanted[key]
+        );
     }
     Ok(())
 }
 
 async fn the_chart_makes_what_kustomize_makes(world: &mut World) -> anyhow::Result<()> {
     let helm = world.helm()?;
-    for Choice { namespace, overlay, values, .. } in &CHOICES {
+    for Choice {
+        namespace,
+        overlay,
+        values,
+        ..
+    } in &CHOICES
+    {
         let mut wanted = by_name(render(world, overlay).await?);
         // Helm creates the namespace, if requested.
         wanted.retain(|(kind, ..), _| kind != "Namespace");
         let values = helm.values(values)?;
         let chart = Helm::chart();
-        let args = ["template", "backup", &chart, "--namespace", namespace, "--values", &values];
+        let args = [
+            "template",
+            "backup",
+            &chart,
+            "--namespace",
+            namespace,
+            "--values",
+            &values,
+        ];
         let args = [&args[..], &["--kube-version", "1.34.0"]].concat();
         let made = helm.succeeds(&args).await?;
         let mut found = by_name(serde_saphyr::from_multiple(&made.stdout)?);
         for ((kind, ..), object) in &mut found {
-            let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
-            let kept = annotations.and_then(|annotations| annotations.remove("helm.sh/resource-policy"));
+            let annotations = object
+                .pointer_mut("/metadata/annotations")
+                .and_then(Value::as_object_mut);
+            let kept =
+                annotations.and_then(|annotations| annotations.remove("helm.sh/resource-policy"));
             ensure!(
                 (kept == Some(json!("keep"))) == (kind == "CustomResourceDefinition"),
                 "{kind}: {kept:?}"
@@ -130,18 +164,43 @@ async fn the_chart_makes_what_kustomize_makes(world: &mut World) -> anyhow::Resu
 }
 
 async fn the_command_makes_what_kustomize_makes(world: &mut World) -> anyhow::Result<()> {
-    for Choice { namespace, overlay, flags, .. } in &CHOICES {
+    for Choice {
+        namespace,
+        overlay,
+        flags,
+        ..
+    } in &CHOICES
+    {
         let wanted = by_name(render(world, overlay).await?);
-        let args = ["install", "--dry-run=client", "-o", "yaml", "--namespace", namespace];
-        let made = world.kubectl_backup().succeeds(&[&args[..], flags].concat()).await?;
+        let args = [
+            "install",
+            "--dry-run=client",
+            "-o",
+            "yaml",
+            "--namespace",
+            namespace,
+        ];
+        let made = world
+            .kubectl_backup()
+            .succeeds(&[&args[..], flags].concat())
+            .await?;
         let mut found = by_name(serde_saphyr::from_multiple(&made.stdout)?);
         for ((kind, _, name), object) in &mut found {
             // The options of the installation, for the next upgrade.
-            let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
-            let options = annotations.and_then(|annotations| annotations.remove("kubectl-backup/options"));
-            ensure!(options.is_some() == (kind == "Deployment" && name == "backup-webhook"), "{kind} {name}");
+            let annotations = object
+                .pointer_mut("/metadata/annotations")
+                .and_then(Value::as_object_mut);
+            let options =
+                annotations.and_then(|annotations| annotations.remove("kubectl-backup/options"));
+            ensure!(
+                options.is_some() == (kind == "Deployment" && name == "backup-webhook"),
+                "{kind} {name}"
+            );
             if object.pointer("/metadata/annotations") == Some(&json!({})) {
-                object["metadata"].as_object_mut().context("no metadata")?.remove("annotations");
+                object["metadata"]
+                    .as_object_mut()
+                    .context("no metadata")?
+                    .remove("annotations");
             }
         }
         same(&wanted, &found).with_context(|| format!("flags {flags:?}"))?;
@@ -160,8 +219,13 @@ async fn a_value_that_the_chart_does_not_know_is_refused(world: &mut World) -> a
         ("profiles={acme}", "profiles"),
         ("controller.scratchSize=big", "scratchSize"),
     ] {
-        let ran = helm.run(&["template", "backup", &chart, "--set", wrong]).await?;
-        ensure!(ran.code != 0 && ran.stderr.contains(field), "{wrong} is taken: {ran:?}");
+        let ran = helm
+            .run(&["template", "backup", &chart, "--set", wrong])
+            .await?;
+        ensure!(
+            ran.code != 0 && ran.stderr.contains(field),
+            "{wrong} is taken: {ran:?}"
+        );
     }
     Ok(())
 }

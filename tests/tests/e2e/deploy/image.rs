@@ -12,15 +12,35 @@ async fn images_have_authorities_and_no_shell_and_are_no_root(_: &mut World) -> 
     let recipe = std::fs::read_to_string(root().join("Dockerfile"))?;
     let stages: Vec<&str> = recipe.split("\nFROM ").collect();
     for program in ["backup-webhook", "backup-controller"] {
-        let stage = stages.iter().find(|stage| stage.starts_with(&format!("scratch AS {program}\n")));
+        let stage = stages
+            .iter()
+            .find(|stage| stage.starts_with(&format!("scratch AS {program}\n")));
         let stage = stage.with_context(|| format!("{program} is not made from scratch"))?;
-        ensure!(stage.contains("\nUSER 65532:65532\n"), "{program} runs as root, or as a name: {stage}");
-        ensure!(stage.contains("\nCOPY --from=system /root-fs /\n"), "{program} has no authorities: {stage}");
+        ensure!(
+            stage.contains("\nUSER 65532:65532\n"),
+            "{program} runs as root, or as a name: {stage}"
+        );
+        ensure!(
+            stage.contains("\nCOPY --from=system /root-fs /\n"),
+            "{program} has no authorities: {stage}"
+        );
     }
-    let system = stages.iter().find(|stage| stage.contains(" AS system\n")).context("no stage system")?;
-    ensure!(system.contains("cp /etc/ssl/certs/ca-certificates.crt "), "no authorities: {system}");
-    let build = stages.iter().find(|stage| stage.contains(" AS build\n")).context("no stage build")?;
-    ensure!(build.contains("cargo build --release --locked "), "not what Cargo.lock says: {build}");
+    let system = stages
+        .iter()
+        .find(|stage| stage.contains(" AS system\n"))
+        .context("no stage system")?;
+    ensure!(
+        system.contains("cp /etc/ssl/certs/ca-certificates.crt "),
+        "no authorities: {system}"
+    );
+    let build = stages
+        .iter()
+        .find(|stage| stage.contains(" AS build\n"))
+        .context("no stage build")?;
+    ensure!(
+        build.contains("cargo build --release --locked "),
+        "not what Cargo.lock says: {build}"
+    );
     // The compiler is for the build machine, the programs are for the target platform.
     for stage in [build, system] {
         ensure!(
@@ -30,7 +50,10 @@ async fn images_have_authorities_and_no_shell_and_are_no_root(_: &mut World) -> 
     }
     let ignored = std::fs::read_to_string(root().join(".dockerignore"))?;
     for folder in [".git", "**/target"] {
-        ensure!(ignored.lines().any(|line| line == folder), "{folder} is copied into the build");
+        ensure!(
+            ignored.lines().any(|line| line == folder),
+            "{folder} is copied into the build"
+        );
     }
     Ok(())
 }

@@ -37,36 +37,77 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// A plugin's manifest has the shape of krew's `api/v1alpha2`, and passes krew's checks: a name in lower case, a version, a
-/// one-line short description, and for each platform a selector, an archive, its checksum and its program.
-async fn a_release_builds_the_plugin_for_each_platform_of_krew(_: &mut World) -> anyhow::Result<()> {
+/// A plugin's manifest has the shape of krew's `api/v1alpha2`, and passes krew's checks: a name in
+/// lower case, a version, a one-line short description, and for each platform a selector, an
+/// archive, its checksum and its program.
+async fn a_release_builds_the_plugin_for_each_platform_of_krew(
+    _: &mut World,
+) -> anyhow::Result<()> {
     let krew = yaml("deploy/krew/backup.yaml")?;
     let version = format!("v{}", env!("CARGO_PKG_VERSION"));
-    ensure!(krew["apiVersion"] == "krew.googlecontainer.com/v1alpha2" && krew["kind"] == "Plugin", "{krew}");
-    ensure!(krew["metadata"]["name"] == "backup", "krew calls the program kubectl-NAME: {krew}");
-    ensure!(krew["spec"]["version"] == version, "another version: {}", krew["spec"]["version"]);
+    ensure!(
+        krew["apiVersion"] == "krew.googlecontainer.com/v1alpha2" && krew["kind"] == "Plugin",
+        "{krew}"
+    );
+    ensure!(
+        krew["metadata"]["name"] == "backup",
+        "krew calls the program kubectl-NAME: {krew}"
+    );
+    ensure!(
+        krew["spec"]["version"] == version,
+        "another version: {}",
+        krew["spec"]["version"]
+    );
     let short = text(&krew["spec"]["shortDescription"]);
-    ensure!(!short.is_empty() && short.len() <= 50 && !short.contains('\n'), "{short:?}");
+    ensure!(
+        !short.is_empty() && short.len() <= 50 && !short.contains('\n'),
+        "{short:?}"
+    );
     let (mut found, mut words) = (BTreeSet::new(), BTreeSet::new());
     for platform in items(&krew["spec"]["platforms"]) {
         let labels = &platform["selector"]["matchLabels"];
         let (os, arch) = (text(&labels["os"]), text(&labels["arch"]));
         let archive = format!("/releases/download/{version}/kubectl-backup-{os}-{arch}.tar.gz");
-        ensure!(text(&platform["uri"]).ends_with(&archive), "{os} {arch}: {}", platform["uri"]);
+        ensure!(
+            text(&platform["uri"]).ends_with(&archive),
+            "{os} {arch}: {}",
+            platform["uri"]
+        );
         let word = format!("SHA256_{os}_{arch}").to_uppercase();
-        ensure!(platform["sha256"] == word, "{os} {arch}: {}", platform["sha256"]);
-        let program = if os == "windows" { "kubectl-backup.exe" } else { "kubectl-backup" };
-        ensure!(platform["bin"] == program, "{os} {arch}: {}", platform["bin"]);
+        ensure!(
+            platform["sha256"] == word,
+            "{os} {arch}: {}",
+            platform["sha256"]
+        );
+        let program = if os == "windows" {
+            "kubectl-backup.exe"
+        } else {
+            "kubectl-backup"
+        };
+        ensure!(
+            platform["bin"] == program,
+            "{os} {arch}: {}",
+            platform["bin"]
+        );
         found.insert((os, arch));
         words.insert(word);
     }
-    ensure!(found == PLATFORMS.into() && words.len() == PLATFORMS.len(), "other platforms: {found:?}");
+    ensure!(
+        found == PLATFORMS.into() && words.len() == PLATFORMS.len(),
+        "other platforms: {found:?}"
+    );
     let workflow = yaml(".github/workflows/release.yml")?;
     let matrix = items(&workflow["jobs"]["plugin"]["strategy"]["matrix"]["include"]);
-    let built: BTreeSet<_> = matrix.iter().map(|one| (text(&one["os"]), text(&one["arch"]))).collect();
+    let built: BTreeSet<_> = matrix
+        .iter()
+        .map(|one| (text(&one["os"]), text(&one["arch"])))
+        .collect();
     ensure!(built == found, "other platforms are built: {built:?}");
     let targets: BTreeSet<_> = matrix.iter().map(|one| text(&one["target"])).collect();
-    ensure!(targets.len() == PLATFORMS.len(), "a platform is built twice: {targets:?}");
+    ensure!(
+        targets.len() == PLATFORMS.len(),
+        "a platform is built twice: {targets:?}"
+    );
     Ok(())
 }
 
@@ -80,13 +121,27 @@ async fn a_release_is_checked_before_anything_is_published(_: &mut World) -> any
             Value::Null => Vec::new(),
             one => vec![one.clone()],
         };
-        ensure!(needs.iter().all(|need| jobs.contains_key(text(need))), "{name} needs {needs:?}");
+        ensure!(
+            needs.iter().all(|need| jobs.contains_key(text(need))),
+            "{name} needs {needs:?}"
+        );
         // Jobs that can write wait for all checks.
-        let writes = job["permissions"].as_object().is_some_and(|all| all.values().any(|one| one == "write"));
-        let waits = ["test", "plugin", "images"].iter().any(|need| needs.contains(&json!(need)));
-        ensure!(!writes || waits, "{name} publishes what nothing has checked");
+        let writes = job["permissions"]
+            .as_object()
+            .is_some_and(|all| all.values().any(|one| one == "write"));
+        let waits = ["test", "plugin", "images"]
+            .iter()
+            .any(|need| needs.contains(&json!(need)));
+        ensure!(
+            !writes || waits,
+            "{name} publishes what nothing has checked"
+        );
     }
-    ensure!(workflow["permissions"] == json!({ "contents": "read" }), "{}", workflow["permissions"]);
+    ensure!(
+        workflow["permissions"] == json!({ "contents": "read" }),
+        "{}",
+        workflow["permissions"]
+    );
     let all = read(".github/workflows/release.yml")?;
     says(
         &all,
@@ -104,16 +159,38 @@ async fn a_release_is_checked_before_anything_is_published(_: &mut World) -> any
     let ci = read(".ci/run")?;
     let install = "cargo install --locked cargo-deny --version ";
     let version = |text: &str| -> Option<String> {
-        Some(text.split(install).nth(1)?.split_whitespace().next()?.to_owned())
+        Some(
+            text.split(install)
+                .nth(1)?
+                .split_whitespace()
+                .next()?
+                .to_owned(),
+        )
     };
-    ensure!(version(&ci).is_some() && version(&ci) == version(&all), "CI checks with another cargo-deny");
+    ensure!(
+        version(&ci).is_some() && version(&ci) == version(&all),
+        "CI checks with another cargo-deny"
+    );
     Ok(())
 }
 
 async fn the_license_is_the_one_that_the_manifests_name(_: &mut World) -> anyhow::Result<()> {
-    ensure!(read("Cargo.toml")?.contains("license = \"Apache-2.0\""), "another license");
+    ensure!(
+        read("Cargo.toml")?.contains("license = \"Apache-2.0\""),
+        "another license"
+    );
     let license = read("LICENSE")?;
-    says(&license, &["Apache License", "Version 2.0, January 2004", "END OF TERMS AND CONDITIONS"])?;
-    ensure!(read("deploy/chart/Chart.yaml")?.contains("artifacthub.io/license: Apache-2.0"), "no license");
+    says(
+        &license,
+        &[
+            "Apache License",
+            "Version 2.0, January 2004",
+            "END OF TERMS AND CONDITIONS",
+        ],
+    )?;
+    ensure!(
+        read("deploy/chart/Chart.yaml")?.contains("artifacthub.io/license: Apache-2.0"),
+        "no license"
+    );
     Ok(())
 }

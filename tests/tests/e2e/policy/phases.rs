@@ -1,6 +1,9 @@
-//! Only the controller may write the phase of an engine's object; users with the permission may break the glass, for a reason.
+//! Only the controller may write the phase of an engine's object; users with the permission may
+//! break the glass, for a reason.
 
-use backup_tests::people::{BREAKER, CONTROLLER, EDITOR, OPERATOR, People, WEBHOOK, object, refused};
+use backup_tests::people::{
+    BREAKER, CONTROLLER, EDITOR, OPERATOR, People, WEBHOOK, object, refused,
+};
 use kube::api::{Patch, PatchParams};
 
 use crate::prelude::*;
@@ -19,7 +22,9 @@ crate::tests! {
 const KINDS: [&str; 2] = ["Backup", "Restore"];
 const REASON: &str = "backup-lock/break-glass";
 
-async fn the_phase_of_an_object_is_its_controllers_to_move(world: &mut World) -> anyhow::Result<()> {
+async fn the_phase_of_an_object_is_its_controllers_to_move(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
     // From, to, and whether any user may.
     let table = [
@@ -45,7 +50,9 @@ async fn the_phase_of_an_object_is_its_controllers_to_move(world: &mut World) ->
         let ours = cast.objects(CONTROLLER, kind).await?;
         for (from, to, anybody) in table {
             let what = format!("{kind} from {from:?} to {to:?}");
-            stored(&ours, kind, "moved", from).await.with_context(|| what.clone())?;
+            stored(&ours, kind, "moved", from)
+                .await
+                .with_context(|| what.clone())?;
             // Neither operators of the lock nor the webhook have the controller's rights.
             for who in [EDITOR, OPERATOR, BREAKER, WEBHOOK] {
                 let theirs = cast.objects(who, kind).await?;
@@ -53,7 +60,9 @@ async fn the_phase_of_an_object_is_its_controllers_to_move(world: &mut World) ->
                 match (who, anybody) {
                     (WEBHOOK, _) => refused(result, "cannot patch").map(|_| ()),
                     (_, true) => result.map(|_| ()).map_err(Into::into),
-                    (_, false) => refused(result, "only backup-controller moves the phase").map(|_| ()),
+                    (_, false) => {
+                        refused(result, "only backup-controller moves the phase").map(|_| ())
+                    }
                 }
                 .with_context(|| format!("{who}: {what}"))?;
             }
@@ -71,63 +80,131 @@ async fn objects_arrive_new_or_ended_and_never_at_work(world: &mut World) -> any
     let dry = dry_run();
     for kind in KINDS {
         let theirs = cast.objects(EDITOR, kind).await?;
-        for arrives in ["", "New", "Completed", "PartiallyFailed", "Failed", "FailedValidation"] {
-            let result = theirs.create(&dry, &with_phase(kind, "arrives", arrives)?).await;
+        for arrives in [
+            "",
+            "New",
+            "Completed",
+            "PartiallyFailed",
+            "Failed",
+            "FailedValidation",
+        ] {
+            let result = theirs
+                .create(&dry, &with_phase(kind, "arrives", arrives)?)
+                .await;
             result.with_context(|| format!("{kind} in {arrives}"))?;
         }
-        for arrives in ["InProgress", "WaitingForPluginOperations", "Finalizing", "FinalizingPartiallyFailed"]
-        {
-            let result = theirs.create(&dry, &with_phase(kind, "arrives", arrives)?).await;
+        for arrives in [
+            "InProgress",
+            "WaitingForPluginOperations",
+            "Finalizing",
+            "FinalizingPartiallyFailed",
+        ] {
+            let result = theirs
+                .create(&dry, &with_phase(kind, "arrives", arrives)?)
+                .await;
             refused(result, "only backup-controller moves the phase")
                 .with_context(|| format!("{kind} in {arrives}"))?;
         }
         // Server-side apply creates and changes with the same verb.
-        let apply = PatchParams { dry_run: true, ..PatchParams::apply("pipeline") };
+        let apply = PatchParams {
+            dry_run: true,
+            ..PatchParams::apply("pipeline")
+        };
         let running = with_phase(kind, "arrives", "InProgress")?;
-        refused(theirs.patch("arrives", &apply, &Patch::Apply(&running)).await, "only backup-controller")?;
-        theirs.patch("arrives", &apply, &Patch::Apply(&with_phase(kind, "arrives", "")?)).await?;
+        refused(
+            theirs
+                .patch("arrives", &apply, &Patch::Apply(&running))
+                .await,
+            "only backup-controller",
+        )?;
+        theirs
+            .patch(
+                "arrives",
+                &apply,
+                &Patch::Apply(&with_phase(kind, "arrives", "")?),
+            )
+            .await?;
     }
     Ok(())
 }
 
-/// A forged answer would free the claim of the request late, and remove the other requests of that backup.
-async fn a_request_for_a_deletion_is_answered_by_the_controller(world: &mut World) -> anyhow::Result<()> {
+/// A forged answer would free the claim of the request late, and remove the other requests of that
+/// backup.
+async fn a_request_for_a_deletion_is_answered_by_the_controller(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let (cast, kind) = (People::of(world).await?, "DeleteBackupRequest");
-    let (ours, theirs) = (cast.objects(CONTROLLER, kind).await?, cast.objects(EDITOR, kind).await?);
+    let (ours, theirs) = (
+        cast.objects(CONTROLLER, kind).await?,
+        cast.objects(EDITOR, kind).await?,
+    );
     let request = |phase: &str| {
-        object(kind, "asks", &json!({ "spec": { "backupName": "some" }, "status": { "phase": phase } }))
+        object(
+            kind,
+            "asks",
+            &json!({ "spec": { "backupName": "some" }, "status": { "phase": phase } }),
+        )
     };
     refused(
         theirs.create(&dry_run(), &request("Processed")?).await,
         "only backup-controller moves the phase",
     )?;
     theirs.create_object(&request("New")?).await?;
-    for (from, to) in [("New", "InProgress"), ("InProgress", "Processed"), ("Processed", "New")] {
-        refused(theirs.patch("asks", &dry(), &phase(to)).await, "only backup-controller moves the phase")
-            .with_context(|| format!("from {from} to {to}"))?;
-        ours.patch("asks", &PatchParams::default(), &phase(to)).await.with_context(|| to.to_owned())?;
+    for (from, to) in [
+        ("New", "InProgress"),
+        ("InProgress", "Processed"),
+        ("Processed", "New"),
+    ] {
+        refused(
+            theirs.patch("asks", &dry(), &phase(to)).await,
+            "only backup-controller moves the phase",
+        )
+        .with_context(|| format!("from {from} to {to}"))?;
+        ours.patch("asks", &PatchParams::default(), &phase(to))
+            .await
+            .with_context(|| to.to_owned())?;
     }
     theirs.delete_object("asks").await?;
     Ok(())
 }
 
-async fn everything_but_phase_and_work_finalizer_is_everybodys(world: &mut World) -> anyhow::Result<()> {
+async fn everything_but_phase_and_work_finalizer_is_everybodys(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
     for kind in KINDS {
-        let (ours, theirs) = (cast.objects(CONTROLLER, kind).await?, cast.objects(EDITOR, kind).await?);
+        let (ours, theirs) = (
+            cast.objects(CONTROLLER, kind).await?,
+            cast.objects(EDITOR, kind).await?,
+        );
         for at in ["", "InProgress", "Completed"] {
             stored(&ours, kind, "touched", at).await?;
             for (what, patch) in [
                 ("a label", json!({ "metadata": { "labels": { "a": "b" } } })),
-                ("another finalizer", json!({ "metadata": { "finalizers": [finalizer(kind), "a/b"] } })),
-                ("no other finalizer", json!({ "metadata": { "finalizers": [finalizer(kind)] } })),
-                ("spec", json!({ "spec": { "includedNamespaces": ["another"] } })),
-                ("progress", json!({ "status": { "progress": { "totalItems": 5 } } })),
+                (
+                    "another finalizer",
+                    json!({ "metadata": { "finalizers": [finalizer(kind), "a/b"] } }),
+                ),
+                (
+                    "no other finalizer",
+                    json!({ "metadata": { "finalizers": [finalizer(kind)] } }),
+                ),
+                (
+                    "spec",
+                    json!({ "spec": { "includedNamespaces": ["another"] } }),
+                ),
+                (
+                    "progress",
+                    json!({ "status": { "progress": { "totalItems": 5 } } }),
+                ),
             ] {
                 let result = theirs.merge_patch("touched", patch).await;
                 result.with_context(|| format!("{what} of a {kind} in {at:?}"))?;
             }
-            theirs.delete_object("touched").await.context("an editor deletes")?;
+            theirs
+                .delete_object("touched")
+                .await
+                .context("an editor deletes")?;
             gone(&ours, "touched").await?;
         }
     }
@@ -135,12 +212,23 @@ async fn everything_but_phase_and_work_finalizer_is_everybodys(world: &mut World
 }
 
 /// Without these annotations, a backup that lacks data would seem complete.
-async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) -> anyhow::Result<()> {
+async fn what_is_said_of_an_end_is_the_controllers_to_change(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
     let annotate = |name: &str, value: Value| {
-        Patch::Merge(json!({ "metadata": { "annotations": { format!("backup-controller/{name}"): value } } }))
+        Patch::Merge(
+            json!({ "metadata": { "annotations": { format!("backup-controller/{name}"): value } } }),
+        )
     };
-    let names = ["missing-data", "data-elsewhere", "left-items", "stored-scope", "files-missing", "imported"];
+    let names = [
+        "missing-data",
+        "data-elsewhere",
+        "left-items",
+        "stored-scope",
+        "files-missing",
+        "imported",
+    ];
     for kind in KINDS {
         let ours = cast.objects(CONTROLLER, kind).await?;
         let theirs = cast.objects(EDITOR, kind).await?;
@@ -153,14 +241,25 @@ async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) 
                     .with_context(what)?;
                 for value in [Value::Null, json!("y")] {
                     let result = theirs.patch("said", &dry(), &annotate(name, value)).await;
-                    let part = format!("only backup-controller changes annotation backup-controller/{name}");
+                    let part = format!(
+                        "only backup-controller changes annotation backup-controller/{name}"
+                    );
                     refused(result, &part).with_context(what)?;
                 }
             }
             // All at once, including one that any user may change.
             let none = Patch::Merge(json!({ "metadata": { "annotations": null } }));
-            refused(theirs.patch("said", &dry(), &none).await, "only backup-controller changes annotation")?;
-            theirs.patch("said", &PatchParams::default(), &annotate("cancel", json!("yes"))).await?;
+            refused(
+                theirs.patch("said", &dry(), &none).await,
+                "only backup-controller changes annotation",
+            )?;
+            theirs
+                .patch(
+                    "said",
+                    &PatchParams::default(),
+                    &annotate("cancel", json!("yes")),
+                )
+                .await?;
             ours.patch("said", &PatchParams::default(), &none).await?;
             gone(&ours, "said").await?;
         }
@@ -178,7 +277,12 @@ async fn a_work_finalizer_is_taken_off_by_the_controller(world: &mut World) -> a
     let off = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     for kind in KINDS {
         let ours = cast.objects(CONTROLLER, kind).await?;
-        for (at, free) in [("", false), ("InProgress", false), ("Finalizing", false), ("Completed", true)] {
+        for (at, free) in [
+            ("", false),
+            ("InProgress", false),
+            ("Finalizing", false),
+            ("Completed", true),
+        ] {
             stored(&ours, kind, "worked-on", at).await?;
             for who in [EDITOR, OPERATOR, BREAKER] {
                 let theirs = cast.objects(who, kind).await?;
@@ -190,14 +294,18 @@ async fn a_work_finalizer_is_taken_off_by_the_controller(world: &mut World) -> a
                         .with_context(|| format!("{who}: {kind} in {at:?}"))?;
                 }
             }
-            ours.patch("worked-on", &dry(), &off).await.context("the controller")?;
+            ours.patch("worked-on", &dry(), &off)
+                .await
+                .context("the controller")?;
             gone(&ours, "worked-on").await?;
         }
     }
     Ok(())
 }
 
-async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(world: &mut World) -> anyhow::Result<()> {
+async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
     for kind in KINDS {
         let ours = cast.objects(CONTROLLER, kind).await?;
@@ -206,8 +314,14 @@ async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(world: &mut World) 
         let editor = cast.objects(EDITOR, kind).await?;
         for (what, change) in [
             ("an end", json!({ "status": { "phase": "Failed" } })),
-            ("another phase", json!({ "status": { "phase": "Finalizing" } })),
-            ("no finalizer", json!({ "metadata": { "finalizers": null } })),
+            (
+                "another phase",
+                json!({ "status": { "phase": "Finalizing" } }),
+            ),
+            (
+                "no finalizer",
+                json!({ "metadata": { "finalizers": null } }),
+            ),
         ] {
             let with = |reason: &str| {
                 let mut change = change.clone();
@@ -215,28 +329,52 @@ async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(world: &mut World) 
                 Patch::Merge(change)
             };
             for nothing in ["", "  "] {
-                refused(breaker.patch("broken", &dry(), &with(nothing)).await, "only backup-controller")
-                    .with_context(|| format!("{what} for {nothing:?}"))?;
+                refused(
+                    breaker.patch("broken", &dry(), &with(nothing)).await,
+                    "only backup-controller",
+                )
+                .with_context(|| format!("{what} for {nothing:?}"))?;
             }
-            breaker.patch("broken", &dry(), &with("the worker is gone")).await.context(what)?;
-            refused(editor.patch("broken", &dry(), &with("the worker is gone")).await, REASON)
-                .with_context(|| format!("{what} by an editor"))?;
+            breaker
+                .patch("broken", &dry(), &with("the worker is gone"))
+                .await
+                .context(what)?;
+            refused(
+                editor
+                    .patch("broken", &dry(), &with("the worker is gone"))
+                    .await,
+                REASON,
+            )
+            .with_context(|| format!("{what} by an editor"))?;
         }
-        let deletes =
-            json!({ "status": { "phase": "Deleting" }, "metadata": { "annotations": { REASON: "why" } } });
+        let deletes = json!({ "status": { "phase": "Deleting" }, "metadata": { "annotations": { REASON: "why" } } });
         if kind == "Backup" {
-            let result = breaker.patch("broken", &dry(), &Patch::Merge(deletes)).await;
+            let result = breaker
+                .patch("broken", &dry(), &Patch::Merge(deletes))
+                .await;
             refused(result, "Ask for the deletion with")?;
         }
         // The reason alone, left by a user with the permission, lets no other user pass.
-        let reason = Patch::Merge(json!({ "metadata": { "annotations": { REASON: "for later" } } }));
-        breaker.patch("broken", &PatchParams::default(), &reason).await?;
-        refused(editor.patch("broken", &dry(), &phase("Failed")).await, "only backup-controller")?;
-        breaker.patch("broken", &PatchParams::default(), &phase("Failed")).await?;
+        let reason =
+            Patch::Merge(json!({ "metadata": { "annotations": { REASON: "for later" } } }));
+        breaker
+            .patch("broken", &PatchParams::default(), &reason)
+            .await?;
+        refused(
+            editor.patch("broken", &dry(), &phase("Failed")).await,
+            "only backup-controller",
+        )?;
+        breaker
+            .patch("broken", &PatchParams::default(), &phase("Failed"))
+            .await?;
         gone(&ours, "broken").await?;
         // At creation, too.
         let post = dry_run();
-        let arrives = annotated(with_phase(kind, "arrives", "InProgress")?, REASON, "moved by hand");
+        let arrives = annotated(
+            with_phase(kind, "arrives", "InProgress")?,
+            REASON,
+            "moved by hand",
+        );
         breaker.create(&post, &arrives).await?;
         refused(editor.create(&post, &arrives).await, REASON)?;
     }
@@ -248,18 +386,42 @@ async fn the_reason_for_breaking_a_glass_is_written_by_those_who_may(
 ) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
     let needle = "set, changed and removed only by those";
-    let reason = |text: Value| Patch::Merge(json!({ "metadata": { "annotations": { REASON: text } } }));
+    let reason =
+        |text: Value| Patch::Merge(json!({ "metadata": { "annotations": { REASON: text } } }));
     let post = dry_run();
     for kind in KINDS {
-        let (breaker, editor) = (cast.objects(BREAKER, kind).await?, cast.objects(EDITOR, kind).await?);
+        let (breaker, editor) = (
+            cast.objects(BREAKER, kind).await?,
+            cast.objects(EDITOR, kind).await?,
+        );
         stored(&cast.objects(CONTROLLER, kind).await?, kind, "reasoned", "").await?;
-        refused(editor.patch("reasoned", &dry(), &reason(json!("mine"))).await, needle)?;
-        breaker.patch("reasoned", &PatchParams::default(), &reason(json!("hers"))).await?;
-        refused(editor.patch("reasoned", &dry(), &reason(json!("mine"))).await, needle)?;
-        refused(editor.patch("reasoned", &dry(), &reason(Value::Null)).await, needle)?;
+        refused(
+            editor
+                .patch("reasoned", &dry(), &reason(json!("mine")))
+                .await,
+            needle,
+        )?;
+        breaker
+            .patch("reasoned", &PatchParams::default(), &reason(json!("hers")))
+            .await?;
+        refused(
+            editor
+                .patch("reasoned", &dry(), &reason(json!("mine")))
+                .await,
+            needle,
+        )?;
+        refused(
+            editor.patch("reasoned", &dry(), &reason(Value::Null)).await,
+            needle,
+        )?;
         let label = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
-        editor.patch("reasoned", &dry(), &label).await.context("what else is there is everybody's")?;
-        breaker.patch("reasoned", &dry(), &reason(Value::Null)).await?;
+        editor
+            .patch("reasoned", &dry(), &label)
+            .await
+            .context("what else is there is everybody's")?;
+        breaker
+            .patch("reasoned", &dry(), &reason(Value::Null))
+            .await?;
         gone(&cast.objects(CONTROLLER, kind).await?, "reasoned").await?;
 
         let mut new = annotated(with_phase(kind, "reasoned", "")?, REASON, "mine");
@@ -282,29 +444,55 @@ async fn the_reason_for_breaking_a_glass_is_written_by_those_who_may(
 }
 
 fn dry() -> PatchParams {
-    PatchParams { dry_run: true, ..PatchParams::default() }
+    PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    }
 }
 
 fn phase(name: &str) -> Patch<Value> {
-    Patch::Merge(json!({ "status": { "phase": if name.is_empty() { Value::Null } else { json!(name) } } }))
+    Patch::Merge(
+        json!({ "status": { "phase": if name.is_empty() { Value::Null } else { json!(name) } } }),
+    )
 }
 
 fn finalizer(kind: &str) -> &'static str {
-    if kind == "Backup" { "backup-controller.velero.io/work" } else { "backup-controller/work" }
+    if kind == "Backup" {
+        "backup-controller.velero.io/work"
+    } else {
+        "backup-controller/work"
+    }
 }
 
 fn with_phase(kind: &str, name: &str, phase: &str) -> anyhow::Result<DynamicObject> {
-    let status = if phase.is_empty() { json!({}) } else { json!({ "phase": phase }) };
-    let spec = if kind == "Restore" { json!({ "backupName": "some" }) } else { json!({}) };
+    let status = if phase.is_empty() {
+        json!({})
+    } else {
+        json!({ "phase": phase })
+    };
+    let spec = if kind == "Restore" {
+        json!({ "backupName": "some" })
+    } else {
+        json!({})
+    };
     object(kind, name, &json!({ "spec": spec, "status": status }))
 }
 
 /// An object in this phase, as the controller would have left it.
-async fn stored(api: &Api<DynamicObject>, kind: &str, name: &str, phase: &str) -> anyhow::Result<()> {
+async fn stored(
+    api: &Api<DynamicObject>,
+    kind: &str,
+    name: &str,
+    phase: &str,
+) -> anyhow::Result<()> {
     let mut object = with_phase(kind, name, phase)?;
     object.metadata.finalizers = Some(vec![finalizer(kind).to_owned()]);
     let stored = api.create_object(&object).await?;
-    ensure!(stored.data["status"]["phase"].as_str().unwrap_or_default() == phase, "{:?}", stored.data);
+    ensure!(
+        stored.data["status"]["phase"].as_str().unwrap_or_default() == phase,
+        "{:?}",
+        stored.data
+    );
     Ok(())
 }
 

@@ -13,20 +13,30 @@ crate::tests! {
 
 const REFUSAL: &str = "stays as it was when the DownloadRequest was created";
 
-async fn a_key_cannot_be_put_into_the_request_of_another_person(world: &mut World) -> anyhow::Result<()> {
+async fn a_key_cannot_be_put_into_the_request_of_another_person(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
     let requests = cast.objects(EDITOR, "DownloadRequest").await?;
-    let annotated = |name: &str, value: Value| json!({ "metadata": { "annotations": { name: value } } });
+    let annotated =
+        |name: &str, value: Value| json!({ "metadata": { "annotations": { name: value } } });
     let target = json!({ "spec": { "target": { "kind": "BackupLog", "name": "nightly" } } });
     let (keyed, plain) = ("read-keyed", "read-plain");
     let mut with_key = target.clone();
     with_key["metadata"] =
         json!({ "annotations": { READ_KEY_ANNOTATION: "its-maker", READ_UID_ANNOTATION: "one" } });
     let post = PostParams::default();
-    requests.create(&post, &object("DownloadRequest", keyed, &with_key)?).await?;
-    requests.create(&post, &object("DownloadRequest", plain, &target)?).await?;
+    requests
+        .create(&post, &object("DownloadRequest", keyed, &with_key)?)
+        .await?;
+    requests
+        .create(&post, &object("DownloadRequest", plain, &target)?)
+        .await?;
 
-    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    let dry = PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    };
     let swap = Patch::Merge(annotated(READ_KEY_ANNOTATION, json!("somebody-else")));
     eventually("the policy is in force", SOON, async || {
         refused(requests.patch(keyed, &dry, &swap).await, REFUSAL).map(Probe::Ready)
@@ -36,13 +46,23 @@ async fn a_key_cannot_be_put_into_the_request_of_another_person(world: &mut Worl
         (keyed, annotated(READ_KEY_ANNOTATION, Value::Null)),
         (keyed, annotated(READ_UID_ANNOTATION, json!("two"))),
         (keyed, json!({ "metadata": { "annotations": null } })),
-        (keyed, json!({ "spec": { "target": { "kind": "BackupContents" } } })),
+        (
+            keyed,
+            json!({ "spec": { "target": { "kind": "BackupContents" } } }),
+        ),
         // A request for a signed URL has no key, and cannot get one.
-        (plain, annotated(READ_KEY_ANNOTATION, json!("somebody-else"))),
+        (
+            plain,
+            annotated(READ_KEY_ANNOTATION, json!("somebody-else")),
+        ),
     ] {
-        refused(requests.patch(request, &dry, &Patch::Merge(change)).await, REFUSAL)?;
+        refused(
+            requests.patch(request, &dry, &Patch::Merge(change)).await,
+            REFUSAL,
+        )?;
     }
-    // All other fields may be changed by any user who may write requests: Velero's own server answers in the status.
+    // All other fields may be changed by any user who may write requests: Velero's own server
+    // answers in the status.
     for change in [
         annotated("mine", json!("true")),
         json!({ "metadata": { "labels": { "mine": "true" } } }),
@@ -57,18 +77,27 @@ async fn a_key_cannot_be_put_into_the_request_of_another_person(world: &mut Worl
 }
 
 /// The controller answers with its own rights.
-async fn only_who_may_restore_may_ask_what_a_restore_would_do(world: &mut World) -> anyhow::Result<()> {
+async fn only_who_may_restore_may_ask_what_a_restore_would_do(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
     let request = |annotation: &str| {
         let of = json!({ "metadata": { "annotations": { annotation: "{}" } },
             "spec": { "target": { "kind": "RestoreResourceList", "name": "r" } } });
         object("DownloadRequest", "read-plan", &of)
     };
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
     let reader = cast.objects(READER, "DownloadRequest").await?;
     eventually("the policy is in force", SOON, async || {
         let refusal = "needs the right to create Restores";
-        refused(reader.create(&dry, &request(PLAN_ANNOTATION)?).await, refusal).map(Probe::Ready)
+        refused(
+            reader.create(&dry, &request(PLAN_ANNOTATION)?).await,
+            refusal,
+        )
+        .map(Probe::Ready)
     })
     .await?;
     reader.create(&dry, &request("mine")?).await?;

@@ -1,5 +1,5 @@
-//! Requests for which the webhook is called, and those that never depend on it: the registrations of `deploy/`, with a
-//! counting webhook.
+//! Requests for which the webhook is called, and those that never depend on it: the registrations
+//! of `deploy/`, with a counting webhook.
 
 use backup_tests::{
     binaries::root,
@@ -36,30 +36,68 @@ async fn only_what_may_begin_or_grow_is_asked_about(world: &mut World) -> anyhow
         let new = json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": { "name": "asked" }, "spec": spec });
         let mut ended = new.clone();
         ended["status"] = json!({ "phase": "Completed" });
-        asked.times(0, "arrives ended", asked.create(&api, &ended)).await?;
+        asked
+            .times(0, "arrives ended", asked.create(&api, &ended))
+            .await?;
         for (times, what, patch) in [
-            (0, "a label", json!({ "metadata": { "labels": { "a": "b" } } })),
-            (0, "its spec", json!({ "spec": { "includedNamespaces": ["b"] } })),
+            (
+                0,
+                "a label",
+                json!({ "metadata": { "labels": { "a": "b" } } }),
+            ),
+            (
+                0,
+                "its spec",
+                json!({ "spec": { "includedNamespaces": ["b"] } }),
+            ),
             (1, "comes back", json!({ "status": { "phase": "New" } })),
-            (0, "a label", json!({ "metadata": { "labels": { "a": "c" } } })),
-            (0, "a finalizer", json!({ "metadata": { "finalizers": ["a/b"] } })),
+            (
+                0,
+                "a label",
+                json!({ "metadata": { "labels": { "a": "c" } } }),
+            ),
+            (
+                0,
+                "a finalizer",
+                json!({ "metadata": { "finalizers": ["a/b"] } }),
+            ),
             (0, "none", json!({ "metadata": { "finalizers": null } })),
             (0, "begins", json!({ "status": { "phase": "InProgress" } })),
-            (0, "progress", json!({ "status": { "progress": { "totalItems": 3 } } })),
-            (1, "wants more", json!({ "spec": { "includedNamespaces": ["c"] } })),
+            (
+                0,
+                "progress",
+                json!({ "status": { "progress": { "totalItems": 3 } } }),
+            ),
+            (
+                1,
+                "wants more",
+                json!({ "spec": { "includedNamespaces": ["c"] } }),
+            ),
             (0, "ends", json!({ "status": { "phase": "Failed" } })),
             (1, "comes back", json!({ "status": null })),
         ] {
             asked.times(times, what, asked.patch(&api, patch)).await?;
         }
         asked.times(0, "is deleted", asked.delete(&api)).await?;
-        asked.times(1, "is created", asked.create(&api, &new)).await?;
-        asked.times(0, "a copy in the same words", asked.patch(&api, json!({ "spec": spec }))).await?;
+        asked
+            .times(1, "is created", asked.create(&api, &new))
+            .await?;
+        asked
+            .times(
+                0,
+                "a copy in the same words",
+                asked.patch(&api, json!({ "spec": spec })),
+            )
+            .await?;
         asked.times(0, "is deleted", asked.delete(&api)).await?;
         let apply = PatchParams::apply("pipeline").force();
         asked
             .times(1, "is applied", async {
-                seen(&api, &api.patch("asked", &apply, &Patch::Apply(&new)).await?).await
+                seen(
+                    &api,
+                    &api.patch("asked", &apply, &Patch::Apply(&new)).await?,
+                )
+                .await
             })
             .await?;
         asked.times(0, "is deleted", asked.delete(&api)).await?;
@@ -73,21 +111,49 @@ async fn schedules_are_asked_about_when_their_spec_is_new(world: &mut World) -> 
     // Paused, so that it creates no backups here.
     let new = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "asked" },
         "spec": { "schedule": "@yearly", "paused": true, "template": {} } });
-    asked.times(1, "is created", asked.create(&api, &new)).await?;
+    asked
+        .times(1, "is created", asked.create(&api, &new))
+        .await?;
     for (times, what, patch) in [
-        (0, "a label", json!({ "metadata": { "labels": { "a": "b" } } })),
-        (0, "a finalizer", json!({ "metadata": { "finalizers": ["a/b"] } })),
+        (
+            0,
+            "a label",
+            json!({ "metadata": { "labels": { "a": "b" } } }),
+        ),
+        (
+            0,
+            "a finalizer",
+            json!({ "metadata": { "finalizers": ["a/b"] } }),
+        ),
         (0, "none", json!({ "metadata": { "finalizers": null } })),
-        (0, "its status", json!({ "status": { "phase": "FailedValidation" } })),
-        (0, "the same spec", json!({ "spec": { "schedule": "@yearly" } })),
-        (1, "another spec", json!({ "spec": { "schedule": "@monthly" } })),
+        (
+            0,
+            "its status",
+            json!({ "status": { "phase": "FailedValidation" } }),
+        ),
+        (
+            0,
+            "the same spec",
+            json!({ "spec": { "schedule": "@yearly" } }),
+        ),
+        (
+            1,
+            "another spec",
+            json!({ "spec": { "schedule": "@monthly" } }),
+        ),
     ] {
         asked.times(times, what, asked.patch(&api, patch)).await?;
     }
     asked.times(0, "is deleted", asked.delete(&api)).await?;
     asked.stop().await?;
-    asked.create(&api, &new).await.context("it waits for a webhook that is down")?;
-    asked.patch(&api, json!({ "spec": { "schedule": "@monthly" } })).await.context("its change waits")?;
+    asked
+        .create(&api, &new)
+        .await
+        .context("it waits for a webhook that is down")?;
+    asked
+        .patch(&api, json!({ "spec": { "schedule": "@monthly" } }))
+        .await
+        .context("its change waits")?;
     asked.delete(&api).await?;
     asked.end().await
 }
@@ -98,9 +164,13 @@ async fn only_deletions_of_what_can_be_restored_from_are_asked_about(
     let asked = Asked::register(world, "deploy/base").await?;
     let api = by_controller(world, "Backup").await?;
     let by_admin = objects_in(&world.client, NAMESPACE, "velero.io/v1", "Backup");
-    for (phase, times) in
-        [("Completed", 1), ("PartiallyFailed", 1), ("Failed", 0), ("FailedValidation", 0), ("Deleting", 0)]
-    {
+    for (phase, times) in [
+        ("Completed", 1),
+        ("PartiallyFailed", 1),
+        ("Failed", 0),
+        ("FailedValidation", 0),
+        ("Deleting", 0),
+    ] {
         let backup = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": "asked",
             "labels": { "test": "asked" } }, "spec": {}, "status": { "phase": phase } });
         asked.create(&api, &backup).await?;
@@ -110,7 +180,9 @@ async fn only_deletions_of_what_can_be_restored_from_are_asked_about(
         let collection = ListParams::default().labels("test=asked");
         asked
             .times(times, phase, async {
-                by_admin.delete_collection(&DeleteParams::default(), &collection).await?;
+                by_admin
+                    .delete_collection(&DeleteParams::default(), &collection)
+                    .await?;
                 Ok(())
             })
             .await?;
@@ -118,50 +190,88 @@ async fn only_deletions_of_what_can_be_restored_from_are_asked_about(
     let requests = by_controller(world, "DeleteBackupRequest").await?;
     let request = json!({ "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest",
         "metadata": { "name": "asked" }, "spec": { "backupName": "some" } });
-    asked.times(1, "a request", asked.create(&requests, &request)).await?;
+    asked
+        .times(1, "a request", asked.create(&requests, &request))
+        .await?;
     let begins = json!({ "status": { "phase": "InProgress" } });
-    asked.times(0, "its progress", asked.patch(&requests, begins)).await?;
+    asked
+        .times(0, "its progress", asked.patch(&requests, begins))
+        .await?;
     let other = json!({ "spec": { "backupName": "other" } });
-    asked.times(1, "another backup", asked.patch(&requests, other)).await?;
-    asked.times(0, "is deleted", asked.delete(&requests)).await?;
+    asked
+        .times(1, "another backup", asked.patch(&requests, other))
+        .await?;
+    asked
+        .times(0, "is deleted", asked.delete(&requests))
+        .await?;
     asked.end().await
 }
 
-async fn nothing_but_beginnings_waits_for_a_webhook_that_is_down(world: &mut World) -> anyhow::Result<()> {
+async fn nothing_but_beginnings_waits_for_a_webhook_that_is_down(
+    world: &mut World,
+) -> anyhow::Result<()> {
     install::ensure_namespace(&world.client, "goes-with-its-backups").await?;
-    let doomed = objects_in(&world.client, "goes-with-its-backups", "velero.io/v1", "Backup");
+    let doomed = objects_in(
+        &world.client,
+        "goes-with-its-backups",
+        "velero.io/v1",
+        "Backup",
+    );
     let here = by_controller(world, "Backup").await?;
     let backup = |name: &str, phase: &str| {
-        serde_json::from_value::<DynamicObject>(json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
-            "metadata": { "name": name }, "spec": {}, "status": { "phase": phase } }))
+        serde_json::from_value::<DynamicObject>(
+            json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
+            "metadata": { "name": name }, "spec": {}, "status": { "phase": phase } }),
+        )
     };
     let post = PostParams::default();
     for name in ["kept", "kept-too"] {
         doomed.create(&post, &backup(name, "Completed")?).await?;
     }
-    here.create(&post, &backup("down-completed", "Completed")?).await?;
-    here.create(&post, &backup("down-failed", "Failed")?).await?;
+    here.create(&post, &backup("down-completed", "Completed")?)
+        .await?;
+    here.create(&post, &backup("down-failed", "Failed")?)
+        .await?;
     here.create(&post, &backup("down-new", "New")?).await?;
 
     let mut asked = Asked::register(world, "deploy/base").await?;
     asked.stop().await?;
     let refusal = async |result: kube::Result<()>| match result {
-        Err(kube::Error::Api(status)) if status.message.contains("failed calling webhook") => Ok(()),
+        Err(kube::Error::Api(status)) if status.message.contains("failed calling webhook") => {
+            Ok(())
+        }
         other => bail!("not refused for the webhook: {other:?}"),
     };
-    refusal(here.create(&post, &backup("down-created", "New")?).await.map(|_| ())).await?;
+    refusal(
+        here.create(&post, &backup("down-created", "New")?)
+            .await
+            .map(|_| ()),
+    )
+    .await?;
     refusal(here.delete_object("down-completed").await).await?;
 
-    here.create(&post, &backup("down-synced", "Completed")?).await.context("arrives ended")?;
+    here.create(&post, &backup("down-synced", "Completed")?)
+        .await
+        .context("arrives ended")?;
     let patch = |value: Value| async { here.merge_patch("down-new", value).await };
     patch(json!({ "metadata": { "labels": { "a": "b" }, "finalizers": ["a/b"] } }))
         .await
         .context("metadata")?;
-    patch(json!({ "status": { "phase": "InProgress" } })).await.context("progress")?;
-    patch(json!({ "metadata": { "finalizers": null } })).await.context("finalizers")?;
-    patch(json!({ "status": { "phase": "Failed" } })).await.context("an end")?;
-    here.delete_object("down-new").await.context("what failed is deleted")?;
-    here.delete_object("down-failed").await.context("what failed is deleted")?;
+    patch(json!({ "status": { "phase": "InProgress" } }))
+        .await
+        .context("progress")?;
+    patch(json!({ "metadata": { "finalizers": null } }))
+        .await
+        .context("finalizers")?;
+    patch(json!({ "status": { "phase": "Failed" } }))
+        .await
+        .context("an end")?;
+    here.delete_object("down-new")
+        .await
+        .context("what failed is deleted")?;
+    here.delete_object("down-failed")
+        .await
+        .context("what failed is deleted")?;
 
     world.delete_namespace("goes-with-its-backups").await?;
     asked.end().await?;
@@ -179,13 +289,19 @@ async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> 
         let new = json!({ "apiVersion": "ps.percona.com/v1", "kind": kind, "metadata": { "name": "asked" },
             "spec": { "clusterName": "one" }, "status": { "state": "Succeeded" } });
         // The API server drops a status at creation, so the object cannot pretend to have ended.
-        asked.times(1, "is created", asked.create(&api, &new)).await?;
+        asked
+            .times(1, "is created", asked.create(&api, &new))
+            .await?;
         let state = |state: &str| json!({ "state": state });
-        asked.times(0, "begins", asked.status(&api, state("Running"))).await?;
+        asked
+            .times(0, "begins", asked.status(&api, state("Running")))
+            .await?;
         let label = json!({ "metadata": { "labels": { "a": "b" } } });
         asked.times(0, "a label", asked.patch(&api, label)).await?;
         let other = json!({ "spec": { "clusterName": "two" } });
-        asked.times(1, "another cluster", asked.patch(&api, other)).await?;
+        asked
+            .times(1, "another cluster", asked.patch(&api, other))
+            .await?;
         for (times, what, status) in [
             (0, "fails", state("Error")),
             (0, "still", json!({ "stateDescription": "x" })),
@@ -201,14 +317,21 @@ async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> 
     let clusters = percona(world, "PerconaServerMySQL");
     let cluster = json!({ "apiVersion": "ps.percona.com/v1", "kind": "PerconaServerMySQL",
         "metadata": { "name": "asked" }, "spec": {} });
-    asked.times(0, "a cluster", asked.create(&clusters, &cluster)).await?;
+    asked
+        .times(0, "a cluster", asked.create(&clusters, &cluster))
+        .await?;
     asked.delete(&clusters).await?;
     asked.end().await?;
     // The objects of the profile are accepted and bound, too.
     install::install_profile(&world.client, "percona-ps", "https://127.0.0.1:1", "").await?;
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
-    configurations.delete_object("backup-webhook-percona-ps").await?;
-    let reader = world.plane.impersonate("system:serviceaccount:velero:backup-webhook").await?;
+    configurations
+        .delete_object("backup-webhook-percona-ps")
+        .await?;
+    let reader = world
+        .plane
+        .impersonate("system:serviceaccount:velero:backup-webhook")
+        .await?;
     let backups = all_objects(&reader, PERCONA, "PerconaServerMySQLBackup");
     let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(reader, "default");
     eventually("the webhook may read what it guards", SOON, async || {
@@ -219,9 +342,12 @@ async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> 
     .await
 }
 
-/// Kinds without a schema: whatever the state field contains, the webhook is called for a creation, while metadata and
-/// deletions pass without it. A list has no fields: such an object is refused, and an existing one can be deleted.
-async fn odd_objects_are_asked_about_and_none_is_locked_in(world: &mut World) -> anyhow::Result<()> {
+/// Kinds without a schema: whatever the state field contains, the webhook is called for a creation,
+/// while metadata and deletions pass without it. A list has no fields: such an object is refused,
+/// and an existing one can be deleted.
+async fn odd_objects_are_asked_about_and_none_is_locked_in(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let (group, version) = ("pxc.percona.com", "pxc.percona.com/v1");
     let kinds = ["PerconaXtraDBClusterBackup", "PerconaXtraDBClusterRestore"];
     for kind in kinds {
@@ -229,7 +355,9 @@ async fn odd_objects_are_asked_about_and_none_is_locked_in(world: &mut World) ->
     }
     install::install_profile(&world.client, "percona-pxc", "https://127.0.0.1:1", "").await?;
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
-    configurations.delete_object("backup-webhook-percona-pxc").await?;
+    configurations
+        .delete_object("backup-webhook-percona-pxc")
+        .await?;
     let asked = Asked::register(world, "deploy/profiles/percona-pxc").await?;
     let odd = [
         Value::Null,
@@ -251,28 +379,49 @@ async fn odd_objects_are_asked_about_and_none_is_locked_in(world: &mut World) ->
                 "spec": { "pxcCluster": "odd" }, "status": status });
             let text: String = status.to_string().chars().take(40).collect();
             let judged = async {
-                asked.times(1, "is created", asked.create(&api, &object)).await?;
-                for metadata in [json!({ "labels": { "a": "b" } }), json!({ "finalizers": ["a/b"] })] {
-                    asked.times(0, "metadata", asked.patch(&api, json!({ "metadata": metadata }))).await?;
+                asked
+                    .times(1, "is created", asked.create(&api, &object))
+                    .await?;
+                for metadata in [
+                    json!({ "labels": { "a": "b" } }),
+                    json!({ "finalizers": ["a/b"] }),
+                ] {
+                    asked
+                        .times(
+                            0,
+                            "metadata",
+                            asked.patch(&api, json!({ "metadata": metadata })),
+                        )
+                        .await?;
                 }
                 let other = json!({ "spec": { "pxcCluster": "other" } });
-                asked.times(1, "another cluster", asked.patch(&api, other)).await?;
+                asked
+                    .times(1, "another cluster", asked.patch(&api, other))
+                    .await?;
                 let free = json!({ "metadata": { "finalizers": null } });
-                asked.times(0, "the finalizer goes", asked.patch(&api, free)).await?;
+                asked
+                    .times(0, "the finalizer goes", asked.patch(&api, free))
+                    .await?;
                 asked.times(0, "is deleted", asked.delete(&api)).await
             };
             if let Err(error) = judged.await {
                 wrong.push(format!("{kind} with status {text}: {error:#}"));
                 // Bypasses what would prevent the deletion.
                 let _ = api
-                    .merge_patch("asked", json!({ "status": {}, "metadata": { "finalizers": null } }))
+                    .merge_patch(
+                        "asked",
+                        json!({ "status": {}, "metadata": { "finalizers": null } }),
+                    )
                     .await;
                 let _ = api.delete_object("asked").await;
                 let _ = api.wait_gone("asked", SOON).await;
             }
         }
     }
-    let (api, kind) = (objects_in(&world.client, "default", version, kinds[0]), kinds[0]);
+    let (api, kind) = (
+        objects_in(&world.client, "default", version, kinds[0]),
+        kinds[0],
+    );
     let listed = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "asked" },
         "spec": { "pxcCluster": "odd" }, "status": [{ "state": "Succeeded" }] });
     asked
@@ -290,7 +439,8 @@ async fn odd_objects_are_asked_about_and_none_is_locked_in(world: &mut World) ->
     asked.end().await
 }
 
-/// The cost of conditions grows with the size of their input, and the API server aborts too expensive ones.
+/// The cost of conditions grows with the size of their input, and the API server aborts too
+/// expensive ones.
 async fn large_objects_and_long_users_are_judged(world: &mut World) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
     let asked = Asked::register(world, "deploy/base").await?;
@@ -298,12 +448,15 @@ async fn large_objects_and_long_users_are_judged(world: &mut World) -> anyhow::R
     let finalizers: Vec<String> = (0..20_000).map(|n| format!("test.example/{n}")).collect();
     let names: Vec<String> = (0..40_000).map(|n| format!("namespace-{n}")).collect();
     for (what, metadata, spec) in [
-        ("annotations", json!({ "annotations": { "a": "x".repeat(250_000) } }), json!({})),
+        (
+            "annotations",
+            json!({ "annotations": { "a": "x".repeat(250_000) } }),
+            json!({}),
+        ),
         ("finalizers", json!({ "finalizers": finalizers }), json!({})),
         ("a spec", json!({}), json!({ "includedNamespaces": names })),
     ] {
-        let mut object =
-            json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": metadata, "spec": spec });
+        let mut object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": metadata, "spec": spec });
         object["metadata"]["name"] = json!("asked");
         asked.times(1, what, asked.create(&api, &object)).await?;
         let label = json!({ "metadata": { "labels": { "a": "b" } } });
@@ -313,7 +466,10 @@ async fn large_objects_and_long_users_are_judged(world: &mut World) -> anyhow::R
         let free = json!({ "metadata": { "finalizers": null } });
         asked.times(0, what, asked.patch(&theirs, free)).await?;
         let begins = json!({ "status": { "phase": "InProgress" } });
-        refused(theirs.merge_patch("asked", begins).await, "only backup-controller moves the phase")?;
+        refused(
+            theirs.merge_patch("asked", begins).await,
+            "only backup-controller moves the phase",
+        )?;
         asked.times(0, what, asked.delete(&api)).await?;
     }
     // Extra data from an authenticator about a user is not evaluated, whatever its size.
@@ -327,7 +483,9 @@ async fn large_objects_and_long_users_are_judged(world: &mut World) -> anyhow::R
     }
     let request = request.body(serde_json::to_vec(&body)?)?;
     asked
-        .times(1, "a long user", async { Ok(world.client.request::<Value>(request).await.map(drop)?) })
+        .times(1, "a long user", async {
+            Ok(world.client.request::<Value>(request).await.map(drop)?)
+        })
         .await?;
     asked.times(0, "is deleted", asked.delete(&api)).await?;
     asked.end().await
@@ -339,7 +497,11 @@ fn percona(world: &World, kind: &str) -> Api<DynamicObject> {
 
 /// Objects of the installation, written as the controller: the policies allow that.
 async fn by_controller(world: &World, kind: &str) -> anyhow::Result<Api<DynamicObject>> {
-    Ok(Api::namespaced_with(world.plane.impersonate(CONTROLLER).await?, NAMESPACE, &velero(kind)))
+    Ok(Api::namespaced_with(
+        world.plane.impersonate(CONTROLLER).await?,
+        NAMESPACE,
+        &velero(kind),
+    ))
 }
 
 const PERCONA: &str = "ps.percona.com/v1";
@@ -375,7 +537,13 @@ impl Asked {
         let probe = objects_in(&world.client, "default", version, kind);
         let probed = serde_json::from_value(json!({ "apiVersion": version, "kind": kind,
             "metadata": { "name": "probe" }, "spec": { "clusterName": "probe" } }))?;
-        let asked = Self { naive: Some(naive), configurations, names, probe, probed };
+        let asked = Self {
+            naive: Some(naive),
+            configurations,
+            names,
+            probe,
+            probed,
+        };
         until("the counting webhook is asked", SOON, async || {
             asked.probe.create(&dry_run(), &asked.probed).await?;
             anyhow::Ok(asked.calls() > 0)
@@ -399,7 +567,10 @@ impl Asked {
         let before = self.calls();
         action.await.with_context(|| what.to_owned())?;
         let asked = self.calls() - before;
-        ensure!(asked == times, "{what}: the webhook was asked {asked} times and not {times}");
+        ensure!(
+            asked == times,
+            "{what}: the webhook was asked {asked} times and not {times}"
+        );
         Ok(())
     }
 
@@ -423,7 +594,9 @@ impl Asked {
 
     /// Stops answering; the registration is kept.
     async fn stop(&mut self) -> anyhow::Result<()> {
-        let Some(naive) = self.naive.take() else { return Ok(()) };
+        let Some(naive) = self.naive.take() else {
+            return Ok(());
+        };
         let address = naive.address();
         drop(naive);
         let refused = async || anyhow::Ok(TcpStream::connect(address).await.is_err());
@@ -435,7 +608,8 @@ impl Asked {
         for name in &self.names {
             self.configurations.delete_object(name).await?;
         }
-        // The API server continues to call it for a moment; later steps must not depend on which webhook answers.
+        // The API server continues to call it for a moment; later steps must not depend on which
+        // webhook answers.
         until("nothing is asked any more", SOON, async || {
             let before = self.calls();
             self.probe.create(&dry_run(), &self.probed).await?;
@@ -445,8 +619,8 @@ impl Asked {
     }
 }
 
-/// Waits until the API server's cache has this version. An update takes the old object from the cache, and calls the webhook
-/// again if that was too old.
+/// Waits until the API server's cache has this version. An update takes the old object from the
+/// cache, and calls the webhook again if that was too old.
 async fn seen(api: &Api<DynamicObject>, written: &DynamicObject) -> anyhow::Result<()> {
     eventually("seen by the cache", SOON, async || {
         let cached = api.get_with(&written.name_any(), &GetParams::any()).await?;

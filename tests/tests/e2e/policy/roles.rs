@@ -10,13 +10,29 @@ crate::tests! {
     who_is_on_call_is_told_which_role_is_missing_and_sees_all_with_it,
 }
 
-const ROLES: [&str; 5] =
-    ["backup-viewer", "backup-operator", "backup-restorer", "backup-break-glass", "backup-reader"];
+const ROLES: [&str; 5] = [
+    "backup-viewer",
+    "backup-operator",
+    "backup-restorer",
+    "backup-break-glass",
+    "backup-reader",
+];
 
 /// Verb, group, resource, subresource or name, and the roles with this right.
-type Row = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
+type Row = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static [&'static str],
+);
 
-const SEEING: &[&str] = &["backup-viewer", "backup-operator", "backup-restorer", "backup-reader"];
+const SEEING: &[&str] = &[
+    "backup-viewer",
+    "backup-operator",
+    "backup-restorer",
+    "backup-reader",
+];
 const OPERATOR: &[&str] = &["backup-operator"];
 const RESTORER: &[&str] = &["backup-restorer"];
 const NONE: &[&str] = &[];
@@ -39,8 +55,20 @@ const TABLE: &[Row] = &[
     ("create", "velero.io", "restores", "", RESTORER),
     ("patch", "velero.io", "restores", "", RESTORER),
     ("delete", "velero.io", "restores", "", RESTORER),
-    ("break-glass", "velero.io", "locks", "", &["backup-break-glass"]),
-    ("create", "velero.io", "downloadrequests", "", &["backup-reader"]),
+    (
+        "break-glass",
+        "velero.io",
+        "locks",
+        "",
+        &["backup-break-glass"],
+    ),
+    (
+        "create",
+        "velero.io",
+        "downloadrequests",
+        "",
+        &["backup-reader"],
+    ),
     ("list", "velero.io", "downloadrequests", "", NONE),
     ("update", "velero.io", "backups", "status", NONE),
     ("update", "velero.io", "restores", "status", NONE),
@@ -54,12 +82,17 @@ const TABLE: &[Row] = &[
     ("create", "", "pods", "exec", NONE),
 ];
 
-async fn each_role_allows_what_its_row_says_and_nothing_else(world: &mut World) -> anyhow::Result<()> {
+async fn each_role_allows_what_its_row_says_and_nothing_else(
+    world: &mut World,
+) -> anyhow::Result<()> {
     let page = std::fs::read_to_string(root().join("docs/operate/access.md"))?;
     let reviews = Api::<SubjectAccessReview>::all(world.client.clone());
     ensure_namespace(&world.client, "elsewhere").await?;
     for role in ROLES {
-        ensure!(page.contains(&format!("| `{role}` |")), "docs/operate/access.md has no row of {role}");
+        ensure!(
+            page.contains(&format!("| `{role}` |")),
+            "docs/operate/access.md has no row of {role}"
+        );
         world.person(role, Some(role)).await?;
         let may = async |namespace: &str, (verb, group, resource, subresource, _): &Row| {
             let review = serde_json::from_value(json!({ "spec": {
@@ -70,15 +103,23 @@ async fn each_role_allows_what_its_row_says_and_nothing_else(world: &mut World) 
             anyhow::Ok(status.is_some_and(|status| status.allowed))
         };
         // The API server sees bindings by a watch.
-        let granted = TABLE.iter().find(|row| row.4.contains(&role)).context("it grants nothing")?;
-        eventually("the binding is in force", Duration::from_mins(1), async || {
-            anyhow::Ok(when(may(NAMESPACE, granted).await?, "not yet"))
-        })
+        let granted = TABLE
+            .iter()
+            .find(|row| row.4.contains(&role))
+            .context("it grants nothing")?;
+        eventually(
+            "the binding is in force",
+            Duration::from_mins(1),
+            async || anyhow::Ok(when(may(NAMESPACE, granted).await?, "not yet")),
+        )
         .await?;
         for row in TABLE {
             let (verb, group, resource, subresource, who) = row;
             let what = format!("{role}: {verb} {group}/{resource} {subresource}");
-            ensure!(may(NAMESPACE, row).await? == who.contains(&role), "{what}: not as the table says");
+            ensure!(
+                may(NAMESPACE, row).await? == who.contains(&role),
+                "{what}: not as the table says"
+            );
             ensure!(!may("elsewhere", row).await?, "{what} in another namespace");
         }
     }
@@ -96,16 +137,26 @@ async fn who_is_on_call_is_told_which_role_is_missing_and_sees_all_with_it(
     );
     ensure!(refused.contains(&given), "{refused}");
 
-    let plugin = world.kubectl_backup_as("on-call", Some("backup-viewer")).await?;
+    let plugin = world
+        .kubectl_backup_as("on-call", Some("backup-viewer"))
+        .await?;
     let said = async || {
         let ran = plugin.run(&["status"]).await?;
         anyhow::Ok(format!("{}{}", ran.stdout, ran.stderr))
     };
-    let given = format!("kubectl create clusterrolebinding {ROLE}-NAME --clusterrole={ROLE} --user=NAME");
-    eventually("the binding is in force", Duration::from_mins(1), async || {
-        let said = said().await?;
-        anyhow::Ok(when(said.contains(&given) && !said.contains("cannot list backups"), said))
-    })
+    let given =
+        format!("kubectl create clusterrolebinding {ROLE}-NAME --clusterrole={ROLE} --user=NAME");
+    eventually(
+        "the binding is in force",
+        Duration::from_mins(1),
+        async || {
+            let said = said().await?;
+            anyhow::Ok(when(
+                said.contains(&given) && !said.contains("cannot list backups"),
+                said,
+            ))
+        },
+    )
     .await?;
     let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": { "name": "on-call" },

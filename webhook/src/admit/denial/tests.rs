@@ -8,18 +8,31 @@ use super::*;
 const SINCE: &str = "2026-11-21T09:00:00.5Z";
 
 fn stored(key: &ObjectKey, object: &Value) -> Observed {
-    let mut all = json!({ "metadata": { "uid": "u", "creationTimestamp": "2026-11-21T09:01:00Z" } });
+    let mut all =
+        json!({ "metadata": { "uid": "u", "creationTimestamp": "2026-11-21T09:01:00Z" } });
     json_patch::merge(&mut all, object);
     let object: DynamicObject = serde_json::from_value(all).unwrap();
-    Observed::named(&Profile::velero(), key.kind, &key.namespace, &key.name, &object)
+    Observed::named(
+        &Profile::velero(),
+        key.kind,
+        &key.namespace,
+        &key.name,
+        &object,
+    )
 }
 
 fn blocker(kind: ObjectKind, state: State, object: impl Into<Option<Value>>) -> Blocker {
     let key = ObjectKey::new(kind, "velero", "x");
     let object = object.into().map(|object| stored(&key, &object));
-    let entry = Entry { epoch: 7, ..Entry::new("u", Footprint::namespaces(["shop"]), state, SINCE) };
+    let entry = Entry {
+        epoch: 7,
+        ..Entry::new("u", Footprint::namespaces(["shop"]), state, SINCE)
+    };
     Blocker {
-        claim: Claim { key, entries: vec![entry] },
+        claim: Claim {
+            key,
+            entries: vec![entry],
+        },
         object,
         free_at: "2026-11-21T09:00:11.2Z".parse().unwrap(),
     }
@@ -29,9 +42,16 @@ fn phase(phase: &str) -> Value {
     json!({ "status": { "phase": phase } })
 }
 
-fn asked(key: &ObjectKey, whole_scope: bool) -> Asked<'_> {
-    static EVERYTHING: std::sync::LazyLock<Footprint> = std::sync::LazyLock::new(Footprint::everything);
-    Asked { group: "velero.io", key, footprint: &EVERYTHING, whole_scope, may_queue: false }
+fn asked(key: &ObjectKey, whole_scope: bool) -> ConflictingRequest<'_> {
+    static EVERYTHING: std::sync::LazyLock<Footprint> =
+        std::sync::LazyLock::new(Footprint::everything);
+    ConflictingRequest {
+        group: "velero.io",
+        key,
+        footprint: &EVERYTHING,
+        whole_scope,
+        may_queue: false,
+    }
 }
 
 fn details(status: &Status) -> &StatusDetails {
@@ -42,8 +62,13 @@ fn details(status: &Status) -> &StatusDetails {
 fn a_restore_is_told_that_it_may_wait_whatever_is_in_its_way() {
     let key = ObjectKey::restore("velero", "r");
     let message = |blockers: &[Blocker], may_queue: bool| {
-        let asked = Asked { may_queue, ..asked(&key, false) };
-        conflict(asked, blockers, false).message.contains("backup-lock/on-conflict: queue")
+        let asked = ConflictingRequest {
+            may_queue,
+            ..asked(&key, false)
+        };
+        conflict(asked, blockers, false)
+            .message
+            .contains("backup-lock/on-conflict: queue")
     };
     let works = || blocker(Backup, Active, Some(phase("InProgress")));
     let queued = || blocker(Backup, Reserved, Some(phase("Queued")));
@@ -55,7 +80,10 @@ fn a_restore_is_told_that_it_may_wait_whatever_is_in_its_way() {
         vec![works()],
         vec![blocker(Restore, Reserved, Some(phase("New")))],
     ] {
-        assert!(message(&blockers, true) && !message(&blockers, false), "{blockers:?}");
+        assert!(
+            message(&blockers, true) && !message(&blockers, false),
+            "{blockers:?}"
+        );
     }
 }
 
@@ -84,7 +112,13 @@ use State::{Active, Collected, Intent, Reserved, Settling, Waiting};
     "was requested at 2026-11-21T09:00:00Z and was never stored; restores are kept out until 09:00:12Z at the latest, in case it still comes",
     "BackupReserved"
 )]
-#[case(Hold, Reserved, None, "stands since 2026-11-21T09:00:00Z (no reason was given)", "Held")]
+#[case(
+    Hold,
+    Reserved,
+    None,
+    "stands since 2026-11-21T09:00:00Z (no reason was given)",
+    "Held"
+)]
 #[case(
     Restore,
     Waiting,
@@ -92,7 +126,13 @@ use State::{Active, Collected, Intent, Reserved, Settling, Waiting};
     "waits for its turn (phase New, created 2026-11-21T09:01:00Z)",
     "RestoreWaiting"
 )]
-#[case(Deletion, Active, Some(phase("Completed")), "is under way (phase Completed)", "DeletionInProgress")]
+#[case(
+    Deletion,
+    Active,
+    Some(phase("Completed")),
+    "is under way (phase Completed)",
+    "DeletionInProgress"
+)]
 #[case(
     DeleteBackupRequest,
     Active,
@@ -159,9 +199,14 @@ fn who_is_in_the_way_is_told_in_words_and_in_one(
     let blocker = blocker(kind, state, object);
     assert_eq!(blocker.describe(), format!("{} {words}", blocker.claim.key));
     let cause = blocker.cause("spec");
-    assert_eq!((cause.reason.as_str(), cause.field.as_str()), (reason, "spec"));
+    assert_eq!(
+        (cause.reason.as_str(), cause.field.as_str()),
+        (reason, "spec")
+    );
     assert!(
-        cause.message.ends_with(&format!("; uid u, {state} (namespace shop), epoch 7")),
+        cause
+            .message
+            .ends_with(&format!("; uid u, {state} (namespace shop), epoch 7")),
         "{}",
         cause.message
     );
@@ -184,20 +229,30 @@ fn who_is_in_the_way_is_told_in_words_and_in_one(
 fn a_word_of_a_refused_restore_is_told_with_its_end(#[case] word: Word, #[case] words: &str) {
     let mut expected = blocker(Restore, Intent, None);
     expected.claim.entries[0].word = word;
-    assert_eq!(expected.describe(), format!("{} {words}", expected.claim.key));
+    assert_eq!(
+        expected.describe(),
+        format!("{} {words}", expected.claim.key)
+    );
     assert_eq!(expected.reason(), "RestoreExpected");
-    let refused = conflict(asked(&ObjectKey::backup("velero", "b"), false), &[expected], false);
-    let end =
-        "Try again then, or drop that with `kubectl backup locks release restore/velero/x --reason=TEXT`";
+    let refused = conflict(
+        asked(&ObjectKey::backup("velero", "b"), false),
+        &[expected],
+        false,
+    );
+    let end = "Try again then, or drop that with `kubectl backup locks release restore/velero/x --reason=TEXT`";
     assert!(refused.message.ends_with(end), "{}", refused.message);
 }
 
 #[test]
 fn the_reason_of_a_hold_is_told() {
     let mut hold = blocker(Hold, Reserved, None);
-    hold.claim.entries.push(Entry { note: "ann: maintenance".to_owned(), ..hold.claim.entries[0].clone() });
+    hold.claim.entries.push(Entry {
+        note: "ann: maintenance".to_owned(),
+        ..hold.claim.entries[0].clone()
+    });
     assert!(
-        hold.describe().ends_with("stands since 2026-11-21T09:00:00Z (ann: maintenance)"),
+        hold.describe()
+            .ends_with("stands since 2026-11-21T09:00:00Z (ann: maintenance)"),
         "{}",
         hold.describe()
     );
@@ -206,7 +261,10 @@ fn the_reason_of_a_hold_is_told() {
 #[test]
 fn a_conflict_says_who_and_what_to_type_next() {
     let running = || blocker(Backup, Active, phase("InProgress"));
-    let (restore, deletion) = (ObjectKey::restore("velero", "r"), ObjectKey::new(Deletion, "velero", "b"));
+    let (restore, deletion) = (
+        ObjectKey::restore("velero", "r"),
+        ObjectKey::new(Deletion, "velero", "b"),
+    );
     let request = ObjectKey::new(DeleteBackupRequest, "velero", "b-1");
     let who = format!("now: {}", running().describe());
     for (key, whole_scope, field, begins, holds) in [
@@ -217,22 +275,55 @@ fn a_conflict_says_who_and_what_to_type_next() {
             format!("{restore} (all namespaces) can't be created {who}"),
             true,
         ),
-        (&restore, true, "spec", format!("{restore} can't be created {who}"), false),
-        (&request, false, "spec.backupName", format!("{request} can't be created {who}"), false),
-        (&deletion, false, "metadata.name", format!("{deletion} can't be done {who}"), false),
+        (
+            &restore,
+            true,
+            "spec",
+            format!("{restore} can't be created {who}"),
+            false,
+        ),
+        (
+            &request,
+            false,
+            "spec.backupName",
+            format!("{request} can't be created {who}"),
+            false,
+        ),
+        (
+            &deletion,
+            false,
+            "metadata.name",
+            format!("{deletion} can't be done {who}"),
+            false,
+        ),
     ] {
         let refused = conflict(asked(key, whole_scope), &[running()], false);
         let message = &refused.message;
         assert!(message.starts_with(&begins), "{message}");
-        assert_eq!(message.contains("; it holds namespace shop. "), holds, "{message}");
-        let nothing = if key.kind == Deletion { ". Nothing was deleted. " } else { ". Nothing was stored. " };
-        let next = "See `kubectl backup describe x --namespace velero`, and try again when that has ended";
+        assert_eq!(
+            message.contains("; it holds namespace shop. "),
+            holds,
+            "{message}"
+        );
+        let nothing = if key.kind == Deletion {
+            ". Nothing was deleted. "
+        } else {
+            ". Nothing was stored. "
+        };
+        let next =
+            "See `kubectl backup describe x --namespace velero`, and try again when that has ended";
         assert!(message.ends_with(&format!("{nothing}{next}")), "{message}");
         assert_eq!(details(&refused).causes[0].field, field);
-        assert_eq!((refused.code, details(&refused).retry_after_seconds), (403, 30));
+        assert_eq!(
+            (refused.code, details(&refused).retry_after_seconds),
+            (403, 30)
+        );
     }
     let waits = conflict(asked(&restore, false), &[running()], true);
-    assert_eq!((waits.code, waits.reason.as_str()), (429, "TooManyRequests"));
+    assert_eq!(
+        (waits.code, waits.reason.as_str()),
+        (429, "TooManyRequests")
+    );
     assert_eq!(details(&waits).retry_after_seconds, 10);
     assert_eq!(conflict(asked(&restore, false), &[], false).code, 503);
 }
@@ -241,23 +332,50 @@ fn a_conflict_says_who_and_what_to_type_next() {
 fn those_beyond_the_first_are_counted() {
     let restore = ObjectKey::restore("velero", "r");
     for (count, more) in [(1, ""), (2, ", and 1 more"), (12, ", and 11 more")] {
-        let blockers: Vec<Blocker> =
-            (0..count).map(|_| blocker(Backup, Active, phase("InProgress"))).collect();
+        let blockers: Vec<Blocker> = (0..count)
+            .map(|_| blocker(Backup, Active, phase("InProgress")))
+            .collect();
         let warned = warning(&restore, &blockers, "goes on beside");
-        assert_eq!(warned, format!("{restore} goes on beside: {}{more}", blockers[0].describe()));
+        assert_eq!(
+            warned,
+            format!("{restore} goes on beside: {}{more}", blockers[0].describe())
+        );
         let refused = conflict(asked(&restore, false), &blockers, false);
-        let in_its_way =
-            if more.is_empty() { "; it holds".to_owned() } else { format!("{more} in its way;") };
+        let in_its_way = if more.is_empty() {
+            "; it holds".to_owned()
+        } else {
+            format!("{more} in its way;")
+        };
         assert!(refused.message.contains(&in_its_way), "{}", refused.message);
         assert_eq!(details(&refused).causes.len(), count.min(MAX_CAUSES));
     }
 }
 
 #[rstest]
-#[case("velero.io", Backup, "kubectl backup describe x --namespace velero", "backups")]
-#[case("velero.io", Restore, "kubectl backup restore describe x --namespace velero", "restores")]
-#[case("velero.io", Deletion, "kubectl backup locks --namespace velero", "backups")]
-#[case("velero.io", DeleteBackupRequest, "kubectl backup locks --namespace velero", "deletebackuprequests")]
+#[case(
+    "velero.io",
+    Backup,
+    "kubectl backup describe x --namespace velero",
+    "backups"
+)]
+#[case(
+    "velero.io",
+    Restore,
+    "kubectl backup restore describe x --namespace velero",
+    "restores"
+)]
+#[case(
+    "velero.io",
+    Deletion,
+    "kubectl backup locks --namespace velero",
+    "backups"
+)]
+#[case(
+    "velero.io",
+    DeleteBackupRequest,
+    "kubectl backup locks --namespace velero",
+    "deletebackuprequests"
+)]
 #[case("velero.io", Hold, "kubectl backup locks --namespace velero", "locks")]
 #[case("ps.percona.com", Backup, "kubectl backup locks", "backups")]
 #[case("ps.percona.com", Restore, "kubectl backup locks", "restores")]
@@ -270,14 +388,28 @@ fn each_kind_has_a_command_that_shows_more(
     let key = ObjectKey::new(kind, "velero", "x");
     assert_eq!(next_command(group, &key), command);
     let full = full(group, &key, "why");
-    assert_eq!(full.message.contains("can't be done now: why"), kind == Deletion, "{}", full.message);
-    assert_eq!((details(&full).kind.as_str(), details(&full).group.as_str()), (plural, group));
+    assert_eq!(
+        full.message.contains("can't be done now: why"),
+        kind == Deletion,
+        "{}",
+        full.message
+    );
+    assert_eq!(
+        (details(&full).kind.as_str(), details(&full).group.as_str()),
+        (plural, group)
+    );
 }
 
 #[test]
 fn an_object_without_its_scope_is_told_which_field_to_set() {
-    let scope = ScopeRule::Field { backup: "spec.cluster".to_owned(), restore: "spec.target".to_owned() };
-    let profile = Profile { scope, ..Profile::velero() };
+    let scope = ScopeRule::Field {
+        backup: "spec.cluster".to_owned(),
+        restore: "spec.target".to_owned(),
+    };
+    let profile = Profile {
+        scope,
+        ..Profile::velero()
+    };
     for (key, words, field) in [
         (
             ObjectKey::backup("db", "x"),
@@ -302,7 +434,9 @@ fn a_wish_is_told_what_it_can_be() {
     for (can_queue, known) in [(true, "deny, queue or wait"), (false, "deny or wait")] {
         let refused = unknown_wish("velero.io", &key, "later", can_queue);
         assert!(
-            refused.message.ends_with(&format!("is \"later\"; it can be {known} here")),
+            refused
+                .message
+                .ends_with(&format!("is \"later\"; it can be {known} here")),
             "{}",
             refused.message
         );
@@ -316,9 +450,23 @@ fn who_may_not_restore_is_told_what_is_lacking_and_what_may_be_done_instead() {
         everything_in: "namespace shop".to_owned(),
         instead: "leave shop out",
     };
-    let refused = lacks_rights("velero.io", &ObjectKey::restore("velero", "r"), "ann", &lacking);
-    let (needs, instead) =
-        ("everything (verb * on resource *.*) in namespace shop", "Either leave shop out, or ask");
-    assert!(refused.message.contains(needs) && refused.message.contains(instead), "{}", refused.message);
-    assert_eq!((refused.code, details(&refused).causes[0].field.as_str()), (403, "spec.namespaceMapping"));
+    let refused = lacks_rights(
+        "velero.io",
+        &ObjectKey::restore("velero", "r"),
+        "ann",
+        &lacking,
+    );
+    let (needs, instead) = (
+        "everything (verb * on resource *.*) in namespace shop",
+        "Either leave shop out, or ask",
+    );
+    assert!(
+        refused.message.contains(needs) && refused.message.contains(instead),
+        "{}",
+        refused.message
+    );
+    assert_eq!(
+        (refused.code, details(&refused).causes[0].field.as_str()),
+        (403, "spec.namespaceMapping")
+    );
 }

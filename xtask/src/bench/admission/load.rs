@@ -50,7 +50,10 @@ impl Creation {
     fn new(version: &str, kind: &str, plural: &str, namespace: &str, spec: &Value) -> Self {
         let name = format!("bench-{}", next());
         let body = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name }, "spec": spec });
-        Self { path: format!("/apis/{version}/namespaces/{namespace}/{plural}"), body: body.to_string() }
+        Self {
+            path: format!("/apis/{version}/namespaces/{namespace}/{plural}"),
+            body: body.to_string(),
+        }
     }
 
     /// Creates the object. Returns the duration.
@@ -80,7 +83,8 @@ fn next() -> usize {
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The results of many creations by several clients; each client waits for an answer before its next creation.
+/// The results of many creations by several clients; each client waits for an answer before its
+/// next creation.
 #[derive(Default)]
 pub struct Burst {
     /// Durations of successful creations.
@@ -141,7 +145,8 @@ where
     Ok(burst)
 }
 
-/// A Lease that only the benchmark writes, updated without reading it first: the lowest cost of writing a ledger.
+/// A Lease that only the benchmark writes, updated without reading it first: the lowest cost of
+/// writing a ledger.
 pub struct OwnLease {
     path: String,
     last: Value,
@@ -161,7 +166,9 @@ impl OwnLease {
         let path = format!("{path}/{}", Self::NAME);
         let last = match created {
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                client.request(http::Request::get(&path).body(Vec::new())?).await?
+                client
+                    .request(http::Request::get(&path).body(Vec::new())?)
+                    .await?
             }
             other => other?,
         };
@@ -185,7 +192,9 @@ impl OwnLease {
     pub async fn reads(&self, client: &Client, count: usize) -> anyhow::Result<Duration> {
         let start = Instant::now();
         for _ in 0..count {
-            client.request_text(http::Request::get(&self.path).body(Vec::new())?).await?;
+            client
+                .request_text(http::Request::get(&self.path).body(Vec::new())?)
+                .await?;
         }
         Ok(start.elapsed())
     }

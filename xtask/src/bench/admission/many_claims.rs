@@ -18,7 +18,11 @@ const ROUND: usize = 12;
 const ROUNDS: usize = 5;
 
 /// Median time of a creation with few and with many other claims; rounds alternate.
-pub async fn measure(plane: &mut Plane<'_>, budget: Duration, table: &mut Table) -> anyhow::Result<()> {
+pub async fn measure(
+    plane: &mut Plane<'_>,
+    budget: Duration,
+    table: &mut Table,
+) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
     let client = plane.client().clone();
     let (mut few, mut many) = (Sample::default(), Sample::default());
@@ -30,8 +34,15 @@ pub async fn measure(plane: &mut Plane<'_>, budget: Duration, table: &mut Table)
         for _ in 0..ROUND {
             few.push(Creation::backup(GUARDED).send(&client).await?);
         }
-        let others = burst(&plane.clients[..16], OTHERS - ROUND, |_, _| Creation::backup(GUARDED)).await?;
-        ensure!(others.refused.is_empty(), "refused: {:?}", others.refused.first());
+        let others = burst(&plane.clients[..16], OTHERS - ROUND, |_, _| {
+            Creation::backup(GUARDED)
+        })
+        .await?;
+        ensure!(
+            others.refused.is_empty(),
+            "refused: {:?}",
+            others.refused.first()
+        );
         for _ in 0..ROUND {
             many.push(Creation::backup(GUARDED).send(&client).await?);
         }

@@ -1,7 +1,8 @@
 //! Memory of a replica after many admissions.
 //!
-//! Reviews are sent to it in the form that the API server uses, but directly: only the memory of the replica matters. The mix
-//! contains each kind of answer, because each leaves different data in memory.
+//! Reviews are sent to it in the form that the API server uses, but directly: only the memory of
+//! the replica matters. The mix contains each kind of answer, because each leaves different data in
+//! memory.
 
 use std::{
     collections::BTreeMap,
@@ -50,10 +51,14 @@ pub async fn measure(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result
     let (start, mut answers) = (Instant::now(), BTreeMap::<&str, usize>::new());
     for round in 0..ADMISSIONS / ROUND {
         plane.sweep().await?;
-        Creation::restore_of(GUARDED, HELD).send(plane.client()).await?;
+        Creation::restore_of(GUARDED, HELD)
+            .send(plane.client())
+            .await?;
         for (what, expected, reviews) in reviews(round) {
             let count = reviews.len();
-            post(&client, &url, reviews, expected).await.with_context(|| format!("{what}, round {round}"))?;
+            post(&client, &url, reviews, expected)
+                .await
+                .with_context(|| format!("{what}, round {round}"))?;
             *answers.entry(what).or_default() += count;
         }
     }
@@ -68,7 +73,10 @@ pub async fn measure(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result
         asked: format!("under {LIMIT_MIB} MiB"),
         met: Some(mib(peak) < LIMIT_MIB),
     });
-    let mix: Vec<String> = answers.iter().map(|(what, count)| format!("{count} {what}")).collect();
+    let mix: Vec<String> = answers
+        .iter()
+        .map(|(what, count)| format!("{count} {what}"))
+        .collect();
     table.note(format!(
         "memory: reviews posted straight to the replica over {CONNECTIONS} connections in {:.0} s: {}.",
         start.elapsed().as_secs_f64(),
@@ -79,10 +87,24 @@ pub async fn measure(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result
 
 /// The reviews of a round: their kind, whether they must be allowed, and their bodies.
 fn reviews(round: usize) -> Vec<(&'static str, bool, Vec<String>)> {
-    let claimed: Vec<String> = (0..CLAIMED).map(|number| review(round, number, "app", false, None)).collect();
-    let again = claimed.iter().cycle().take(CLAIMED * AGAIN).cloned().collect();
-    let of = |first: usize, count: usize, namespace: &str, dry: bool, phase: Option<&str>| -> Vec<String> {
-        (first..first + count).map(|number| review(round, number, namespace, dry, phase)).collect()
+    let claimed: Vec<String> = (0..CLAIMED)
+        .map(|number| review(round, number, "app", false, None))
+        .collect();
+    let again = claimed
+        .iter()
+        .cycle()
+        .take(CLAIMED * AGAIN)
+        .cloned()
+        .collect();
+    let of = |first: usize,
+              count: usize,
+              namespace: &str,
+              dry: bool,
+              phase: Option<&str>|
+     -> Vec<String> {
+        (first..first + count)
+            .map(|number| review(round, number, namespace, dry, phase))
+            .collect()
     };
     let ended = ROUND - CLAIMED * (1 + AGAIN) - REFUSED - DRY;
     vec![
@@ -90,12 +112,22 @@ fn reviews(round: usize) -> Vec<(&'static str, bool, Vec<String>)> {
         ("asked about again", true, again),
         ("refused", false, of(10_000, REFUSED, HELD, false, None)),
         ("dry runs", true, of(20_000, DRY, "app", true, None)),
-        ("that arrived ended", true, of(30_000, ended, "app", false, Some("Completed"))),
+        (
+            "that arrived ended",
+            true,
+            of(30_000, ended, "app", false, Some("Completed")),
+        ),
     ]
 }
 
 /// A review of a creation, in the form that the API server sends.
-fn review(round: usize, number: usize, included: &str, dry_run: bool, phase: Option<&str>) -> String {
+fn review(
+    round: usize,
+    number: usize,
+    included: &str,
+    dry_run: bool,
+    phase: Option<&str>,
+) -> String {
     let name = format!("memory-{round}-{number}");
     let uid = format!("00000000-0000-4000-8000-{:012x}", round * 100_000 + number);
     let mut object = json!({
@@ -135,10 +167,16 @@ async fn post(
     let reviews = stream::iter(reviews.into_iter().map(anyhow::Ok));
     reviews
         .try_for_each_concurrent(CONNECTIONS, async |review| {
-            let request = client.post(url).header("content-type", "application/json").body(review);
+            let request = client
+                .post(url)
+                .header("content-type", "application/json")
+                .body(review);
             let text = request.send().await?.text().await?;
             let answer: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
-            ensure!(answer["response"]["allowed"] == json!(allowed), "unexpected answer: {text}");
+            ensure!(
+                answer["response"]["allowed"] == json!(allowed),
+                "unexpected answer: {text}"
+            );
             Ok(())
         })
         .await

@@ -11,17 +11,26 @@ use crate::bench::{
     table::{Row, Table},
 };
 
-/// Creations between two clean-ups: few, because these backups never end, and a ledger with many claims is measured elsewhere.
+/// Creations between two clean-ups: few, because these backups never end, and a ledger with many
+/// claims is measured elsewhere.
 const ROUND: usize = 12;
 const ROUNDS: usize = 5;
 
-/// Median time of a creation with the guard and with the allowing webhook, and of an update of a Lease; measured in turn.
-pub async fn measure(plane: &mut Plane<'_>, budget: Duration, table: &mut Table) -> anyhow::Result<()> {
+/// Median time of a creation with the guard and with the allowing webhook, and of an update of a
+/// Lease; measured in turn.
+pub async fn measure(
+    plane: &mut Plane<'_>,
+    budget: Duration,
+    table: &mut Table,
+) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
-    plane.register_control(ALLOWED, plane.allowing.address(), "/validate").await?;
+    plane
+        .register_control(ALLOWED, plane.allowing.address(), "/validate")
+        .await?;
     let client = plane.client().clone();
     let mut lease = OwnLease::create(&client).await?;
-    let (mut guard, mut allowing, mut update) = (Sample::default(), Sample::default(), Sample::default());
+    let (mut guard, mut allowing, mut update) =
+        (Sample::default(), Sample::default(), Sample::default());
     let (mut decided, mut seconds) = (0.0, 0.0);
     let (start, mut rounds) = (Instant::now(), 0);
     while start.elapsed() < budget * 3 || rounds < ROUNDS {
@@ -33,7 +42,10 @@ pub async fn measure(plane: &mut Plane<'_>, budget: Duration, table: &mut Table)
             lease.update(&client).await?;
         }
         let replicas = plane.guard()?;
-        let before = (replicas.metric("_seconds_count").await?, replicas.metric("_seconds_sum").await?);
+        let before = (
+            replicas.metric("_seconds_count").await?,
+            replicas.metric("_seconds_sum").await?,
+        );
         for number in 0..ROUND {
             for turn in number..number + 3 {
                 match turn % 3 {

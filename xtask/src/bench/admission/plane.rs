@@ -76,7 +76,16 @@ impl<'w> Plane<'w> {
         }
         let allowing = allowing::start(&identity).await?;
         let updating = updating::start(&kubeconfig, &identity).await?;
-        Ok(Self { world, clients, allowing, updating, guard: None, sweeper: None, pki, identity })
+        Ok(Self {
+            world,
+            clients,
+            allowing,
+            updating,
+            guard: None,
+            sweeper: None,
+            pki,
+            identity,
+        })
     }
 
     /// The client for measurements with only one client.
@@ -92,7 +101,8 @@ impl<'w> Plane<'w> {
         self.pki.ca()
     }
 
-    /// Restarts the guard with `count` replicas and these flags, and waits until the API server calls it.
+    /// Restarts the guard with `count` replicas and these flags, and waits until the API server
+    /// calls it.
     pub async fn start_guard(&mut self, count: usize, args: &[&str]) -> anyhow::Result<()> {
         (self.guard, self.sweeper) = (None, None);
         let args: Vec<String> = args.iter().map(ToString::to_string).collect();
@@ -103,7 +113,8 @@ impl<'w> Plane<'w> {
         let address = guard.address();
         (self.guard, self.sweeper) = (Some(guard), Some(sweeper));
         self.sweep().await?;
-        self.register(GUARDED, &root().join("deploy/base"), address, None).await?;
+        self.register(GUARDED, &root().join("deploy/base"), address, None)
+            .await?;
         self.refuses_nonsense().await
     }
 
@@ -114,19 +125,25 @@ impl<'w> Plane<'w> {
         address: SocketAddr,
         path: &str,
     ) -> anyhow::Result<()> {
-        self.register(namespace, &root().join("deploy/base"), address, Some(path)).await?;
+        self.register(namespace, &root().join("deploy/base"), address, Some(path))
+            .await?;
         let before = self.asked();
-        eventually("the control is asked", Duration::from_secs(30), async || {
-            let _ = self.dry_run(namespace, json!({})).await;
-            anyhow::Ok(when(self.asked() > before, "not asked"))
-        })
+        eventually(
+            "the control is asked",
+            Duration::from_secs(30),
+            async || {
+                let _ = self.dry_run(namespace, json!({})).await;
+                anyhow::Ok(when(self.asked() > before, "not asked"))
+            },
+        )
         .await
     }
 
-    /// Registers the webhook at this address for the objects of a namespace, instead of the previous one. Rules, conditions and
-    /// limits are those of the registration in a folder, without those for deletions: rounds are cleaned up by deletions. The
-    /// Service is named like the namespace, and so is the registration, except for the guard's own, which gets its path from the
-    /// guard.
+    /// Registers the webhook at this address for the objects of a namespace, instead of the
+    /// previous one. Rules, conditions and limits are those of the registration in a folder,
+    /// without those for deletions: rounds are cleaned up by deletions. The Service is named like
+    /// the namespace, and so is the registration, except for the guard's own, which gets its path
+    /// from the guard.
     pub async fn register(
         &self,
         namespace: &str,
@@ -135,25 +152,45 @@ impl<'w> Plane<'w> {
         path: Option<&str>,
     ) -> anyhow::Result<()> {
         let made = install::registrations(folder, "https://unused", &self.pki.ca_pem())?;
-        let own = made.first().map(ResourceExt::name_any).filter(|_| path.is_none());
+        let own = made
+            .first()
+            .map(ResourceExt::name_any)
+            .filter(|_| path.is_none());
         let name = own.unwrap_or_else(|| namespace.to_owned());
-        let mut webhooks: Vec<_> =
-            made.into_iter().flat_map(|one| one.webhooks.unwrap_or_default()).collect();
+        let mut webhooks: Vec<_> = made
+            .into_iter()
+            .flat_map(|one| one.webhooks.unwrap_or_default())
+            .collect();
         webhooks.retain(|webhook| !webhook.name.starts_with("deletions."));
         for (number, webhook) in webhooks.iter_mut().enumerate() {
             webhook.name = format!("w{number}.{namespace}.velero.io");
             webhook.namespace_selector = Some(LabelSelector {
-                match_labels: Some([("kubernetes.io/metadata.name".to_owned(), namespace.to_owned())].into()),
+                match_labels: Some(
+                    [(
+                        "kubernetes.io/metadata.name".to_owned(),
+                        namespace.to_owned(),
+                    )]
+                    .into(),
+                ),
                 ..LabelSelector::default()
             });
         }
         let annotations = [(INSTALLATIONS_ANNOTATION.to_owned(), namespace.to_owned())].into();
-        let metadata =
-            ObjectMeta { name: Some(name.clone()), annotations: Some(annotations), ..ObjectMeta::default() };
-        let mut configuration = ValidatingWebhookConfiguration { metadata, webhooks: Some(webhooks) };
+        let metadata = ObjectMeta {
+            name: Some(name.clone()),
+            annotations: Some(annotations),
+            ..ObjectMeta::default()
+        };
+        let mut configuration = ValidatingWebhookConfiguration {
+            metadata,
+            webhooks: Some(webhooks),
+        };
         let client = &self.world.client;
-        install::ask_by_service(client, namespace, address.port(), path, &mut configuration).await?;
-        self.registrations().apply_object(&name, &configuration).await?;
+        install::ask_by_service(client, namespace, address.port(), path, &mut configuration)
+            .await?;
+        self.registrations()
+            .apply_object(&name, &configuration)
+            .await?;
         Ok(())
     }
 
@@ -168,12 +205,16 @@ impl<'w> Plane<'w> {
     /// Waits until the guard refuses a request that only it would refuse.
     async fn refuses_nonsense(&self) -> anyhow::Result<()> {
         eventually("the guard is asked", Duration::from_secs(30), async || {
-            anyhow::Ok(match self.dry_run(GUARDED, json!({ "ttl": "tomorrow" })).await {
-                Err(kube::Error::Api(status)) if status.message.contains("admission webhook") => {
-                    Probe::Ready(())
-                }
-                other => Probe::NotYet(format!("{other:?}")),
-            })
+            anyhow::Ok(
+                match self.dry_run(GUARDED, json!({ "ttl": "tomorrow" })).await {
+                    Err(kube::Error::Api(status))
+                        if status.message.contains("admission webhook") =>
+                    {
+                        Probe::Ready(())
+                    }
+                    other => Probe::NotYet(format!("{other:?}")),
+                },
+            )
         })
         .await
     }
@@ -182,7 +223,12 @@ impl<'w> Plane<'w> {
         let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
             "metadata": { "name": "is-it-asked" }, "spec": spec });
         let backups = objects_in(&self.world.client, namespace, "velero.io/v1", "Backup");
-        backups.create(&dry_run(), &serde_json::from_value(object).map_err(kube::Error::SerdeError)?).await
+        backups
+            .create(
+                &dry_run(),
+                &serde_json::from_value(object).map_err(kube::Error::SerdeError)?,
+            )
+            .await
     }
 
     /// Deletes all created objects, and waits until the ledgers are empty.
@@ -192,15 +238,25 @@ impl<'w> Plane<'w> {
     }
 
     pub fn logs(&self, lines: usize) -> String {
-        let replicas = self.guard.iter().chain(&self.sweeper).flat_map(Replicas::processes);
-        replicas.map(|process| format!("--- {} ---\n{}\n", process.name(), process.tail(lines))).collect()
+        let replicas = self
+            .guard
+            .iter()
+            .chain(&self.sweeper)
+            .flat_map(Replicas::processes);
+        replicas
+            .map(|process| format!("--- {} ---\n{}\n", process.name(), process.tail(lines)))
+            .collect()
     }
 
-    /// Applies the manifests of a profile except its registration, which would apply to all namespaces.
+    /// Applies the manifests of a profile except its registration, which would apply to all
+    /// namespaces.
     pub async fn install_profile(&self, name: &str) -> anyhow::Result<()> {
         let client = &self.world.client;
         install::install_test_crds(client, name).await?;
         install::install_profile(client, name, "https://127.0.0.1:1", &self.pki.ca_pem()).await?;
-        Ok(self.registrations().delete_object(&format!("backup-webhook-{name}")).await?)
+        Ok(self
+            .registrations()
+            .delete_object(&format!("backup-webhook-{name}"))
+            .await?)
     }
 }

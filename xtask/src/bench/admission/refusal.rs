@@ -14,14 +14,22 @@ use crate::bench::{
 const HELD: &str = "held";
 const ROUNDS: usize = 100;
 
-/// A refused backup that overlaps a restore, compared with three reads in sequence, and with a webhook that always refuses.
-pub async fn measure(plane: &mut Plane<'_>, budget: Duration, table: &mut Table) -> anyhow::Result<()> {
+/// A refused backup that overlaps a restore, compared with three reads in sequence, and with a
+/// webhook that always refuses.
+pub async fn measure(
+    plane: &mut Plane<'_>,
+    budget: Duration,
+    table: &mut Table,
+) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
-    plane.register_control(REFUSED, plane.allowing.address(), "/refuse").await?;
+    plane
+        .register_control(REFUSED, plane.allowing.address(), "/refuse")
+        .await?;
     let client = plane.client().clone();
     let lease = OwnLease::create(&client).await?;
     Creation::restore_of(GUARDED, HELD).send(&client).await?;
-    let (mut guard, mut plain, mut reads) = (Sample::default(), Sample::default(), Sample::default());
+    let (mut guard, mut plain, mut reads) =
+        (Sample::default(), Sample::default(), Sample::default());
     for _ in 0..5 {
         Creation::backup_of(GUARDED, HELD).refused(&client).await?;
         Creation::backup_of(REFUSED, HELD).refused(&client).await?;

@@ -33,10 +33,18 @@ impl Replicas {
         args: &[String],
     ) -> anyhow::Result<Self> {
         let all = Addresses::free(count)?;
-        let mut replicas = Self { processes: Vec::new(), addresses: all.clone(), front: None };
+        let mut replicas = Self {
+            processes: Vec::new(),
+            addresses: all.clone(),
+            front: None,
+        };
         let kubeconfig = kubeconfig(world).await?;
         for (number, addresses) in all.iter().enumerate() {
-            let mut flags = if count > 1 { knows_peers(&all, *addresses, Some(ca)) } else { Vec::new() };
+            let mut flags = if count > 1 {
+                knows_peers(&all, *addresses, Some(ca))
+            } else {
+                Vec::new()
+            };
             flags.extend_from_slice(args);
             let (name, programs) = (format!("{name}-{number}"), world.programs());
             let process = replica::start(
@@ -62,7 +70,9 @@ impl Replicas {
 
     /// The address for the API server.
     pub fn address(&self) -> SocketAddr {
-        self.front.as_ref().map_or(self.addresses[0].reviews, Proxy::address)
+        self.front
+            .as_ref()
+            .map_or(self.addresses[0].reviews, Proxy::address)
     }
 
     pub fn processes(&self) -> &[Process] {
@@ -73,22 +83,41 @@ impl Replicas {
     pub async fn metric(&self, name: &str) -> anyhow::Result<f64> {
         let mut sum = 0.0;
         for Addresses { health, .. } in &self.addresses {
-            let text = reqwest::get(format!("http://{health}/metrics")).await?.text().await?;
-            let values = text.lines().filter_map(|line| line.split_once(' ')).filter(|(key, _)| {
-                !key.starts_with('#') && key.split('{').next().is_some_and(|key| key.ends_with(name))
-            });
-            sum += values.filter_map(|(_, value)| value.parse::<f64>().ok()).sum::<f64>();
+            let text = reqwest::get(format!("http://{health}/metrics"))
+                .await?
+                .text()
+                .await?;
+            let values = text
+                .lines()
+                .filter_map(|line| line.split_once(' '))
+                .filter(|(key, _)| {
+                    !key.starts_with('#')
+                        && key.split('{').next().is_some_and(|key| key.ends_with(name))
+                });
+            sum += values
+                .filter_map(|(_, value)| value.parse::<f64>().ok())
+                .sum::<f64>();
         }
         Ok(sum)
     }
 }
 
-/// A kubeconfig for the webhook's account with a direct connection to the API server, as the clients have: the kit's own uses a
-/// proxy, which would slow the guard down.
+/// A kubeconfig for the webhook's account with a direct connection to the API server, as the
+/// clients have: the kit's own uses a proxy, which would slow the guard down.
 async fn kubeconfig(world: &World) -> anyhow::Result<PathBuf> {
     const NAME: &str = "backup-webhook";
     match world.plane.addresses.first() {
-        Some(server) => world.plane.service_account_kubeconfig_by(*server, NAMESPACE, NAME).await,
-        None => world.plane.service_account_kubeconfig(NAMESPACE, NAME).await,
+        Some(server) => {
+            world
+                .plane
+                .service_account_kubeconfig_by(*server, NAMESPACE, NAME)
+                .await
+        }
+        None => {
+            world
+                .plane
+                .service_account_kubeconfig(NAMESPACE, NAME)
+                .await
+        }
     }
 }

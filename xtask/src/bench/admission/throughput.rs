@@ -1,4 +1,5 @@
-//! Many clients at once: all on the single scope of Velero, or each on separate scopes, as with clusters of a database operator.
+//! Many clients at once: all on the single scope of Velero, or each on separate scopes, as with
+//! clusters of a database operator.
 
 use std::time::{Duration, Instant};
 
@@ -27,9 +28,15 @@ const ROUNDS: usize = 5;
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// One replica, compared with the allowing webhook.
-pub async fn one_replica(plane: &mut Plane<'_>, budget: Duration, table: &mut Table) -> anyhow::Result<()> {
+pub async fn one_replica(
+    plane: &mut Plane<'_>,
+    budget: Duration,
+    table: &mut Table,
+) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
-    plane.register_control(ALLOWED, plane.allowing.address(), "/validate").await?;
+    plane
+        .register_control(ALLOWED, plane.allowing.address(), "/validate")
+        .await?;
     let outcome = ONE_SCOPE.measure(plane, budget).await?;
     let (guard, allowing) = (&outcome.guard, &outcome.control);
     outcome.tell(table, "16 clients, one scope, 1 replica", "allowing", None);
@@ -67,25 +74,45 @@ pub async fn three_replicas(
 ) -> anyhow::Result<()> {
     plane.start_guard(3, &[]).await?;
     let front = Proxy::start(vec![plane.allowing.address()]).await?;
-    plane.register_control(ALLOWED, front.address(), "/validate").await?;
+    plane
+        .register_control(ALLOWED, front.address(), "/validate")
+        .await?;
     let outcome = ONE_SCOPE.measure(plane, budget).await?;
-    outcome.tell(table, "16 clients, one scope, 3 replicas", "allowing", Some(0.6));
+    outcome.tell(
+        table,
+        "16 clients, one scope, 3 replicas",
+        "allowing",
+        Some(0.6),
+    );
     Ok(())
 }
 
 /// Two replicas, compared with a webhook that updates the Lease of the scope once per creation.
-pub async fn many_scopes(plane: &mut Plane<'_>, budget: Duration, table: &mut Table) -> anyhow::Result<()> {
+pub async fn many_scopes(
+    plane: &mut Plane<'_>,
+    budget: Duration,
+    table: &mut Table,
+) -> anyhow::Result<()> {
     plane.install_profile(PROFILE).await?;
-    plane.start_guard(2, &[&format!("--guard={PROFILE}")]).await?;
+    plane
+        .start_guard(2, &[&format!("--guard={PROFILE}")])
+        .await?;
     let folder = root().join("deploy/profiles").join(PROFILE);
     let guard = plane.guard()?.address();
     plane.register(GUARDED, &folder, guard, None).await?;
     let front = Proxy::start(vec![plane.updating.address()]).await?;
-    plane.register(UPDATED, &folder, front.address(), Some("/own")).await?;
+    plane
+        .register(UPDATED, &folder, front.address(), Some("/own"))
+        .await?;
     wait_until_asked(plane).await?;
     let outcome = MANY_SCOPES.measure(plane, budget).await?;
     let control = "allowing with an update for each";
-    outcome.tell(table, "32 clients, 64 scopes, 2 replicas", control, Some(0.85));
+    outcome.tell(
+        table,
+        "32 clients, 64 scopes, 2 replicas",
+        control,
+        Some(0.85),
+    );
     Ok(())
 }
 
@@ -103,7 +130,10 @@ async fn wait_until_asked(plane: &Plane<'_>) -> anyhow::Result<()> {
     let decided = guard.metric("_seconds_count").await?;
     eventually("the guard is asked", deadline, async || {
         let sent = Creation::cluster_backup(GUARDED, "c0").send(client).await;
-        anyhow::Ok(when(guard.metric("_seconds_count").await? > decided, format!("{sent:?}")))
+        anyhow::Ok(when(
+            guard.metric("_seconds_count").await? > decided,
+            format!("{sent:?}"),
+        ))
     })
     .await
 }
@@ -112,8 +142,8 @@ async fn wait_until_asked(plane: &Plane<'_>) -> anyhow::Result<()> {
 struct Load {
     control: &'static str,
     clients: usize,
-    /// Creations of a round. These backups never end, so a round stops before the ledger contains more claims than that of a busy
-    /// cluster.
+    /// Creations of a round. These backups never end, so a round stops before the ledger contains
+    /// more claims than that of a busy cluster.
     round: usize,
     creation: fn(&'static str, usize, usize) -> Creation,
 }
@@ -129,7 +159,10 @@ const MANY_SCOPES: Load = Load {
     clients: 32,
     round: 320,
     creation: |namespace, client, made| {
-        Creation::cluster_backup(namespace, &format!("c{}", client * SCOPES_EACH + made % SCOPES_EACH))
+        Creation::cluster_backup(
+            namespace,
+            &format!("c{}", client * SCOPES_EACH + made % SCOPES_EACH),
+        )
     },
 };
 
@@ -141,14 +174,22 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Adds a row with the throughput of both. The guard needs at least the share `least` of the control's, without refusals.
+    /// Adds a row with the throughput of both. The guard needs at least the share `least` of the
+    /// control's, without refusals.
     fn tell(&self, table: &mut Table, what: &str, control: &str, least: Option<f64>) {
         let (guard, share) = (&self.guard, self.guard.share_of(&self.control));
         table.row(&Row {
             what: format!("{what}: throughput"),
-            found: format!("{:.0}/s, {:.0}%, {:.2} writes each", guard.rate(), share * 100.0, self.writes),
+            found: format!(
+                "{:.0}/s, {:.0}%, {:.2} writes each",
+                guard.rate(),
+                share * 100.0,
+                self.writes
+            ),
             beside: format!("{control} {:.0}/s", self.control.rate()),
-            asked: least.map_or_else(String::new, |least| format!("{:.0}% at least", least * 100.0)),
+            asked: least.map_or_else(String::new, |least| {
+                format!("{:.0}% at least", least * 100.0)
+            }),
             met: least.map(|least| share >= least && guard.refused.is_empty()),
         });
     }
@@ -162,15 +203,19 @@ impl Load {
         while start.elapsed() < budget * 2 || number < ROUNDS {
             plane.sweep().await?;
             for namespace in [GUARDED, self.control] {
-                // Before the measurement, connections are opened, and a ledger or Lease is created for each scope.
-                self.burst(&plane.clients, namespace, self.clients * SCOPES_EACH).await?;
+                // Before the measurement, connections are opened, and a ledger or Lease is created
+                // for each scope.
+                self.burst(&plane.clients, namespace, self.clients * SCOPES_EACH)
+                    .await?;
             }
             tokio::time::sleep(SETTLE).await;
             let (mut guard, mut control) = (Burst::default(), Burst::default());
             let before = ledger_writes(plane).await?;
             for is_control in quarters(number) {
                 let namespace = if is_control { self.control } else { GUARDED };
-                let quarter = self.burst(&plane.clients, namespace, self.round / 2).await?;
+                let quarter = self
+                    .burst(&plane.clients, namespace, self.round / 2)
+                    .await?;
                 if is_control { &mut control } else { &mut guard }.then(quarter);
             }
             writes += ledger_writes(plane).await? - before;
@@ -179,10 +224,18 @@ impl Load {
             number += 1;
         }
         plane.sweep().await?;
-        ensure!(guarded.took.len() > 0, "every creation was refused: {:?}", guarded.refused.first());
+        ensure!(
+            guarded.took.len() > 0,
+            "every creation was refused: {:?}",
+            guarded.refused.first()
+        );
         #[allow(clippy::cast_precision_loss)]
         let writes = writes / guarded.took.len() as f64;
-        Ok(Outcome { guard: guarded, control: controlled, writes })
+        Ok(Outcome {
+            guard: guarded,
+            control: controlled,
+            writes,
+        })
     }
 
     async fn burst(
@@ -192,7 +245,10 @@ impl Load {
         count: usize,
     ) -> anyhow::Result<Burst> {
         let creation = self.creation;
-        burst(&clients[..self.clients], count, move |client, made| creation(namespace, client, made)).await
+        burst(&clients[..self.clients], count, move |client, made| {
+            creation(namespace, client, made)
+        })
+        .await
     }
 }
 
@@ -218,7 +274,10 @@ impl Seen {
 
     /// The number of refusals, and the first message.
     fn refusals(&self) -> String {
-        let why = self.refused.first().map_or_else(String::new, |why| format!(": {}", why.replace('|', "/")));
+        let why = self
+            .refused
+            .first()
+            .map_or_else(String::new, |why| format!(": {}", why.replace('|', "/")));
         format!("{}{why}", self.refused.len())
     }
 
@@ -233,8 +292,13 @@ impl Seen {
     }
 }
 
-/// The order of a round's quarters, by the number of the round (`false`: guard, `true`: control): each has one early and one late
-/// quarter, or both in the middle. A drift of the machine affects both equally.
+/// The order of a round's quarters, by the number of the round (`false`: guard, `true`: control):
+/// each has one early and one late quarter, or both in the middle. A drift of the machine affects
+/// both equally.
 fn quarters(round: usize) -> [bool; 4] {
-    if round.is_multiple_of(2) { [false, true, true, false] } else { [true, false, false, true] }
+    if round.is_multiple_of(2) {
+        [false, true, true, false]
+    } else {
+        [true, false, false, true]
+    }
 }

@@ -1,4 +1,5 @@
-//! Backups of a part of the cluster, with many objects in other parts: their time must not depend on these.
+//! Backups of a part of the cluster, with many objects in other parts: their time must not depend
+//! on these.
 
 use std::time::{Duration, Instant};
 
@@ -27,8 +28,8 @@ const SMALL: usize = 500;
 /// Maximum time for its backup, from the start of `kubectl create` (seconds).
 const SMALL_TIME: f64 = 0.35;
 
-/// Backs up `objects` ConfigMaps in twenty namespaces, before and after `others` are created in 48 other ones, then a small
-/// namespace.
+/// Backs up `objects` ConfigMaps in twenty namespaces, before and after `others` are created in 48
+/// other ones, then a small namespace.
 pub async fn measure(
     world: &mut World,
     objects: usize,
@@ -43,17 +44,29 @@ pub async fn measure(
     world.location_available("default").await?;
     let alone = twenty(world, "alone", &names, rounds).await?;
     eprintln!("creating {others} beside them");
-    let beside: Vec<String> = (0..OTHERS).map(|number| format!("beside-{number:02}")).collect();
+    let beside: Vec<String> = (0..OTHERS)
+        .map(|number| format!("beside-{number:02}"))
+        .collect();
     objects::create_in(&world.client, &beside, &json!({}), 0..others).await?;
     let found = twenty(world, "beside", &names, rounds).await?;
     for (what, measured) in [("alone", alone), ("beside", found)] {
-        let Measured { times, lists, squeezes } = measured;
-        let floors: Vec<f64> = lists.iter().zip(&squeezes).map(|(list, squeeze)| list + squeeze).collect();
+        let Measured {
+            times,
+            lists,
+            squeezes,
+        } = measured;
+        let floors: Vec<f64> = lists
+            .iter()
+            .zip(&squeezes)
+            .map(|(list, squeeze)| list + squeeze)
+            .collect();
         let ratio = paired_ratio(&times, &floors);
         let [time, list, squeeze] = [times, lists, squeezes].map(crate::bench::stats::median);
         table.row(&Row {
             what: match what {
-                "alone" => format!("twenty namespaces with {objects} ConfigMaps, nothing else there"),
+                "alone" => {
+                    format!("twenty namespaces with {objects} ConfigMaps, nothing else there")
+                }
                 _ => format!("the same beside {others} in {OTHERS} other namespaces"),
             },
             found: format!("{time:.2} s, {ratio:.2} times the floor"),
@@ -73,7 +86,12 @@ struct Measured {
     squeezes: Vec<f64>,
 }
 
-async fn twenty(world: &World, prefix: &str, names: &[&str], rounds: usize) -> anyhow::Result<Measured> {
+async fn twenty(
+    world: &World,
+    prefix: &str,
+    names: &[&str],
+    rounds: usize,
+) -> anyhow::Result<Measured> {
     let mut measured = Measured::default();
     // The first round fills caches.
     for round in 0..=rounds {
@@ -86,13 +104,21 @@ async fn twenty(world: &World, prefix: &str, names: &[&str], rounds: usize) -> a
         let mut watch = BackupWatch::start(&world.client).await?;
         let start = Instant::now();
         world.create_backup(&name, of_namespaces(names)).await?;
-        let ended = watch.completed(std::slice::from_ref(&name), PATIENCE).await?;
-        let time = ended.first().context("no backup")?.duration_since(start).as_secs_f64();
+        let ended = watch
+            .completed(std::slice::from_ref(&name), PATIENCE)
+            .await?;
+        let time = ended
+            .first()
+            .context("no backup")?
+            .duration_since(start)
+            .as_secs_f64();
         let tar = unpack(&read(world, &name).await?)?;
         let start = Instant::now();
         floor::compress(&tar);
         let squeeze = start.elapsed().as_secs_f64();
-        eprintln!("{name}: {time:.3} s; listing {listed} objects {list:.3} s, compressing {squeeze:.3} s");
+        eprintln!(
+            "{name}: {time:.3} s; listing {listed} objects {list:.3} s, compressing {squeeze:.3} s"
+        );
         if round > 0 {
             measured.times.push(time);
             measured.lists.push(list);
@@ -103,8 +129,19 @@ async fn twenty(world: &World, prefix: &str, names: &[&str], rounds: usize) -> a
 }
 
 /// A backup of one namespace, as its user experiences it.
-async fn small(world: &World, others: usize, rounds: usize, table: &mut Table) -> anyhow::Result<()> {
-    objects::create_in(&world.client, &["bench-one".to_owned()], &json!({}), 0..SMALL).await?;
+async fn small(
+    world: &World,
+    others: usize,
+    rounds: usize,
+    table: &mut Table,
+) -> anyhow::Result<()> {
+    objects::create_in(
+        &world.client,
+        &["bench-one".to_owned()],
+        &json!({}),
+        0..SMALL,
+    )
+    .await?;
     let kubectl = world.kubectl()?;
     let (mut seen, mut created) = (Sample::default(), Sample::default());
     for round in 0..=rounds {

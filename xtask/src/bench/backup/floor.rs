@@ -1,4 +1,5 @@
-//! The floor: the least work for any backup. Every list is paged through once, and the bytes are compressed.
+//! The floor: the least work for any backup. Every list is paged through once, and the bytes are
+//! compressed.
 
 use std::{
     io::Write as _,
@@ -36,12 +37,14 @@ struct PageMetadata {
     next: Option<String>,
 }
 
-/// Pages through the lists of all served types, and decodes only the position of the next page. Returns the number of objects.
+/// Pages through the lists of all served types, and decodes only the position of the next page.
+/// Returns the number of objects.
 pub async fn list(client: &Client) -> anyhow::Result<usize> {
     list_by(client, |_| vec![None]).await
 }
 
-/// Like [`list`], for these namespaces: ConfigMaps in each of them, and types with few objects in all namespaces.
+/// Like [`list`], for these namespaces: ConfigMaps in each of them, and types with few objects in
+/// all namespaces.
 pub async fn list_of(client: &Client, namespaces: &[&str]) -> anyhow::Result<usize> {
     let each = |resource: &ApiResource| match resource.plural.as_str() {
         "configmaps" => namespaces.iter().copied().map(Some).collect(),
@@ -72,9 +75,11 @@ async fn list_by<'a>(
 async fn pages(client: &Client, path: &str) -> anyhow::Result<usize> {
     let (mut objects, mut token) = (0, String::new());
     loop {
-        let request = http::Request::get(format!("{path}?limit={PAGE}&continue={token}")).body(Vec::new())?;
+        let request =
+            http::Request::get(format!("{path}?limit={PAGE}&continue={token}")).body(Vec::new())?;
         let text = client.request_text(request).await?;
-        let page: Page = serde_json::from_str(&text).with_context(|| format!("a page of {path}"))?;
+        let page: Page =
+            serde_json::from_str(&text).with_context(|| format!("a page of {path}"))?;
         objects += page.items.map_or(0, |items| items.len());
         match page.metadata.next.filter(|next| !next.is_empty()) {
             Some(next) => token = next,
@@ -92,7 +97,8 @@ pub fn compress(tar: &[u8]) -> usize {
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let mut encoder = GzEncoder::new(Vec::with_capacity(CHUNK / 2), Compression::new(LEVEL));
+                    let mut encoder =
+                        GzEncoder::new(Vec::with_capacity(CHUNK / 2), Compression::new(LEVEL));
                     // Writing to memory cannot fail.
                     let member = encoder.write_all(chunk).and_then(|()| encoder.finish());
                     bytes.fetch_add(member.map_or(0, |member| member.len()), Ordering::Relaxed);

@@ -28,8 +28,9 @@ const LARGER: f64 = 1.1;
 const MEMORY: (u32, usize) = (96, 100_000);
 /// Maximum growth of memory per additional item (bytes).
 const GROWTH: f64 = 100.0;
-/// Pause between the floor and the backup: shortly after a list the API server delays another one of the same type
-/// (kube-apiserver `pkg/storage/cacher/progress`, v1.34), and in practice a backup does not follow a list of everything.
+/// Pause between the floor and the backup: shortly after a list the API server delays another one
+/// of the same type (kube-apiserver `pkg/storage/cacher/progress`, v1.34), and in practice a backup
+/// does not follow a list of everything.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// With fewer objects, the growth is noise.
 const TELLING: usize = 50_000;
@@ -46,14 +47,22 @@ pub async fn peak(world: &mut World, name: &str) -> anyhow::Result<Peak> {
     world.location_available("default").await?;
     back_up(world, name).await?;
     let items = u32::try_from(
-        world.backups().get(name).await?.status.progress.context("no progress")?.items_backed_up,
+        world
+            .backups()
+            .get(name)
+            .await?
+            .status
+            .progress
+            .context("no progress")?
+            .items_backed_up,
     )?;
     let kib = u32::try_from(world.controllers[0].peak_memory_kib()?)?;
     eprintln!("{name}: {items} items, {:.1} MiB", f64::from(kib) / 1024.0);
     Ok(Peak { kib, items })
 }
 
-/// Backs everything up, and compares the result with the floor and with `small`, a backup of fewer objects.
+/// Backs everything up, and compares the result with the floor and with `small`, a backup of fewer
+/// objects.
 pub async fn measure(
     world: &mut World,
     objects: usize,
@@ -64,7 +73,8 @@ pub async fn measure(
     // The first list fills the API server's caches for the following ones.
     floor::list(&world.client).await?;
     let large = peak(world, "many").await?;
-    let (mut times, mut lists, mut squeezes) = (Sample::default(), Sample::default(), Sample::default());
+    let (mut times, mut lists, mut squeezes) =
+        (Sample::default(), Sample::default(), Sample::default());
     let mut sizes = (0, 0);
     for round in 0..rounds {
         let start = Instant::now();
@@ -79,12 +89,17 @@ pub async fn measure(
         floor::compress(&tar);
         let squeeze = start.elapsed();
         let mib = tar.len() >> 20;
-        eprintln!("{name}: {time:?}; listing {listed} objects {list:?}, compressing {mib} MiB {squeeze:?}");
+        eprintln!(
+            "{name}: {time:?}; listing {listed} objects {list:?}, compressing {mib} MiB {squeeze:?}"
+        );
         times.push(time);
         lists.push(list);
         squeezes.push(squeeze);
         if round + 1 == rounds {
-            sizes = (u32::try_from(tarball.len())?, u32::try_from(gzip_size_in_go(&tar).await?)?);
+            sizes = (
+                u32::try_from(tarball.len())?,
+                u32::try_from(gzip_size_in_go(&tar).await?)?,
+            );
         }
     }
     let [time, list, squeeze] = [times, lists, squeezes].map(|sample| sample.median() / 1e3);
@@ -176,12 +191,18 @@ async fn back_up(world: &World, name: &str) -> anyhow::Result<Duration> {
 }
 
 pub(super) async fn read(world: &World, name: &str) -> anyhow::Result<bytes::Bytes> {
-    let s3 = world.s3.as_ref().context("there is no S3 server: install Go")?;
-    s3.read(BUCKET, &format!("backups/{name}/{name}.tar.gz")).await
+    let s3 = world
+        .s3
+        .as_ref()
+        .context("there is no S3 server: install Go")?;
+    s3.read(BUCKET, &format!("backups/{name}/{name}.tar.gz"))
+        .await
 }
 
 pub(super) fn unpack(tarball: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut tar = Vec::new();
-    MultiGzDecoder::new(tarball).read_to_end(&mut tar).context("unpack the tarball")?;
+    MultiGzDecoder::new(tarball)
+        .read_to_end(&mut tar)
+        .context("unpack the tarball")?;
     Ok(tar)
 }

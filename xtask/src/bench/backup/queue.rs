@@ -1,4 +1,5 @@
-//! Many small backups queued at once: the time for one must not depend on the number of queued ones.
+//! Many small backups queued at once: the time for one must not depend on the number of queued
+//! ones.
 
 use std::time::Duration;
 
@@ -44,22 +45,34 @@ pub async fn measure(world: &mut World, many: u16, table: &mut Table) -> anyhow:
     table.row(&Row {
         what: format!("each of {many} small backups queued at once"),
         found: format!("{:.0} ms, {:.2} times", large * 1e3, large / small),
-        beside: format!("each of {FEW}: {:.0} ms before, {:.0} ms after", before * 1e3, after * 1e3),
+        beside: format!(
+            "each of {FEW}: {:.0} ms before, {:.0} ms after",
+            before * 1e3,
+            after * 1e3
+        ),
         asked: format!("{LONGER} times"),
         met: Some(large <= LONGER * small),
     });
     Ok(())
 }
 
-/// Queues `count` backups while no controller runs, then starts it. Returns the average time from the end of one to the end of
-/// the next (seconds).
+/// Queues `count` backups while no controller runs, then starts it. Returns the average time from
+/// the end of one to the end of the next (seconds).
 async fn each(world: &mut World, prefix: &str, count: u16) -> anyhow::Result<f64> {
     ensure!(count > 1, "one backup has no next one");
-    ensure!(world.controllers[0].stop(Duration::from_mins(1)).await?, "the controller does not end");
-    let names: Vec<String> = (0..count).map(|number| format!("{prefix}-{number:04}")).collect();
+    ensure!(
+        world.controllers[0].stop(Duration::from_mins(1)).await?,
+        "the controller does not end"
+    );
+    let names: Vec<String> = (0..count)
+        .map(|number| format!("{prefix}-{number:04}"))
+        .collect();
     // Backups of one user may take half of the ledger at most.
     for (person, names) in names.chunks(EACH).enumerate() {
-        let client = world.plane.administrator(&format!("person-{person}")).await?;
+        let client = world
+            .plane
+            .administrator(&format!("person-{person}"))
+            .await?;
         let backups = names.iter().map(|name| {
             json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
                 "metadata": { "name": name, "namespace": NAMESPACE }, "spec": of_namespaces(&[SMALL]) })
@@ -69,16 +82,25 @@ async fn each(world: &mut World, prefix: &str, count: u16) -> anyhow::Result<f64
     let mut watch = BackupWatch::start(&world.client).await?;
     world.controllers[0].restart().await?;
     let times = watch.completed(&names, PATIENCE).await?;
-    let (first, last) = (times.first().context("none")?, times.last().context("none")?);
+    let (first, last) = (
+        times.first().context("none")?,
+        times.last().context("none")?,
+    );
     let each = last.duration_since(*first).as_secs_f64() / f64::from(count - 1);
     eprintln!("{count} queued: {:.1} ms each", each * 1e3);
-    // They must not affect the next measurement. Deletions by one user may also take half of the ledger at most; their claims are
-    // freed once the objects are gone.
-    for backup in world.backups().list_metadata(&ListParams::default()).await? {
+    // They must not affect the next measurement. Deletions by one user may also take half of the
+    // ledger at most; their claims are freed once the objects are gone.
+    for backup in world
+        .backups()
+        .list_metadata(&ListParams::default())
+        .await?
+    {
         let name = backup.name_any();
         eventually("the deletion is admitted", PATIENCE, async || {
             match world.backups().delete_object(&name).await {
-                Err(kube::Error::Api(refused)) if refused.code == 403 => Ok(Probe::NotYet(refused.message)),
+                Err(kube::Error::Api(refused)) if refused.code == 403 => {
+                    Ok(Probe::NotYet(refused.message))
+                }
                 done => done.map(Probe::Ready),
             }
         })

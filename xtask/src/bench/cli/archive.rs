@@ -21,23 +21,35 @@ pub(super) async fn measure(world: &World, table: &mut Table) -> anyhow::Result<
     let mut archive = Vec::new();
     let size = write_members(items(), &mut archive)? >> 20;
     let s3 = world.s3.as_ref().context("no S3 server")?;
-    s3.write(BUCKET, &format!("backups/{NAME}/{NAME}.tar.gz"), archive).await?;
+    s3.write(BUCKET, &format!("backups/{NAME}/{NAME}.tar.gz"), archive)
+        .await?;
     let person = world.kubectl_backup();
     let place = format!("namespace-{}", NAMESPACES - 1);
     let last = format!("{place}/configmaps/item-{:06}", ITEMS - 1);
     for (line, expected) in [
         (vec!["ls", NAME, &place], (ITEMS / NAMESPACES).to_string()),
-        (vec!["cat", NAME, &last], format!("name: item-{:06}", ITEMS - 1)),
+        (
+            vec!["cat", NAME, &last],
+            format!("name: item-{:06}", ITEMS - 1),
+        ),
     ] {
         let run = async |is_first: bool| {
             if is_first {
                 person.forget()?;
             }
             let ran = person.succeeds(&line).await?;
-            ensure!(ran.stdout.contains(&expected) && ran.stderr.is_empty(), "{}{}", ran.stdout, ran.stderr);
+            ensure!(
+                ran.stdout.contains(&expected) && ran.stderr.is_empty(),
+                "{}{}",
+                ran.stdout,
+                ran.stderr
+            );
             Ok(ran.elapsed)
         };
-        for (when, is_first, most) in [("the first time", true, FIRST), ("after that", false, AGAIN)] {
+        for (when, is_first, most) in [
+            ("the first time", true, FIRST),
+            ("after that", false, AGAIN),
+        ] {
             let took = middle(async || run(is_first).await).await?;
             table.row(&Row {
                 what: format!("{} in {ITEMS} items, {when}", line[0]),
@@ -53,8 +65,16 @@ pub(super) async fn measure(world: &World, table: &mut Table) -> anyhow::Result<
         .peak_memory_kib(&["ls", NAME])
         .await?
         .max(person.peak_memory_kib(&["cat", NAME, &last]).await?);
-    table.memory(format!("memory of ls and cat in {ITEMS} items"), kib, "-".to_owned(), MEMORY)?;
-    world.backups().delete(&created.name_any(), &kube::api::DeleteParams::default()).await?;
+    table.memory(
+        format!("memory of ls and cat in {ITEMS} items"),
+        kib,
+        "-".to_owned(),
+        MEMORY,
+    )?;
+    world
+        .backups()
+        .delete(&created.name_any(), &kube::api::DeleteParams::default())
+        .await?;
     Ok(())
 }
 

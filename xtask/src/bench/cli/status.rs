@@ -22,14 +22,23 @@ const CONNECTIONS: usize = 16;
 /// The namespaces that a schedule covers.
 pub(super) fn covered(schedule: usize) -> Vec<String> {
     let each = NAMESPACES / SCHEDULES;
-    (schedule * each..(schedule + 1) * each).map(|number| format!("tenant-{number:04}")).collect()
+    (schedule * each..(schedule + 1) * each)
+        .map(|number| format!("tenant-{number:04}"))
+        .collect()
 }
 
-pub(super) async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Result<()> {
+pub(super) async fn measure(
+    world: &World,
+    backups: usize,
+    table: &mut Table,
+) -> anyhow::Result<()> {
     eprintln!("creating {NAMESPACES} namespaces and {SCHEDULES} schedules");
     let names: Vec<String> = (0..SCHEDULES).flat_map(covered).collect();
     let create = stream::iter(&names).map(|name| ensure_namespace(&world.client, name));
-    create.buffer_unordered(CONNECTIONS).try_collect::<()>().await?;
+    create
+        .buffer_unordered(CONNECTIONS)
+        .try_collect::<()>()
+        .await?;
     for number in 0..SCHEDULES {
         let schedule: Schedule = serde_json::from_value(json!({
             "apiVersion": "velero.io/v1", "kind": "Schedule",
@@ -46,8 +55,10 @@ pub(super) async fn measure(world: &World, backups: usize, table: &mut Table) ->
         let start = std::time::Instant::now();
         let velero = format!("/apis/velero.io/v1/namespaces/{NAMESPACE}");
         let kinds = ["backups", "restores", "schedules", "backupstoragelocations"];
-        let paths =
-            kinds.iter().map(|kind| format!("{velero}/{kind}")).chain(["/api/v1/namespaces".to_owned()]);
+        let paths = kinds
+            .iter()
+            .map(|kind| format!("{velero}/{kind}"))
+            .chain(["/api/v1/namespaces".to_owned()]);
         try_join_all(paths.map(async |path| list(&world.client, &path).await)).await?;
         Ok(start.elapsed())
     })
@@ -62,7 +73,12 @@ pub(super) async fn measure(world: &World, backups: usize, table: &mut Table) ->
         met: Some(took <= RATIO * lists),
     });
     let kib = person.peak_memory_kib(&["status"]).await?;
-    table.memory(format!("memory of status of {backups} backups"), kib, "-".to_owned(), MEMORY)
+    table.memory(
+        format!("memory of status of {backups} backups"),
+        kib,
+        "-".to_owned(),
+        MEMORY,
+    )
 }
 
 /// Reads a list page by page.

@@ -9,15 +9,33 @@ pub(super) const NAMESPACE: &str = "helm-release-namespace";
 /// Placeholder for braces that are not a template of ours.
 const BRACES: &str = "helm-open-braces";
 
-/// Placeholders on a separate line, and the lines that replace them. `{n}` is the column of the line, `{m}` that of the lines
-/// below it, `{program}` the key of the program in the values.
+/// Placeholders on a separate line, and the lines that replace them. `{n}` is the column of the
+/// line, `{m}` that of the lines below it, `{program}` the key of the program in the values.
 const LINES: [(&str, &str); 8] = [
-    ("helm-replicas", "replicas: {{ .Values.{program}.replicas }}"),
-    ("helm-image", "image: {{ include \"backup.image\" (list . .Values.{program}.image) | quote }}"),
-    ("helm-pull-policy", "imagePullPolicy: {{ .Values.image.pullPolicy }}"),
-    ("helm-args", "{{- include \"backup.{program}.args\" . | nindent {n} }}"),
-    ("helm-resources", "resources:\n  {{- toYaml .Values.{program}.resources | nindent {m} }}"),
-    ("helm-scratch", "sizeLimit: {{ .Values.controller.scratchSize }}"),
+    (
+        "helm-replicas",
+        "replicas: {{ .Values.{program}.replicas }}",
+    ),
+    (
+        "helm-image",
+        "image: {{ include \"backup.image\" (list . .Values.{program}.image) | quote }}",
+    ),
+    (
+        "helm-pull-policy",
+        "imagePullPolicy: {{ .Values.image.pullPolicy }}",
+    ),
+    (
+        "helm-args",
+        "{{- include \"backup.{program}.args\" . | nindent {n} }}",
+    ),
+    (
+        "helm-resources",
+        "resources:\n  {{- toYaml .Values.{program}.resources | nindent {m} }}",
+    ),
+    (
+        "helm-scratch",
+        "sizeLimit: {{ .Values.controller.scratchSize }}",
+    ),
     (
         "helm-pull-secrets",
         "{{- with .Values.image.pullSecrets }}\nimagePullSecrets:\n  {{- toYaml . | nindent {m} }}\n{{- end }}",
@@ -30,13 +48,20 @@ const LINES: [(&str, &str); 8] = [
 
 /// Puts the placeholders into a Deployment; other objects are not changed.
 pub(super) fn put_placeholders(object: &mut Value) -> anyhow::Result<()> {
-    let Some(program) = super::program_of(object) else { return Ok(()) };
+    let Some(program) = super::program_of(object) else {
+        return Ok(());
+    };
     let is_controller = program == "backup-controller";
     object["spec"]["replicas"] = json!("helm-replicas");
-    let pod = object.pointer_mut("/spec/template/spec").context("no pod")?;
+    let pod = object
+        .pointer_mut("/spec/template/spec")
+        .context("no pod")?;
     if is_controller {
-        let scratch =
-            pod["volumes"].as_array_mut().into_iter().flatten().find(|volume| volume["name"] == "scratch");
+        let scratch = pod["volumes"]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+            .find(|volume| volume["name"] == "scratch");
         scratch.context("no volume scratch")?["emptyDir"]["sizeLimit"] = json!("helm-scratch");
         pod["helm-init"] = json!("");
     }
@@ -55,10 +80,14 @@ pub(super) fn put_placeholders(object: &mut Value) -> anyhow::Result<()> {
 /// An object as a template.
 pub(super) fn templated(object: &Value) -> anyhow::Result<String> {
     let text = serde_saphyr::to_string(object)?;
-    ensure!(!text.contains(BRACES), "{BRACES} stands for something else here: {text}");
+    ensure!(
+        !text.contains(BRACES),
+        "{BRACES} stands for something else here: {text}"
+    );
     // Templates in other languages, such as those of alerts, must stay unchanged.
     let text = text.replace("{{", BRACES);
-    let program = super::program_of(object).map_or("", |program| program.trim_start_matches("backup-"));
+    let program =
+        super::program_of(object).map_or("", |program| program.trim_start_matches("backup-"));
     let mut result = String::new();
     for line in text.lines() {
         let known = LINES.iter().find(|(word, _)| line.contains(word));
@@ -70,7 +99,9 @@ pub(super) fn templated(object: &Value) -> anyhow::Result<String> {
         let column = line.len() - line.trim_start().len();
         for more in lines.lines() {
             let more = more.replace("{program}", program);
-            let more = more.replace("{n}", &column.to_string()).replace("{m}", &(column + 2).to_string());
+            let more = more
+                .replace("{n}", &column.to_string())
+                .replace("{m}", &(column + 2).to_string());
             result = result + &" ".repeat(column) + &more + "\n";
         }
     }

@@ -12,17 +12,28 @@ pub(super) fn defaults() -> anyhow::Result<String> {
     let mut text = DEFAULTS.to_owned();
     for program in ["webhook", "controller"] {
         let name = format!("backup-{program}");
-        let deployment = objects.iter().find(|object| id(object) == ("Deployment", &name));
+        let deployment = objects
+            .iter()
+            .find(|object| id(object) == ("Deployment", &name));
         let spec = &deployment.with_context(|| format!("no Deployment {name}"))?["spec"];
         let pod = &spec["template"]["spec"];
         let container = &pod["containers"][0];
         let resources = serde_saphyr::to_string(&container["resources"])?;
-        let resources: String = resources.lines().map(|line| format!("    {line}\n")).collect();
+        let resources: String = resources
+            .lines()
+            .map(|line| format!("    {line}\n"))
+            .collect();
         text = text
-            .replace(&format!("{{{program}.replicas}}"), &spec["replicas"].to_string())
+            .replace(
+                &format!("{{{program}.replicas}}"),
+                &spec["replicas"].to_string(),
+            )
             .replace(&format!("{{{program}.resources}}\n"), &resources);
-        let scratch =
-            pod["volumes"].as_array().into_iter().flatten().find(|volume| volume["name"] == "scratch");
+        let scratch = pod["volumes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|volume| volume["name"] == "scratch");
         if let Some(size) = scratch.and_then(|volume| volume["emptyDir"]["sizeLimit"].as_str()) {
             text = text.replace("{controller.scratchSize}", size);
         }

@@ -16,20 +16,26 @@ pub(super) fn table(sources: &[String]) -> anyhow::Result<String> {
     }
     ensure!(!all.is_empty(), "no constant was found");
     all.sort_by(|a, b| a.key.cmp(&b.key));
-    let rows = all.into_iter().map(|Known { key, text }| [format!("`{key}`"), text]);
+    let rows = all
+        .into_iter()
+        .map(|Known { key, text }| [format!("`{key}`"), text]);
     Ok(super::table(["key", "what it is"], rows))
 }
 
 fn known(source: &str) -> anyhow::Result<Vec<Known>> {
     let (mut all, mut comment) = (Vec::new(), String::new());
-    for line in source.lines().take_while(|line| !line.starts_with("#[cfg(test)]")) {
+    for line in source
+        .lines()
+        .take_while(|line| !line.starts_with("#[cfg(test)]"))
+    {
         if let Some(more) = line.strip_prefix("///") {
             comment += more;
             continue;
         }
         let text = std::mem::take(&mut comment);
-        let Some((name, value)) =
-            line.strip_prefix("pub const ").and_then(|rest| rest.split_once(": &str = "))
+        let Some((name, value)) = line
+            .strip_prefix("pub const ")
+            .and_then(|rest| rest.split_once(": &str = "))
         else {
             continue;
         };
@@ -37,7 +43,10 @@ fn known(source: &str) -> anyhow::Result<Vec<Known>> {
             bail!("the constant {name} has no comment that says what it is");
         }
         let key = value.trim_end_matches(';').trim_matches('"').to_owned();
-        all.push(Known { key, text: without_links(text.trim()) });
+        all.push(Known {
+            key,
+            text: without_links(text.trim()),
+        });
     }
     Ok(all)
 }
@@ -60,10 +69,17 @@ mod tests {
     #[test]
     fn keys_are_sorted_and_links_are_left_out() {
         let source = "/// Label of a pod ([`crate::x`]).\npub const B: &str = \"b/c\";\n\n/// Our annotation,\n\
-             /// any value.\npub const A: &str = \"a/b\";\nconst PRIVATE: &str = \"x\";\n#[cfg(test)]\npub const T: &str = \"t\";\n";
+             /// any value.\npub const A: &str = \"a/b\";\nconst PRIVATE: &str =
+             /// \"x\";\n#[cfg(test)]\npub const T: &str = \"t\";\n";
         let table = table(&[source.to_owned()]).unwrap();
         let rows: Vec<&str> = table.lines().skip(2).collect();
-        assert_eq!(rows, ["| `a/b` | Our annotation, any value. |", "| `b/c` | Label of a pod. |"]);
+        assert_eq!(
+            rows,
+            [
+                "| `a/b` | Our annotation, any value. |",
+                "| `b/c` | Label of a pod. |"
+            ]
+        );
     }
 
     #[test]

@@ -5,7 +5,12 @@ use super::*;
 
 fn deployments() -> ResourceType {
     let (group, version, kind) = ("apps".to_owned(), "v1".to_owned(), "Deployment".to_owned());
-    ResourceType { group, version, kind, ..ResourceType::default() }
+    ResourceType {
+        group,
+        version,
+        kind,
+        ..ResourceType::default()
+    }
 }
 
 fn completed(object: &Value) -> Value {
@@ -57,7 +62,9 @@ proptest! {
 fn an_item_that_has_its_type_keeps_its_bytes() {
     let text = r#"{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web"},"spec":{"x":1.0}}"#;
     let item = RawItem::parse(text).unwrap();
-    assert!(matches!(TypeMeta::of(&deployments()).complete(&item), Cow::Borrowed(same) if same == text));
+    assert!(
+        matches!(TypeMeta::of(&deployments()).complete(&item), Cow::Borrowed(same) if same == text)
+    );
 }
 
 #[test]
@@ -78,7 +85,11 @@ fn only_the_value_true_excludes_an_object() {
         (json!({ "app": "velero.io/exclude-from-backup" }), false),
     ] {
         let text = json!({ "metadata": { "name": "a", "labels": labels } }).to_string();
-        assert_eq!(RawItem::parse(&text).unwrap().is_excluded(), excluded, "{text}");
+        assert_eq!(
+            RawItem::parse(&text).unwrap().is_excluded(),
+            excluded,
+            "{text}"
+        );
     }
 }
 
@@ -86,7 +97,10 @@ fn only_the_value_true_excludes_an_object() {
 fn metadata_is_read_whatever_its_spelling() {
     let text = r#"{"metadata":{"name":"system:\"odd\"é","namespace":"ns","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
     let item = RawItem::parse(text).unwrap();
-    assert_eq!((item.name(), item.namespace()), ("system:\"odd\"é", Some("ns")));
+    assert_eq!(
+        (item.name(), item.namespace()),
+        ("system:\"odd\"é", Some("ns"))
+    );
     assert!(item.is_being_deleted());
     let text = r#"{"metadata":{"name":"node-1","deletionTimestamp":null}}"#;
     let item = RawItem::parse(text).unwrap();
@@ -96,11 +110,17 @@ fn metadata_is_read_whatever_its_spelling() {
 
 #[test]
 fn a_namespace_on_its_way_out_is_not_active() {
-    for (status, active) in
-        [(json!({ "phase": "Active" }), true), (json!({ "phase": "Terminating" }), false), (json!({}), true)]
-    {
+    for (status, active) in [
+        (json!({ "phase": "Active" }), true),
+        (json!({ "phase": "Terminating" }), false),
+        (json!({}), true),
+    ] {
         let text = json!({ "metadata": { "name": "a" }, "status": status }).to_string();
-        assert_eq!(RawItem::parse(&text).unwrap().is_active_namespace(), active, "{text}");
+        assert_eq!(
+            RawItem::parse(&text).unwrap().is_active_namespace(),
+            active,
+            "{text}"
+        );
     }
 }
 
@@ -109,11 +129,21 @@ fn volumes_of_which_a_pod_wants_the_files_are_found() {
     for (annotations, volumes) in [
         (json!({}), None),
         (json!({ "pre.hook.backup.velero.io/command": "sync" }), None),
-        (json!({ "backup.velero.io/backup-volumes": "data,logs" }), Some("data,logs")),
+        (
+            json!({ "backup.velero.io/backup-volumes": "data,logs" }),
+            Some("data,logs"),
+        ),
         (json!({ "backup.velero.io/backup-volumes": "" }), None),
-        (json!({ "backup.velero.io/backup-volumes-excludes": "cache" }), None),
+        (
+            json!({ "backup.velero.io/backup-volumes-excludes": "cache" }),
+            None,
+        ),
     ] {
         let text = json!({ "metadata": { "name": "a", "annotations": annotations } }).to_string();
-        assert_eq!(RawItem::parse(&text).unwrap().volumes_to_copy().as_deref(), volumes, "{text}");
+        assert_eq!(
+            RawItem::parse(&text).unwrap().volumes_to_copy().as_deref(),
+            volumes,
+            "{text}"
+        );
     }
 }

@@ -19,13 +19,18 @@ struct Slow(Mutex<Vec<String>>);
 
 impl Slow {
     fn note(&self, what: &str, claim: &Value) {
-        self.0.lock().unwrap().push(format!("{what} {}", claim["metadata"]["name"].as_str().unwrap()));
+        self.0.lock().unwrap().push(format!(
+            "{what} {}",
+            claim["metadata"]["name"].as_str().unwrap()
+        ));
     }
 
     fn asked(&self, what: &str) -> Vec<String> {
         let asked = self.0.lock().unwrap();
-        let names =
-            asked.iter().filter_map(|line| line.strip_prefix(what)).map(|name| name.trim().to_owned());
+        let names = asked
+            .iter()
+            .filter_map(|line| line.strip_prefix(what))
+            .map(|name| name.trim().to_owned());
         let mut names: Vec<_> = names.collect();
         names.sort();
         names
@@ -38,7 +43,10 @@ impl ItemAction for Slow {
     }
 
     fn applies_to(&self) -> AppliesTo {
-        AppliesTo { included_resources: vec!["persistentvolumeclaims".to_owned()], ..AppliesTo::default() }
+        AppliesTo {
+            included_resources: vec!["persistentvolumeclaims".to_owned()],
+            ..AppliesTo::default()
+        }
     }
 }
 
@@ -68,8 +76,13 @@ fn with_claim(mut pod: Value, claim: &str) -> Value {
 
 async fn collected(pods: Vec<Value>, claims: &[&str]) -> (Arc<Slow>, super::harness::Outcome) {
     let slow = Arc::new(Slow::default());
-    let claims = claims.iter().map(|name| bound_claim(name, &format!("pv-{name}"))).collect();
-    let api = cluster().with_list("/api/v1/pods", pods).with_list("/api/v1/persistentvolumeclaims", claims);
+    let claims = claims
+        .iter()
+        .map(|name| bound_claim(name, &format!("pv-{name}")))
+        .collect();
+    let api = cluster()
+        .with_list("/api/v1/pods", pods)
+        .with_list("/api/v1/persistentvolumeclaims", claims);
     let setup = Setup {
         spec: json!({ "includedResources": ["pods", "persistentvolumeclaims"] }),
         api,
@@ -86,7 +99,10 @@ async fn collected(pods: Vec<Value>, claims: &[&str]) -> (Arc<Slow>, super::harn
 #[tokio::test(start_paused = true)]
 async fn claims_and_those_of_pods_without_commands_are_begun_before_their_turn() {
     let names = ["one", "two", "three", "four", "five"];
-    let pods = names[..3].iter().map(|name| with_claim(item("a", name), name)).collect();
+    let pods = names[..3]
+        .iter()
+        .map(|name| with_claim(item("a", name), name))
+        .collect();
     let (slow, outcome) = collected(pods, &names).await;
     let all = ["five", "four", "one", "three", "two"];
     assert_eq!(
@@ -95,8 +111,15 @@ async fn claims_and_those_of_pods_without_commands_are_begun_before_their_turn()
     );
     let order = slow.0.lock().unwrap().clone();
     let at = |line: &str| order.iter().position(|one| one == line).unwrap();
-    assert!(at("begin three") < at("execute one") && at("begin five") < at("execute four"), "{order:?}");
-    assert_eq!(order.last().unwrap(), "end", "what was not executed is ended");
+    assert!(
+        at("begin three") < at("execute one") && at("begin five") < at("execute four"),
+        "{order:?}"
+    );
+    assert_eq!(
+        order.last().unwrap(),
+        "end",
+        "what was not executed is ended"
+    );
     assert_eq!(outcome.errors, ["one stays"]);
     assert_eq!(outcome.names().len(), 8, "each once: {:?}", outcome.names());
 }

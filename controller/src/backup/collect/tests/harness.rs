@@ -43,17 +43,27 @@ pub(super) struct MemorySink {
 impl Sink for MemorySink {
     async fn item(&mut self, path: &ItemPath<'_>, json: &[u8]) -> Result<(), StoreError> {
         if self.refuse == Some(path.name) {
-            return Err(StoreError::Item { path: path.name.to_owned(), detail: "too large".to_owned() });
+            return Err(StoreError::Item {
+                path: path.name.to_owned(),
+                detail: "too large".to_owned(),
+            });
         }
         if self.full_after.is_some_and(|most| self.items.len() >= most) {
-            return Err(StoreError::Io { action: "write".to_owned(), detail: "disk full".to_owned() });
+            return Err(StoreError::Io {
+                action: "write".to_owned(),
+                detail: "disk full".to_owned(),
+            });
         }
         let mut name = path.group_resource.to_owned();
         let version = Some(path.version).filter(|_| !path.preferred);
-        for part in [version, path.namespace, Some(path.name)].into_iter().flatten() {
+        for part in [version, path.namespace, Some(path.name)]
+            .into_iter()
+            .flatten()
+        {
             name = format!("{name}/{part}");
         }
-        self.items.push((name, serde_json::from_slice(json).unwrap()));
+        self.items
+            .push((name, serde_json::from_slice(json).unwrap()));
         Ok(())
     }
 }
@@ -66,13 +76,22 @@ fn served() -> Vec<ResourceType> {
         resource("", "persistentvolumeclaims", "PersistentVolumeClaim", true),
         resource("", "persistentvolumes", "PersistentVolume", false),
         resource("", "pods", "Pod", true),
-        resource("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", false),
+        resource(
+            "apiextensions.k8s.io",
+            "customresourcedefinitions",
+            "CustomResourceDefinition",
+            false,
+        ),
         resource("example.com", "widgets", "Widget", true),
     ]
 }
 
 pub(super) fn id(group_resource: &str, namespace: &str, name: &str) -> ItemId {
-    ItemId::new(group_resource, Some(namespace).filter(|namespace| !namespace.is_empty()), name)
+    ItemId::new(
+        group_resource,
+        Some(namespace).filter(|namespace| !namespace.is_empty()),
+        name,
+    )
 }
 
 pub(super) fn item(namespace: &str, name: &str) -> Value {
@@ -109,14 +128,24 @@ pub(super) fn bound_claim(name: &str, volume: &str) -> Value {
 }
 
 pub(super) fn policy(text: &str) -> ResourcePolicy {
-    let data = [("p".to_owned(), format!("version: v1\nvolumePolicies:\n{text}"))].into();
+    let data = [(
+        "p".to_owned(),
+        format!("version: v1\nvolumePolicies:\n{text}"),
+    )]
+    .into();
     backup_core::resource_policy::read(&data).unwrap()
 }
 
 pub(super) fn cluster() -> FakeApi {
     FakeApi::new()
-        .with_list("/api/v1/configmaps", vec![item("a", "one"), item("a", "two"), item("b", "one")])
-        .with_list("/api/v1/namespaces", vec![namespace("a"), namespace("b"), namespace("empty")])
+        .with_list(
+            "/api/v1/configmaps",
+            vec![item("a", "one"), item("a", "two"), item("b", "one")],
+        )
+        .with_list(
+            "/api/v1/namespaces",
+            vec![namespace("a"), namespace("b"), namespace("empty")],
+        )
 }
 
 pub(super) struct Outcome {
@@ -133,7 +162,11 @@ pub(super) struct Outcome {
 
 impl Outcome {
     pub(super) fn names(&self) -> Vec<&str> {
-        self.sink.items.iter().map(|(name, _)| name.as_str()).collect()
+        self.sink
+            .items
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect()
     }
 }
 
@@ -142,7 +175,13 @@ pub(super) fn cancellation() -> Cancellation {
 }
 
 pub(super) async fn collect(spec: Value, api: FakeApi) -> Outcome {
-    Setup { spec, api, ..Setup::default() }.collect().await
+    Setup {
+        spec,
+        api,
+        ..Setup::default()
+    }
+    .collect()
+    .await
 }
 
 pub(super) async fn collect_by(
@@ -150,7 +189,14 @@ pub(super) async fn collect_by(
     api: FakeApi,
     actions: Vec<Arc<dyn BackupItemAction>>,
 ) -> Outcome {
-    Setup { spec, api, actions, ..Setup::default() }.collect().await
+    Setup {
+        spec,
+        api,
+        actions,
+        ..Setup::default()
+    }
+    .collect()
+    .await
 }
 
 /// Inputs of a collection, where they matter.
@@ -189,7 +235,10 @@ impl Setup {
         let filter = ResourceFilter::for_backup(&spec, &resolve);
         let client = self.api.client();
         let items = backup::ordered(self.actions, Vec::new(), &resolve);
-        let mut actions = BackupActions { items, ..BackupActions::default() };
+        let mut actions = BackupActions {
+            items,
+            ..BackupActions::default()
+        };
         if let Some(plugins) = self.blocks {
             let all = backup::built_in_blocks(&client).into_iter().chain(plugins);
             actions.blocks = ActionSet::new("block action", all, &resolve);
@@ -201,8 +250,13 @@ impl Setup {
         }
         let mut report = Report::new(Some("b")).unwrap();
         let progress = Progress::default();
-        let records = ActionJournal::take_over(Arc::new(self.journal.clone()), &self.prior).unwrap();
-        let hooks = Hooks::new(Arc::clone(&self.pods) as _, Arc::new(self.journal.clone()), progress.clone());
+        let records =
+            ActionJournal::take_over(Arc::new(self.journal.clone()), &self.prior).unwrap();
+        let hooks = Hooks::new(
+            Arc::clone(&self.pods) as _,
+            Arc::new(self.journal.clone()),
+            progress.clone(),
+        );
         let request = CollectRequest {
             client: &client,
             backup: &Backup::new("b", spec),
@@ -221,7 +275,12 @@ impl Setup {
         };
         let result = super::super::collect(request, output).await;
         let flat = |set: &backup_store::ResultSet| -> Vec<String> {
-            set.velero.iter().chain(&set.cluster).chain(set.namespaces.values().flatten()).cloned().collect()
+            set.velero
+                .iter()
+                .chain(&set.cluster)
+                .chain(set.namespaces.values().flatten())
+                .cloned()
+                .collect()
         };
         let (results, _) = report.into_parts();
         if let Ok(collected) = &result {
@@ -235,7 +294,12 @@ impl Setup {
             warnings: flat(&results.warnings),
             hooks: progress.hooks().unwrap_or_default(),
             progress,
-            paths: self.api.requests().into_iter().map(|request| request.path).collect(),
+            paths: self
+                .api
+                .requests()
+                .into_iter()
+                .map(|request| request.path)
+                .collect(),
             recorded: self.journal.all().iter().filter_map(told).collect(),
             pending: PendingPostHooks::read(&self.journal.all()).unwrap(),
         }
@@ -247,8 +311,17 @@ fn told(note: &Value) -> Option<String> {
     let text = |value: &Value| value.as_str().unwrap_or("nothing").to_owned();
     let what = match note.get("actionBegun") {
         Some(_) => "may act".to_owned(),
-        None => format!("started {}", text(&note["started"]["executed"]["operation"])),
+        None => format!(
+            "started {}",
+            text(&note["started"]["executed"]["operation"])
+        ),
     };
-    let of = note.get("actionBegun").or_else(|| note.get("actionEnded"))?;
-    Some(format!("{} {what} on {}", text(&of["action"]), text(&of["item"]["name"])))
+    let of = note
+        .get("actionBegun")
+        .or_else(|| note.get("actionEnded"))?;
+    Some(format!(
+        "{} {what} on {}",
+        text(&of["action"]),
+        text(&of["item"]["name"])
+    ))
 }

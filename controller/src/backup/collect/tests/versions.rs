@@ -21,7 +21,12 @@ fn widgets() -> FakeApi {
 
 fn setup() -> Setup {
     let spec = json!({ "includedResources": ["widgets"], "includeClusterResources": false });
-    Setup { spec, api: widgets(), all_versions: true, ..Setup::default() }
+    Setup {
+        spec,
+        api: widgets(),
+        all_versions: true,
+        ..Setup::default()
+    }
 }
 
 const ALL: [&str; 4] = [
@@ -35,16 +40,29 @@ const ALL: [&str; 4] = [
 async fn each_served_version_of_an_item_is_stored() {
     let outcome = setup().collect().await;
     assert_eq!(outcome.names(), ALL);
-    let versions = outcome.sink.items.iter().map(|(_, item)| item["apiVersion"].as_str().unwrap());
+    let versions = outcome
+        .sink
+        .items
+        .iter()
+        .map(|(_, item)| item["apiVersion"].as_str().unwrap());
     assert_eq!(
         versions.collect::<Vec<_>>()[1..4],
-        ["example.com/v1", "example.com/v1beta1", "example.com/v1beta1"]
+        [
+            "example.com/v1",
+            "example.com/v1beta1",
+            "example.com/v1beta1"
+        ]
     );
     let list = serde_json::to_value(&outcome.result.unwrap().list).unwrap();
     assert_eq!(list["example.com/v1/Widget"], json!(["a/w", "b/w"]));
     assert_eq!(list["example.com/v1beta1/Widget"], json!(["a/w", "b/w"]));
 
-    let outcome = Setup { all_versions: false, ..setup() }.collect().await;
+    let outcome = Setup {
+        all_versions: false,
+        ..setup()
+    }
+    .collect()
+    .await;
     assert_eq!(outcome.names(), ALL[..2]);
 }
 
@@ -52,30 +70,65 @@ async fn each_served_version_of_an_item_is_stored() {
 async fn an_ordered_item_is_first_and_written_once_in_each_version() {
     let mut ordered = setup();
     ordered.spec["orderedResources"] = json!({ "widgets": "b/w" });
-    ordered.api.put("/apis/example.com/v1/namespaces/b/widgets/w", item("b", "w"));
+    ordered.api.put(
+        "/apis/example.com/v1/namespaces/b/widgets/w",
+        item("b", "w"),
+    );
     let outcome = ordered.collect().await;
-    assert_eq!(outcome.names()[..2], ["widgets.example.com/b/w", "widgets.example.com/a/w"]);
+    assert_eq!(
+        outcome.names()[..2],
+        ["widgets.example.com/b/w", "widgets.example.com/a/w"]
+    );
     assert_eq!((outcome.names().len(), outcome.warnings), (4, vec![]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_an_action_began_on_one_version_says_nothing_of_another() {
     let starts = action("x/starts", "widgets", |_| {
-        Ok(BackupActionOutput { operation: Some("again".to_owned()), ..BackupActionOutput::default() })
+        Ok(BackupActionOutput {
+            operation: Some("again".to_owned()),
+            ..BackupActionOutput::default()
+        })
     });
     let begun = |of: &Value| json!({ "actionBegun": of });
-    let item = |group_resource| json!({ "action": "x/starts", "item": id(group_resource, "a", "w") });
-    let executed = BackupActionOutput { operation: Some("op-1".to_owned()), ..BackupActionOutput::default() };
+    let item =
+        |group_resource| json!({ "action": "x/starts", "item": id(group_resource, "a", "w") });
+    let executed = BackupActionOutput {
+        operation: Some("op-1".to_owned()),
+        ..BackupActionOutput::default()
+    };
     let done = json!({ "executed": executed, "at": "2026-01-01T00:00:00Z" });
-    let [v1, v1beta1] = [item("widgets.example.com"), item("widgets.v1beta1.example.com")];
-    let prior = vec![begun(&v1), json!({ "actionEnded": v1, "started": done }), begun(&v1beta1)];
-    let outcome = Setup { actions: vec![Arc::clone(&starts) as _], prior, ..setup() }.collect().await;
-    let Outcome { result, errors, sink, .. } = outcome;
+    let [v1, v1beta1] = [
+        item("widgets.example.com"),
+        item("widgets.v1beta1.example.com"),
+    ];
+    let prior = vec![
+        begun(&v1),
+        json!({ "actionEnded": v1, "started": done }),
+        begun(&v1beta1),
+    ];
+    let outcome = Setup {
+        actions: vec![Arc::clone(&starts) as _],
+        prior,
+        ..setup()
+    }
+    .collect()
+    .await;
+    let Outcome {
+        result,
+        errors,
+        sink,
+        ..
+    } = outcome;
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert!(!sink.items.iter().any(|(name, _)| name == ALL[2]));
     let operations = result.unwrap().operations;
     assert_eq!(operations[0].operation, "op-1");
     assert_eq!(operations[0].item, id("widgets.example.com", "a", "w"));
-    assert!(operations.iter().all(|operation| operation.item.group_resource == "widgets.example.com"));
+    assert!(
+        operations
+            .iter()
+            .all(|operation| operation.item.group_resource == "widgets.example.com")
+    );
     assert_eq!(operations.len(), 3);
 }

@@ -3,7 +3,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::hooks::TIMEOUT;
+use crate::hooks::DEFAULT_TIMEOUT;
 
 fn pod(annotations: &Value) -> Pod {
     let pod = json!({
@@ -33,21 +33,38 @@ fn annotations_say_what_is_run_where_and_how_long() {
         "post.hook.backup.velero.io/command": "/bin/thaw",
     }));
     let hooks = HookRules::default().for_pod(&pod);
-    let [pre] = &hooks.pre[..] else { panic!("{hooks:?}") };
+    let [pre] = &hooks.pre[..] else {
+        panic!("{hooks:?}")
+    };
     assert_eq!(pre.command, ["/bin/fsfreeze", "--freeze", "/data"]);
-    assert_eq!((pre.container.as_str(), pre.fails, pre.timeout), ("tools", false, Duration::from_mins(3)));
-    let [post] = &hooks.post[..] else { panic!("{hooks:?}") };
+    assert_eq!(
+        (pre.container.as_str(), pre.fails, pre.timeout),
+        ("tools", false, Duration::from_mins(3))
+    );
+    let [post] = &hooks.post[..] else {
+        panic!("{hooks:?}")
+    };
     assert_eq!(post.command, ["/bin/thaw"]);
-    assert_eq!((post.container.as_str(), post.fails, post.timeout), ("main", true, TIMEOUT));
+    assert_eq!(
+        (post.container.as_str(), post.fails, post.timeout),
+        ("main", true, DEFAULT_TIMEOUT)
+    );
     assert!(hooks.problems.is_empty());
 }
 
 #[test]
 fn the_older_spelling_is_a_command_before() {
-    let hooks = HookRules::default().for_pod(&pod(&json!({ "hook.backup.velero.io/command": "old" })));
-    assert_eq!((commands(&hooks.pre), hooks.post.len()), (vec!["old".to_owned()], 0));
+    let hooks =
+        HookRules::default().for_pod(&pod(&json!({ "hook.backup.velero.io/command": "old" })));
+    assert_eq!(
+        (commands(&hooks.pre), hooks.post.len()),
+        (vec!["old".to_owned()], 0)
+    );
     let both = json!({ "hook.backup.velero.io/command": "old", "pre.hook.backup.velero.io/command": "new" });
-    assert_eq!(commands(&HookRules::default().for_pod(&pod(&both)).pre), ["new"]);
+    assert_eq!(
+        commands(&HookRules::default().for_pod(&pod(&both)).pre),
+        ["new"]
+    );
 }
 
 #[test]
@@ -62,7 +79,10 @@ fn annotations_replace_the_hooks_of_the_backup_pre_or_post() {
     );
     assert_eq!(plain.pre[0].source, "hook r");
     let own = rules.for_pod(&pod(&json!({ "pre.hook.backup.velero.io/command": "own" })));
-    assert_eq!((commands(&own.pre), commands(&own.post)), (vec!["own".to_owned()], vec!["c".to_owned()]));
+    assert_eq!(
+        (commands(&own.pre), commands(&own.post)),
+        (vec!["own".to_owned()], vec!["c".to_owned()])
+    );
 }
 
 #[rstest::rstest]
@@ -79,7 +99,10 @@ fn annotations_replace_the_hooks_of_the_backup_pre_or_post() {
 fn a_hook_of_a_backup_selects_pods(#[case] mut rule: Value, #[case] selects: bool) {
     rule["name"] = json!("r");
     rule["pre"] = json!([{ "exec": { "command": ["x"] } }]);
-    assert_eq!(!rules(&json!([rule])).for_pod(&pod(&json!({}))).is_empty(), selects);
+    assert_eq!(
+        !rules(&json!([rule])).for_pod(&pod(&json!({}))).is_empty(),
+        selects
+    );
 }
 
 #[rstest::rstest]
@@ -93,9 +116,15 @@ fn what_a_hook_leaves_open_is_filled_in(
     #[case] fails: bool,
     #[case] seconds: u64,
 ) {
-    let hooks = rules(&json!([{ "name": "r", "post": [{ "exec": exec }] }])).for_pod(&pod(&json!({})));
-    let [hook] = &hooks.post[..] else { panic!("{hooks:?}") };
-    assert_eq!((hook.container.as_str(), hook.fails, hook.timeout.as_secs()), (container, fails, seconds));
+    let hooks =
+        rules(&json!([{ "name": "r", "post": [{ "exec": exec }] }])).for_pod(&pod(&json!({})));
+    let [hook] = &hooks.post[..] else {
+        panic!("{hooks:?}")
+    };
+    assert_eq!(
+        (hook.container.as_str(), hook.fails, hook.timeout.as_secs()),
+        (container, fails, seconds)
+    );
 }
 
 #[test]
@@ -105,7 +134,10 @@ fn what_can_not_be_read_is_told_and_its_default_is_meant() {
         "post.hook.backup.velero.io/timeout": "soon",
         "post.hook.backup.velero.io/on-error": "Ignore",
     })));
-    assert_eq!((hooks.post[0].timeout, hooks.post[0].fails), (TIMEOUT, true));
+    assert_eq!(
+        (hooks.post[0].timeout, hooks.post[0].fails),
+        (DEFAULT_TIMEOUT, true)
+    );
     assert_eq!(hooks.problems.len(), 2, "{:?}", hooks.problems);
 }
 
@@ -129,7 +161,10 @@ fn each_key_of_a_hook_counts_and_another_one_is_told() {
             Ok::<_, String>(format!("{:?}", with(prefix, key)))
         });
         let [problem] = with(prefix, Some("timout")).problems.try_into().unwrap();
-        assert!(problem.contains("timout is none that a hook has"), "{problem}");
+        assert!(
+            problem.contains("timout is none that a hook has"),
+            "{problem}"
+        );
     }
 }
 
@@ -141,5 +176,8 @@ fn what_is_said_of_a_hook_without_a_command_is_told() {
     let found = HookRules::default().of_text(&alone.to_string(), &annotations.to_string());
     let (_, hooks) = found.unwrap();
     let [problem] = hooks.problems.try_into().unwrap();
-    assert!(problem.contains("is there without one that ends with command, so nothing is run"), "{problem}");
+    assert!(
+        problem.contains("is there without one that ends with command, so nothing is run"),
+        "{problem}"
+    );
 }

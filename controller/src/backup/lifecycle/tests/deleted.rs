@@ -12,8 +12,7 @@ fn has_snapshot(cluster: &Cluster) {
     let status = json!({ "boundVolumeSnapshotContentName": "c", "readyToUse": true });
     let metadata = json!({ "name": "s", "namespace": "a", "uid": "uid-s", "labels": labels });
     cluster.put(SNAPSHOT, json!({ "metadata": metadata, "status": status }));
-    let content =
-        json!({ "metadata": { "name": "c", "uid": "uid-c" }, "spec": { "deletionPolicy": "Delete" } });
+    let content = json!({ "metadata": { "name": "c", "uid": "uid-c" }, "spec": { "deletionPolicy": "Delete" } });
     cluster.put(CONTENT, content);
 }
 
@@ -43,7 +42,9 @@ async fn stopped_at(file: &str) -> Cluster {
 
 fn private(cluster: &Cluster) -> Vec<String> {
     let names = std::fs::read_dir(cluster.file(".private")).unwrap();
-    let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<_> = names
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -54,7 +55,8 @@ async fn a_backup_that_is_deleted_while_it_runs_stops_and_lets_go() {
     let cancellation = Arc::clone(&pulled);
     let cluster = Cluster::with(move |cluster, _, path, _| {
         if path == ITEMS {
-            cluster.change_backup(&json!({"metadata": {"deletionTimestamp": "2026-01-01T01:00:00Z"}}));
+            cluster
+                .change_backup(&json!({"metadata": {"deletionTimestamp": "2026-01-01T01:00:00Z"}}));
             pulled.get().unwrap().delete();
         }
         None
@@ -64,7 +66,10 @@ async fn a_backup_that_is_deleted_while_it_runs_stops_and_lets_go() {
     let (worker, own) = worker(&ctx);
     cancellation.set(own).unwrap();
     end(&cluster, worker).await;
-    assert!(cluster.get(BACKUP).is_null(), "the finalizer is off, so it is gone");
+    assert!(
+        cluster.get(BACKUP).is_null(),
+        "the finalizer is off, so it is gone"
+    );
     assert_eq!(claims(&ctx).await, 0);
     assert!(cluster.metadata().is_null());
 }
@@ -90,7 +95,11 @@ async fn what_is_committed_is_finished_and_keeps_its_snapshots() {
         assert!(cluster.get(BACKUP).is_null(), "{file}");
         assert_eq!(cluster.metadata()["status"]["phase"], "Completed", "{file}");
         assert!(!is_destroyed(&cluster), "{file}");
-        assert_eq!((collections(&cluster), claims(&cluster.context()).await), (1, 0), "{file}");
+        assert_eq!(
+            (collections(&cluster), claims(&cluster.context()).await),
+            (1, 0),
+            "{file}"
+        );
     }
 }
 
@@ -119,11 +128,20 @@ async fn a_worker_with_everything_in_hand_is_stopped_before_the_record_and_leave
     assert_eq!(private(&cluster), ["owner"]);
     ask_for_deletion(&cluster);
     run(&cluster).await;
-    assert!(cluster.get(BACKUP).is_null() && is_destroyed(&cluster) && cluster.metadata().is_null());
-    assert_eq!(private(&cluster), ["owner", "record-1"], "that it was abandoned");
+    assert!(
+        cluster.get(BACKUP).is_null() && is_destroyed(&cluster) && cluster.metadata().is_null()
+    );
+    assert_eq!(
+        private(&cluster),
+        ["owner", "record-1"],
+        "that it was abandoned"
+    );
     // A controller that does not know that it was replaced comes to the same end.
     let (_, location) = cluster.context().locations.open("default").await.unwrap();
-    let error = location.open_backup("b", &claimant("uid-b")).await.unwrap_err();
+    let error = location
+        .open_backup("b", &claimant("uid-b"))
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("abandoned"), "{error}");
 }
 
@@ -137,7 +155,10 @@ async fn the_name_of_a_backup_that_was_deleted_half_way_is_free() {
             run(&cluster).await;
         }
         // The finalizer was removed, or the store was unavailable.
-        cluster.put(BACKUP, velero("Backup", "b", json!({}), json!({"phase": "ReadyToStart"})));
+        cluster.put(
+            BACKUP,
+            velero("Backup", "b", json!({}), json!({"phase": "ReadyToStart"})),
+        );
         cluster.change_backup(&json!({"metadata": {"uid": "uid-b2"}}));
         let ctx = cluster.context();
         let (mut next, _) = worker(&ctx);
@@ -162,11 +183,21 @@ async fn a_deletion_does_not_wait_for_a_dead_store_and_guesses_nothing() {
         let began = Instant::now();
         run(&cluster).await;
         assert!(cluster.get(BACKUP).is_null());
-        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-        // A backup is announced only after its collection, so nothing of a collecting backup is stored.
+        assert!(
+            began.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            began.elapsed()
+        );
+        // A backup is announced only after its collection, so nothing of a collecting backup is
+        // stored.
         assert_eq!(is_destroyed(&cluster), destroys, "{phase}");
-        let told = cluster.under("/apis/events.k8s.io/v1/namespaces/velero/events").join("\n");
-        assert!(told.contains("SnapshotsLeft") && told.contains("not known"), "{told}");
+        let told = cluster
+            .under("/apis/events.k8s.io/v1/namespaces/velero/events")
+            .join("\n");
+        assert!(
+            told.contains("SnapshotsNotRemoved") && told.contains("not known"),
+            "{told}"
+        );
     }
 }
 
@@ -176,7 +207,12 @@ async fn a_deletion_of_what_the_store_does_not_take_keeps_what_is_recorded() {
     std::fs::write(cluster.file("b-results.gz"), "foreign").unwrap();
     ask_for_deletion(&cluster);
     run(&cluster).await;
-    assert!(cluster.get(BACKUP).is_null() && !is_destroyed(&cluster) && cluster.metadata().is_null());
-    assert!(private(&cluster).contains(&"record-1".to_owned()), "it can still be finished");
+    assert!(
+        cluster.get(BACKUP).is_null() && !is_destroyed(&cluster) && cluster.metadata().is_null()
+    );
+    assert!(
+        private(&cluster).contains(&"record-1".to_owned()),
+        "it can still be finished"
+    );
     assert!(cluster.asked(&format!("DELETE {GROUP}")) == 0);
 }

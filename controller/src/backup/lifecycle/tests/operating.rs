@@ -7,7 +7,9 @@ use backup_actions::{
     ActionError, AppliesTo, ItemAction, OperationProgress,
     backup::{BackupActionOutput, BackupItemAction},
 };
-use backup_core::operation::{BackupOperation, BackupOperationSpec, OperationStatus, ResourceIdentifier};
+use backup_core::operation::{
+    BackupOperation, BackupOperationSpec, OperationStatus, ResourceIdentifier,
+};
 use backup_store::{ItemPath, JobFiles};
 use flate2::read::MultiGzDecoder;
 
@@ -24,7 +26,10 @@ struct Scripted {
 
 impl Scripted {
     fn answer(&self, operation: &str, answer: OperationProgress) {
-        self.answers.lock().unwrap().insert(operation.to_owned(), answer);
+        self.answers
+            .lock()
+            .unwrap()
+            .insert(operation.to_owned(), answer);
     }
 }
 
@@ -44,20 +49,31 @@ impl BackupItemAction for Scripted {
         Ok(BackupActionOutput::default())
     }
 
-    async fn progress(&self, operation: &str, _: &Backup) -> Result<OperationProgress, ActionError> {
+    async fn progress(
+        &self,
+        operation: &str,
+        _: &Backup,
+    ) -> Result<OperationProgress, ActionError> {
         self.asked.lock().unwrap().push(operation.to_owned());
         let answer = self.answers.lock().unwrap().get(operation).cloned();
         Ok(answer.unwrap_or_default())
     }
 
     async fn cancel(&self, operation: &str, _: &Backup) -> Result<(), ActionError> {
-        self.asked.lock().unwrap().push(format!("cancel {operation}"));
+        self.asked
+            .lock()
+            .unwrap()
+            .push(format!("cancel {operation}"));
         Ok(())
     }
 }
 
 fn done(error: &str) -> OperationProgress {
-    OperationProgress { completed: true, error: error.to_owned(), ..OperationProgress::default() }
+    OperationProgress {
+        completed: true,
+        error: error.to_owned(),
+        ..OperationProgress::default()
+    }
 }
 
 fn knowing(ctx: &JobContext, action: &Arc<Scripted>) -> (Worker<Backups>, Cancellation) {
@@ -106,12 +122,21 @@ async fn begin(cluster: &Cluster, phase: &str, operations: &[&str]) -> Arc<Scrip
             post_operation_items: vec![ResourceIdentifier::new("configmaps", Some("a"), "one")],
             ..BackupOperationSpec::default()
         },
-        status: OperationStatus { created: Some(Timestamp::now()), ..OperationStatus::default() },
+        status: OperationStatus {
+            created: Some(Timestamp::now()),
+            ..OperationStatus::default()
+        },
         ..BackupOperation::default()
     };
     let operations: Vec<_> = operations.iter().map(operation).collect();
-    let files = JobFiles { item_operations: records::encode(&operations).unwrap(), ..testing::no_files() };
-    writer.await_operations(files, json!({ "hookStatus": { "hooksAttempted": 2 } })).await.unwrap();
+    let files = JobFiles {
+        item_operations: records::encode(&operations).unwrap(),
+        ..testing::no_files()
+    };
+    writer
+        .await_operations(files, json!({ "hookStatus": { "hooksAttempted": 2 } }))
+        .await
+        .unwrap();
     Arc::default()
 }
 
@@ -125,26 +150,46 @@ async fn operations_are_followed_and_what_they_changed_is_read_again() {
     let (cluster, action) = begun("InProgress", &["one", "two"]).await;
     action.answer("one", done(""));
     let running = tokio::spawn(knowing(&cluster.context(), &action).0.run());
-    cluster.until(|cluster| cluster.get(BACKUP)["status"]["backupItemOperationsCompleted"] == 1).await;
+    cluster
+        .until(|cluster| cluster.get(BACKUP)["status"]["backupItemOperationsCompleted"] == 1)
+        .await;
     let status = cluster.get(BACKUP)["status"].clone();
     assert_eq!(status["phase"], "WaitingForPluginOperations");
     assert_eq!(
-        (&status["backupItemOperationsAttempted"], &status["csiVolumeSnapshotsCompleted"]),
+        (
+            &status["backupItemOperationsAttempted"],
+            &status["csiVolumeSnapshotsCompleted"]
+        ),
         (&json!(2), &json!(1))
     );
     action.answer("two", done(""));
     running.await.unwrap();
     assert_eq!(cluster.phase(), "Completed");
-    assert_eq!(cluster.metadata()["status"]["backupItemOperationsCompleted"], 2);
+    assert_eq!(
+        cluster.metadata()["status"]["backupItemOperationsCompleted"],
+        2
+    );
     // Known from the record only: the collecting process was killed before it published them.
-    assert_eq!(cluster.metadata()["status"]["hookStatus"]["hooksAttempted"], 2);
-    assert_eq!(json_file(&cluster, "b-itemoperations.json.gz")[1]["status"]["phase"], "Completed");
+    assert_eq!(
+        cluster.metadata()["status"]["hookStatus"]["hooksAttempted"],
+        2
+    );
+    assert_eq!(
+        json_file(&cluster, "b-itemoperations.json.gz")[1]["status"]["phase"],
+        "Completed"
+    );
     let tarball = std::fs::read(cluster.file("b.tar.gz")).unwrap();
     let mut text = String::new();
     let mut tar = MultiGzDecoder::new(tarball.as_slice());
     std::io::Read::read_to_string(&mut tar, &mut text).unwrap();
-    let (before, after) = (text.rfind("\"as\":\"it was\"").unwrap(), text.rfind("\"k\":\"one\"").unwrap());
-    assert!(before < after, "the last entry of a path is the one that counts");
+    let (before, after) = (
+        text.rfind("\"as\":\"it was\"").unwrap(),
+        text.rfind("\"k\":\"one\"").unwrap(),
+    );
+    assert!(
+        before < after,
+        "the last entry of a path is the one that counts"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,14 +199,19 @@ async fn what_failed_is_in_counts_results_and_log_and_a_lost_patch_changes_nothi
     let hears = Arc::clone(&deaf);
     let cluster = Cluster::with(move |_, method, path, body| {
         let failure = body["status"]["backupItemOperationsFailed"] == 1;
-        (method == "PATCH" && path == BACKUP && failure && hears.load(std::sync::atomic::Ordering::SeqCst))
-            .then_some(503)
+        (method == "PATCH"
+            && path == BACKUP
+            && failure
+            && hears.load(std::sync::atomic::Ordering::SeqCst))
+        .then_some(503)
     });
     let action = begin(&cluster, "WaitingForPluginOperations", &["one"]).await;
     action.answer("one", done("no space"));
     let ctx = cluster.context();
     let first = tokio::spawn(knowing(&ctx, &action).0.run());
-    cluster.until(|cluster| cluster.file(".private/operations-1").exists()).await;
+    cluster
+        .until(|cluster| cluster.file(".private/operations-1").exists())
+        .await;
     ctx.stop.cancel();
     first.await.unwrap();
     assert_eq!(cluster.phase(), "WaitingForPluginOperations");
@@ -169,10 +219,16 @@ async fn what_failed_is_in_counts_results_and_log_and_a_lost_patch_changes_nothi
     end(&cluster, knowing(&cluster.context(), &action).0).await;
     assert_eq!(cluster.phase(), "PartiallyFailed");
     let status = cluster.get(BACKUP)["status"].clone();
-    assert_eq!((&status["backupItemOperationsFailed"], &status["errors"]), (&json!(1), &json!(1)));
+    assert_eq!(
+        (&status["backupItemOperationsFailed"], &status["errors"]),
+        (&json!(1), &json!(1))
+    );
     let results = json_file(&cluster, "b-results.gz");
     let error = results["errors"]["namespaces"]["a"][0].as_str().unwrap();
-    assert!(error.contains("operation one of test/scripted failed: no space"), "{error}");
+    assert!(
+        error.contains("operation one of test/scripted failed: no space"),
+        "{error}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,7 +238,9 @@ async fn a_restart_goes_on_with_the_same_operations() {
         let ctx = cluster.context();
         let before = action.asked.lock().unwrap().len();
         let running = tokio::spawn(knowing(&ctx, &action).0.run());
-        cluster.until(|_| action.asked.lock().unwrap().len() > before).await;
+        cluster
+            .until(|_| action.asked.lock().unwrap().len() > before)
+            .await;
         ctx.stop.cancel();
         running.await.unwrap();
         assert_eq!(cluster.phase(), "WaitingForPluginOperations");
@@ -210,7 +268,9 @@ async fn operations_that_are_not_known_are_not_taken_for_none() {
 async fn a_store_that_is_down_delays_what_is_kept_and_ends_no_operation() {
     let (cluster, action) = begun("InProgress", &["one", "two"]).await;
     let running = tokio::spawn(knowing(&cluster.context(), &action).0.run());
-    cluster.until(|cluster| cluster.phase() == "WaitingForPluginOperations").await;
+    cluster
+        .until(|cluster| cluster.phase() == "WaitingForPluginOperations")
+        .await;
     // A folder blocks the path of the next state.
     std::fs::create_dir_all(cluster.file(".private/operations-1/x")).unwrap();
     action.answer("one", done(""));
@@ -235,8 +295,16 @@ async fn what_another_controller_has_recorded_meanwhile_is_gone_on_with_and_does
     std::fs::rename(cluster.file(".private/record-1"), cluster.file("late")).unwrap();
     action.answer("one", done("no space left"));
     knowing(&cluster.context(), &action).0.run().await;
-    assert_eq!(cluster.phase(), "PartiallyFailed", "{}", cluster.get(BACKUP));
-    assert_eq!(cluster.metadata()["status"]["backupItemOperationsFailed"], 1);
+    assert_eq!(
+        cluster.phase(),
+        "PartiallyFailed",
+        "{}",
+        cluster.get(BACKUP)
+    );
+    assert_eq!(
+        cluster.metadata()["status"]["backupItemOperationsFailed"],
+        1
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -253,7 +321,9 @@ async fn a_location_that_is_read_only_or_gone_is_waited_for() {
     for gone in [false, true] {
         let (cluster, action) = begun("InProgress", &["one"]).await;
         let running = tokio::spawn(knowing(&cluster.context(), &action).0.run());
-        cluster.until(|cluster| cluster.phase() == "WaitingForPluginOperations").await;
+        cluster
+            .until(|cluster| cluster.phase() == "WaitingForPluginOperations")
+            .await;
         let location = cluster.get(LOCATION);
         let mut changed = location.clone();
         changed["spec"]["accessMode"] = json!("ReadOnly");
@@ -266,9 +336,15 @@ async fn a_location_that_is_read_only_or_gone_is_waited_for() {
         cluster.blocked().await;
         tokio::time::sleep(Duration::from_mins(5)).await;
         let reason = cluster.blocked().await;
-        assert!(reason.contains(if gone { "not found" } else { "is read-only" }), "{reason}");
+        assert!(
+            reason.contains(if gone { "not found" } else { "is read-only" }),
+            "{reason}"
+        );
         assert_eq!(cluster.phase(), "WaitingForPluginOperations");
-        assert!(!cluster.file(".private/operations-1").exists(), "it was written to");
+        assert!(
+            !cluster.file(".private/operations-1").exists(),
+            "it was written to"
+        );
         cluster.put(LOCATION, location);
         running.await.unwrap();
         assert_eq!(cluster.phase(), "Completed");
@@ -280,11 +356,19 @@ async fn a_person_who_cancels_gets_an_honest_end() {
     let (cluster, action) = begun("InProgress", &["one"]).await;
     let (worker, cancellation) = knowing(&cluster.context(), &action);
     let running = tokio::spawn(worker.run());
-    cluster.until(|cluster| cluster.phase() == "WaitingForPluginOperations").await;
+    cluster
+        .until(|cluster| cluster.phase() == "WaitingForPluginOperations")
+        .await;
     cancellation.cancel();
     running.await.unwrap();
     assert_eq!(cluster.phase(), "PartiallyFailed");
-    assert!(action.asked.lock().unwrap().contains(&"cancel one".to_owned()));
+    assert!(
+        action
+            .asked
+            .lock()
+            .unwrap()
+            .contains(&"cancel one".to_owned())
+    );
     let error = json_file(&cluster, "b-itemoperations.json.gz")[0]["status"]["error"].clone();
     assert!(error.as_str().unwrap().starts_with("cancelled"), "{error}");
 }

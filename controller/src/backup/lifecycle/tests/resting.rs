@@ -13,7 +13,11 @@ async fn one_that_has_to_collect_again_waits_for_a_restore_and_holds_nothing_mea
     let cluster = Cluster::with(|cluster, method, path, body| {
         metadata_comes_first(cluster, method, path, body);
         if method == "GET" && path == ITEMS {
-            assert_eq!(mark(cluster), "true", "in this phase only what is marked has a claim");
+            assert_eq!(
+                mark(cluster),
+                "true",
+                "in this phase only what is marked has a claim"
+            );
         }
         None
     });
@@ -29,8 +33,18 @@ async fn one_that_has_to_collect_again_waits_for_a_restore_and_holds_nothing_mea
     assert!(reason.contains("Restore velero/r"), "{reason}");
     cluster.until(|cluster| mark(cluster).is_null()).await;
     assert_eq!((claims(&ctx).await, collections(&cluster)), (1, 0));
-    cluster.put(RESTORE, velero("Restore", "r", json!({"backupName": "x"}), json!({"phase": "Completed"})));
-    cluster.until(|cluster| cluster.phase() == "Completed").await;
+    cluster.put(
+        RESTORE,
+        velero(
+            "Restore",
+            "r",
+            json!({"backupName": "x"}),
+            json!({"phase": "Completed"}),
+        ),
+    );
+    cluster
+        .until(|cluster| cluster.phase() == "Completed")
+        .await;
     running.await.unwrap();
     assert!(mark(&cluster).is_null());
     assert_eq!((claims(&ctx).await, collections(&cluster)), (0, 1));
@@ -48,13 +62,22 @@ async fn a_store_that_is_away_from_the_start_keeps_no_restore_out() {
     away["spec"]["objectStorage"]["bucket"] = json!("/dev/null/away");
     cluster.put(LOCATION, away);
     let ctx = cluster.context();
-    backup_lock::activate(&ctx.ledger, &backup_lock::ObjectKey::backup("velero", "b"), "uid-b")
-        .await
-        .unwrap();
+    backup_lock::activate(
+        &ctx.ledger,
+        &backup_lock::ObjectKey::backup("velero", "b"),
+        "uid-b",
+    )
+    .await
+    .unwrap();
     let running = tokio::spawn(worker(&ctx).0.run());
     cluster.blocked().await;
-    assert_eq!((cluster.phase().as_str(), claims(&ctx).await), ("Finalizing", 0));
+    assert_eq!(
+        (cluster.phase().as_str(), claims(&ctx).await),
+        ("Finalizing", 0)
+    );
     cluster.put(LOCATION, location);
-    cluster.until(|cluster| cluster.phase() == "Completed").await;
+    cluster
+        .until(|cluster| cluster.phase() == "Completed")
+        .await;
     running.await.unwrap();
 }

@@ -13,9 +13,12 @@ fn wall() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
-fn fresh() -> Followed {
-    let status = OperationStatus { created: Some(wall()), ..OperationStatus::default() };
-    Followed::new(status, TIMEOUT, Duration::ZERO, wall())
+fn fresh() -> OperationState {
+    let status = OperationStatus {
+        created: Some(wall()),
+        ..OperationStatus::default()
+    };
+    OperationState::new(status, TIMEOUT, Duration::ZERO, wall())
 }
 
 fn running() -> Answer {
@@ -34,12 +37,13 @@ fn passing() -> Answer {
     Answer::Passing("no answer".to_owned())
 }
 
-/// Calls and answers until the operation has ended; each call takes `latency`. Returns the time of the end, and the calls.
+/// Calls and answers until the operation has ended; each call takes `latency`. Returns the time of
+/// the end, and the calls.
 fn follow(
-    mut operation: Followed,
+    mut operation: OperationState,
     latency: Duration,
     mut answer: impl FnMut(usize, Call) -> Answer,
-) -> (Followed, Duration, Vec<(Duration, Call)>) {
+) -> (OperationState, Duration, Vec<(Duration, Call)>) {
     let (mut now, mut calls) = (Duration::ZERO, Vec::new());
     loop {
         match operation.call(now) {
@@ -62,8 +66,9 @@ fn follow(
 
 #[test]
 fn it_is_asked_at_its_pace_until_it_has_ended() {
-    let (operation, at, calls) =
-        follow(fresh(), Duration::ZERO, |n, _| if n < 3 { running() } else { ended("") });
+    let (operation, at, calls) = follow(fresh(), Duration::ZERO, |n, _| {
+        if n < 3 { running() } else { ended("") }
+    });
     assert_eq!(operation.status.phase, OperationPhase::Completed);
     assert_eq!(at, EVERY * 3);
     assert!(calls.iter().all(|(_, call)| *call == Call::Progress));
@@ -78,34 +83,56 @@ fn done_and_failed_is_failed_with_the_text() {
 
 #[test]
 fn what_will_not_pass_ends_it_with_its_text() {
-    let (operation, at, _) = follow(fresh(), Duration::ZERO, |_, _| Answer::Final("no such plugin".into()));
-    assert_eq!((operation.status.phase.as_str(), at), ("Failed", Duration::ZERO));
+    let (operation, at, _) = follow(fresh(), Duration::ZERO, |_, _| {
+        Answer::Final("no such plugin".into())
+    });
+    assert_eq!(
+        (operation.status.phase.as_str(), at),
+        ("Failed", Duration::ZERO)
+    );
     assert_eq!(operation.status.error, "no such plugin");
 }
 
 #[test]
 fn errors_that_may_pass_end_nothing_and_stretch_the_pace() {
-    let (operation, at, calls) =
-        follow(fresh(), Duration::ZERO, |n, _| if n < 5 { passing() } else { ended("") });
+    let (operation, at, calls) = follow(fresh(), Duration::ZERO, |n, _| {
+        if n < 5 { passing() } else { ended("") }
+    });
     assert_eq!(operation.status.phase, OperationPhase::Completed);
     assert_eq!(operation.status.error, "", "what is over is over");
-    let waits: Vec<_> = calls.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0)).collect();
-    assert!(waits.is_sorted() && waits[0] > EVERY && at < TIMEOUT, "{waits:?}");
+    let waits: Vec<_> = calls
+        .windows(2)
+        .map(|pair| pair[1].0.saturating_sub(pair[0].0))
+        .collect();
+    assert!(
+        waits.is_sorted() && waits[0] > EVERY && at < TIMEOUT,
+        "{waits:?}"
+    );
     assert!(waits.iter().all(|wait| *wait <= pace().cap), "{waits:?}");
 }
 
 #[test]
 fn hours_of_errors_end_nothing_before_the_deadline() {
     let timeout = Duration::from_hours(4);
-    let status = OperationStatus { created: Some(wall()), ..OperationStatus::default() };
-    let operation = Followed::new(status, timeout, Duration::ZERO, wall());
+    let status = OperationStatus {
+        created: Some(wall()),
+        ..OperationStatus::default()
+    };
+    let operation = OperationState::new(status, timeout, Duration::ZERO, wall());
     let (operation, at, calls) = follow(operation, Duration::from_secs(1), |_, _| passing());
     assert!(
-        operation.status.error.starts_with("Asynchronous action timed out"),
+        operation
+            .status
+            .error
+            .starts_with("Asynchronous action timed out"),
         "{}",
         operation.status.error
     );
-    assert!(at >= timeout && calls.len() > 100, "{at:?}, {} calls", calls.len());
+    assert!(
+        at >= timeout && calls.len() > 100,
+        "{at:?}, {} calls",
+        calls.len()
+    );
 }
 
 #[test]
@@ -113,9 +140,21 @@ fn past_its_time_it_is_told_to_stop_and_says_what_is_known() {
     for (name, after, words) in [
         ("it stops", ended("stopped"), "it has ended: stopped"),
         ("it had completed", ended(""), "it completed all the same"),
-        ("it goes on", running(), "it has not confirmed that it has stopped"),
-        ("it is silent", passing(), "it has not confirmed that it has stopped"),
-        ("it is gone", Answer::Final("no such operation".into()), "is not known: no such operation"),
+        (
+            "it goes on",
+            running(),
+            "it has not confirmed that it has stopped",
+        ),
+        (
+            "it is silent",
+            passing(),
+            "it has not confirmed that it has stopped",
+        ),
+        (
+            "it is gone",
+            Answer::Final("no such operation".into()),
+            "is not known: no such operation",
+        ),
     ] {
         let mut told = false;
         let (operation, at, calls) = follow(fresh(), Duration::ZERO, |_, call| match call {
@@ -134,10 +173,27 @@ fn past_its_time_it_is_told_to_stop_and_says_what_is_known() {
         );
         assert!(error.contains("10m0s"), "{error}");
         assert!(at <= TIMEOUT + pace().confirm, "{name}: {at:?}");
-        assert_eq!(calls.iter().filter(|(_, call)| *call == Call::Cancel).count(), 1, "{name}");
-        let cancelled = calls.iter().position(|(_, call)| *call == Call::Cancel).unwrap();
-        assert_eq!(calls[cancelled].0, TIMEOUT, "{name}: told when its time is over");
-        assert_eq!(calls[cancelled - 1], (TIMEOUT, Call::Progress), "{name}: asked once more before");
+        assert_eq!(
+            calls
+                .iter()
+                .filter(|(_, call)| *call == Call::Cancel)
+                .count(),
+            1,
+            "{name}"
+        );
+        let cancelled = calls
+            .iter()
+            .position(|(_, call)| *call == Call::Cancel)
+            .unwrap();
+        assert_eq!(
+            calls[cancelled].0, TIMEOUT,
+            "{name}: told when its time is over"
+        );
+        assert_eq!(
+            calls[cancelled - 1],
+            (TIMEOUT, Call::Progress),
+            "{name}: asked once more before"
+        );
     }
 }
 
@@ -147,20 +203,29 @@ fn one_that_ended_while_nobody_looked_has_completed() {
         created: Some(wall() - jiff::SignedDuration::from_hours(10)),
         ..OperationStatus::default()
     };
-    let late = Followed::new(status, TIMEOUT, Duration::ZERO, wall());
+    let late = OperationState::new(status, TIMEOUT, Duration::ZERO, wall());
     let (operation, _, calls) = follow(late, Duration::ZERO, |_, _| ended(""));
-    assert_eq!((operation.status.phase.as_str(), calls.len()), ("Completed", 1));
+    assert_eq!(
+        (operation.status.phase.as_str(), calls.len()),
+        ("Completed", 1)
+    );
 }
 
 #[test]
 fn one_that_can_not_be_told_to_stop_says_so() {
-    for refusal in [Answer::Final("not implemented".into()), Answer::Passing("not implemented".into())] {
+    for refusal in [
+        Answer::Final("not implemented".into()),
+        Answer::Passing("not implemented".into()),
+    ] {
         let (operation, at, _) = follow(fresh(), Duration::ZERO, |_, call| match call {
             Call::Cancel => refusal.clone(),
             _ => running(),
         });
         let error = &operation.status.error;
-        assert!(error.contains("it could not be told to stop: not implemented"), "{error}");
+        assert!(
+            error.contains("it could not be told to stop: not implemented"),
+            "{error}"
+        );
         assert!(at <= TIMEOUT + pace().confirm * 2, "{at:?}");
     }
 }
@@ -174,14 +239,20 @@ fn a_person_can_stop_it() {
     assert_eq!(operation.call(EVERY), Call::Progress);
     operation.answered(EVERY, ended("aborted"), EVERY, pace(), 0.0);
     let error = &operation.status.error;
-    assert!(error.starts_with("cancelled: ") && error.ends_with("it has ended: aborted"), "{error}");
+    assert!(
+        error.starts_with("cancelled: ") && error.ends_with("it has ended: aborted"),
+        "{error}"
+    );
 }
 
 #[test]
 fn one_without_a_time_or_from_the_future_counts_from_now() {
     for created in [None, Some(wall() + jiff::SignedDuration::from_hours(1000))] {
-        let status = OperationStatus { created, ..OperationStatus::default() };
-        let operation = Followed::new(status, TIMEOUT, Duration::ZERO, wall());
+        let status = OperationStatus {
+            created,
+            ..OperationStatus::default()
+        };
+        let operation = OperationState::new(status, TIMEOUT, Duration::ZERO, wall());
         assert_eq!(operation.status.created, Some(wall()));
         let (_, at, _) = follow(operation, Duration::ZERO, |_, _| running());
         assert!(at <= TIMEOUT + pace().confirm, "{at:?}");
@@ -189,8 +260,8 @@ fn one_without_a_time_or_from_the_future_counts_from_now() {
 }
 
 fn any_answer() -> impl Strategy<Value = Answer> {
-    let progress =
-        (any::<i64>(), any::<i64>(), ".{0,4}", any::<bool>()).prop_map(|(done, total, text, began)| {
+    let progress = (any::<i64>(), any::<i64>(), ".{0,4}", any::<bool>()).prop_map(
+        |(done, total, text, began)| {
             Answer::Progress(OperationProgress {
                 done,
                 total,
@@ -199,7 +270,8 @@ fn any_answer() -> impl Strategy<Value = Answer> {
                 started: began.then(Timestamp::now),
                 ..OperationProgress::default()
             })
-        });
+        },
+    );
     prop_oneof![
         4 => progress,
         4 => ".{0,4}".prop_map(Answer::Passing),
@@ -208,8 +280,8 @@ fn any_answer() -> impl Strategy<Value = Answer> {
 }
 
 proptest! {
-    /// Promise P8: whatever the answers, and however late, an operation ends by its deadline, plus the time to confirm, plus
-    /// the calls in flight.
+    /// Promise P8: whatever the answers, and however late, an operation ends by its deadline, plus
+    /// the time to confirm, plus the calls in flight.
     #[test]
     fn every_operation_ends_by_its_deadline(
         answers in prop::collection::vec(any_answer(), 1..40),
@@ -220,7 +292,7 @@ proptest! {
             created: Some(wall() - jiff::SignedDuration::from_secs(age)),
             ..OperationStatus::default()
         };
-        let operation = Followed::new(status, TIMEOUT, Duration::ZERO, wall());
+        let operation = OperationState::new(status, TIMEOUT, Duration::ZERO, wall());
         let left = TIMEOUT.saturating_sub(Duration::from_secs(age.unsigned_abs()));
         let latency = Duration::from_secs(latency);
         let (operation, at, _) = follow(operation, latency, |n, _| answers[n % answers.len()].clone());
@@ -242,7 +314,8 @@ proptest! {
         prop_assert!(early.is_none(), "{early:?}");
     }
 
-    /// An operation that was asked to stop never becomes a success, and its text keeps the reason of the stop.
+    /// An operation that was asked to stop never becomes a success, and its text keeps the reason
+    /// of the stop.
     #[test]
     fn what_was_stopped_only_gets_a_more_exact_end(
         answers in prop::collection::vec(prop_oneof![any_answer(), Just(ended("")), Just(ended("x"))], 1..10),
@@ -279,7 +352,10 @@ fn one_that_was_told_to_stop_or_is_over_is_not_told_again() {
     for operation in [over, stopping, confirming] {
         let mut again = operation.clone();
         again.stop(EVERY * 2, pace());
-        assert_eq!((&again.stage, &again.status), (&operation.stage, &operation.status));
+        assert_eq!(
+            (&again.stage, &again.status),
+            (&operation.stage, &operation.status)
+        );
         assert_eq!(again.next, operation.next);
     }
 }
@@ -295,11 +371,22 @@ fn one_that_cannot_be_told_for_a_moment_is_told_again() {
         _ if tries > 0 => ended("stopped"),
         _ => running(),
     });
-    let told: Vec<Duration> =
-        calls.iter().filter(|(_, call)| *call == Call::Cancel).map(|(at, _)| *at).collect();
+    let told: Vec<Duration> = calls
+        .iter()
+        .filter(|(_, call)| *call == Call::Cancel)
+        .map(|(at, _)| *at)
+        .collect();
     assert_eq!(told, [TIMEOUT, TIMEOUT + EVERY]);
-    assert!(operation.status.error.ends_with("it has ended: stopped"), "{}", operation.status.error);
-    assert!(!operation.status.error.contains("could not be told"), "{}", operation.status.error);
+    assert!(
+        operation.status.error.ends_with("it has ended: stopped"),
+        "{}",
+        operation.status.error
+    );
+    assert!(
+        !operation.status.error.contains("could not be told"),
+        "{}",
+        operation.status.error
+    );
 }
 
 #[test]
@@ -308,14 +395,27 @@ fn one_that_was_told_to_stop_has_time_to_do_so() {
     stopping.stop(EVERY, pace());
     stopping.answered(EVERY, Answer::Told, EVERY, pace(), 0.0);
     stopping.answered(EVERY, running(), EVERY, pace(), 0.0);
-    assert_eq!(stopping.call(EVERY), Call::Wait(EVERY * 2), "it is asked again");
+    assert_eq!(
+        stopping.call(EVERY),
+        Call::Wait(EVERY * 2),
+        "it is asked again"
+    );
     stopping.answered(EVERY * 2, ended("stopped"), EVERY * 2, pace(), 0.0);
-    assert!(stopping.status.error.ends_with("it has ended: stopped"), "{}", stopping.status.error);
+    assert!(
+        stopping.status.error.ends_with("it has ended: stopped"),
+        "{}",
+        stopping.status.error
+    );
 }
 
 #[test]
 fn errors_double_the_time_and_spread_it_over_its_second_half() {
-    for (jitter, wait) in [(0.0, EVERY), (0.5, EVERY * 3 / 2), (1.0, EVERY * 2), (9.0, EVERY * 2)] {
+    for (jitter, wait) in [
+        (0.0, EVERY),
+        (0.5, EVERY * 3 / 2),
+        (1.0, EVERY * 2),
+        (9.0, EVERY * 2),
+    ] {
         let mut operation = fresh();
         operation.answered(Duration::ZERO, passing(), Duration::ZERO, pace(), jitter);
         assert_eq!(operation.call(Duration::ZERO), Call::Wait(wait), "{jitter}");
@@ -326,7 +426,11 @@ fn errors_double_the_time_and_spread_it_over_its_second_half() {
 fn what_is_said_is_shown_and_stays_until_something_else_is_said() {
     let mut operation = fresh();
     operation.answered(Duration::ZERO, running(), Duration::ZERO, pace(), 0.0);
-    assert_eq!(operation.status.phase, OperationPhase::New, "it has not started");
+    assert_eq!(
+        operation.status.phase,
+        OperationPhase::New,
+        "it has not started"
+    );
     let said = OperationProgress {
         done: 3,
         total: 9,
@@ -339,12 +443,22 @@ fn what_is_said_is_shown_and_stays_until_something_else_is_said() {
     operation.answered(EVERY, Answer::Progress(said), EVERY, pace(), 0.0);
     let status = &operation.status;
     assert_eq!((status.n_completed, status.n_total), (3, 9));
-    assert_eq!((status.operation_units.as_str(), status.description.as_str()), ("blocks", "copying"));
+    assert_eq!(
+        (status.operation_units.as_str(), status.description.as_str()),
+        ("blocks", "copying")
+    );
     operation.answered(EVERY * 2, running(), EVERY * 2, pace(), 0.0);
     let status = &operation.status;
     assert_eq!(
         (status.phase.as_str(), status.started, status.updated),
         ("InProgress", Some(wall()), Some(wall()))
     );
-    assert_eq!((status.n_completed, status.n_total, status.description.as_str()), (0, 0, ""));
+    assert_eq!(
+        (
+            status.n_completed,
+            status.n_total,
+            status.description.as_str()
+        ),
+        (0, 0, "")
+    );
 }

@@ -13,9 +13,9 @@ struct Record(Vec<(u64, i64)>);
 impl StateStore<BackupOperation> for Record {
     type Error = StopReason;
 
-    async fn store(&mut self, operations: &[BackupOperation]) -> Result<Stored, StopReason> {
+    async fn store(&mut self, operations: &[BackupOperation]) -> Result<StoreResult, StopReason> {
         self.0.push((now(), operations[0].status.n_completed));
-        Ok(Stored::Yes)
+        Ok(StoreResult::Yes)
     }
 
     async fn publish(&mut self, _: &[BackupOperation]) -> Result<(), StopReason> {
@@ -49,8 +49,11 @@ async fn kept(looks_at: &[u64]) -> Vec<(u64, i64)> {
         tokio::time::sleep(Duration::from_secs(100)).await;
         cancellation.delete();
     };
-    let (stopped, (), ()) =
-        tokio::join!(poll_until_complete(&mut poller, &mut record, &cancellation), people, end);
+    let (stopped, (), ()) = tokio::join!(
+        poll_until_complete(&mut poller, &mut record, &cancellation),
+        people,
+        end
+    );
     assert_eq!(stopped, Err(StopReason::Deleted));
     record.0
 }

@@ -40,25 +40,43 @@ impl ItemAction for Scripted {
 
 #[async_trait]
 impl BackupItemAction for Scripted {
-    async fn execute(&self, _: &serde_json::Value, _: &Backup) -> Result<BackupActionOutput, ActionError> {
+    async fn execute(
+        &self,
+        _: &serde_json::Value,
+        _: &Backup,
+    ) -> Result<BackupActionOutput, ActionError> {
         Ok(BackupActionOutput::default())
     }
 
-    async fn progress(&self, operation: &str, _: &Backup) -> Result<OperationProgress, ActionError> {
+    async fn progress(
+        &self,
+        operation: &str,
+        _: &Backup,
+    ) -> Result<OperationProgress, ActionError> {
         let now = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_secs(1)).await;
         self.asked.lock().unwrap().push(operation.to_owned());
         let progress = OperationProgress::default();
         let answer = match operation.split('-').next().unwrap() {
-            "done" => Ok(OperationProgress { completed: true, ..progress }),
+            "done" => Ok(OperationProgress {
+                completed: true,
+                ..progress
+            }),
             "hangs" => std::future::pending().await,
             "runs" => Ok(progress),
             "moves" => {
                 let asked = i64::try_from(self.asked.lock().unwrap().len()).unwrap();
-                Ok(OperationProgress { done: asked, total: 1000, ..progress })
+                Ok(OperationProgress {
+                    done: asked,
+                    total: 1000,
+                    ..progress
+                })
             }
-            _ => Err(ActionError::Final { action: "test/scripted".into(), reason: "unknown id".into() }),
+            _ => Err(ActionError::Final {
+                action: "test/scripted".into(),
+                reason: "unknown id".into(),
+            }),
         };
         self.under_way.fetch_sub(1, Ordering::SeqCst);
         answer
@@ -69,7 +87,11 @@ impl BackupItemAction for Scripted {
     }
 }
 
-fn following(ids: &[&str], permits: usize, timeout: Duration) -> (OperationPoller<Backup>, Arc<Scripted>) {
+fn following(
+    ids: &[&str],
+    permits: usize,
+    timeout: Duration,
+) -> (OperationPoller<Backup>, Arc<Scripted>) {
     looked_at(&FlushRequests::default(), ids, permits, timeout)
 }
 
@@ -96,12 +118,25 @@ fn looked_at(
     let operation = |id: &&str| BackupOperation {
         spec: BackupOperationSpec {
             operation_id: (*id).to_owned(),
-            backup_item_action: if *id == "orphan" { "test/gone" } else { "test/scripted" }.to_owned(),
+            backup_item_action: if *id == "orphan" {
+                "test/gone"
+            } else {
+                "test/scripted"
+            }
+            .to_owned(),
             ..BackupOperationSpec::default()
         },
         ..BackupOperation::default()
     };
-    (OperationPoller::new(config, &Backup::default(), ids.iter().map(operation).collect(), timeout), action)
+    (
+        OperationPoller::new(
+            config,
+            &Backup::default(),
+            ids.iter().map(operation).collect(),
+            timeout,
+        ),
+        action,
+    )
 }
 
 async fn to_the_end(following: &mut OperationPoller<Backup>) -> Duration {
@@ -119,16 +154,39 @@ async fn one_that_hangs_holds_no_other_and_ends_by_its_deadline() {
     while following.counts().completed + following.counts().failed < 3 {
         following.next().await;
     }
-    assert!(started.elapsed() <= Duration::from_secs(2), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() <= Duration::from_secs(2),
+        "{:?}",
+        started.elapsed()
+    );
     let took = to_the_end(&mut following).await;
-    // Four calls that hang, each until its timeout: the one in flight, the last one, and two to confirm.
+    // Four calls that hang, each until its timeout: the one in flight, the last one, and two to
+    // confirm.
     assert!(took <= HOUR + Duration::from_secs(4 * 30 + 1), "{took:?}");
     let ended = following.operations();
-    assert!(ended[0].status.error.starts_with("Asynchronous action timed out"), "{}", ended[0].status.error);
+    assert!(
+        ended[0]
+            .status
+            .error
+            .starts_with("Asynchronous action timed out"),
+        "{}",
+        ended[0].status.error
+    );
     assert_eq!(ended[1].status.phase.as_str(), "Completed");
-    assert!(ended[2].status.error.contains("no action test/gone"), "{}", ended[2].status.error);
+    assert!(
+        ended[2].status.error.contains("no action test/gone"),
+        "{}",
+        ended[2].status.error
+    );
     assert_eq!(ended[3].status.error, "unknown id");
-    assert_eq!(following.counts(), Counts { attempted: 4, completed: 1, failed: 3 });
+    assert_eq!(
+        following.counts(),
+        Counts {
+            attempted: 4,
+            completed: 1,
+            failed: 3
+        }
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,7 +209,12 @@ async fn all_of_them_can_be_stopped() {
     following.stop();
     let took = to_the_end(&mut following).await;
     assert!(took <= Duration::from_mins(1), "{took:?}");
-    assert!(following.operations().iter().all(|one| one.status.error.starts_with("cancelled")));
+    assert!(
+        following
+            .operations()
+            .iter()
+            .all(|one| one.status.error.starts_with("cancelled"))
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,8 +36,17 @@ fn annotations_say_what_is_run_where_and_when() {
         fails: true,
         timeout: Duration::from_mins(3),
     };
-    let expected = ExecHook { hook, wait: Duration::from_mins(7), ready: true, number: 0 };
-    assert_eq!((found.hooks, found.problems), (vec![expected], vec![]), "and not those of the Restore");
+    let expected = ExecHook {
+        hook,
+        wait: Duration::from_mins(7),
+        ready: true,
+        number: 0,
+    };
+    assert_eq!(
+        (found.hooks, found.problems),
+        (vec![expected], vec![]),
+        "and not those of the Restore"
+    );
 }
 
 #[rstest::rstest]
@@ -54,9 +63,26 @@ fn what_a_hook_leaves_open_is_filled_in(
     #[case] wait: u64,
     #[case] ready: bool,
 ) {
-    let found = hooks(&json!([{ "name": "r", "postHooks": [{ "exec": exec }] }]), &json!({})).unwrap();
-    let [ExecHook { hook, wait: waits, ready: is_ready, .. }] = &found.hooks[..] else { panic!("{found:?}") };
-    assert_eq!((hook.container.as_str(), hook.fails, hook.timeout.as_secs()), (container, fails, seconds));
+    let found = hooks(
+        &json!([{ "name": "r", "postHooks": [{ "exec": exec }] }]),
+        &json!({}),
+    )
+    .unwrap();
+    let [
+        ExecHook {
+            hook,
+            wait: waits,
+            ready: is_ready,
+            ..
+        },
+    ] = &found.hooks[..]
+    else {
+        panic!("{found:?}")
+    };
+    assert_eq!(
+        (hook.container.as_str(), hook.fails, hook.timeout.as_secs()),
+        (container, fails, seconds)
+    );
     assert_eq!((waits.as_secs(), *is_ready), (wait, ready));
     assert_eq!(hook.source, "hook r");
 }
@@ -71,9 +97,13 @@ fn what_a_hook_leaves_open_is_filled_in(
 #[case(json!({ "excludedResources": ["po"] }), false)]
 #[case(json!({ "labelSelector": { "matchLabels": { "app": "db" } } }), true)]
 #[case(json!({ "labelSelector": { "matchLabels": { "app": "web" } } }), false)]
-fn a_hook_of_a_restore_selects_pods_by_where_they_are_now(#[case] mut rule: Value, #[case] selects: bool) {
+fn a_hook_of_a_restore_selects_pods_by_where_they_are_now(
+    #[case] mut rule: Value,
+    #[case] selects: bool,
+) {
     rule["name"] = json!("r");
-    rule["postHooks"] = json!([{ "exec": { "command": ["x"] } }, { "init": { "initContainers": [] } }]);
+    rule["postHooks"] =
+        json!([{ "exec": { "command": ["x"] } }, { "init": { "initContainers": [] } }]);
     assert_eq!(hooks(&json!([rule]), &json!({})).is_some(), selects);
 }
 
@@ -84,8 +114,10 @@ fn hooks_are_numbered_and_those_of_a_container_wait_for_the_same() {
         { "name": "s", "postHooks": [{ "exec": { "command": ["c"], "waitForReady": true } }] },
     ]);
     let found = hooks(&rules, &json!({})).unwrap().hooks;
-    let found: Vec<_> =
-        found.iter().map(|hook| (hook.number, hook.hook.command[0].as_str(), hook.ready)).collect();
+    let found: Vec<_> = found
+        .iter()
+        .map(|hook| (hook.number, hook.hook.command[0].as_str(), hook.ready))
+        .collect();
     assert_eq!(found, [(0, "a", true), (1, "b", false), (2, "c", true)]);
 }
 
@@ -99,11 +131,22 @@ fn hooks_are_numbered_and_those_of_a_container_wait_for_the_same() {
 #[case(json!({ "init.hook.restore.velero.io/container-image": "i", "init.hook.restore.velero.io/timeout": "x" }), "no limit is meant")]
 fn what_cannot_be_read_is_told(#[case] annotations: Value, #[case] says: &str) {
     let found = hooks(&json!([]), &annotations).unwrap();
-    let [problem] = &found.problems[..] else { panic!("{found:?}") };
+    let [problem] = &found.problems[..] else {
+        panic!("{found:?}")
+    };
     let key = annotations.as_object().unwrap().keys().next_back().unwrap();
-    assert!(problem.contains(says) && problem.contains(key.split('/').next().unwrap()), "{problem}");
-    let has_command = annotations.get("post.hook.restore.velero.io/command").is_some();
-    assert_eq!(found.hooks.len(), usize::from(has_command), "its default is meant");
+    assert!(
+        problem.contains(says) && problem.contains(key.split('/').next().unwrap()),
+        "{problem}"
+    );
+    let has_command = annotations
+        .get("post.hook.restore.velero.io/command")
+        .is_some();
+    assert_eq!(
+        found.hooks.len(),
+        usize::from(has_command),
+        "its default is meant"
+    );
 }
 
 #[test]
@@ -139,6 +182,10 @@ fn each_key_of_a_hook_counts_and_another_one_is_told() {
     });
     for (prefix, keys) in [(EXEC_HOOK, EXEC_KEYS), (INIT_HOOK, INIT_KEYS)] {
         let found = with(prefix, keys.main, Some("time-out")).unwrap();
-        assert!(found.problems[0].contains("time-out is none that a hook has"), "{:?}", found.problems);
+        assert!(
+            found.problems[0].contains("time-out is none that a hook has"),
+            "{:?}",
+            found.problems
+        );
     }
 }

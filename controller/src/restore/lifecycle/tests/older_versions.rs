@@ -1,4 +1,5 @@
-//! Backups written by older versions of Velero, as stored in the bucket. The same table is in docs/use/stored-files.md.
+//! Backups written by older versions of Velero, as stored in the bucket. The same table is in
+//! docs/use/stored-files.md.
 
 use std::fs;
 
@@ -17,14 +18,23 @@ struct Version {
     files: Vec<(&'static str, Value)>,
     spec: Value,
     status: Value,
-    /// The message in the results of a restore, and whether it is an error or a warning; `None`: no message.
+    /// The message in the results of a restore, and whether it is an error or a warning; `None`: no
+    /// message.
     says: Option<(bool, &'static str)>,
 }
 
 impl Version {
     fn of(name: &'static str, files: Vec<(&'static str, Value)>) -> Self {
         let (spec, status) = (json!({}), json!({}));
-        Self { name, format: Some("1.1.0"), versioned: true, files, spec, status, says: None }
+        Self {
+            name,
+            format: Some("1.1.0"),
+            versioned: true,
+            files,
+            spec,
+            status,
+            says: None,
+        }
     }
 }
 
@@ -69,34 +79,62 @@ fn versions() -> Vec<Version> {
             says: Some((true, "volume data of pod a/db-0")),
             ..Version::of(
                 "1.9 with restic",
-                vec![list(), pod_volume_backups(None), ("volumesnapshots", Value::Null)],
+                vec![
+                    list(),
+                    pod_volume_backups(None),
+                    ("volumesnapshots", Value::Null),
+                ],
             )
         },
         Version::of(
             "1.9",
-            vec![list(), ("podvolumebackups", Value::Null), ("csi-volumesnapshots", Value::Null)],
+            vec![
+                list(),
+                ("podvolumebackups", Value::Null),
+                ("csi-volumesnapshots", Value::Null),
+            ],
         ),
         Version {
             says: Some((true, "volume data of pod a/db-0")),
             ..Version::of(
                 "1.10 with kopia",
-                vec![list(), pod_volume_backups(Some("kopia")), ("volumesnapshots", json!([]))],
+                vec![
+                    list(),
+                    pod_volume_backups(Some("kopia")),
+                    ("volumesnapshots", json!([])),
+                ],
             )
         },
-        Version::of("1.11", vec![list(), results(), ("itemoperations", operations.clone())]),
+        Version::of(
+            "1.11",
+            vec![list(), results(), ("itemoperations", operations.clone())],
+        ),
         Version {
             spec: json!({ "snapshotMoveData": true, "defaultVolumesToFsBackup": false }),
             status: json!({ "csiVolumeSnapshotsAttempted": 1, "backupItemOperationsAttempted": 1 }),
             says: Some((true, "volumes that it does not name")),
-            ..Version::of("1.12 with moved data", vec![list(), results(), ("itemoperations", operations)])
+            ..Version::of(
+                "1.12 with moved data",
+                vec![list(), results(), ("itemoperations", operations)],
+            )
         },
         Version::of(
             "1.13",
-            vec![list(), results(), ("itemoperations", json!([])), ("volumeinfo", json!([]))],
+            vec![
+                list(),
+                results(),
+                ("itemoperations", json!([])),
+                ("volumeinfo", json!([])),
+            ],
         ),
         Version::of(
             "1.18",
-            vec![list(), results(), ("itemoperations", Value::Null), ("volumeinfo", skipped)],
+            vec![
+                list(),
+                results(),
+                ("itemoperations", Value::Null),
+                ("volumeinfo", skipped),
+            ],
         ),
     ]
 }
@@ -105,7 +143,10 @@ fn tarball(version: &Version) -> Vec<u8> {
     let item = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "c", "namespace": "a" },
         "data": { "k": "v" } });
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "a" } });
-    let mut entries = vec![("metadata/version".to_owned(), version.format.unwrap_or("1").to_owned())];
+    let mut entries = vec![(
+        "metadata/version".to_owned(),
+        version.format.unwrap_or("1").to_owned(),
+    )];
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "db-0", "namespace": "a" },
         "spec": { "containers": [{ "name": "db" }], "volumes": [{ "name": "data", "emptyDir": {} }] } });
     for (plural, tail, object) in [
@@ -113,18 +154,28 @@ fn tarball(version: &Version) -> Vec<u8> {
         ("namespaces", "cluster/a", namespace),
         ("pods", "namespaces/a/db-0", pod),
     ] {
-        entries.push((format!("resources/{plural}/{tail}.json"), object.to_string()));
+        entries.push((
+            format!("resources/{plural}/{tail}.json"),
+            object.to_string(),
+        ));
         if version.versioned {
-            entries.push((format!("resources/{plural}/v1-preferredversion/{tail}.json"), object.to_string()));
+            entries.push((
+                format!("resources/{plural}/v1-preferredversion/{tail}.json"),
+                object.to_string(),
+            ));
         }
     }
-    let mut builder =
-        tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default()));
+    let mut builder = tar::Builder::new(flate2::write::GzEncoder::new(
+        Vec::new(),
+        flate2::Compression::default(),
+    ));
     for (path, text) in entries {
         let mut header = tar::Header::new_ustar();
         header.set_mode(0o755);
         header.set_size(text.len() as u64);
-        builder.append_data(&mut header, path, text.as_bytes()).unwrap();
+        builder
+            .append_data(&mut header, path, text.as_bytes())
+            .unwrap();
     }
     builder.into_inner().unwrap().finish().unwrap()
 }
@@ -147,24 +198,44 @@ async fn a_backup_of_each_version_of_velero_is_restored() {
         json_patch::merge(&mut spec, &version.spec);
         let backup = json!({ "kind": "Backup", "apiVersion": "velero.io/v1", "metadata": metadata,
             "spec": spec, "status": status });
-        fs::write(files.join("velero-backup.json"), serde_json::to_string_pretty(&backup).unwrap()).unwrap();
+        fs::write(
+            files.join("velero-backup.json"),
+            serde_json::to_string_pretty(&backup).unwrap(),
+        )
+        .unwrap();
         fs::write(files.join("b.tar.gz"), tarball(&version)).unwrap();
         fs::write(files.join("b-logs.gz"), gzip("time=\"2022\" level=info\n")).unwrap();
         for (name, value) in &version.files {
-            fs::write(files.join(format!("b-{name}.json.gz")), gzip(&format!("{value}\n"))).unwrap();
+            fs::write(
+                files.join(format!("b-{name}.json.gz")),
+                gzip(&format!("{value}\n")),
+            )
+            .unwrap();
         }
-        let types = [("configmaps", "ConfigMap", "Namespaced"), ("pods", "Pod", "Namespaced")];
+        let types = [
+            ("configmaps", "ConfigMap", "Namespaced"),
+            ("pods", "Pod", "Namespaced"),
+        ];
         fake.put("/api", testing::discovery("", &types));
         // The Backup as synchronised into this cluster.
         fake.put(BACKUP, velero("Backup", "b", spec, status));
 
-        assert_eq!(step(&mut worker(&ctx)).await, Step::Done, "{}", version.name);
+        assert_eq!(
+            step(&mut worker(&ctx)).await,
+            Step::Done,
+            "{}",
+            version.name
+        );
         let name = version.name;
         let status = super::status(&fake);
         let is_error = version.says.is_some_and(|(is_error, _)| is_error);
         assert_eq!(
             status["phase"],
-            if is_error { "PartiallyFailed" } else { "Completed" },
+            if is_error {
+                "PartiallyFailed"
+            } else {
+                "Completed"
+            },
             "{name} {status}"
         );
         assert_eq!(fake.get(ITEM).unwrap()["data"]["k"], "v", "{name}");
@@ -174,11 +245,16 @@ async fn a_backup_of_each_version_of_velero_is_restored() {
         let told = (count("errors"), count("warnings"));
         assert_eq!(
             told,
-            (i64::from(is_error), i64::from(version.says.is_some() && !is_error)),
+            (
+                i64::from(is_error),
+                i64::from(version.says.is_some() && !is_error)
+            ),
             "{name} {results}"
         );
         assert!(
-            version.says.is_none_or(|(_, words)| results.to_string().contains(words)),
+            version
+                .says
+                .is_none_or(|(_, words)| results.to_string().contains(words)),
             "{name} {results}"
         );
     }

@@ -40,7 +40,12 @@ async fn force_release(ctx: &JobContext) {
     let key = ObjectKey::restore("velero", "r");
     let change = |ledger: &mut Ledger| ledger.force_release(&key, "uid-r", "ann: it hangs");
     let until = Instant::now() + Duration::from_secs(5);
-    assert!(ctx.ledger.change(VELERO_SCOPE, until, change).await.unwrap());
+    assert!(
+        ctx.ledger
+            .change(VELERO_SCOPE, until, change)
+            .await
+            .unwrap()
+    );
 }
 
 #[tokio::test]
@@ -56,15 +61,31 @@ async fn a_restore_stops_within_two_seconds_of_a_release_and_says_so() {
     assert_eq!((step, fake.count(POST)), (Step::Done, within), "it went on");
     assert!(within < ITEMS, "it was done before: this proves nothing");
     let status = status(&fake);
-    assert_eq!((&status["phase"], &status["errors"]), (&json!("Failed"), &json!(1)), "{status}");
+    assert_eq!(
+        (&status["phase"], &status["errors"]),
+        (&json!("Failed"), &json!(1)),
+        "{status}"
+    );
     let reason = status["failureReason"].as_str().unwrap();
-    for needle in ["released by force by ann: it hangs", "nothing more was written", "801 items"] {
+    for needle in [
+        "released by force by ann: it hangs",
+        "nothing more was written",
+        "801 items",
+    ] {
         assert!(reason.contains(needle), "{reason}");
     }
     // Its work is reported, as for a restore that has ended normally.
-    let list = std::fs::metadata(folder.path().join("restores/r/restore-r-resource-list.json.gz")).unwrap();
+    let list = std::fs::metadata(
+        folder
+            .path()
+            .join("restores/r/restore-r-resource-list.json.gz"),
+    )
+    .unwrap();
     assert!(list.len() > 100, "{list:?}");
-    assert!(status["progress"]["itemsRestored"].as_u64().unwrap() >= 100, "{status}");
+    assert!(
+        status["progress"]["itemsRestored"].as_u64().unwrap() >= 100,
+        "{status}"
+    );
     assert_eq!(claims(&ctx).await, 0);
 }
 
@@ -86,7 +107,10 @@ async fn nothing_is_written_while_the_claim_cannot_be_confirmed() {
     });
     assert_eq!(first, second, "written without a confirmation");
     assert!(first < ITEMS, "it was done before: this proves nothing");
-    assert_eq!((step, status(&fake)["phase"].as_str()), (Step::Done, Some("Completed")));
+    assert_eq!(
+        (step, status(&fake)["phase"].as_str()),
+        (Step::Done, Some("Completed"))
+    );
     assert_eq!(fake.count(POST), ITEMS, "each item once");
 }
 
@@ -99,21 +123,36 @@ async fn a_restore_goes_on_with_a_new_claim_if_only_the_ledger_was_lost() {
         fake.delete(MARKER);
         fake.delete(LEASE);
     });
-    assert_eq!(stopped, Step::Again(format!("{:?}", WorkerError::Stopped(StopReason::ClaimLost))));
+    assert_eq!(
+        stopped,
+        Step::Again(format!("{:?}", WorkerError::Stopped(StopReason::ClaimLost)))
+    );
     assert!(fake.count(POST) < ITEMS);
-    assert_eq!((step(&mut worker).await, status(&fake)["phase"].as_str()), (Step::Done, Some("Completed")));
+    assert_eq!(
+        (step(&mut worker).await, status(&fake)["phase"].as_str()),
+        (Step::Done, Some("Completed"))
+    );
     assert_eq!(claims(&ctx).await, 0);
 }
 
 #[tokio::test]
 async fn a_restore_that_was_released_before_it_began_ends_without_having_started() {
     let (fake, _folder, ctx) = prepared(None).await;
-    backup_lock::activate(&ctx.ledger, &ObjectKey::restore("velero", "r"), "uid-r").await.unwrap();
+    backup_lock::activate(&ctx.ledger, &ObjectKey::restore("velero", "r"), "uid-r")
+        .await
+        .unwrap();
     force_release(&ctx).await;
     run(&ctx).await;
     let status = status(&fake);
-    assert_eq!((&status["phase"], &status["startTimestamp"]), (&json!("Failed"), &Value::Null), "{status}");
-    assert_eq!(status["failureReason"], "not started: its claim was released by force by ann: it hangs");
+    assert_eq!(
+        (&status["phase"], &status["startTimestamp"]),
+        (&json!("Failed"), &Value::Null),
+        "{status}"
+    );
+    assert_eq!(
+        status["failureReason"],
+        "not started: its claim was released by force by ann: it hangs"
+    );
     assert_eq!((fake.get(ITEM), claims(&ctx).await), (None, 0));
 }
 
@@ -139,7 +178,11 @@ async fn a_restore_that_is_released_while_its_beginning_is_written_does_not_begi
     assert_eq!(stopped, Step::Again("Conflict".to_owned()));
     assert_eq!(step(&mut worker).await, Step::Done);
     let status = status(&fake);
-    assert_eq!((&status["phase"], &status["startTimestamp"]), (&json!("Failed"), &Value::Null), "{status}");
+    assert_eq!(
+        (&status["phase"], &status["startTimestamp"]),
+        (&json!("Failed"), &Value::Null),
+        "{status}"
+    );
 }
 
 /// Its worker was gone when the claim was released; the next worker finds that.
@@ -151,12 +194,20 @@ async fn a_restore_that_runs_without_a_claim_is_ended_in_every_phase() {
         ("Finalizing", "PartiallyFailed"),
     ] {
         let (fake, _folder, ctx) = prepared(Some(phase)).await;
-        backup_lock::activate(&ctx.ledger, &ObjectKey::restore("velero", "r"), "uid-r").await.unwrap();
+        backup_lock::activate(&ctx.ledger, &ObjectKey::restore("velero", "r"), "uid-r")
+            .await
+            .unwrap();
         force_release(&ctx).await;
         assert_eq!(step(&mut worker(&ctx)).await, Step::Done, "{phase}");
         let status = status(&fake);
         assert_eq!(status["phase"], end, "{phase}: {status}");
-        assert!(status["failureReason"].as_str().unwrap().contains("by ann: it hangs"), "{phase}: {status}");
+        assert!(
+            status["failureReason"]
+                .as_str()
+                .unwrap()
+                .contains("by ann: it hangs"),
+            "{phase}: {status}"
+        );
         assert_eq!((fake.get(ITEM), claims(&ctx).await), (None, 0), "{phase}");
     }
 }

@@ -1,5 +1,5 @@
-//! A restore from a backup with a file that is missing, cut short, from another backup, or junk: whether it is refused or
-//! continues. The same table is in docs/use/stored-files.md.
+//! A restore from a backup with a file that is missing, cut short, from another backup, or junk:
+//! whether it is refused or continues. The same table is in docs/use/stored-files.md.
 
 use std::{fs, path::Path};
 
@@ -49,9 +49,13 @@ const NOT_READ: [&str; 6] = [
 
 fn expected(name: &str, damage: Damage) -> Expected {
     match (name, damage) {
-        (METADATA, Missing) => Refused("velero-backup.json, is not there; if b.tar.gz is its own, put back"),
+        (METADATA, Missing) => {
+            Refused("velero-backup.json, is not there; if b.tar.gz is its own, put back")
+        }
         (METADATA, Cut | Junk) => Refused("it is not a Backup"),
-        (METADATA, OfAnother) => Refused("are those of another backup, which began at 2025-12-31T00:00:00Z"),
+        (METADATA, OfAnother) => {
+            Refused("are those of another backup, which began at 2025-12-31T00:00:00Z")
+        }
         (TARBALL, Missing) => Refused("choose another backup"),
         (TARBALL, Cut) => Refused("was cut short"),
         (TARBALL, Junk) => Refused("the file is damaged"),
@@ -62,9 +66,10 @@ fn expected(name: &str, damage: Damage) -> Expected {
         (SNAPSHOTS, Missing) => Refused("put it back, or restore without volumes"),
         (SNAPSHOTS, OfAnother) => Refused("is that of backup \"other\""),
         (_, Missing | OfAnother) => GoesOn,
-        (_, Cut | Junk) => {
-            DECODED.iter().find(|(decoded, _)| *decoded == name).map_or(GoesOn, |(_, words)| Refused(words))
-        }
+        (_, Cut | Junk) => DECODED
+            .iter()
+            .find(|(decoded, _)| *decoded == name)
+            .map_or(GoesOn, |(_, words)| Refused(words)),
     }
 }
 
@@ -78,7 +83,11 @@ pub(super) fn gzip(text: &str) -> Vec<u8> {
 async fn of_another(name: &str) -> Vec<u8> {
     let item = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
     let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}});
-    let items = if name == TARBALL { [item, other] } else { [other.clone(), other] };
+    let items = if name == TARBALL {
+        [item, other]
+    } else {
+        [other.clone(), other]
+    };
     let items = items.map(|item| ("configmaps", Some("a"), item));
     let (folder, ..) = backup::stored(&items).await;
     match name {
@@ -91,7 +100,8 @@ async fn of_another(name: &str) -> Vec<u8> {
         }
         TARBALL | LIST => fs::read(folder.path().join("backups/b").join(name)).unwrap(),
         SNAPSHOTS => {
-            let spec = json!({"backupName": "other", "persistentVolumeName": "pv", "location": "x"});
+            let spec =
+                json!({"backupName": "other", "persistentVolumeName": "pv", "location": "x"});
             gzip(&json!([{"spec": spec, "status": {"phase": "Failed"}}]).to_string())
         }
         _ => gzip(r#"[{"metadata": {"name": "other"}}]"#),
@@ -115,7 +125,11 @@ async fn damage(path: &Path, name: &str, damage: Damage) {
 #[tokio::test]
 async fn of_each_file_of_a_backup_that_is_damaged_it_is_known_whether_a_restore_goes_on() {
     let decoded = DECODED.iter().map(|(name, _)| *name);
-    for name in [METADATA, TARBALL, LIST].into_iter().chain(decoded).chain(NOT_READ) {
+    for name in [METADATA, TARBALL, LIST]
+        .into_iter()
+        .chain(decoded)
+        .chain(NOT_READ)
+    {
         for kind in [Missing, Cut, OfAnother, Junk] {
             let (fake, folder, ctx) = prepared(None).await;
             let mut stored = fake.get(BACKUP).unwrap();
@@ -142,28 +156,48 @@ async fn of_each_file_of_a_backup_that_is_damaged_it_is_known_whether_a_restore_
             let results = file(&folder, "results.gz");
             if let Refused(words) = expected(name, kind) {
                 let reason = status["failureReason"].as_str().unwrap();
-                assert!(reason.contains(words) && reason.starts_with("nothing was restored: "), "{case}");
+                assert!(
+                    reason.contains(words) && reason.starts_with("nothing was restored: "),
+                    "{case}"
+                );
                 assert!(reason.contains(name) || name == METADATA, "{case}");
                 continue;
             }
             let warnings = results["warnings"].to_string();
             let count = |field| status[field].as_i64().unwrap_or_default();
-            assert_eq!((count("errors"), words.is_some()), (0, count("warnings") > 0), "{case}");
-            assert!(words.is_none_or(|words| warnings.contains(words)), "{case} {warnings}");
+            assert_eq!(
+                (count("errors"), words.is_some()),
+                (0, count("warnings") > 0),
+                "{case}"
+            );
+            assert!(
+                words.is_none_or(|words| warnings.contains(words)),
+                "{case} {warnings}"
+            );
         }
     }
 }
 
 #[tokio::test]
-async fn a_restore_that_is_resumed_from_a_backup_that_cannot_be_read_fails_and_is_not_resumed_again() {
+async fn a_restore_that_is_resumed_from_a_backup_that_cannot_be_read_fails_and_is_not_resumed_again()
+ {
     let (fake, folder, ctx) = prepared(Some("InProgress")).await;
     damage(&folder.path().join("backups/b").join(TARBALL), TARBALL, Cut).await;
     assert_eq!(step(&mut worker(&ctx)).await, Step::Done);
     let status = status(&fake);
     assert_eq!(status["phase"], "Failed");
     let reason = status["failureReason"].as_str().unwrap();
-    assert!(reason.contains("was cut short") && reason.contains("restored before"), "{reason}");
+    assert!(
+        reason.contains("was cut short") && reason.contains("restored before"),
+        "{reason}"
+    );
     let before = fake.log().len();
     assert_eq!(step(&mut worker(&ctx)).await, Step::Done);
-    assert!(fake.log()[before..].iter().all(|line| line.starts_with("GET")), "{:?}", &fake.log()[before..]);
+    assert!(
+        fake.log()[before..]
+            .iter()
+            .all(|line| line.starts_with("GET")),
+        "{:?}",
+        &fake.log()[before..]
+    );
 }

@@ -29,12 +29,23 @@ struct Operating {
 
 impl Operating {
     fn new(location: &Location, stop: Option<(usize, CancellationToken)>) -> Arc<Self> {
-        Arc::new(Self { looks: true, stop, ..Self::quick(location) })
+        Arc::new(Self {
+            looks: true,
+            stop,
+            ..Self::quick(location)
+        })
     }
 
     fn quick(location: &Location) -> Self {
         let (at_work, open) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { location: location.clone(), looks: false, at_work, open, called: Mutex::default(), stop: None }
+        Self {
+            location: location.clone(),
+            looks: false,
+            at_work,
+            open,
+            called: Mutex::default(),
+            stop: None,
+        }
     }
 }
 
@@ -44,7 +55,10 @@ impl ItemAction for Operating {
     }
 
     fn applies_to(&self) -> AppliesTo {
-        AppliesTo { included_resources: vec!["configmaps".to_owned()], ..AppliesTo::default() }
+        AppliesTo {
+            included_resources: vec!["configmaps".to_owned()],
+            ..AppliesTo::default()
+        }
     }
 }
 
@@ -54,13 +68,26 @@ impl RestoreItemAction for Operating {
         true
     }
 
-    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
-        assert_eq!(self.at_work.fetch_add(1, Ordering::SeqCst), 0, "one item at a time");
-        let name = json::text(input.item, &["metadata"], "name").unwrap().to_owned();
+    async fn execute(
+        &self,
+        input: RestoreActionInput<'_>,
+    ) -> Result<RestoreActionOutput, ActionError> {
+        assert_eq!(
+            self.at_work.fetch_add(1, Ordering::SeqCst),
+            0,
+            "one item at a time"
+        );
+        let name = json::text(input.item, &["metadata"], "name")
+            .unwrap()
+            .to_owned();
         if self.looks {
             let (begun, ended) = noted(&self.location).await;
-            assert!(begun.contains(&name) && !ended.contains(&name), "{name} is not noted");
-            self.open.fetch_max(begun.len() - ended.len(), Ordering::SeqCst);
+            assert!(
+                begun.contains(&name) && !ended.contains(&name),
+                "{name} is not noted"
+            );
+            self.open
+                .fetch_max(begun.len() - ended.len(), Ordering::SeqCst);
         }
         let called = {
             let mut called = self.called.lock();
@@ -73,7 +100,10 @@ impl RestoreItemAction for Operating {
             stop.cancel();
         }
         self.at_work.fetch_sub(1, Ordering::SeqCst);
-        Ok(RestoreActionOutput { operation: Some(name), ..RestoreActionOutput::default() })
+        Ok(RestoreActionOutput {
+            operation: Some(name),
+            ..RestoreActionOutput::default()
+        })
     }
 }
 
@@ -86,9 +116,14 @@ fn many() -> PluginTurns {
 
 /// Items whose actions have begun, and items whose actions have ended, by the journal.
 async fn noted(location: &Location) -> (BTreeSet<String>, BTreeSet<String>) {
-    let (_, notes) = location.journal::<Restore>("r", "u", |_, _| {}).await.unwrap();
+    let (_, notes) = location
+        .journal::<Restore>("r", "u", |_, _| {})
+        .await
+        .unwrap();
     let names = |what: &str| {
-        let names = notes.iter().filter_map(|note| note[what]["item"]["name"].as_str());
+        let names = notes
+            .iter()
+            .filter_map(|note| note[what]["item"]["name"].as_str());
         names.map(str::to_owned).collect()
     };
     (names("actionBegun"), names("actionEnded"))
@@ -98,7 +133,10 @@ async fn noted(location: &Location) -> (BTreeSet<String>, BTreeSet<String>) {
 async fn writes(location: &Location) -> usize {
     let key = |position: EntryPosition, note: &mut Value| *note = json!(position.key);
     let (_, keys) = location.journal::<Restore>("r", "u", key).await.unwrap();
-    keys.iter().filter_map(Value::as_u64).collect::<BTreeSet<_>>().len()
+    keys.iter()
+        .filter_map(Value::as_u64)
+        .collect::<BTreeSet<_>>()
+        .len()
 }
 
 async fn operated(
@@ -106,24 +144,37 @@ async fn operated(
     fake: &FakeApi,
     action: &Arc<Operating>,
     turns: PluginTurns,
-) -> Result<Vec<Started>, WorkError> {
+) -> Result<Vec<StartedOperation>, WorkError> {
     let items: Vec<_> = (0..ITEMS)
-        .map(|number| ("configmaps", Some("a"), item("v1", "ConfigMap", &format!("c{number}"))))
+        .map(|number| {
+            (
+                "configmaps",
+                Some("a"),
+                item("v1", "ConfigMap", &format!("c{number}")),
+            )
+        })
         .collect();
     let claimed = Footprint::everything();
     let journal = action.location.new_journal::<Restore>("r", "u").unwrap();
     let journal = Arc::new(JobJournal::new(journal, Leadership::always()));
     let plugins = vec![Arc::clone(action) as _];
-    let world = World { plugins, journal, turns, ..World::new(fake, calls, &claimed) };
+    let world = World {
+        plugins,
+        journal,
+        turns,
+        ..World::new(fake, calls, &claimed)
+    };
     world.run(&items, json!({})).await.1
 }
 
 #[tokio::test]
 async fn an_item_is_noted_before_its_call_and_after_it() {
-    for (turns, most) in [(PluginTurns::default(), 2), (many(), NOTED)] {
+    for (turns, most) in [(PluginTurns::default(), 2), (many(), MAX_OPEN_ITEMS)] {
         let (_folder, location, _) = backup::stored(&[]).await;
         let (fake, action) = (fake::server(), Operating::new(&location, None));
-        let started = operated(&fake::calls(&fake), &fake, &action, turns).await.unwrap();
+        let started = operated(&fake::calls(&fake), &fake, &action, turns)
+            .await
+            .unwrap();
         assert_eq!((started.len(), action.called.lock().len()), (ITEMS, ITEMS));
         let (begun, ended) = noted(&location).await;
         assert_eq!((begun.len(), ended.len()), (ITEMS, ITEMS));
@@ -138,7 +189,9 @@ async fn items_that_wait_for_the_journal_share_its_writes() {
     let (_folder, location, _) = backup::stored(&[]).await;
     let (fake, action) = (fake::server(), Arc::new(Operating::quick(&location)));
     let turns = many();
-    operated(&fake::calls(&fake), &fake, &action, turns).await.unwrap();
+    operated(&fake::calls(&fake), &fake, &action, turns)
+        .await
+        .unwrap();
     let (begun, ended) = noted(&action.location).await;
     assert_eq!((begun.len(), ended.len()), (ITEMS, ITEMS));
     let writes = writes(&action.location).await;
@@ -153,8 +206,15 @@ async fn what_was_noted_and_not_called_has_an_end_when_work_stops() {
     let action = Operating::new(&location, Some((50, stop.clone())));
     let turns = many();
     let done = operated(&fake::calls_until(&fake, stop), &fake, &action, turns).await;
-    assert!(matches!(done, Err(WorkError::Stopped(StopReason::ShuttingDown))), "{done:?}");
+    assert!(
+        matches!(done, Err(WorkError::Stopped(StopReason::ShuttingDown))),
+        "{done:?}"
+    );
     let (begun, ended) = noted(&location).await;
-    assert!(begun.len() > 50 && action.called.lock().len() == 50, "{} begun", begun.len());
+    assert!(
+        begun.len() > 50 && action.called.lock().len() == 50,
+        "{} begun",
+        begun.len()
+    );
     assert_eq!(begun, ended);
 }

@@ -26,7 +26,12 @@ fn action(act: impl Fn(&str) -> RestoreActionOutput + Send + Sync + 'static) -> 
         included_namespaces: vec!["z".to_owned()],
         ..AppliesTo::default()
     };
-    Arc::new(Scripted { applies_to, act: Box::new(act), saw: Mutex::default(), asked: AtomicUsize::new(0) })
+    Arc::new(Scripted {
+        applies_to,
+        act: Box::new(act),
+        saw: Mutex::default(),
+        asked: AtomicUsize::new(0),
+    })
 }
 
 impl ItemAction for Scripted {
@@ -41,8 +46,13 @@ impl ItemAction for Scripted {
 
 #[async_trait]
 impl RestoreItemAction for Scripted {
-    async fn execute(&self, given: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
-        let name = json::text(given.item, &["metadata"], "name").unwrap().to_owned();
+    async fn execute(
+        &self,
+        given: RestoreActionInput<'_>,
+    ) -> Result<RestoreActionOutput, ActionError> {
+        let name = json::text(given.item, &["metadata"], "name")
+            .unwrap()
+            .to_owned();
         assert!(given.item.get("status").is_none() && given.from_backup.contains_key("status"));
         let executed = (self.act)(&name);
         self.saw.lock().push(name);
@@ -61,14 +71,20 @@ fn map(name: &str) -> Value {
 }
 
 fn bringing(additional: Vec<ItemId>) -> RestoreActionOutput {
-    RestoreActionOutput { additional, ..RestoreActionOutput::default() }
+    RestoreActionOutput {
+        additional,
+        ..RestoreActionOutput::default()
+    }
 }
 
 /// Restores into the namespace `z`, with an action.
 async fn acted(items: Items<'_>, mut spec: Value, action: &Arc<Scripted>) -> (FakeApi, Report) {
     spec["namespaceMapping"] = json!({"a": "z"});
-    let (fake, claimed, plugins) =
-        (fake::server(), Footprint::namespaces(["z"]), vec![Arc::clone(action) as _]);
+    let (fake, claimed, plugins) = (
+        fake::server(),
+        Footprint::namespaces(["z"]),
+        vec![Arc::clone(action) as _],
+    );
     let (report, done) = run(&fake, &fake::calls(&fake), items, spec, &claimed, plugins).await;
     done.unwrap();
     let progress = report.progress();
@@ -83,13 +99,21 @@ fn created(fake: &FakeApi, name: &str) -> Option<Value> {
 #[tokio::test]
 async fn items_that_ask_for_one_another_are_each_restored_once() {
     let names: Vec<String> = (0..60).map(|n| format!("n{n}")).collect();
-    let items: Vec<_> = names.iter().map(|name| ("configmaps", Some("a"), map(name))).collect();
+    let items: Vec<_> = names
+        .iter()
+        .map(|name| ("configmaps", Some("a"), map(name)))
+        .collect();
     // Cycles of three items, and every item asks for the first.
     let ring = action(|name| {
         let n: usize = name[1..].parse().unwrap();
         let next = n - n % 3 + (n + 1) % 3;
         let wanted = [format!("n{next}"), "n0".to_owned()];
-        bringing(wanted.iter().map(|name| ItemId::new("configmaps", Some("a"), name)).collect())
+        bringing(
+            wanted
+                .iter()
+                .map(|name| ItemId::new("configmaps", Some("a"), name))
+                .collect(),
+        )
     });
     let within = tokio::time::timeout(Duration::from_secs(20), acted(&items, json!({}), &ring));
     let (fake, report) = within.await.expect("none waits for ever");
@@ -133,8 +157,15 @@ async fn what_must_come_along_passes_the_filters_of_types_and_not_the_claim() {
         let (fake, report) = acted(&items, spec, &marking).await;
         let is_there = |path: &str| fake.get(path).is_some();
         assert_eq!(is_there("/api/v1/namespaces/z/pods/p"), expected, "{mark}");
-        assert_eq!(is_there("/apis/storage.k8s.io/v1/storageclasses/s"), expected, "{mark}");
-        assert!(!is_there("/api/v1/namespaces/b/configmaps/elsewhere"), "no claim keeps others away from it");
+        assert_eq!(
+            is_there("/apis/storage.k8s.io/v1/storageclasses/s"),
+            expected,
+            "{mark}"
+        );
+        assert!(
+            !is_there("/api/v1/namespaces/b/configmaps/elsewhere"),
+            "no claim keeps others away from it"
+        );
         assert!(!is_there("/api/v1/nodes/n"), "no restore makes nodes");
         assert_eq!(report.counts(), (0, i64::from(expected)), "{mark}");
         assert_eq!(
@@ -166,7 +197,13 @@ async fn a_related_item_is_restored_before_its_item_unless_filtered() {
             ItemId::new("storageclasses.storage.k8s.io", None, "s"),
         ])
     };
-    let brings = action(move |name| if name == "item" { all() } else { RestoreActionOutput::default() });
+    let brings = action(move |name| {
+        if name == "item" {
+            all()
+        } else {
+            RestoreActionOutput::default()
+        }
+    });
     let spec = |more: Value| {
         let mut spec = json!({
             "labelSelector": {"matchLabels": {"app": "web"}}, "includedNamespaces": ["a"],
@@ -188,11 +225,23 @@ async fn a_related_item_is_restored_before_its_item_unless_filtered() {
     );
     assert!(created(&fake, "along").is_some() && created(&fake, "item").is_some());
     // Cluster-scoped items only if they are not excluded.
-    let (fake, _) = acted(&items, spec(json!({"includeClusterResources": false})), &brings).await;
-    assert!(!posts(&fake).iter().any(|path| path.contains("storageclasses")));
+    let (fake, _) = acted(
+        &items,
+        spec(json!({"includeClusterResources": false})),
+        &brings,
+    )
+    .await;
+    assert!(
+        !posts(&fake)
+            .iter()
+            .any(|path| path.contains("storageclasses"))
+    );
     // Nothing goes into a namespace that is not claimed.
     let (fake, report) = acted(&items, spec(json!({"includedNamespaces": null})), &brings).await;
-    assert!(fake.get("/api/v1/namespaces/b/configmaps/elsewhere").is_none());
+    assert!(
+        fake.get("/api/v1/namespaces/b/configmaps/elsewhere")
+            .is_none()
+    );
     assert_eq!(report.counts(), (0, 1));
 }
 
@@ -209,20 +258,35 @@ async fn an_item_waits_for_what_came_along_but_not_for_ever() {
             },
             _ => RestoreActionOutput::default(),
         });
-        let items = [("configmaps", Some("a"), map("item")), ("configmaps", Some("a"), map("along"))];
+        let items = [
+            ("configmaps", Some("a"), map("item")),
+            ("configmaps", Some("a"), map("along")),
+        ];
         let (fake, report) = acted(&items, json!({}), &waits).await;
-        assert_eq!(report.counts(), (1, errors), "what is not in the backup is a warning");
-        assert!(created(&fake, "item").is_some(), "as with Velero it is restored all the same");
-        assert_eq!(waits.asked.load(Ordering::SeqCst), if errors == 0 { 3 } else { 2 });
+        assert_eq!(
+            report.counts(),
+            (1, errors),
+            "what is not in the backup is a warning"
+        );
+        assert!(
+            created(&fake, "item").is_some(),
+            "as with Velero it is restored all the same"
+        );
+        assert_eq!(
+            waits.asked.load(Ordering::SeqCst),
+            if errors == 0 { 3 } else { 2 }
+        );
     }
 }
 
 #[tokio::test]
 async fn an_item_that_actions_change_is_checked_again() {
     let made = |kind: &str, name: &str| {
-        let item =
-            json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "elsewhere"}});
-        RestoreActionOutput { item: item.as_object().cloned(), ..RestoreActionOutput::default() }
+        let item = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "elsewhere"}});
+        RestoreActionOutput {
+            item: item.as_object().cloned(),
+            ..RestoreActionOutput::default()
+        }
     };
     let changes = action(move |name| match name {
         "renamed" => made("ConfigMap", "other"),
@@ -237,7 +301,11 @@ async fn an_item_that_actions_change_is_checked_again() {
     let names = ["renamed", "pod", "gadget", "path", "skipped"];
     let items = names.map(|name| ("configmaps", Some("a"), map(name)));
     let (fake, report) = acted(&items, json!({}), &changes).await;
-    assert_eq!(report.counts(), (0, 2), "a type that is not served, and a name that is none");
+    assert_eq!(
+        report.counts(),
+        (0, 2),
+        "a type that is not served, and a name that is none"
+    );
     assert!(created(&fake, "other").is_some() && fake.get("/api/v1/namespaces/z/pods/p").is_some());
     assert_eq!(posts(&fake).len(), 3);
     assert_eq!(listed(report)["v1/ConfigMap"][4], "z/skipped(skipped)");

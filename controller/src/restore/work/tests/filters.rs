@@ -16,7 +16,10 @@ fn labelled(api_version: &str, kind: &str, name: &str) -> Value {
 async fn restored_by(policy: &str, items: Items<'_>, spec: Value) -> (FakeApi, Report) {
     let fake = fake::server();
     let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));
-    let world = World { filters: policies(policy), ..World::new(&fake, &calls, &claimed) };
+    let world = World {
+        filters: policies(policy),
+        ..World::new(&fake, &calls, &claimed)
+    };
     let (report, done) = world.run(items, spec).await;
     done.unwrap();
     (fake, report)
@@ -25,13 +28,29 @@ async fn restored_by(policy: &str, items: Items<'_>, spec: Value) -> (FakeApi, R
 #[tokio::test]
 async fn a_policy_says_what_is_restored_into_its_namespaces() {
     let items = [
-        ("configmaps", Some("a"), labelled("v1", "ConfigMap", "app-1")),
-        ("configmaps", Some("a"), labelled("v1", "ConfigMap", "other")),
+        (
+            "configmaps",
+            Some("a"),
+            labelled("v1", "ConfigMap", "app-1"),
+        ),
+        (
+            "configmaps",
+            Some("a"),
+            labelled("v1", "ConfigMap", "other"),
+        ),
         ("configmaps", Some("a"), item("v1", "ConfigMap", "app-2")),
         ("pods", Some("a"), labelled("v1", "Pod", "p")),
         ("configmaps", Some("b"), item("v1", "ConfigMap", "b")),
-        ("storageclasses.storage.k8s.io", None, item("storage.k8s.io/v1", "StorageClass", "fast")),
-        ("storageclasses.storage.k8s.io", None, item("storage.k8s.io/v1", "StorageClass", "slow")),
+        (
+            "storageclasses.storage.k8s.io",
+            None,
+            item("storage.k8s.io/v1", "StorageClass", "fast"),
+        ),
+        (
+            "storageclasses.storage.k8s.io",
+            None,
+            item("storage.k8s.io/v1", "StorageClass", "slow"),
+        ),
     ];
     let policy = "
 clusterScopedFilterPolicy: {resourceFilters: [{kinds: [StorageClass], names: [fast]}]}
@@ -44,11 +63,18 @@ namespacedFilterPolicies:
     let progress = report.progress();
     assert_eq!(progress.total_items, progress.items_restored);
     let listed = listed(report);
-    assert_eq!(listed["v1/ConfigMap"], json!(["a/app-1(created)", "b/b(created)"]));
-    assert_eq!(listed["storage.k8s.io/v1/StorageClass"], json!(["fast(created)"]));
+    assert_eq!(
+        listed["v1/ConfigMap"],
+        json!(["a/app-1(created)", "b/b(created)"])
+    );
+    assert_eq!(
+        listed["storage.k8s.io/v1/StorageClass"],
+        json!(["fast(created)"])
+    );
     assert!(!posts(&fake).iter().any(|path| path.ends_with("/pods")));
 
-    // Types that the spec excludes stay excluded; its label selector does not apply where a policy does.
+    // Types that the spec excludes stay excluded; its label selector does not apply where a policy
+    // does.
     let spec = json!({ "excludedResources": ["storageclasses"], "labelSelector": { "matchLabels": { "no": "where" } } });
     let (_, report) = restored_by(policy, &items, spec).await;
     let listed = self::listed(report);
@@ -59,32 +85,58 @@ namespacedFilterPolicies:
 #[tokio::test]
 async fn a_policy_may_name_a_kind_that_is_served_only_once_it_is_restored() {
     let items = [
-        ("widgets.example.com", Some("a"), item("example.com/v1", "Widget", "w")),
+        (
+            "widgets.example.com",
+            Some("a"),
+            item("example.com/v1", "Widget", "w"),
+        ),
         ("configmaps", Some("a"), item("v1", "ConfigMap", "c")),
         definition("widgets"),
     ];
-    let policy = "namespacedFilterPolicies: [{namespaces: [a], resourceFilters: [{kinds: [Widget, Gone]}]}]";
+    let policy =
+        "namespacedFilterPolicies: [{namespaces: [a], resourceFilters: [{kinds: [Widget, Gone]}]}]";
     // Definitions are not selected then, but restored as needed.
     let (fake, report) = restored_by(policy, &items, json!({ "includedNamespaces": ["a"] })).await;
-    assert!(fake.get("/apis/example.com/v1/namespaces/a/widgets/w").is_some());
+    assert!(
+        fake.get("/apis/example.com/v1/namespaces/a/widgets/w")
+            .is_some()
+    );
     assert!(fake.get("/api/v1/namespaces/a/configmaps/c").is_none());
     assert_eq!(report.counts(), (1, 0));
     let warnings = report.into_files().results.warnings.velero;
-    assert!(warnings[0].contains("no resource is called Gone"), "{warnings:?}");
+    assert!(
+        warnings[0].contains("no resource is called Gone"),
+        "{warnings:?}"
+    );
 }
 
 #[tokio::test]
 async fn what_a_selected_item_needs_comes_along_whatever_the_policy_says() {
     let mut pod = item("v1", "Pod", "p");
     pod["metadata"]["namespace"] = json!("a");
-    pod["spec"] = json!({ "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }] });
+    pod["spec"] =
+        json!({ "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }] });
     let items = [
         ("pods", Some("a"), pod),
-        ("persistentvolumeclaims", Some("a"), item("v1", "PersistentVolumeClaim", "data")),
-        ("persistentvolumeclaims", Some("a"), item("v1", "PersistentVolumeClaim", "other")),
+        (
+            "persistentvolumeclaims",
+            Some("a"),
+            item("v1", "PersistentVolumeClaim", "data"),
+        ),
+        (
+            "persistentvolumeclaims",
+            Some("a"),
+            item("v1", "PersistentVolumeClaim", "other"),
+        ),
     ];
     let policy = "namespacedFilterPolicies: [{namespaces: [a], resourceFilters: [{kinds: [Pod]}]}]";
     let (fake, _) = restored_by(policy, &items, json!({})).await;
-    assert!(fake.get("/api/v1/namespaces/a/persistentvolumeclaims/data").is_some());
-    assert!(fake.get("/api/v1/namespaces/a/persistentvolumeclaims/other").is_none());
+    assert!(
+        fake.get("/api/v1/namespaces/a/persistentvolumeclaims/data")
+            .is_some()
+    );
+    assert!(
+        fake.get("/api/v1/namespaces/a/persistentvolumeclaims/other")
+            .is_none()
+    );
 }

@@ -38,7 +38,10 @@ async fn start_pods(fake: &FakeApi) {
 async fn ran(fake: &FakeApi, spec: Value) -> (Vec<String>, Report) {
     let (items, pods) = ([pod("new"), pod("there")], FakePods::default());
     let (claimed, calls) = (Footprint::everything(), fake::calls(fake));
-    let world = World { pods: Some(&pods), ..World::new(fake, &calls, &claimed) };
+    let world = World {
+        pods: Some(&pods),
+        ..World::new(fake, &calls, &claimed)
+    };
     let (report, done) = tokio::select! {
         done = world.run(&items, spec) => done,
         () = start_pods(fake) => unreachable!("it does not end"),
@@ -55,7 +58,10 @@ async fn hooks_run_in_pods_that_the_restore_creates_and_in_no_other() {
     let (ran, report) = ran(&fake, spec("z")).await;
     assert_eq!(ran, ["new load"]);
     let hooks = report.summary().hooks.unwrap();
-    assert_eq!((hooks.hooks_attempted, hooks.hooks_failed, report.counts().1), (1, 0, 0));
+    assert_eq!(
+        (hooks.hooks_attempted, hooks.hooks_failed, report.counts().1),
+        (1, 0, 0)
+    );
     let new = fake.get("/api/v1/namespaces/z/pods/new").unwrap();
     assert_eq!(new["spec"]["initContainers"][0]["name"], "warm");
 }
@@ -77,8 +83,10 @@ async fn a_hook_that_applies_to_no_pod_is_a_warning() {
         let (_, report) = ran(&fake::server(), spec).await;
         let warnings = report.into_files().results.warnings.velero;
         assert_eq!(warnings.len(), usize::from(idle), "{warnings:?}");
-        let text =
-            "spec.hooks.resources[0]: hook \"h\" applied to no pod of this restore, so nothing of it was run";
-        assert!(warnings.iter().all(|warning| warning.starts_with(text)), "{warnings:?}");
+        let text = "spec.hooks.resources[0]: hook \"h\" applied to no pod of this restore, so nothing of it was run";
+        assert!(
+            warnings.iter().all(|warning| warning.starts_with(text)),
+            "{warnings:?}"
+        );
     }
 }

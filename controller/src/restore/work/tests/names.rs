@@ -10,8 +10,16 @@ fn items() -> [(&'static str, Option<&'static str>, Value); 5] {
     [
         ("configmaps", Some("a"), item("v1", "ConfigMap", "one")),
         ("pods", Some("b"), item("v1", "Pod", "p")),
-        ("gizmos.example.com", Some("a"), item("example.com/v1", "Gizmo", "g")),
-        ("databaserestores.example.com", Some("a"), item("example.com/v1", "DatabaseRestore", "r")),
+        (
+            "gizmos.example.com",
+            Some("a"),
+            item("example.com/v1", "Gizmo", "g"),
+        ),
+        (
+            "databaserestores.example.com",
+            Some("a"),
+            item("example.com/v1", "DatabaseRestore", "r"),
+        ),
         (DEFINITIONS, None, named),
     ]
 }
@@ -25,15 +33,26 @@ async fn refusal(items: Items<'_>, spec: &Value) -> (String, Vec<String>) {
         Err(WorkError::Refused(why)) => why,
         other => panic!("{spec}: {other:?}"),
     };
-    let writes = fake.log().iter().filter(|line| !line.starts_with("GET ")).cloned().collect();
+    let writes = fake
+        .log()
+        .iter()
+        .filter(|line| !line.starts_with("GET "))
+        .cloned()
+        .collect();
     (why, writes)
 }
 
 #[tokio::test]
 async fn a_name_that_the_backup_does_not_hold_ends_the_restore_before_it_writes() {
     for (spec, expected) in [
-        (json!({"includedNamespaces": ["aa"]}), "namespace \"aa\" is not in backup"),
-        (json!({"includedNamespaces": ["a", "aa"]}), "namespace \"aa\" is not in backup"),
+        (
+            json!({"includedNamespaces": ["aa"]}),
+            "namespace \"aa\" is not in backup",
+        ),
+        (
+            json!({"includedNamespaces": ["a", "aa"]}),
+            "namespace \"aa\" is not in backup",
+        ),
         (
             json!({"namespaceMapping": {"aa": "copy"}}),
             "spec.namespaceMapping.aa: namespace \"aa\" is not in backup",
@@ -46,9 +65,18 @@ async fn a_name_that_the_backup_does_not_hold_ends_the_restore_before_it_writes(
             json!({"namespaceMapping": {"b": "copy"}, "includedNamespaces": ["a"]}),
             "spec.namespaceMapping.b: namespace \"b\" is not among the namespaces that are restored",
         ),
-        (json!({"includedResources": ["configmapz"]}), "no type is called \"configmapz\""),
-        (json!({"includedResources": ["configmaps", "deployment"]}), "holds no deployments.apps"),
-        (json!({"includedObjects": ["a/configmaps/two"]}), "a/configmaps/two is not in the backup"),
+        (
+            json!({"includedResources": ["configmapz"]}),
+            "no type is called \"configmapz\"",
+        ),
+        (
+            json!({"includedResources": ["configmaps", "deployment"]}),
+            "holds no deployments.apps",
+        ),
+        (
+            json!({"includedObjects": ["a/configmaps/two"]}),
+            "a/configmaps/two is not in the backup",
+        ),
         (
             json!({"includedObjects": ["a/nonsense/one", "a/configmaps/one"]}),
             "a/nonsense/one is not in the backup",
@@ -67,8 +95,14 @@ async fn a_name_that_the_backup_does_not_hold_ends_the_restore_before_it_writes(
 #[tokio::test]
 async fn a_restore_of_nothing_does_not_begin() {
     for (spec, expected) in [
-        (json!({"includedNamespaces": ["x*"]}), "select no item of backup"),
-        (json!({"labelSelector": {"matchLabels": {"app": "none"}}}), "select no item of backup"),
+        (
+            json!({"includedNamespaces": ["x*"]}),
+            "select no item of backup",
+        ),
+        (
+            json!({"labelSelector": {"matchLabels": {"app": "none"}}}),
+            "select no item of backup",
+        ),
         (
             json!({"includedNamespaces": ["b"], "includedResources": ["configmaps"]}),
             "select no item of backup",
@@ -82,18 +116,28 @@ async fn a_restore_of_nothing_does_not_begin() {
         assert!(why.contains(expected), "{spec}: {why}");
         assert_eq!(writes, [""; 0], "{spec}");
     }
-    assert_eq!(refusal(&[], &json!({"backupName": "b"})).await.0, "backup \"b\" holds no items");
+    assert_eq!(
+        refusal(&[], &json!({"backupName": "b"})).await.0,
+        "backup \"b\" holds no items"
+    );
 }
 
 #[tokio::test]
 async fn a_pattern_without_a_match_is_a_warning() {
-    let spec = json!({"includedNamespaces": ["a", "x*"], "includedResources": ["configmaps", "*.none"]});
+    let spec =
+        json!({"includedNamespaces": ["a", "x*"], "includedResources": ["configmaps", "*.none"]});
     let (fake, report) = restored(&items(), spec).await;
     assert!(fake.get("/api/v1/namespaces/a/configmaps/one").is_some());
     assert_eq!(report.counts(), (2, 0));
     let warnings = report.into_files().results.warnings.velero;
-    assert!(warnings[0].contains("\"x*\" matches no namespace"), "{warnings:?}");
-    assert!(warnings[1].contains("\"*.none\" matches no type"), "{warnings:?}");
+    assert!(
+        warnings[0].contains("\"x*\" matches no namespace"),
+        "{warnings:?}"
+    );
+    assert!(
+        warnings[1].contains("\"*.none\" matches no type"),
+        "{warnings:?}"
+    );
 }
 
 #[tokio::test]

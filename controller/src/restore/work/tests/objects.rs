@@ -17,14 +17,28 @@ async fn only_the_objects_that_the_spec_names_are_restored() {
         ("configmaps", Some("a"), item("v1", "ConfigMap", "two")),
         ("configmaps", Some("b"), item("v1", "ConfigMap", "one")),
         ("secrets", Some("a"), item("v1", "Secret", "one")),
-        ("storageclasses.storage.k8s.io", None, item("storage.k8s.io/v1", "StorageClass", "fast")),
-        ("storageclasses.storage.k8s.io", None, item("storage.k8s.io/v1", "StorageClass", "slow")),
+        (
+            "storageclasses.storage.k8s.io",
+            None,
+            item("storage.k8s.io/v1", "StorageClass", "fast"),
+        ),
+        (
+            "storageclasses.storage.k8s.io",
+            None,
+            item("storage.k8s.io/v1", "StorageClass", "slow"),
+        ),
     ];
-    let report =
-        restored(&items, json!({ "includedObjects": ["a/ConfigMap/one", "storageclasses/slow"] })).await;
+    let report = restored(
+        &items,
+        json!({ "includedObjects": ["a/ConfigMap/one", "storageclasses/slow"] }),
+    )
+    .await;
     assert_eq!(report.counts(), (0, 0));
     let listed = listed(report);
     assert_eq!(listed["v1/ConfigMap"], json!(["a/one(created)"]));
-    assert_eq!(listed["storage.k8s.io/v1/StorageClass"], json!(["slow(created)"]));
+    assert_eq!(
+        listed["storage.k8s.io/v1/StorageClass"],
+        json!(["slow(created)"])
+    );
     assert_eq!(listed["v1/Secret"], Value::Null);
 }

@@ -10,8 +10,16 @@ async fn a_dry_run_says_the_same_and_changes_nothing() {
     let (fake, _) = restored(&there, json!({})).await;
     let mut items = vec![
         ("configmaps", Some("a"), item("v1", "ConfigMap", "new")),
-        ("configmaps", Some("b"), item("v1", "ConfigMap", "elsewhere")),
-        ("widgets.example.com", Some("a"), item("example.com/v1", "Widget", "w")),
+        (
+            "configmaps",
+            Some("b"),
+            item("v1", "ConfigMap", "elsewhere"),
+        ),
+        (
+            "widgets.example.com",
+            Some("a"),
+            item("example.com/v1", "Widget", "w"),
+        ),
     ];
     items.extend(there);
     let (_, _, mut widgets) = definition("widgets");
@@ -27,6 +35,9 @@ async fn a_dry_run_says_the_same_and_changes_nothing() {
     assert_eq!(fake.under("/"), before, "something was written");
     assert_eq!(calls.untried().len(), 2, "{:?}", calls.untried());
     let dry = listed(report);
-    assert_eq!(dry["v1/ConfigMap"], json!(["a/new(created)", "a/there(skipped)", "b/elsewhere(created)"]));
+    assert_eq!(
+        dry["v1/ConfigMap"],
+        json!(["a/new(created)", "a/there(skipped)", "b/elsewhere(created)"])
+    );
     assert_eq!(listed(restored_in(&fake, &items, json!({})).await), dry);
 }

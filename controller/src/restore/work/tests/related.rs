@@ -22,7 +22,11 @@ async fn a_pod_brings_its_claims_with_their_volumes_and_its_priority_class() {
         ("pods", Some("a"), pod),
         ("pods", Some("a"), second),
         ("persistentvolumeclaims", Some("a"), claim),
-        ("persistentvolumeclaims", Some("a"), item("v1", "PersistentVolumeClaim", "unused")),
+        (
+            "persistentvolumeclaims",
+            Some("a"),
+            item("v1", "PersistentVolumeClaim", "unused"),
+        ),
         ("persistentvolumes", None, volume),
         ("priorityclasses.scheduling.k8s.io", None, class.clone()),
     ];
@@ -40,12 +44,22 @@ async fn a_pod_brings_its_claims_with_their_volumes_and_its_priority_class() {
     let at = |path: &str| made.iter().position(|post| post == path).unwrap();
     assert_eq!(made.len(), 6, "{made:?}");
     let volumes = at("/api/v1/persistentvolumes");
-    assert!(volumes < at(claims) && at(claims) < at("/api/v1/namespaces/a/pods"), "{made:?}");
-    assert_eq!(fake.get(&format!("{claims}/data")).unwrap()["spec"]["volumeName"], "disk");
+    assert!(
+        volumes < at(claims) && at(claims) < at("/api/v1/namespaces/a/pods"),
+        "{made:?}"
+    );
+    assert_eq!(
+        fake.get(&format!("{claims}/data")).unwrap()["spec"]["volumeName"],
+        "disk"
+    );
     // The filters of types apply to related items.
     let only_pods = json!({"includedResources": ["pods"]});
     let (fake, report) = restored(&items, spec(only_pods)).await;
-    assert_eq!((report.counts(), posts(&fake).len()), ((0, 0), 3), "namespace and pods");
+    assert_eq!(
+        (report.counts(), posts(&fake).len()),
+        ((0, 0), 3),
+        "namespace and pods"
+    );
     let claims = json!({"includedResources": ["pods", "pvc", "persistentvolumeclaims"]});
     let (fake, _) = restored(&items, spec(claims)).await;
     assert_eq!(posts(&fake).len(), 5, "volumes come with their claims");
@@ -60,17 +74,31 @@ async fn a_pod_brings_its_claims_with_their_volumes_and_its_priority_class() {
 #[tokio::test]
 async fn a_definition_comes_along_when_its_resources_need_it() {
     let items = [
-        ("widgets.example.com", Some("a"), item("example.com/v1", "Widget", "w")),
+        (
+            "widgets.example.com",
+            Some("a"),
+            item("example.com/v1", "Widget", "w"),
+        ),
         definition("widgets"),
         definition("others"),
     ];
     let (fake, report) = restored(&items, json!({"includedNamespaces": ["a"]})).await;
     assert_eq!(report.counts(), (0, 0));
-    assert!(fake.get("/apis/example.com/v1/namespaces/a/widgets/w").is_some());
-    assert!(fake.get(&format!("{CRDS}/others.example.com")).is_none(), "nobody asked for it");
+    assert!(
+        fake.get("/apis/example.com/v1/namespaces/a/widgets/w")
+            .is_some()
+    );
+    assert!(
+        fake.get(&format!("{CRDS}/others.example.com")).is_none(),
+        "nobody asked for it"
+    );
     let spec = json!({"includedNamespaces": ["a"], "includeClusterResources": false});
     let (_, report) = restored(&items, spec).await;
-    assert_eq!(report.counts(), (0, 1), "not served, and not to be brought along");
+    assert_eq!(
+        report.counts(),
+        (0, 1),
+        "not served, and not to be brought along"
+    );
 }
 
 #[tokio::test]
@@ -92,10 +120,18 @@ async fn a_volume_that_is_kept_comes_along_with_its_claim() {
     ];
     let (fake, _) = restored(&items, json!({"includedNamespaces": ["a"]})).await;
     let volume = fake.get("/api/v1/persistentvolumes/kept").unwrap();
-    assert_eq!(volume["spec"]["claimRef"], json!({"namespace": "a", "name": "kept"}));
+    assert_eq!(
+        volume["spec"]["claimRef"],
+        json!({"namespace": "a", "name": "kept"})
+    );
     assert!(fake.get("/api/v1/persistentvolumes/gone").is_none());
     assert!(fake.get("/api/v1/persistentvolumes/unused").is_none());
-    let at = |name: &str| fake.get(&format!("/api/v1/namespaces/a/persistentvolumeclaims/{name}")).unwrap();
+    let at = |name: &str| {
+        fake.get(&format!(
+            "/api/v1/namespaces/a/persistentvolumeclaims/{name}"
+        ))
+        .unwrap()
+    };
     assert_eq!(at("kept")["spec"], json!({"volumeName": "kept"}));
     assert_eq!(at("anew")["spec"], Value::Null);
 }

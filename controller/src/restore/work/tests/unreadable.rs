@@ -19,12 +19,21 @@ async fn an_item_that_cannot_be_decoded_is_named_also_with_a_selector() {
     let spec = json!({"labelSelector": selector, "includedNamespaces": ["a", "b", "x"]});
     let (fake, report) = restored(&items, spec).await;
     assert!(fake.get("/api/v1/namespaces/a/configmaps/odd").is_some());
-    assert!(fake.get("/api/v1/namespaces/b/configmaps/odd").is_none(), "it can be read, and is not selected");
+    assert!(
+        fake.get("/api/v1/namespaces/b/configmaps/odd").is_none(),
+        "it can be read, and is not selected"
+    );
     assert_eq!(report.counts(), (0, 2));
     let results = report.into_files().results;
     let of = |error: &str| format!("{error} \"x\"");
-    assert!(results.errors.namespaces["a"][0].contains(&of("ConfigMap")), "{results:?}");
-    assert!(results.errors.cluster[0].contains(&of("Namespace")), "{results:?}");
+    assert!(
+        results.errors.namespaces["a"][0].contains(&of("ConfigMap")),
+        "{results:?}"
+    );
+    assert!(
+        results.errors.cluster[0].contains(&of("Namespace")),
+        "{results:?}"
+    );
 }
 
 #[tokio::test]
@@ -35,18 +44,33 @@ async fn an_item_that_cannot_be_decoded_is_named_by_its_path_whatever_is_selecte
         ("namespaces", None, json!(["no object"])),
     ];
     let path = |path: &str| {
-        format!("item resources/{path}.json of the backup cannot be read: it is no Kubernetes object")
+        format!(
+            "item resources/{path}.json of the backup cannot be read: it is no Kubernetes object"
+        )
     };
-    for (selector, all) in [(json!({}), true), (json!({"matchLabels": {"app": "web"}}), false)] {
+    for (selector, all) in [
+        (json!({}), true),
+        (json!({"matchLabels": {"app": "web"}}), false),
+    ] {
         let (fake, report) = restored(&items, json!({"labelSelector": selector})).await;
-        assert_eq!(fake.get("/api/v1/namespaces/a/configmaps/good").is_some(), all);
+        assert_eq!(
+            fake.get("/api/v1/namespaces/a/configmaps/good").is_some(),
+            all
+        );
         let files = report.into_files();
         assert!(
             files.results.errors.namespaces["a"][0].contains(&path("configmaps/namespaces/a/x")),
             "{files:?}"
         );
-        assert!(files.results.errors.cluster[0].contains(&path("namespaces/cluster/x")), "{files:?}");
+        assert!(
+            files.results.errors.cluster[0].contains(&path("namespaces/cluster/x")),
+            "{files:?}"
+        );
         let list = serde_json::to_value(files.resource_list).unwrap();
-        assert_eq!(list["v1/ConfigMap"][usize::from(all)], "a/x(failed)", "{list}");
+        assert_eq!(
+            list["v1/ConfigMap"][usize::from(all)],
+            "a/x(failed)",
+            "{list}"
+        );
     }
 }

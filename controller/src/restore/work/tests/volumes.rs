@@ -23,11 +23,18 @@ async fn what_became_of_the_data_of_each_volume_is_told() {
     };
     let names = ["kept", "skipped", "lost", "filed", "there"];
     let mut items: Vec<_> = names.iter().map(|name| claim(name)).collect();
-    items.extend(names.iter().map(|name| volume(name, if *name == "kept" { "Retain" } else { "Delete" })));
+    items.extend(
+        names
+            .iter()
+            .map(|name| volume(name, if *name == "kept" { "Retain" } else { "Delete" })),
+    );
     items.push(volume("also-filed", "Retain"));
     items.push(claim("also-filed"));
     let records = vec![
-        record("skipped", json!({"skipped": true, "skippedReason": "no class"})),
+        record(
+            "skipped",
+            json!({"skipped": true, "skippedReason": "no class"}),
+        ),
         record("lost", json!({"backupMethod": "CSISnapshot"})),
         record("there", json!({"backupMethod": "CSISnapshot"})),
         record("filed", json!({"backupMethod": "PodVolumeBackup"})),
@@ -35,23 +42,54 @@ async fn what_became_of_the_data_of_each_volume_is_told() {
     ];
     for (volumes, warnings, errors) in [(true, 1, 3), (false, 0, 0)] {
         let fake = fake::server();
-        fake.put("/api/v1/namespaces/a/persistentvolumeclaims/there", claim("there").2);
+        fake.put(
+            "/api/v1/namespaces/a/persistentvolumeclaims/there",
+            claim("there").2,
+        );
         let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));
         let records = if volumes { records.clone() } else { Vec::new() };
-        let saved = SavedVolumes { records, in_repository: Vec::new() };
-        let world = World { saved, ..World::new(&fake, &calls, &claimed) };
+        let saved = SavedVolumes {
+            records,
+            in_repository: Vec::new(),
+        };
+        let world = World {
+            saved,
+            ..World::new(&fake, &calls, &claimed)
+        };
         let (report, done) = world.run(&items, json!({"restorePVs": volumes})).await;
         done.unwrap();
         let files = report.into_files();
-        let missing = MissingData::of(&files.volume_info).map(|data| data.volumes.into_keys().collect());
-        let expected = ["a/also-filed", "a/filed", "a/lost", "a/skipped"].map(str::to_owned).to_vec();
-        assert_eq!(missing, volumes.then_some(expected), "{:?}", files.volume_info);
-        let told = |list: &[String]| list.iter().filter(|text| !text.contains("exists and differs")).count();
+        let missing =
+            MissingData::of(&files.volume_info).map(|data| data.volumes.into_keys().collect());
+        let expected = ["a/also-filed", "a/filed", "a/lost", "a/skipped"]
+            .map(str::to_owned)
+            .to_vec();
+        assert_eq!(
+            missing,
+            volumes.then_some(expected),
+            "{:?}",
+            files.volume_info
+        );
+        let told = |list: &[String]| {
+            list.iter()
+                .filter(|text| !text.contains("exists and differs"))
+                .count()
+        };
         let of = |results: &std::collections::BTreeMap<String, Vec<String>>| {
             told(results.get("a").map_or(&[], Vec::as_slice))
         };
-        assert_eq!(of(&files.results.warnings.namespaces), warnings, "{:?}", files.results);
-        assert_eq!(of(&files.results.errors.namespaces), errors, "{:?}", files.results);
+        assert_eq!(
+            of(&files.results.warnings.namespaces),
+            warnings,
+            "{:?}",
+            files.results
+        );
+        assert_eq!(
+            of(&files.results.errors.namespaces),
+            errors,
+            "{:?}",
+            files.results
+        );
         if volumes {
             let text = serde_json::to_string(&files.results).unwrap();
             for sentence in [
@@ -80,19 +118,27 @@ async fn a_volume_that_is_provisioned_anew_gets_what_the_old_one_had() {
     for bound in [true, false] {
         let fake = fake::server();
         let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));
-        let saved =
-            SavedVolumes { records: vec![VolumeRecord::of(&record).unwrap()], in_repository: Vec::new() };
-        let world = World { saved, ..World::new(&fake, &calls, &claimed) };
+        let saved = SavedVolumes {
+            records: vec![VolumeRecord::of(&record).unwrap()],
+            in_repository: Vec::new(),
+        };
+        let world = World {
+            saved,
+            ..World::new(&fake, &calls, &claimed)
+        };
         let binds = async {
             tokio::time::sleep(Duration::from_secs(2)).await;
             if bound {
                 let volume = json!({"metadata": {"name": "new", "labels": {"zone": "new"}},
                     "spec": {"persistentVolumeReclaimPolicy": "Delete"}});
                 fake.put("/api/v1/persistentvolumes/new", volume);
-                fake.edit("/api/v1/namespaces/a/persistentvolumeclaims/data", |claim| {
-                    claim["spec"]["volumeName"] = json!("new");
-                    claim["status"] = json!({"phase": "Bound"});
-                });
+                fake.edit(
+                    "/api/v1/namespaces/a/persistentvolumeclaims/data",
+                    |claim| {
+                        claim["spec"]["volumeName"] = json!("new");
+                        claim["status"] = json!({"phase": "Bound"});
+                    },
+                );
             }
         };
         let ((report, done), ()) = futures::join!(world.run(&items, json!({})), binds);
@@ -102,7 +148,10 @@ async fn a_volume_that_is_provisioned_anew_gets_what_the_old_one_had() {
         if bound {
             let volume = fake.get("/api/v1/persistentvolumes/new").unwrap();
             assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Retain");
-            assert_eq!(volume["metadata"]["labels"], json!({"team": "shop", "zone": "new"}));
+            assert_eq!(
+                volume["metadata"]["labels"],
+                json!({"team": "shop", "zone": "new"})
+            );
         }
     }
 }

@@ -1,8 +1,8 @@
-//! `velero.io/csi-pvc-backupper`: claims of CSI volumes are snapshotted (Velero `pkg/backup/actions/csi/pvc_action.go`,
-//! v1.18).
+//! `velero.io/csi-pvc-backupper`: claims of CSI volumes are snapshotted (Velero
+//! `pkg/backup/actions/csi/pvc_action.go`, v1.18).
 //!
-//! The snapshot's name is derived from the uids of backup and claim: another attempt after a crash finds the first
-//! snapshot instead of taking a second one.
+//! The snapshot's name is derived from the uids of backup and claim: another attempt after a crash
+//! finds the first snapshot instead of taking a second one.
 
 use std::{
     collections::BTreeSet,
@@ -38,7 +38,10 @@ use crate::{
 };
 
 /// Interval between checks of a snapshot that is being taken.
-const STEPS: Backoff = Backoff { first: Duration::from_millis(250), cap: Duration::from_secs(5) };
+const STEPS: Backoff = Backoff {
+    first: Duration::from_millis(250),
+    cap: Duration::from_secs(5),
+};
 /// Used if the backup has no timeout (it always has one once it has begun).
 const TIMEOUT: GoDuration = GoDuration::from_secs(600);
 
@@ -66,7 +69,11 @@ struct Ahead {
 
 impl ClaimAction {
     pub(super) fn new(api: &SnapshotApi, volumes: &Arc<BackupVolumes>) -> Self {
-        Self { api: api.clone(), volumes: Arc::clone(volumes), ahead: Mutex::default() }
+        Self {
+            api: api.clone(),
+            volumes: Arc::clone(volumes),
+            ahead: Mutex::default(),
+        }
     }
 
     fn ahead(&self) -> MutexGuard<'_, Ahead> {
@@ -82,12 +89,19 @@ impl ClaimAction {
         ahead: bool,
     ) -> Result<DynamicObject, ActionError> {
         let classes = self.api.classes().await;
-        let classes = classes.map_err(|error| Self::failed("listing VolumeSnapshotClasses", &error))?;
+        let classes =
+            classes.map_err(|error| Self::failed("listing VolumeSnapshotClasses", &error))?;
         let annotations =
             serde_json::from_value(claim["metadata"]["annotations"].clone()).unwrap_or_default();
-        let class = class::choose(with.driver, &annotations, with.class, backup.annotations(), &classes)
-            .map_err(|error| Self::refuse(error.to_string()))?
-            .name_any();
+        let class = class::choose(
+            with.driver,
+            &annotations,
+            with.class,
+            backup.annotations(),
+            &classes,
+        )
+        .map_err(|error| Self::refuse(error.to_string()))?
+        .name_any();
         let wanted = wanted(claim, &class, backup).map_err(Self::refuse)?;
         let namespace = wanted.namespace().unwrap_or_default();
         let key = (namespace.clone(), wanted.name_any());
@@ -106,7 +120,8 @@ impl ClaimAction {
         made.map_err(|error| Self::failed("creating a VolumeSnapshot", &error))
     }
 
-    /// Takes the snapshot, and waits until it has a handle in the storage system: a restore needs that.
+    /// Takes the snapshot, and waits until it has a handle in the storage system: a restore needs
+    /// that.
     async fn snapshot(
         &self,
         claim: &Value,
@@ -115,13 +130,19 @@ impl ClaimAction {
     ) -> Result<(DynamicObject, DynamicObject), ActionError> {
         let made = self.make(claim, with, backup, false).await?;
         let namespace = made.namespace().unwrap_or_default();
-        let timeout =
-            backup.spec.csi_snapshot_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(TIMEOUT);
+        let timeout = backup
+            .spec
+            .csi_snapshot_timeout
+            .filter(|timeout| !timeout.is_zero())
+            .unwrap_or(TIMEOUT);
         match self.cut(&namespace, &made.name_any(), timeout).await {
             Ok(both) => Ok(both),
             Err(reason) => {
                 let rest = self.clean(&namespace, &made).await;
-                Err(Self::refuse(format!("VolumeSnapshot {namespace}/{}: {reason}{rest}", made.name_any())))
+                Err(Self::refuse(format!(
+                    "VolumeSnapshot {namespace}/{}: {reason}{rest}",
+                    made.name_any()
+                )))
             }
         }
     }
@@ -142,8 +163,14 @@ impl ClaimAction {
             }
             let left = timeout.as_std().saturating_sub(started.elapsed());
             if left.is_zero() {
-                let why = if last.is_empty() { "the driver has said nothing" } else { &last };
-                return Err(format!("it was not cut within {timeout} (spec.csiSnapshotTimeout): {why}"));
+                let why = if last.is_empty() {
+                    "the driver has said nothing"
+                } else {
+                    &last
+                };
+                return Err(format!(
+                    "it was not cut within {timeout} (spec.csiSnapshotTimeout): {why}"
+                ));
             }
             looks += 1;
             tokio::time::sleep(STEPS.delay(looks).min(left)).await;
@@ -165,13 +192,20 @@ impl ClaimAction {
         if let Some(error) = seen.error {
             *last = error.to_string();
         }
-        let Some(bound) = seen.bound_volume_snapshot_content_name else { return Ok(None) };
-        let Some(content) = self.api.content(&bound).await? else { return Ok(None) };
+        let Some(bound) = seen.bound_volume_snapshot_content_name else {
+            return Ok(None);
+        };
+        let Some(content) = self.api.content(&bound).await? else {
+            return Ok(None);
+        };
         let seen: ContentStatus = status(&content);
         if let Some(error) = seen.error {
             *last = error.to_string();
         }
-        Ok(seen.snapshot_handle.is_some().then_some((snapshot, content)))
+        Ok(seen
+            .snapshot_handle
+            .is_some()
+            .then_some((snapshot, content)))
     }
 
     /// Removes a failed snapshot. Returns part of a sentence if it could not be removed.
@@ -182,7 +216,10 @@ impl ClaimAction {
             Err(error) => Err(error),
         };
         removed.err().map_or_else(String::new, |error| {
-            format!("; it could not be removed and is still there: {}", plain(&error))
+            format!(
+                "; it could not be removed and is still there: {}",
+                plain(&error)
+            )
         })
     }
 }
@@ -195,15 +232,29 @@ impl BuiltInAction for ClaimAction {
 #[async_trait]
 impl BackupItemAction for ClaimAction {
     async fn begin(&self, claim: &Value, backup: &Backup) {
-        let (Some(volume), Some("Bound")) = (text(claim, "/spec/volumeName"), text(claim, "/status/phase"))
-        else {
+        let (Some(volume), Some("Bound")) = (
+            text(claim, "/spec/volumeName"),
+            text(claim, "/status/phase"),
+        ) else {
             return;
         };
-        let Ok(Some(volume)) = self.api.volume(volume).await else { return };
+        let Ok(Some(volume)) = self.api.volume(volume).await else {
+            return;
+        };
         if let Some(driver) = text(&volume, "/spec/csi/driver")
             && let VolumeDecision::Snapshot { class } = self.volumes.decide(claim, &volume, backup)
         {
-            let _ = self.make(claim, With { driver, class: class.as_deref() }, backup, true).await;
+            let _ = self
+                .make(
+                    claim,
+                    With {
+                        driver,
+                        class: class.as_deref(),
+                    },
+                    backup,
+                    true,
+                )
+                .await;
         }
     }
 
@@ -226,16 +277,23 @@ impl BackupItemAction for ClaimAction {
         problems
     }
 
-    async fn execute(&self, claim: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
+    async fn execute(
+        &self,
+        claim: &Value,
+        backup: &Backup,
+    ) -> Result<BackupActionOutput, ActionError> {
         if is_finalizing(backup) {
             return Ok(BackupActionOutput::default());
         }
-        let (Some(volume), Some("Bound")) = (text(claim, "/spec/volumeName"), text(claim, "/status/phase"))
-        else {
+        let (Some(volume), Some("Bound")) = (
+            text(claim, "/spec/volumeName"),
+            text(claim, "/status/phase"),
+        ) else {
             return Ok(BackupActionOutput::default()); // it has no data
         };
         let found = self.api.volume(volume).await;
-        let found = found.map_err(|error| Self::failed(&format!("reading the volume {volume}"), &error))?;
+        let found =
+            found.map_err(|error| Self::failed(&format!("reading the volume {volume}"), &error))?;
         let Some(volume) = found else {
             return Err(Self::refuse(format!(
                 "its volume {volume} is not there, so it can't be snapshotted"
@@ -248,20 +306,40 @@ impl BackupItemAction for ClaimAction {
             (VolumeDecision::Snapshot { class }, Some(driver)) => (driver, class),
             (VolumeDecision::Snapshot { .. }, None) => {
                 let kind = Volume::persistent(Some(&volume), None).kind;
-                let kind = if kind.is_empty() { String::new() } else { format!(" but {kind}") };
-                let why = format!("its volume is not one of CSI{kind}, and there is no other way yet");
+                let kind = if kind.is_empty() {
+                    String::new()
+                } else {
+                    format!(" but {kind}")
+                };
+                let why =
+                    format!("its volume is not one of CSI{kind}, and there is no other way yet");
                 self.volumes.left(seen, &why);
                 let mut claim = claim.clone();
-                entries(&mut claim, "annotations", [(csi::SKIPPED_NO_CSI_VOLUME, "true")]);
-                return Ok(BackupActionOutput { item: Some(claim), ..BackupActionOutput::default() });
+                entries(
+                    &mut claim,
+                    "annotations",
+                    [(csi::SKIPPED_NO_CSI_VOLUME, "true")],
+                );
+                return Ok(BackupActionOutput {
+                    item: Some(claim),
+                    ..BackupActionOutput::default()
+                });
             }
             (VolumeDecision::Skip(reason), _) => {
                 self.volumes.skipped(seen, &reason);
                 return Ok(BackupActionOutput::default());
             }
         };
-        let (snapshot, content) =
-            self.snapshot(claim, With { driver, class: class.as_deref() }, backup).await?;
+        let (snapshot, content) = self
+            .snapshot(
+                claim,
+                With {
+                    driver,
+                    class: class.as_deref(),
+                },
+                backup,
+            )
+            .await?;
         self.volumes.snapshot(seen, driver, &snapshot.name_any());
         Ok(executed(claim, &snapshot, &content, backup))
     }
@@ -304,24 +382,39 @@ fn executed(
     entries(
         &mut claim,
         "annotations",
-        [(csi::VOLUME_SNAPSHOT_NAME, name.as_str()), (labels::MUST_INCLUDE_ADDITIONAL_ITEMS, "true")],
+        [
+            (csi::VOLUME_SNAPSHOT_NAME, name.as_str()),
+            (labels::MUST_INCLUDE_ADDITIONAL_ITEMS, "true"),
+        ],
     );
     entries(
         &mut claim,
         "labels",
-        [(csi::VOLUME_SNAPSHOT_NAME, name.as_str()), (labels::BACKUP_NAME, backup_name.as_str())],
+        [
+            (csi::VOLUME_SNAPSHOT_NAME, name.as_str()),
+            (labels::BACKUP_NAME, backup_name.as_str()),
+        ],
     );
-    // A driver may create larger volumes than requested; a claim of the requested size could then not be restored from
-    // the snapshot.
+    // A driver may create larger volumes than requested; a claim of the requested size could then
+    // not be restored from the snapshot.
     let requested = text(&claim, "/spec/resources/requests/storage").and_then(quantity::bytes);
     let content: ContentStatus = status(content);
-    if let Some(size) =
-        content.restore_size.filter(|size| requested.is_none_or(|asked| asked < u128::from(*size)))
+    if let Some(size) = content
+        .restore_size
+        .filter(|size| requested.is_none_or(|asked| asked < u128::from(*size)))
     {
         claim["spec"]["resources"]["requests"]["storage"] = json!(quantity::binary(size));
     }
-    let additional = ItemId { group_resource: SNAPSHOTS.to_owned(), namespace: snapshot.namespace(), name };
-    BackupActionOutput { item: Some(claim), additional: vec![additional], ..BackupActionOutput::default() }
+    let additional = ItemId {
+        group_resource: SNAPSHOTS.to_owned(),
+        namespace: snapshot.namespace(),
+        name,
+    };
+    BackupActionOutput {
+        item: Some(claim),
+        additional: vec![additional],
+        ..BackupActionOutput::default()
+    }
 }
 
 #[cfg(test)]

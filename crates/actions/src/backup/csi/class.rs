@@ -1,8 +1,9 @@
 //! Chooses the VolumeSnapshotClass for a claim. Pure.
 //!
-//! Velero's order (`pkg/util/csi/volume_snapshot.go`, after v1.18): the claim's annotation, the resource policy, the
-//! backup's annotation for the driver, the class of the driver with Velero's label, the driver's default class, the
-//! driver's only class. As in Velero, a name that is not a class of the driver is skipped.
+//! Velero's order (`pkg/util/csi/volume_snapshot.go`, after v1.18): the claim's annotation, the
+//! resource policy, the backup's annotation for the driver, the class of the driver with Velero's
+//! label, the driver's default class, the driver's only class. As in Velero, a name that is not a
+//! class of the driver is skipped.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -37,18 +38,33 @@ pub fn choose<'a>(
     classes: &'a [DynamicObject],
 ) -> Result<&'a DynamicObject, NoClass> {
     let named = |name: &str| {
-        classes.iter().find(|class| class.name_any().eq_ignore_ascii_case(name) && is_of(class, driver))
+        classes
+            .iter()
+            .find(|class| class.name_any().eq_ignore_ascii_case(name) && is_of(class, driver))
     };
     let for_driver = format!("{SNAPSHOT_CLASS}_{}", driver.to_lowercase());
-    let chosen =
-        [claim.get(SNAPSHOT_CLASS).map(String::as_str), policy, backup.get(&for_driver).map(String::as_str)];
+    let chosen = [
+        claim.get(SNAPSHOT_CLASS).map(String::as_str),
+        policy,
+        backup.get(&for_driver).map(String::as_str),
+    ];
     if let Some(class) = chosen.into_iter().flatten().find_map(named) {
         return Ok(class);
     }
-    let own: Vec<&DynamicObject> = classes.iter().filter(|class| driver_of(class) == Some(driver)).collect();
-    let labelled = own.iter().find(|class| class.labels().contains_key(SNAPSHOT_CLASS));
+    let own: Vec<&DynamicObject> = classes
+        .iter()
+        .filter(|class| driver_of(class) == Some(driver))
+        .collect();
+    let labelled = own
+        .iter()
+        .find(|class| class.labels().contains_key(SNAPSHOT_CLASS));
     let default = || {
-        own.iter().find(|class| class.annotations().get(DEFAULT_CLASS).is_some_and(|value| value != "false"))
+        own.iter().find(|class| {
+            class
+                .annotations()
+                .get(DEFAULT_CLASS)
+                .is_some_and(|value| value != "false")
+        })
     };
     match (labelled.or_else(default), own.as_slice()) {
         (Some(class), _) | (None, [class]) => Ok(class),
@@ -99,7 +115,10 @@ mod tests {
         backup: Option<&str>,
     ) -> Result<String, NoClass> {
         let annotations = |key: String, value: Option<&str>| -> Annotations {
-            value.map(|value| (key, value.to_owned())).into_iter().collect()
+            value
+                .map(|value| (key, value.to_owned()))
+                .into_iter()
+                .collect()
         };
         let claim = annotations(SNAPSHOT_CLASS.to_owned(), claim);
         let backup = annotations(format!("{SNAPSHOT_CLASS}_disk.example.com"), backup);
@@ -133,17 +152,31 @@ mod tests {
             assert_eq!(class, expected, "{claim:?} {policy:?} {backup:?}");
         }
         assert_eq!(chosen(&all[..3], None, None, None).unwrap(), "default");
-        assert_eq!(chosen(&all[..2], None, None, None).unwrap(), "plain", "the only one");
+        assert_eq!(
+            chosen(&all[..2], None, None, None).unwrap(),
+            "plain",
+            "the only one"
+        );
     }
 
     #[test]
     fn a_guess_is_never_made() {
         let none = [class("other", "other.example.com", true, None)];
-        assert!(chosen(&none, None, None, None).unwrap_err().remedy.contains("create one"));
+        assert!(
+            chosen(&none, None, None, None)
+                .unwrap_err()
+                .remedy
+                .contains("create one")
+        );
         let two = [
             class("a", "disk.example.com", false, Some("false")),
             class("b", "disk.example.com", false, None),
         ];
-        assert!(chosen(&two, None, None, None).unwrap_err().why.contains("there are 2"));
+        assert!(
+            chosen(&two, None, None, None)
+                .unwrap_err()
+                .why
+                .contains("there are 2")
+        );
     }
 }

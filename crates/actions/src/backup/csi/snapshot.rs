@@ -1,9 +1,9 @@
-//! `velero.io/csi-volumesnapshot-backupper`: a snapshot that the backup has taken is an operation until it is ready to
-//! use (Velero `pkg/backup/actions/csi/volumesnapshot_action.go`, v1.18).
+//! `velero.io/csi-volumesnapshot-backupper`: a snapshot that the backup has taken is an operation
+//! until it is ready to use (Velero `pkg/backup/actions/csi/volumesnapshot_action.go`, v1.18).
 //!
-//! Velero removes a snapshot from the cluster when it stores its final form. We do that once the whole backup is stored
-//! (`tidy`), as the snapshot may have to be read again after a crash. A cancelled snapshot is removed in the storage
-//! system, too: it would be unusable.
+//! Velero removes a snapshot from the cluster when it stores its final form. We do that once the
+//! whole backup is stored (`tidy`), as the snapshot may have to be read again after a crash. A
+//! cancelled snapshot is removed in the storage system, too: it would be unusable.
 
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ use crate::{
         volumes::BackupVolumes,
     },
     csi::api::{
-        CLASSES, CONTENTS, ContentSpec, ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus, is_finalizing,
-        snapshot_info, spec, status,
+        CLASSES, CONTENTS, ContentSpec, ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus,
+        is_finalizing, snapshot_info, spec, status,
     },
     json::entries,
 };
@@ -43,7 +43,11 @@ impl BuiltInAction for SnapshotAction {
 
 #[async_trait]
 impl BackupItemAction for SnapshotAction {
-    async fn execute(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
+    async fn execute(
+        &self,
+        item: &Value,
+        backup: &Backup,
+    ) -> Result<BackupActionOutput, ActionError> {
         let snapshot: DynamicObject = serde_json::from_value(item.clone())
             .map_err(|error| Self::refuse(format!("it can not be read: {error}")))?;
         // Not ours: it is stored unchanged, and nothing else is done with it.
@@ -53,7 +57,8 @@ impl BackupItemAction for SnapshotAction {
         if is_finalizing(backup) {
             return Ok(BackupActionOutput::default());
         }
-        let Some(bound) = status::<SnapshotStatus>(&snapshot).bound_volume_snapshot_content_name else {
+        let Some(bound) = status::<SnapshotStatus>(&snapshot).bound_volume_snapshot_content_name
+        else {
             return Err(Self::refuse("it has no content"));
         };
         let uid = backup.uid().unwrap_or_default();
@@ -61,27 +66,48 @@ impl BackupItemAction for SnapshotAction {
             labels::BACKUP_NAME: labels::valid_value(&backup.name_any()), labels::BACKUP_UID: uid,
         } } });
         let content = self.api.patch_content(&bound, &labels).await;
+        let content = content
+            .map_err(|error| Self::failed(&format!("labelling its content {bound}"), &error))?;
         let content =
-            content.map_err(|error| Self::failed(&format!("labelling its content {bound}"), &error))?;
-        let content = content.ok_or_else(|| Self::refuse(format!("its content {bound} is gone")))?;
-        let (namespace, name) = (snapshot.namespace().unwrap_or_default(), snapshot.name_any());
+            content.ok_or_else(|| Self::refuse(format!("its content {bound} is gone")))?;
+        let (namespace, name) = (
+            snapshot.namespace().unwrap_or_default(),
+            snapshot.name_any(),
+        );
         let annotations = annotations(&content);
         // The cluster must have them, because the final form is read from the cluster.
         let patch = json!({ "metadata": { "annotations": annotations } });
         let patched = self.api.patch(&namespace, &name, &patch).await;
-        let patched = patched.map_err(|error| Self::failed("annotating the VolumeSnapshot", &error))?;
+        let patched =
+            patched.map_err(|error| Self::failed("annotating the VolumeSnapshot", &error))?;
         let operation = operation_id(&patched);
         let own: SnapshotStatus = status(&patched);
         let mut info = snapshot_info(&content);
         info["operationID"] = json!(operation);
         info["ReadyToUse"] = json!(own.ready_to_use);
-        self.volumes.describe(&namespace, &name, info, own.creation_time);
+        self.volumes
+            .describe(&namespace, &name, info, own.creation_time);
         let mut stored = serde_json::to_value(&patched).unwrap_or_else(|_| item.clone());
-        entries(&mut stored, "annotations", [(labels::MUST_INCLUDE_ADDITIONAL_ITEMS, "true")]);
-        let content = ItemId { group_resource: CONTENTS.to_owned(), namespace: None, name: bound };
-        let class = patched.data.pointer("/spec/volumeSnapshotClassName").and_then(Value::as_str);
+        entries(
+            &mut stored,
+            "annotations",
+            [(labels::MUST_INCLUDE_ADDITIONAL_ITEMS, "true")],
+        );
+        let content = ItemId {
+            group_resource: CONTENTS.to_owned(),
+            namespace: None,
+            name: bound,
+        };
+        let class = patched
+            .data
+            .pointer("/spec/volumeSnapshotClassName")
+            .and_then(Value::as_str);
         let class = class.map(|name| ItemId::new(CLASSES, None, name));
-        let own = ItemId { group_resource: SNAPSHOTS.to_owned(), namespace: Some(namespace), name };
+        let own = ItemId {
+            group_resource: SNAPSHOTS.to_owned(),
+            namespace: Some(namespace),
+            name,
+        };
         Ok(BackupActionOutput {
             item: Some(stored),
             additional: class.into_iter().chain([content.clone()]).collect(),
@@ -90,28 +116,48 @@ impl BackupItemAction for SnapshotAction {
         })
     }
 
-    async fn progress(&self, operation: &str, _: &Backup) -> Result<OperationProgress, ActionError> {
+    async fn progress(
+        &self,
+        operation: &str,
+        _: &Backup,
+    ) -> Result<OperationProgress, ActionError> {
         let (namespace, name, started) = parse(operation)?;
-        let mut progress = OperationProgress { started: Some(started), ..OperationProgress::default() };
-        let reading = |what: &str, error: &kube::Error| Self::failed(&format!("reading {what}"), error);
+        let mut progress = OperationProgress {
+            started: Some(started),
+            ..OperationProgress::default()
+        };
+        let reading =
+            |what: &str, error: &kube::Error| Self::failed(&format!("reading {what}"), error);
         let found = self.api.snapshot(namespace, name).await;
         let Some(snapshot) = found.map_err(|error| reading("the VolumeSnapshot", &error))? else {
-            return Ok(ended(progress, format!("VolumeSnapshot {namespace}/{name} is gone")));
+            return Ok(ended(
+                progress,
+                format!("VolumeSnapshot {namespace}/{name} is gone"),
+            ));
         };
         let seen: SnapshotStatus = status(&snapshot);
-        // The snapshot's controller retries after the snapshot's own error; only the content's error counts.
+        // The snapshot's controller retries after the snapshot's own error; only the content's
+        // error counts.
         if let Some(error) = &seen.error {
             progress.description = error.to_string();
         }
-        let Some(bound) = seen.bound_volume_snapshot_content_name else { return Ok(progress) };
+        let Some(bound) = seen.bound_volume_snapshot_content_name else {
+            return Ok(progress);
+        };
         let found = self.api.content(&bound).await;
-        let Some(content) = found.map_err(|error| reading("the VolumeSnapshotContent", &error))? else {
-            return Ok(ended(progress, format!("VolumeSnapshotContent {bound} is gone")));
+        let Some(content) = found.map_err(|error| reading("the VolumeSnapshotContent", &error))?
+        else {
+            return Ok(ended(
+                progress,
+                format!("VolumeSnapshotContent {bound} is gone"),
+            ));
         };
         let content: ContentStatus = status(&content);
         let ready = |ready: Option<bool>| ready == Some(true);
         Ok(match content.error {
-            _ if ready(content.ready_to_use) && ready(seen.ready_to_use) => ended(progress, String::new()),
+            _ if ready(content.ready_to_use) && ready(seen.ready_to_use) => {
+                ended(progress, String::new())
+            }
             _ if ready(content.ready_to_use) => progress, // the snapshot follows its content
             Some(error) => ended(progress, error.to_string()),
             None => progress,
@@ -129,14 +175,22 @@ impl BackupItemAction for SnapshotAction {
 }
 
 fn ended(progress: OperationProgress, error: String) -> OperationProgress {
-    OperationProgress { completed: true, error, updated: Some(Timestamp::now()), ..progress }
+    OperationProgress {
+        completed: true,
+        error,
+        updated: Some(Timestamp::now()),
+        ..progress
+    }
 }
 
 /// The annotations that a restore needs to create a content by hand.
 fn annotations(content: &DynamicObject) -> Map<String, Value> {
     let (made_of, seen): (ContentSpec, ContentStatus) = (spec(content), status(content));
     let mut annotations = Map::new();
-    annotations.insert(csi::DELETION_POLICY.to_owned(), json!(made_of.deletion_policy));
+    annotations.insert(
+        csi::DELETION_POLICY.to_owned(),
+        json!(made_of.deletion_policy),
+    );
     if let Some(handle) = seen.snapshot_handle {
         annotations.insert(csi::SNAPSHOT_HANDLE.to_owned(), json!(handle));
         annotations.insert(csi::DRIVER_NAME.to_owned(), json!(made_of.driver));
@@ -149,17 +203,31 @@ fn annotations(content: &DynamicObject) -> Map<String, Value> {
 
 /// `<namespace>/<name>/<creation time>`: always the same for a snapshot.
 fn operation_id(snapshot: &DynamicObject) -> String {
-    let created = snapshot.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    format!("{}/{}/{created}", snapshot.namespace().unwrap_or_default(), snapshot.name_any())
+    let created = snapshot
+        .creation_timestamp()
+        .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    format!(
+        "{}/{}/{created}",
+        snapshot.namespace().unwrap_or_default(),
+        snapshot.name_any()
+    )
 }
 
 fn parse(operation: &str) -> Result<(&str, &str, Timestamp), ActionError> {
     let mut parts = operation.splitn(3, '/');
-    match (parts.next(), parts.next(), parts.next().and_then(|time| time.parse().ok())) {
-        (Some(namespace), Some(name), Some(started)) if !namespace.is_empty() && !name.is_empty() => {
+    match (
+        parts.next(),
+        parts.next(),
+        parts.next().and_then(|time| time.parse().ok()),
+    ) {
+        (Some(namespace), Some(name), Some(started))
+            if !namespace.is_empty() && !name.is_empty() =>
+        {
             Ok((namespace, name, started))
         }
-        _ => Err(SnapshotAction::refuse(format!("{operation:?} is none of its operations"))),
+        _ => Err(SnapshotAction::refuse(format!(
+            "{operation:?} is none of its operations"
+        ))),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `velero.io/csi-pvc-restorer`: a claim that was snapshotted is provisioned from its snapshot.
 //!
-//! Unlike Velero it waits until the snapshot is usable, so that a restore without its data does not end as Completed.
+//! Unlike Velero it waits until the snapshot is usable, so that a restore without its data does not
+//! end as Completed.
 
 use std::sync::Arc;
 
@@ -31,7 +32,12 @@ pub(super) struct ClaimAction {
 
 /// The VolumeSnapshot with the data of a claim of a backup.
 pub fn snapshot_of(claim: &Object) -> Option<&str> {
-    json::text(claim, &["metadata", "annotations"], csi::VOLUME_SNAPSHOT_NAME).filter(|name| !name.is_empty())
+    json::text(
+        claim,
+        &["metadata", "annotations"],
+        csi::VOLUME_SNAPSHOT_NAME,
+    )
+    .filter(|name| !name.is_empty())
 }
 
 fn lost(why: &str) -> ActionError {
@@ -40,10 +46,14 @@ fn lost(why: &str) -> ActionError {
     ))
 }
 
-/// A claim without the marks of the backup that snapshotted it: no snapshot of that name exists here.
+/// A claim without the marks of the backup that snapshotted it: no snapshot of that name exists
+/// here.
 fn unmarked(item: &Object) -> Object {
     let mut item = item.clone();
-    let marks = [csi::VOLUME_SNAPSHOT_NAME, labels::MUST_INCLUDE_ADDITIONAL_ITEMS];
+    let marks = [
+        csi::VOLUME_SNAPSHOT_NAME,
+        labels::MUST_INCLUDE_ADDITIONAL_ITEMS,
+    ];
     for kind in ["annotations", "labels"] {
         json::remove(&mut item, &["metadata", kind], &marks);
     }
@@ -61,9 +71,15 @@ fn provisioned_from(claim: &mut Object, snapshot: &str) {
 /// `csiSnapshotInfo` of a restore's `-volumeinfo.json.gz`.
 fn info(snapshot: &DynamicObject, content: &DynamicObject) -> Value {
     let mut info = snapshot_info(content);
-    let size = snapshot.annotations().get(csi::RESTORE_SIZE).and_then(|size| quantity::bytes(size));
+    let size = snapshot
+        .annotations()
+        .get(csi::RESTORE_SIZE)
+        .and_then(|size| quantity::bytes(size));
     if info["size"] == 0 {
-        info["size"] = json!(size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default());
+        info["size"] = json!(
+            size.and_then(|size| u64::try_from(size).ok())
+                .unwrap_or_default()
+        );
     }
     info["ReadyToUse"] = json!(true);
     info
@@ -76,7 +92,10 @@ impl BuiltInAction for ClaimAction {
 
 #[async_trait]
 impl RestoreItemAction for ClaimAction {
-    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
+    async fn execute(
+        &self,
+        input: RestoreActionInput<'_>,
+    ) -> Result<RestoreActionOutput, ActionError> {
         let Some(snapshot) = snapshot_of(input.from_backup) else {
             return Ok(RestoreActionOutput::default());
         };
@@ -85,16 +104,25 @@ impl RestoreItemAction for ClaimAction {
         let mut item = unmarked(input.item);
         if leaves_data(input.restore) {
             json::remove(&mut item, &["spec"], &["dataSource", "dataSourceRef"]);
-            return Ok(RestoreActionOutput { item: Some(item), ..RestoreActionOutput::default() });
+            return Ok(RestoreActionOutput {
+                item: Some(item),
+                ..RestoreActionOutput::default()
+            });
         }
         let target = self.rules.target(namespace);
         let there = self.api.claim(target, claim).await;
         let there = there.map_err(|error| Self::failed("looking for the claim", &error))?;
         let created = existing::created(input.restore);
-        let there = there.as_ref().and_then(Value::as_object).filter(|there| !existing::is_going(there));
+        let there = there
+            .as_ref()
+            .and_then(Value::as_object)
+            .filter(|there| !existing::is_going(there));
         if there.is_some_and(|there| !existing::is_ours(there, &self.rules, created.as_deref())) {
             // The claim stays unchanged, with its own data; it is only compared.
-            return Ok(RestoreActionOutput { item: Some(item), ..RestoreActionOutput::default() });
+            return Ok(RestoreActionOutput {
+                item: Some(item),
+                ..RestoreActionOutput::default()
+            });
         }
         let here = name_here(input.restore, namespace, snapshot);
         provisioned_from(&mut item, &here);
@@ -111,21 +139,38 @@ impl RestoreItemAction for ClaimAction {
 
     /// Whether a volume can be created from the snapshot.
     async fn are_ready(&self, there: &[ItemId], restore: &Restore) -> Result<bool, ActionError> {
-        let [ItemId { namespace: Some(namespace), name, .. }] = there else {
-            return Err(lost("its VolumeSnapshot was not restored (the log says why)"));
+        let [
+            ItemId {
+                namespace: Some(namespace),
+                name,
+                ..
+            },
+        ] = there
+        else {
+            return Err(lost(
+                "its VolumeSnapshot was not restored (the log says why)",
+            ));
         };
         let here = name_here(restore, namespace, name);
         let namespace = self.rules.target(namespace);
-        let reading = |error| Self::failed(&format!("reading VolumeSnapshot {namespace}/{here}"), &error);
+        let reading = |error| {
+            Self::failed(
+                &format!("reading VolumeSnapshot {namespace}/{here}"),
+                &error,
+            )
+        };
         let Some(snapshot) = self.api.snapshot(namespace, &here).await.map_err(reading)? else {
             return Err(lost(&format!("VolumeSnapshot {namespace}/{here} is gone")));
         };
         let Some(content) = self.api.content(&here).await.map_err(reading)? else {
-            return Err(lost(&format!("VolumeSnapshotContent {here} was not restored (the log says why)")));
+            return Err(lost(&format!(
+                "VolumeSnapshotContent {here} was not restored (the log says why)"
+            )));
         };
         let seen: SnapshotStatus = status(&snapshot);
         if seen.ready_to_use == Some(true) {
-            self.restored.csi(namespace, &here, &info(&snapshot, &content));
+            self.restored
+                .csi(namespace, &here, &info(&snapshot, &content));
             return Ok(true);
         }
         let of_content: ContentStatus = status(&content);

@@ -1,5 +1,5 @@
-//! A VolumeSnapshot is statically bound to a content that is created by hand; the content is created for an existing
-//! snapshot, and a class adds the Secret that it names.
+//! A VolumeSnapshot is statically bound to a content that is created by hand; the content is
+//! created for an existing snapshot, and a class adds the Secret that it names.
 
 use std::sync::Arc;
 
@@ -29,7 +29,10 @@ impl BuiltInAction for SnapshotAction {
 
 #[async_trait]
 impl RestoreItemAction for SnapshotAction {
-    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
+    async fn execute(
+        &self,
+        input: RestoreActionInput<'_>,
+    ) -> Result<RestoreActionOutput, ActionError> {
         if leaves_data(input.restore) {
             return Ok(RestoreActionOutput::skipped(NO_DATA_WANTED));
         }
@@ -39,16 +42,29 @@ impl RestoreItemAction for SnapshotAction {
                 "in the backup it has no content, so nobody knows what the storage system calls the snapshot",
             ));
         };
-        let [namespace, name] = ["namespace", "name"].map(|key| text(&["metadata"], key).unwrap_or_default());
+        let [namespace, name] =
+            ["namespace", "name"].map(|key| text(&["metadata"], key).unwrap_or_default());
         let here = name_here(input.restore, namespace, name);
         let mut item = input.item.clone();
         disown(&mut item);
         json::set(&mut item, &["metadata"], "name", Value::from(here.as_str()));
-        json::set(&mut item, &["metadata", "annotations"], csi::DELETION_POLICY, Value::from("Retain"));
+        json::set(
+            &mut item,
+            &["metadata", "annotations"],
+            csi::DELETION_POLICY,
+            Value::from("Retain"),
+        );
         // Without a class: it may not exist here, and no new snapshot is taken.
-        item.insert("spec".to_owned(), json!({ "source": { "volumeSnapshotContentName": here } }));
+        item.insert(
+            "spec".to_owned(),
+            json!({ "source": { "volumeSnapshotContentName": here } }),
+        );
         let additional = vec![ItemId::new(CONTENTS, None, content)];
-        Ok(RestoreActionOutput { item: Some(item), additional, ..RestoreActionOutput::default() })
+        Ok(RestoreActionOutput {
+            item: Some(item),
+            additional,
+            ..RestoreActionOutput::default()
+        })
     }
 }
 
@@ -64,15 +80,23 @@ impl BuiltInAction for ContentAction {
 
 #[async_trait]
 impl RestoreItemAction for ContentAction {
-    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
+    async fn execute(
+        &self,
+        input: RestoreActionInput<'_>,
+    ) -> Result<RestoreActionOutput, ActionError> {
         if leaves_data(input.restore) {
             return Ok(RestoreActionOutput::skipped(NO_DATA_WANTED));
         }
         let classes = self.api.classes().await;
-        let classes = classes.map_err(|error| Self::failed("listing VolumeSnapshotClasses", &error))?;
+        let classes =
+            classes.map_err(|error| Self::failed("listing VolumeSnapshotClasses", &error))?;
         let item = rewritten(input, &classes, &self.rules).map_err(Self::refuse)?;
         let additional = secret(&item, csi::DELETE_SECRET).into_iter().collect();
-        Ok(RestoreActionOutput { item: Some(item), additional, ..RestoreActionOutput::default() })
+        Ok(RestoreActionOutput {
+            item: Some(item),
+            additional,
+            ..RestoreActionOutput::default()
+        })
     }
 }
 
@@ -85,12 +109,16 @@ fn rewritten(
     let from = input.from_backup;
     let text = |path: &[&str], key| json::text(from, path, key).filter(|text| !text.is_empty());
     let reference = ["spec", "volumeSnapshotRef"];
-    let (Some(namespace), Some(name)) = (text(&reference, "namespace"), text(&reference, "name")) else {
+    let (Some(namespace), Some(name)) = (text(&reference, "namespace"), text(&reference, "name"))
+    else {
         return Err("in the backup it does not say which VolumeSnapshot it belongs to");
     };
-    let handle = text(&["status"], "snapshotHandle").or_else(|| text(&["spec", "source"], "snapshotHandle"));
+    let handle =
+        text(&["status"], "snapshotHandle").or_else(|| text(&["spec", "source"], "snapshotHandle"));
     let (Some(handle), Some(driver)) = (handle, text(&["spec"], "driver")) else {
-        return Err("in the backup it has no driver, or no name for the snapshot in the storage system");
+        return Err(
+            "in the backup it has no driver, or no name for the snapshot in the storage system",
+        );
     };
     let here = name_here(input.restore, namespace, name);
     let mut spec = Map::new();
@@ -107,9 +135,10 @@ fn rewritten(
     if let Some(mode) = text(&["spec"], "sourceVolumeMode") {
         set("sourceVolumeMode", json!(mode));
     }
-    // Some drivers need parameters of the class to find a snapshot, and the old class may not exist here: any class of
-    // the driver is used.
-    let of_driver = |class: &&DynamicObject| class.data.get("driver").and_then(Value::as_str) == Some(driver);
+    // Some drivers need parameters of the class to find a snapshot, and the old class may not exist
+    // here: any class of the driver is used.
+    let of_driver =
+        |class: &&DynamicObject| class.data.get("driver").and_then(Value::as_str) == Some(driver);
     if let Some(class) = classes.iter().find(of_driver) {
         set("volumeSnapshotClassName", json!(class.name_any()));
     }
@@ -129,12 +158,18 @@ impl BuiltInAction for ClassAction {
 
 #[async_trait]
 impl RestoreItemAction for ClassAction {
-    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
+    async fn execute(
+        &self,
+        input: RestoreActionInput<'_>,
+    ) -> Result<RestoreActionOutput, ActionError> {
         if leaves_data(input.restore) {
             return Ok(RestoreActionOutput::skipped(NO_DATA_WANTED));
         }
         let additional = secret(input.item, csi::LIST_SECRET).into_iter().collect();
-        Ok(RestoreActionOutput { additional, ..RestoreActionOutput::default() })
+        Ok(RestoreActionOutput {
+            additional,
+            ..RestoreActionOutput::default()
+        })
     }
 }
 

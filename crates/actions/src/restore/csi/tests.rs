@@ -14,12 +14,20 @@ use crate::{
 };
 
 fn object(value: Value) -> Object {
-    let Value::Object(object) = value else { panic!("no object: {value}") };
+    let Value::Object(object) = value else {
+        panic!("no object: {value}")
+    };
     object
 }
 
 fn restore(restore_pvs: Option<bool>) -> Restore {
-    let mut restore = Restore::new("r", RestoreSpec { restore_pvs, ..RestoreSpec::default() });
+    let mut restore = Restore::new(
+        "r",
+        RestoreSpec {
+            restore_pvs,
+            ..RestoreSpec::default()
+        },
+    );
     restore.metadata.uid = Some("restore-uid".into());
     restore.metadata.creation_timestamp =
         Some(serde_json::from_value(json!("2026-01-02T00:00:00Z")).unwrap());
@@ -72,10 +80,24 @@ async fn executed(
         restore_label: "r".into(),
         ..RestoreRules::default()
     };
-    let actions = actions(&snapshot_api(fake), &Arc::new(rules), &RestoredVolumes::default());
+    let actions = actions(
+        &snapshot_api(fake),
+        &Arc::new(rules),
+        &RestoredVolumes::default(),
+    );
     let item = transform::stripped(from_backup);
-    let input = RestoreActionInput { item: &item, from_backup, restore, left_to_controller: None };
-    actions.iter().find(|action| action.name() == name).unwrap().execute(input).await
+    let input = RestoreActionInput {
+        item: &item,
+        from_backup,
+        restore,
+        left_to_controller: None,
+    };
+    actions
+        .iter()
+        .find(|action| action.name() == name)
+        .unwrap()
+        .execute(input)
+        .await
 }
 
 const CLASSES: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses";
@@ -96,7 +118,9 @@ fn cluster() -> FakeApi {
 #[tokio::test]
 async fn snapshot_content_and_claim_meet_under_one_name_and_keep_the_snapshot() {
     let (fake, restore) = (cluster(), restore(None));
-    let of_snapshot = executed(&fake, SnapshotAction::NAME, &snapshot(), &restore).await.unwrap();
+    let of_snapshot = executed(&fake, SnapshotAction::NAME, &snapshot(), &restore)
+        .await
+        .unwrap();
     let made = of_snapshot.item.unwrap();
     let name = made["metadata"]["name"].as_str().unwrap().to_owned();
     assert_ne!(name, "velero-data-1", "two restores of a backup would meet");
@@ -110,12 +134,21 @@ async fn snapshot_content_and_claim_meet_under_one_name_and_keep_the_snapshot() 
         })
     );
     let contents = "volumesnapshotcontents.snapshot.storage.k8s.io";
-    assert_eq!(of_snapshot.additional, [ItemId::new(contents, None, "snapcontent-1")]);
+    assert_eq!(
+        of_snapshot.additional,
+        [ItemId::new(contents, None, "snapcontent-1")]
+    );
 
-    let of_content = executed(&fake, ContentAction::NAME, &content(), &restore).await.unwrap();
+    let of_content = executed(&fake, ContentAction::NAME, &content(), &restore)
+        .await
+        .unwrap();
     let made = of_content.item.unwrap();
     assert_eq!(made["metadata"]["name"], json!(name));
-    assert_eq!(made["metadata"].get("labels"), None, "a backup would take it away");
+    assert_eq!(
+        made["metadata"].get("labels"),
+        None,
+        "a backup would take it away"
+    );
     assert_eq!(
         made["spec"],
         json!({
@@ -125,16 +158,31 @@ async fn snapshot_content_and_claim_meet_under_one_name_and_keep_the_snapshot() 
                 "name": name, "namespace": "copy" },
         })
     );
-    assert_eq!(of_content.additional, [ItemId::new("secrets", Some("storage"), "key")]);
+    assert_eq!(
+        of_content.additional,
+        [ItemId::new("secrets", Some("storage"), "key")]
+    );
 
-    let of_claim = executed(&fake, ClaimAction::NAME, &claim(), &restore).await.unwrap();
+    let of_claim = executed(&fake, ClaimAction::NAME, &claim(), &restore)
+        .await
+        .unwrap();
     let made = of_claim.item.unwrap();
-    let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": name });
-    assert_eq!(made["spec"], json!({ "dataSource": source, "dataSourceRef": source }));
-    assert_eq!(made["metadata"], json!({ "name": "data", "namespace": "shop", "labels": { "app": "shop" } }));
+    let source =
+        json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": name });
+    assert_eq!(
+        made["spec"],
+        json!({ "dataSource": source, "dataSourceRef": source })
+    );
+    assert_eq!(
+        made["metadata"],
+        json!({ "name": "data", "namespace": "shop", "labels": { "app": "shop" } })
+    );
     assert!(of_claim.wait.is_some());
     let snapshots = "volumesnapshots.snapshot.storage.k8s.io";
-    assert_eq!(of_claim.additional, [ItemId::new(snapshots, Some("shop"), "velero-data-1")]);
+    assert_eq!(
+        of_claim.additional,
+        [ItemId::new(snapshots, Some("shop"), "velero-data-1")]
+    );
 }
 
 #[tokio::test]
@@ -146,23 +194,37 @@ async fn a_claim_that_is_there_keeps_its_data_unless_this_restore_has_made_it() 
         there.insert("metadata".into(), metadata);
         Value::Object(there)
     };
-    for (created, ours) in [("2026-01-01T00:00:00Z", false), ("2026-01-02T00:00:01Z", true)] {
+    for (created, ours) in [
+        ("2026-01-01T00:00:00Z", false),
+        ("2026-01-02T00:00:01Z", true),
+    ] {
         let fake = cluster();
         fake.put(CLAIM, there(created));
-        let executed = executed(&fake, ClaimAction::NAME, &claim(), &restore(None)).await.unwrap();
+        let executed = executed(&fake, ClaimAction::NAME, &claim(), &restore(None))
+            .await
+            .unwrap();
         assert_eq!(executed.additional.is_empty(), !ours, "{created}");
-        assert_eq!(executed.item.unwrap()["spec"]["dataSource"]["name"] == "older", !ours, "{created}");
+        assert_eq!(
+            executed.item.unwrap()["spec"]["dataSource"]["name"] == "older",
+            !ours,
+            "{created}"
+        );
     }
 }
 
 #[tokio::test]
 async fn without_volumes_nothing_comes_from_snapshots() {
     let (fake, restore) = (cluster(), restore(Some(false)));
-    for (name, item) in [(SnapshotAction::NAME, snapshot()), (ContentAction::NAME, content())] {
+    for (name, item) in [
+        (SnapshotAction::NAME, snapshot()),
+        (ContentAction::NAME, content()),
+    ] {
         let executed = executed(&fake, name, &item, &restore).await.unwrap();
         assert_eq!(executed.skip.as_deref(), Some(NO_DATA_WANTED), "{name}");
     }
-    let executed = executed(&fake, ClaimAction::NAME, &claim(), &restore).await.unwrap();
+    let executed = executed(&fake, ClaimAction::NAME, &claim(), &restore)
+        .await
+        .unwrap();
     assert_eq!(executed.item.unwrap()["spec"].get("dataSource"), None);
     assert!(executed.additional.is_empty() && executed.wait.is_none());
 }
@@ -172,10 +234,17 @@ async fn a_snapshot_of_which_nobody_knows_the_handle_is_an_error() {
     let (fake, restore) = (cluster(), restore(None));
     let mut unbound = snapshot();
     unbound.remove("status");
-    let error = executed(&fake, SnapshotAction::NAME, &unbound, &restore).await.unwrap_err();
+    let error = executed(&fake, SnapshotAction::NAME, &unbound, &restore)
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("no content"), "{error}");
     let mut nameless = content();
     nameless.remove("status");
-    let error = executed(&fake, ContentAction::NAME, &nameless, &restore).await.unwrap_err();
-    assert!(error.to_string().contains("no name for the snapshot"), "{error}");
+    let error = executed(&fake, ContentAction::NAME, &nameless, &restore)
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("no name for the snapshot"),
+        "{error}"
+    );
 }

@@ -1,8 +1,8 @@
-//! Objects that the cluster creates automatically, so that they exist before they are restored: the backup's values are
-//! merged into them, and nothing is removed.
+//! Objects that the cluster creates automatically, so that they exist before they are restored: the
+//! backup's values are merged into them, and nothing is removed.
 //!
-//! Velero adds what a service account lacks and does not report differences (`pkg/restore/merge_service_account.go`,
-//! v1.18). It does not compare namespaces.
+//! Velero adds what a service account lacks and does not report differences
+//! (`pkg/restore/merge_service_account.go`, v1.18). It does not compare namespaces.
 
 use serde_json::{Value, json};
 
@@ -12,21 +12,40 @@ use crate::restore::{
     json::{self, Object},
 };
 
-/// Labels and annotations whose values the cluster sets itself: the namespace's name, and the Secret that OpenShift
-/// creates for each account.
-const OF_CLUSTER: [&str; 2] = [METADATA_NAME, "openshift.io/internal-registry-pull-secret-ref"];
+/// Labels and annotations whose values the cluster sets itself: the namespace's name, and the
+/// Secret that OpenShift creates for each account.
+const OF_CLUSTER: [&str; 2] = [
+    METADATA_NAME,
+    "openshift.io/internal-registry-pull-secret-ref",
+];
 const MOUNTS_TOKEN: &str = "automountServiceAccountToken";
 
-/// Compares a service account: missing values are added regardless of the policy; different values are changed only with
-/// `update`.
+/// Compares a service account: missing values are added regardless of the policy; different values
+/// are changed only with `update`.
 pub(super) fn account(wanted: &Object, in_cluster: &Object, update: bool) -> Existing {
-    let mut merge = Merge { adds: true, changes: update, ..Merge::default() };
+    let mut merge = Merge {
+        adds: true,
+        changes: update,
+        ..Merge::default()
+    };
     merge.metadata(wanted, in_cluster);
     for list in ["secrets", "imagePullSecrets"] {
-        let seen = in_cluster.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
+        let seen = in_cluster
+            .get(list)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
         let mut merged = seen.clone();
-        for reference in wanted.get(list).and_then(Value::as_array).into_iter().flatten() {
-            if !merged.iter().any(|m| m.get("name") == reference.get("name")) {
+        for reference in wanted
+            .get(list)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            if !merged
+                .iter()
+                .any(|m| m.get("name") == reference.get("name"))
+            {
                 merged.push(reference.clone());
             }
         }
@@ -44,7 +63,11 @@ pub(super) fn account(wanted: &Object, in_cluster: &Object, update: bool) -> Exi
 
 /// Compares the labels and annotations of a namespace, which are changed with `update` only.
 pub fn namespace(wanted: &Object, in_cluster: &Object, update: bool) -> Existing {
-    let mut merge = Merge { adds: update, changes: update, ..Merge::default() };
+    let mut merge = Merge {
+        adds: update,
+        changes: update,
+        ..Merge::default()
+    };
     merge.metadata(wanted, in_cluster);
     merge.end(in_cluster)
 }
@@ -65,11 +88,16 @@ impl Merge {
         for map in ["labels", "annotations"] {
             let seen = json::object(in_cluster, &["metadata", map]);
             let mut patch = Object::new();
-            for (key, value) in json::object(wanted, &["metadata", map]).into_iter().flatten() {
+            for (key, value) in json::object(wanted, &["metadata", map])
+                .into_iter()
+                .flatten()
+            {
                 let seen = seen.and_then(|seen| seen.get(key));
                 let key = key.as_str();
                 let is_label_of_restore = map == "labels" && OURS.contains(&key);
-                if OF_CLUSTER.contains(&key) || is_label_of_restore && !(self.adds && seen.is_none()) {
+                if OF_CLUSTER.contains(&key)
+                    || is_label_of_restore && !(self.adds && seen.is_none())
+                {
                     continue;
                 }
                 if self.takes(value, seen) {
@@ -109,7 +137,9 @@ fn is_worth_a_write(patch: &Object) -> bool {
         key != "metadata"
             || value.as_object().into_iter().flatten().any(|(key, value)| {
                 key != "labels"
-                    || value.as_object().is_some_and(|l| l.keys().any(|k| !OURS.contains(&k.as_str())))
+                    || value
+                        .as_object()
+                        .is_some_and(|l| l.keys().any(|k| !OURS.contains(&k.as_str())))
             })
     })
 }

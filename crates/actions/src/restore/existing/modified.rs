@@ -1,15 +1,15 @@
 //! Changes of a resource modifier, in the comparison with an object of the cluster.
 //!
-//! That object was rewritten by the same rules as the item before the modifier: the rewriting may have removed values
-//! that the modifier sets, and the cluster has added defaults to values that the modifier adds. Neither counts as a
-//! difference.
+//! That object was rewritten by the same rules as the item before the modifier: the rewriting may
+//! have removed values that the modifier sets, and the cluster has added defaults to values that
+//! the modifier adds. Neither counts as a difference.
 
 use serde_json::Value;
 
 use super::{Object, same};
 
-/// Sets `seen`, the rewritten object of the cluster, to `wanted` wherever the modifier has changed a value and the object
-/// has it. `in_cluster` is the unchanged object.
+/// Sets `seen`, the rewritten object of the cluster, to `wanted` wherever the modifier has changed
+/// a value and the object has it. `in_cluster` is the unchanged object.
 pub(super) fn accept(seen: &mut Object, in_cluster: &Object, wanted: &Object, unmodified: &Object) {
     for (key, value) in wanted {
         let before = unmodified.get(key);
@@ -20,8 +20,11 @@ pub(super) fn accept(seen: &mut Object, in_cluster: &Object, wanted: &Object, un
         let has = |found: Option<&Value>| found.is_some_and(|found| covers(found, value, before));
         if has(found) || has(seen.get(key)) {
             seen.insert(key.clone(), value.clone());
-        } else if let (Value::Object(value), Some(Value::Object(found)), Some(Value::Object(before))) =
-            (value, found, before)
+        } else if let (
+            Value::Object(value),
+            Some(Value::Object(found)),
+            Some(Value::Object(before)),
+        ) = (value, found, before)
         {
             let mut inner = match seen.remove(key) {
                 Some(Value::Object(inner)) => inner,
@@ -33,8 +36,8 @@ pub(super) fn accept(seen: &mut Object, in_cluster: &Object, wanted: &Object, un
     }
 }
 
-/// Whether a value matches the wanted one. A value that the modifier has added may have more fields: the cluster adds
-/// defaults.
+/// Whether a value matches the wanted one. A value that the modifier has added may have more
+/// fields: the cluster adds defaults.
 fn covers(found: &Value, wanted: &Value, before: Option<&Value>) -> bool {
     match (found, wanted) {
         _ if before == Some(wanted) => same(found, wanted, Value::is_null),
@@ -42,9 +45,15 @@ fn covers(found: &Value, wanted: &Value, before: Option<&Value>) -> bool {
             let before = before.and_then(Value::as_object);
             let has = |(key, value): (&String, &Value)| {
                 let inner = before.and_then(|before| before.get(key));
-                found.get(key).map_or_else(|| value.is_null(), |found| covers(found, value, inner))
+                found
+                    .get(key)
+                    .map_or_else(|| value.is_null(), |found| covers(found, value, inner))
             };
-            let no_more = || found.iter().all(|(key, value)| wanted.contains_key(key) || value.is_null());
+            let no_more = || {
+                found
+                    .iter()
+                    .all(|(key, value)| wanted.contains_key(key) || value.is_null())
+            };
             wanted.iter().all(has) && (before.is_none() || no_more())
         }
         (Value::Array(found), Value::Array(wanted)) => {
@@ -56,7 +65,8 @@ fn covers(found: &Value, wanted: &Value, before: Option<&Value>) -> bool {
             };
             let mut pairs = found.iter().zip(wanted).enumerate();
             found.len() == wanted.len()
-                && pairs.all(|(index, (found, wanted))| covers(found, wanted, before(index, wanted)))
+                && pairs
+                    .all(|(index, (found, wanted))| covers(found, wanted, before(index, wanted)))
         }
         _ => same(found, wanted, Value::is_null),
     }

@@ -8,14 +8,33 @@ use serde_json::{Value, json};
 use super::*;
 
 fn rules() -> RestoreRules {
-    RestoreRules { backup_label: "b".to_owned(), restore_label: "r".to_owned(), ..RestoreRules::default() }
+    RestoreRules {
+        backup_label: "b".to_owned(),
+        restore_label: "r".to_owned(),
+        ..RestoreRules::default()
+    }
 }
 
 /// Compares the restored form of a backup's item with the object of the cluster.
 fn compared(group_resource: &str, backup: Value, cluster: Value, update: bool) -> Existing {
-    let wanted = transform::rewritten(backup.as_object().unwrap(), group_resource, Some("ns"), &rules());
-    let made = Made { wanted: &wanted, unmodified: None };
-    compare(made, cluster.as_object().unwrap(), group_resource, Some("ns"), &rules(), update)
+    let wanted = transform::rewritten(
+        backup.as_object().unwrap(),
+        group_resource,
+        Some("ns"),
+        &rules(),
+    );
+    let made = Made {
+        wanted: &wanted,
+        unmodified: None,
+    };
+    compare(
+        made,
+        cluster.as_object().unwrap(),
+        group_resource,
+        Some("ns"),
+        &rules(),
+        update,
+    )
 }
 
 #[rstest]
@@ -34,7 +53,10 @@ fn equal_objects_are_equal_whatever_the_cluster_filled_in(
     #[case] backup: Value,
     #[case] cluster: Value,
 ) {
-    assert_eq!(compared(group_resource, backup, cluster, true), Existing::Equal);
+    assert_eq!(
+        compared(group_resource, backup, cluster, true),
+        Existing::Equal
+    );
 }
 
 #[rstest]
@@ -47,15 +69,23 @@ fn different_objects_are_left_unless_they_may_be_updated(#[case] mut cluster: Va
         cluster["metadata"] = json!({"name": "x"});
     }
     let backup = json!({"metadata": {"name": "x"}, "data": {"a": "1"}});
-    assert_eq!(compared("configmaps", backup.clone(), cluster.clone(), false), Existing::Differs);
-    let Existing::Patch(patch) = compared("configmaps", backup.clone(), cluster.clone(), true) else {
+    assert_eq!(
+        compared("configmaps", backup.clone(), cluster.clone(), false),
+        Existing::Differs
+    );
+    let Existing::Patch(patch) = compared("configmaps", backup.clone(), cluster.clone(), true)
+    else {
         panic!("no patch");
     };
     json_patch::merge(&mut cluster, &Value::Object(patch));
-    assert_eq!(compared("configmaps", backup, cluster, true), Existing::Equal);
+    assert_eq!(
+        compared("configmaps", backup, cluster, true),
+        Existing::Equal
+    );
 }
 
-/// An empty selector selects everything, and in many custom resources the mere presence of a field enables a feature.
+/// An empty selector selects everything, and in many custom resources the mere presence of a field
+/// enables a feature.
 #[rstest]
 #[case::selector(json!({"spec": {"ingress": [{"from": [{"podSelector": {"a": "b"}}]}]}}),
     json!({"spec": {"ingress": [{"from": [{"podSelector": {"a": "b"}, "namespaceSelector": {}}]}]}}))]
@@ -65,26 +95,42 @@ fn different_objects_are_left_unless_they_may_be_updated(#[case] mut cluster: Va
 fn what_is_empty_is_not_absent(#[case] one: Value, #[case] other: Value) {
     for (backup, cluster) in [(&one, &other), (&other, &one)] {
         let of_kind = "policies.example.com";
-        assert_eq!(compared(of_kind, backup.clone(), cluster.clone(), false), Existing::Differs, "{backup}");
+        assert_eq!(
+            compared(of_kind, backup.clone(), cluster.clone(), false),
+            Existing::Differs,
+            "{backup}"
+        );
         let mut changed = cluster.clone();
-        let Existing::Patch(patch) = compared(of_kind, backup.clone(), cluster.clone(), true) else {
+        let Existing::Patch(patch) = compared(of_kind, backup.clone(), cluster.clone(), true)
+        else {
             panic!("no patch");
         };
         json_patch::merge(&mut changed, &Value::Object(patch));
-        assert_eq!(compared(of_kind, backup.clone(), changed, true), Existing::Equal, "{backup}");
+        assert_eq!(
+            compared(of_kind, backup.clone(), changed, true),
+            Existing::Equal,
+            "{backup}"
+        );
     }
 }
 
 #[test]
 fn a_patch_holds_only_for_the_version_that_was_compared() {
-    let cluster = json!({"metadata": {"name": "x", "uid": "u", "resourceVersion": "7"}, "data": {"a": "2"}});
-    let Existing::Patch(patch) =
-        compared("configmaps", json!({"metadata": {"name": "x"}, "data": {"a": "1"}}), cluster, true)
-    else {
+    let cluster =
+        json!({"metadata": {"name": "x", "uid": "u", "resourceVersion": "7"}, "data": {"a": "2"}});
+    let Existing::Patch(patch) = compared(
+        "configmaps",
+        json!({"metadata": {"name": "x"}, "data": {"a": "1"}}),
+        cluster,
+        true,
+    ) else {
         panic!("no patch");
     };
     assert_eq!(
-        (&patch["metadata"]["uid"], &patch["metadata"]["resourceVersion"]),
+        (
+            &patch["metadata"]["uid"],
+            &patch["metadata"]["resourceVersion"]
+        ),
         (&json!("u"), &json!("7"))
     );
     assert_eq!(patch["metadata"]["labels"]["velero.io/restore-name"], "r");
@@ -101,19 +147,32 @@ fn service_accounts_are_merged_whatever_the_policy(#[case] update: bool) {
     let mut cluster = json!({
         "metadata": {"name": "default", "labels": {"a": "cluster"}}, "secrets": [{"name": "theirs"}],
     });
-    let patch = match (compared("serviceaccounts", backup.clone(), cluster.clone(), update), update) {
+    let patch = match (
+        compared("serviceaccounts", backup.clone(), cluster.clone(), update),
+        update,
+    ) {
         (Existing::Complete(patch), false) | (Existing::Patch(patch), true) => patch,
         (other, _) => panic!("{other:?}"),
     };
     json_patch::merge(&mut cluster, &Value::Object(patch));
-    assert_eq!(cluster["metadata"]["labels"]["a"], if update { "backup" } else { "cluster" });
+    assert_eq!(
+        cluster["metadata"]["labels"]["a"],
+        if update { "backup" } else { "cluster" }
+    );
     assert_eq!(cluster["metadata"]["labels"]["b"], "backup");
-    assert_eq!(cluster["secrets"], json!([{"name": "theirs"}, {"name": "mine"}]));
+    assert_eq!(
+        cluster["secrets"],
+        json!([{"name": "theirs"}, {"name": "mine"}])
+    );
     assert_eq!(cluster["imagePullSecrets"], json!([{"name": "pull"}]));
     assert_eq!(cluster["automountServiceAccountToken"], false);
     assert_eq!(
         compared("serviceaccounts", backup, cluster, update),
-        if update { Existing::Equal } else { Existing::Differs },
+        if update {
+            Existing::Equal
+        } else {
+            Existing::Differs
+        },
         "merging again changes nothing"
     );
 }
@@ -140,19 +199,33 @@ fn what_a_namespace_lacks_is_a_difference(
 ) {
     let of = |metadata: &Value| json!({"metadata": metadata}).as_object().unwrap().clone();
     let (backup, mut cluster) = (of(&backup), Value::Object(of(&cluster)));
-    let compared = |cluster: &Value, update| compare_namespace(&backup, cluster.as_object().unwrap(), update);
-    assert_eq!(compared(&cluster, false), if differs { Existing::Differs } else { Existing::Equal });
+    let compared =
+        |cluster: &Value, update| compare_namespace(&backup, cluster.as_object().unwrap(), update);
+    assert_eq!(
+        compared(&cluster, false),
+        if differs {
+            Existing::Differs
+        } else {
+            Existing::Equal
+        }
+    );
     let before = cluster.clone();
     if let Existing::Patch(patch) = compared(&cluster, true) {
         json_patch::merge(&mut cluster, &Value::Object(patch));
     }
-    assert_eq!((compared(&cluster, true), cluster != before), (Existing::Equal, differs));
+    assert_eq!(
+        (compared(&cluster, true), cluster != before),
+        (Existing::Equal, differs)
+    );
 }
 
 #[test]
 fn a_default_account_that_the_cluster_just_made_is_no_difference() {
     let plain = json!({"metadata": {"name": "default"}});
-    assert_eq!(compared("serviceaccounts", plain.clone(), plain, false), Existing::Equal);
+    assert_eq!(
+        compared("serviceaccounts", plain.clone(), plain, false),
+        Existing::Equal
+    );
 }
 
 #[rstest]
@@ -160,14 +233,25 @@ fn a_default_account_that_the_cluster_just_made_is_no_difference() {
 #[case::same_second("r", "2026-01-01T00:00:00Z", true)]
 #[case::of_an_older_restore_of_this_name("r", "2025-12-31T23:59:59Z", false)]
 #[case::of_another("other", "2026-01-02T00:00:00Z", false)]
-fn only_what_this_very_restore_made_is_ours(#[case] label: &str, #[case] made: &str, #[case] ours: bool) {
-    let object =
-        json!({"metadata": {"labels": {"velero.io/restore-name": label}, "creationTimestamp": made}});
-    assert_eq!(is_ours(object.as_object().unwrap(), &rules(), Some("2026-01-01T00:00:00Z")), ours);
+fn only_what_this_very_restore_made_is_ours(
+    #[case] label: &str,
+    #[case] made: &str,
+    #[case] ours: bool,
+) {
+    let object = json!({"metadata": {"labels": {"velero.io/restore-name": label}, "creationTimestamp": made}});
+    assert_eq!(
+        is_ours(
+            object.as_object().unwrap(),
+            &rules(),
+            Some("2026-01-01T00:00:00Z")
+        ),
+        ours
+    );
     assert!(!is_ours(object.as_object().unwrap(), &rules(), None));
 }
 
-/// Compares a pod of the backup that a modifier has changed with a pod of the cluster, all given as `spec`s.
+/// Compares a pod of the backup that a modifier has changed with a pod of the cluster, all given as
+/// `spec`s.
 fn compared_modified(backup: &Value, modified: &Value, cluster: &Value) -> Existing {
     let placed = |spec: &Value| {
         let pod = json!({"metadata": {"name": "x"}, "spec": spec});
@@ -177,8 +261,18 @@ fn compared_modified(backup: &Value, modified: &Value, cluster: &Value) -> Exist
     };
     let (unmodified, wanted) = (placed(backup), placed(modified));
     let cluster = json!({"metadata": {"name": "x", "uid": "u"}, "spec": cluster});
-    let made = Made { wanted: &wanted, unmodified: Some(&unmodified) };
-    compare(made, cluster.as_object().unwrap(), "pods", Some("ns"), &rules(), false)
+    let made = Made {
+        wanted: &wanted,
+        unmodified: Some(&unmodified),
+    };
+    compare(
+        made,
+        cluster.as_object().unwrap(),
+        "pods",
+        Some("ns"),
+        &rules(),
+        false,
+    )
 }
 
 #[rstest]
@@ -203,7 +297,10 @@ fn what_a_modifier_has_set_is_no_difference(
     #[case] modified: Value,
     #[case] cluster: Value,
 ) {
-    assert_eq!(compared_modified(&backup, &modified, &cluster), Existing::Equal);
+    assert_eq!(
+        compared_modified(&backup, &modified, &cluster),
+        Existing::Equal
+    );
 }
 
 #[rstest]
@@ -218,19 +315,40 @@ fn a_difference_to_what_a_modifier_wants_is_one(
     #[case] modified: Value,
     #[case] cluster: Value,
 ) {
-    assert_eq!(compared_modified(&backup, &modified, &cluster), Existing::Differs);
+    assert_eq!(
+        compared_modified(&backup, &modified, &cluster),
+        Existing::Differs
+    );
 }
 
 fn as_copy() -> RestoreRules {
-    RestoreRules { namespaces: Arc::new([("old".to_owned(), "new".to_owned())].into()), ..rules() }
+    RestoreRules {
+        namespaces: Arc::new([("old".to_owned(), "new".to_owned())].into()),
+        ..rules()
+    }
 }
 
 /// The same for a restore that maps namespace `old` to `new`.
-fn compared_as_copy(group_resource: &str, backup: &Value, cluster: &Value, update: bool) -> Existing {
+fn compared_as_copy(
+    group_resource: &str,
+    backup: &Value,
+    cluster: &Value,
+    update: bool,
+) -> Existing {
     let mapped = as_copy();
     let wanted = transform::rewritten(backup.as_object().unwrap(), group_resource, None, &mapped);
-    let made = Made { wanted: &wanted, unmodified: None };
-    compare(made, cluster.as_object().unwrap(), group_resource, None, &mapped, update)
+    let made = Made {
+        wanted: &wanted,
+        unmodified: None,
+    };
+    compare(
+        made,
+        cluster.as_object().unwrap(),
+        group_resource,
+        None,
+        &mapped,
+        update,
+    )
 }
 
 fn volume_of(claim: &str, phase: &str) -> Value {
@@ -251,19 +369,32 @@ fn a_volume_that_another_claim_holds_is_never_changed(
 ) {
     let (backup, cluster) = (volume_of("old/data", "Bound"), volume_of(holder, phase));
     for update in [false, true] {
-        assert_eq!(compared_as_copy("persistentvolumes", &backup, &cluster, update), expected);
+        assert_eq!(
+            compared_as_copy("persistentvolumes", &backup, &cluster, update),
+            expected
+        );
     }
 }
 
 #[test]
 fn a_volume_whose_claim_is_gone_is_free_for_a_copy_that_may_change_it() {
-    let (backup, cluster) = (volume_of("old/data", "Bound"), volume_of("old/data", "Released"));
-    assert_eq!(compared_as_copy("persistentvolumes", &backup, &cluster, false), Existing::Released);
-    let Existing::Patch(patch) = compared_as_copy("persistentvolumes", &backup, &cluster, true) else {
+    let (backup, cluster) = (
+        volume_of("old/data", "Bound"),
+        volume_of("old/data", "Released"),
+    );
+    assert_eq!(
+        compared_as_copy("persistentvolumes", &backup, &cluster, false),
+        Existing::Released
+    );
+    let Existing::Patch(patch) = compared_as_copy("persistentvolumes", &backup, &cluster, true)
+    else {
         panic!("no patch");
     };
     assert_eq!(
-        (&patch["spec"]["claimRef"]["namespace"], &patch["spec"]["claimRef"]["uid"]),
+        (
+            &patch["spec"]["claimRef"]["namespace"],
+            &patch["spec"]["claimRef"]["uid"]
+        ),
         (&json!("new"), &Value::Null)
     );
 }
@@ -275,16 +406,24 @@ fn a_volume_whose_claim_is_gone_is_free_for_a_copy_that_may_change_it() {
     "webhooks": [{"clientConfig": {"service": {"name": "s", "namespace": namespace}}}]}))]
 #[case::api_service("apiservices.apiregistration.k8s.io", |namespace: &str| json!({"metadata": {"name": "x"},
     "spec": {"service": {"name": "s", "namespace": namespace}}}))]
-fn what_serves_the_original_of_a_copy_is_known(#[case] group_resource: &str, #[case] of: fn(&str) -> Value) {
+fn what_serves_the_original_of_a_copy_is_known(
+    #[case] group_resource: &str,
+    #[case] of: fn(&str) -> Value,
+) {
     for update in [false, true] {
-        let compared = |cluster: &str| compared_as_copy(group_resource, &of("old"), &of(cluster), update);
+        let compared =
+            |cluster: &str| compared_as_copy(group_resource, &of("old"), &of(cluster), update);
         let serves = |cluster: &str| {
             links::mapped_namespaces(of(cluster).as_object().unwrap(), group_resource, &as_copy())
         };
         assert_eq!(serves("old"), ["old"]);
         assert_eq!(compared("new"), Existing::Equal);
         for other in ["old", "third"] {
-            assert_eq!(matches!(compared(other), Existing::Patch(_)), update, "{other}");
+            assert_eq!(
+                matches!(compared(other), Existing::Patch(_)),
+                update,
+                "{other}"
+            );
         }
         assert_eq!(serves("third"), [""; 0], "it leads to neither");
     }
@@ -294,15 +433,27 @@ fn what_serves_the_original_of_a_copy_is_known(#[case] group_resource: &str, #[c
 #[case::of_the_backup(json!({"volumeName": "v"}))]
 #[case::of_another(json!({"volumeName": "other"}))]
 fn the_volume_of_an_existing_claim_is_no_difference(#[case] cluster: Value) {
-    let rules =
-        RestoreRules { kept_volumes: Arc::new(["v".to_owned(), "other".to_owned()].into()), ..rules() };
+    let rules = RestoreRules {
+        kept_volumes: Arc::new(["v".to_owned(), "other".to_owned()].into()),
+        ..rules()
+    };
     for backup in [json!({"volumeName": "v"}), json!({})] {
         let [wanted, cluster] =
             [&backup, &cluster].map(|spec| json!({"metadata": {"name": "c"}, "spec": spec}));
         let claims = "persistentvolumeclaims";
         let wanted = transform::rewritten(wanted.as_object().unwrap(), claims, Some("ns"), &rules);
-        let made = Made { wanted: &wanted, unmodified: None };
-        let compared = compare(made, cluster.as_object().unwrap(), claims, Some("ns"), &rules, true);
+        let made = Made {
+            wanted: &wanted,
+            unmodified: None,
+        };
+        let compared = compare(
+            made,
+            cluster.as_object().unwrap(),
+            claims,
+            Some("ns"),
+            &rules,
+            true,
+        );
         assert_eq!(compared, Existing::Equal);
     }
 }

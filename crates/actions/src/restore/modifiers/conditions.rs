@@ -24,11 +24,19 @@ pub(super) struct Conditions {
 }
 
 impl Conditions {
-    pub(super) fn apply_to(&self, item: &Object, group_resource: &str, namespace: Option<&str>) -> bool {
+    pub(super) fn apply_to(
+        &self,
+        item: &Object,
+        group_resource: &str,
+        namespace: Option<&str>,
+    ) -> bool {
         let name = || json::text(item, &["metadata"], "name").unwrap_or_default();
         self.group_resource.is_match(group_resource)
             && namespace.is_none_or(|namespace| self.namespaces.includes(namespace))
-            && self.name.as_ref().is_none_or(|pattern| pattern.is_match(name()))
+            && self
+                .name
+                .as_ref()
+                .is_none_or(|pattern| pattern.is_match(name()))
             && (self.labels.everything() || self.labels.matches(&json::labels(item)))
             && self.matches_hold(item)
     }
@@ -36,12 +44,16 @@ impl Conditions {
     /// A missing value, or one within a missing object, does not match.
     fn matches_hold(&self, item: &Object) -> bool {
         self.matches.is_empty()
-            || matches!(self.matches.apply(&mut Value::Object(item.clone())), Ok(Patched::Done))
+            || matches!(
+                self.matches.apply(&mut Value::Object(item.clone())),
+                Ok(Patched::Done)
+            )
     }
 }
 
-/// A pattern of group resources: `*` is any text without dots, `**` any text, `?` any character except a dot, `[a-z]` and
-/// `[!a]` one character, `{a,b}` one of these (`github.com/gobwas/glob` with the separator `.`, as in Velero).
+/// A pattern of group resources: `*` is any text without dots, `**` any text, `?` any character
+/// except a dot, `[a-z]` and `[!a]` one character, `{a,b}` one of these (`github.com/gobwas/glob`
+/// with the separator `.`, as in Velero).
 pub(super) fn pattern(glob: &str) -> Result<Regex, String> {
     let (mut regex, mut depth) = ("^".to_owned(), 0_u32);
     let mut chars = glob.chars().peekable();

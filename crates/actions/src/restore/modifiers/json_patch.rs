@@ -10,8 +10,8 @@ pub(super) struct JsonPatch(pub(super) Vec<PatchOperation>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patched {
     Done,
-    /// An operation `test` found another value: nothing is changed, and there is no error (Velero `json_patch.go`,
-    /// v1.18).
+    /// An operation `test` found another value: nothing is changed, and there is no error (Velero
+    /// `json_patch.go`, v1.18).
     TestFailed,
 }
 
@@ -43,7 +43,8 @@ impl JsonPatch {
     }
 }
 
-/// Whether the value at a path is the expected one; `None` if its parent is missing. A missing value counts as null.
+/// Whether the value at a path is the expected one; `None` if its parent is missing. A missing
+/// value counts as null.
 fn holds(item: &Value, path: &str, expected: &Value) -> Option<bool> {
     if let Some(value) = item.pointer(path) {
         return Some(value == expected);
@@ -82,7 +83,10 @@ pub(super) fn operation(
 
 /// Whether a text is a valid pointer (RFC 6901) to a value in an item.
 fn pointer(text: &str) -> Result<(), String> {
-    let escaped = text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+    let escaped = text
+        .split('~')
+        .skip(1)
+        .all(|rest| rest.starts_with(['0', '1']));
     if !text.starts_with('/') || !escaped {
         return Err(format!(
             "{text:?} is no path; write one such as \"/spec/replicas\", with ~1 for a slash and ~0 for a tilde in a name"
@@ -91,14 +95,19 @@ fn pointer(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The value of a text: null, booleans, numbers, objects and lists are JSON; everything else, and anything in quotes, is
-/// a string (Velero `json_patch.go`, `addQuotes`, v1.18).
+/// The value of a text: null, booleans, numbers, objects and lists are JSON; everything else, and
+/// anything in quotes, is a string (Velero `json_patch.go`, `addQuotes`, v1.18).
 fn value(text: &str) -> Result<Value, String> {
-    if let Some(quoted) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+    if let Some(quoted) = text
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'))
+    {
         return Ok(as_text(quoted));
     }
     let is_json = text == "null"
-        || ["true", "false"].iter().any(|word| text.eq_ignore_ascii_case(word))
+        || ["true", "false"]
+            .iter()
+            .any(|word| text.eq_ignore_ascii_case(word))
         || text.starts_with(['{', '['])
         || text.parse::<f64>().is_ok();
     if !is_json {
@@ -111,7 +120,8 @@ fn value(text: &str) -> Result<Value, String> {
     })
 }
 
-/// Escapes are those of JSON, as Velero puts the text into a JSON document; text that is invalid there is used unchanged.
+/// Escapes are those of JSON, as Velero puts the text into a JSON document; text that is invalid
+/// there is used unchanged.
 fn as_text(text: &str) -> Value {
     let read = serde_json::from_str::<String>(&format!("\"{text}\""));
     Value::from(read.unwrap_or_else(|_| text.to_owned()))

@@ -1,6 +1,6 @@
 //! The lists of Kubernetes' own types that a strategic merge patch merges, and their merge keys:
-//! `x-kubernetes-patch-merge-key` and `x-kubernetes-patch-strategy` in the OpenAPI documents (1.33). Every other list is
-//! replaced.
+//! `x-kubernetes-patch-merge-key` and `x-kubernetes-patch-strategy` in the OpenAPI documents
+//! (1.33). Every other list is replaced.
 
 /// How a list is merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,12 +65,28 @@ const KINDS: [(&str, &str, ListMerge); 12] = [
     ("Service", "spec.ports", Key("port")),
     ("ServiceAccount", "secrets", Key("name")),
     ("MutatingWebhookConfiguration", "webhooks", Key("name")),
-    ("MutatingWebhookConfiguration", "webhooks.matchConditions", Key("name")),
+    (
+        "MutatingWebhookConfiguration",
+        "webhooks.matchConditions",
+        Key("name"),
+    ),
     ("ValidatingWebhookConfiguration", "webhooks", Key("name")),
-    ("ValidatingWebhookConfiguration", "webhooks.matchConditions", Key("name")),
-    ("ValidatingAdmissionPolicy", "spec.matchConditions", Key("name")),
+    (
+        "ValidatingWebhookConfiguration",
+        "webhooks.matchConditions",
+        Key("name"),
+    ),
+    (
+        "ValidatingAdmissionPolicy",
+        "spec.matchConditions",
+        Key("name"),
+    ),
     ("ValidatingAdmissionPolicy", "spec.variables", Key("name")),
-    ("MutatingAdmissionPolicy", "spec.matchConditions", Key("name")),
+    (
+        "MutatingAdmissionPolicy",
+        "spec.matchConditions",
+        Key("name"),
+    ),
     ("MutatingAdmissionPolicy", "spec.variables", Key("name")),
     ("CSINode", "spec.drivers", Key("name")),
     ("Node", "spec.podCIDRs", Values),
@@ -82,8 +98,8 @@ pub(super) fn is_known(api_version: &str) -> bool {
     GROUPS.contains(&group)
 }
 
-/// How the list at a path in an object of this kind is merged; `None` if it is replaced. Paths have no indices:
-/// `spec.containers.env`.
+/// How the list at a path in an object of this kind is merged; `None` if it is replaced. Paths have
+/// no indices: `spec.containers.env`.
 pub(super) fn of(kind: &str, path: &str) -> Option<ListMerge> {
     if let Some((parent, last)) = path.rsplit_once('.')
         && (parent == "metadata" || parent.ends_with(".metadata"))
@@ -107,7 +123,10 @@ pub(super) fn of(kind: &str, path: &str) -> Option<ListMerge> {
             Some(_) => None,
         };
     }
-    KINDS.iter().find(|(of, at, _)| *of == kind && *at == path).map(|(_, _, merge)| *merge)
+    KINDS
+        .iter()
+        .find(|(of, at, _)| *of == kind && *at == path)
+        .map(|(_, _, merge)| *merge)
 }
 
 /// Whether the object at a path is replaced instead of merged.
@@ -131,5 +150,8 @@ fn makes_pods(kind: &str) -> bool {
 }
 
 fn find(table: &[(&str, ListMerge)], name: &str) -> Option<ListMerge> {
-    table.iter().find(|(of, _)| *of == name).map(|(_, merge)| *merge)
+    table
+        .iter()
+        .find(|(of, _)| *of == name)
+        .map(|(_, merge)| *merge)
 }

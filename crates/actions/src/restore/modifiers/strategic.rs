@@ -1,4 +1,5 @@
-//! Strategic merge patches: merge patches that know which lists are merged (`k8s.io/apimachinery/pkg/util/strategicpatch`).
+//! Strategic merge patches: merge patches that know which lists are merged
+//! (`k8s.io/apimachinery/pkg/util/strategicpatch`).
 
 use backup_core::config_map::join;
 use serde_json::Value;
@@ -40,14 +41,21 @@ pub(super) fn check(patch: &Object) -> Result<(), String> {
 }
 
 /// Merges a patch that passed [`check`] into an item of this type.
-pub(super) fn merge(item: &mut Value, patch: &Object, api_version: &str, kind: &str) -> Result<(), String> {
+pub(super) fn merge(
+    item: &mut Value,
+    patch: &Object,
+    api_version: &str,
+    kind: &str,
+) -> Result<(), String> {
     if !merge_keys::is_known(api_version) {
         return Err(format!(
             "{api_version} {kind} is no type of Kubernetes itself, so how its lists are merged is not known: use mergePatches or \
              patches"
         ));
     }
-    let Value::Object(object) = item else { return Err("it is no object".to_owned()) };
+    let Value::Object(object) = item else {
+        return Err("it is no object".to_owned());
+    };
     *object = Merge { kind }.objects(std::mem::take(object), patch, "")?;
     Ok(())
 }
@@ -65,14 +73,20 @@ impl Merge<'_> {
         }
         if let Some(kept) = patch.get(RETAIN_KEYS).and_then(Value::as_array) {
             let is_kept = |key: &String| kept.iter().any(|kept| kept == key.as_str());
-            if let Some(other) = patch.keys().find(|key| !key.starts_with('$') && !is_kept(key)) {
-                return Err(format!("{RETAIN_KEYS} does not name {other:?}, which the patch sets"));
+            if let Some(other) = patch
+                .keys()
+                .find(|key| !key.starts_with('$') && !is_kept(key))
+            {
+                return Err(format!(
+                    "{RETAIN_KEYS} does not name {other:?}, which the patch sets"
+                ));
             }
             original.retain(|key, _| is_kept(key));
         }
         for (key, gone) in patch {
-            if let Some(list) =
-                key.strip_prefix(DELETE_VALUES).and_then(|list| original.get_mut(list)?.as_array_mut())
+            if let Some(list) = key
+                .strip_prefix(DELETE_VALUES)
+                .and_then(|list| original.get_mut(list)?.as_array_mut())
                 && let Some(gone) = gone.as_array()
             {
                 list.retain(|value| !gone.contains(value));
@@ -120,13 +134,26 @@ impl Merge<'_> {
         at: &str,
         key: &str,
     ) -> Result<Vec<Value>, String> {
-        let directive = |item: &Value| item.get(DIRECTIVE).and_then(Value::as_str).map(str::to_owned);
-        if patch.iter().any(|item| directive(item).as_deref() == Some("replace")) {
-            let rest: Vec<Value> = patch.iter().filter(|item| directive(item).is_none()).cloned().collect();
+        let directive = |item: &Value| {
+            item.get(DIRECTIVE)
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+        };
+        if patch
+            .iter()
+            .any(|item| directive(item).as_deref() == Some("replace"))
+        {
+            let rest: Vec<Value> = patch
+                .iter()
+                .filter(|item| directive(item).is_none())
+                .cloned()
+                .collect();
             return Ok(plain_list(&rest));
         }
         if let Some(item) = patch.iter().find(|item| item.get(key).is_none()) {
-            return Err(format!("an item of {at} has no {key}, by which its items are told apart: {item}"));
+            return Err(format!(
+                "an item of {at} has no {key}, by which its items are told apart: {item}"
+            ));
         }
         let same = |a: &Value, b: &Value| a.get(key) == b.get(key);
         let (gone, rest): (Vec<&Value>, Vec<&Value>) =
@@ -136,7 +163,9 @@ impl Merge<'_> {
         for wanted in &rest {
             match merged.iter_mut().find(|item| same(item, wanted)) {
                 Some(Value::Object(item)) => {
-                    let Value::Object(wanted) = wanted else { continue };
+                    let Value::Object(wanted) = wanted else {
+                        continue;
+                    };
                     *item = self.objects(std::mem::take(item), wanted, at)?;
                 }
                 _ => merged.push(plain(wanted)),
@@ -147,9 +176,9 @@ impl Merge<'_> {
     }
 }
 
-/// Orders a merged list: the patch's items in the patch's order, the others in the original order, and a new item before
-/// the original items that follow it. (`mergeSortedSlice`; the first container of a pod is the default of `kubectl
-/// exec`.)
+/// Orders a merged list: the patch's items in the patch's order, the others in the original order,
+/// and a new item before the original items that follow it. (`mergeSortedSlice`; the first
+/// container of a pod is the default of `kubectl exec`.)
 fn in_order(
     merged: Vec<Value>,
     patch: &[Value],
@@ -157,8 +186,9 @@ fn in_order(
     same: impl Fn(&Value, &Value) -> bool,
 ) -> Vec<Value> {
     let place = |list: &[Value], item: &Value| list.iter().position(|other| same(other, item));
-    let (mut patched, others): (Vec<Value>, Vec<Value>) =
-        merged.into_iter().partition(|item| place(patch, item).is_some());
+    let (mut patched, others): (Vec<Value>, Vec<Value>) = merged
+        .into_iter()
+        .partition(|item| place(patch, item).is_some());
     patched.sort_by_key(|item| place(patch, item));
     let mut ordered = Vec::with_capacity(patched.len() + others.len());
     let mut others = others.into_iter().peekable();
@@ -185,10 +215,17 @@ fn plain(value: &Value) -> Value {
 }
 
 fn plain_object(object: &Object) -> Object {
-    let set = object.iter().filter(|(key, value)| !key.starts_with('$') && !value.is_null());
-    set.map(|(key, value)| (key.clone(), plain(value))).collect()
+    let set = object
+        .iter()
+        .filter(|(key, value)| !key.starts_with('$') && !value.is_null());
+    set.map(|(key, value)| (key.clone(), plain(value)))
+        .collect()
 }
 
 fn plain_list(items: &[Value]) -> Vec<Value> {
-    items.iter().filter(|item| item.get(DIRECTIVE).is_none()).map(plain).collect()
+    items
+        .iter()
+        .filter(|item| item.get(DIRECTIVE).is_none())
+        .map(plain)
+        .collect()
 }

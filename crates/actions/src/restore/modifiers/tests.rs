@@ -22,7 +22,12 @@ fn wrong(text: &str) -> Vec<String> {
     let found = read(FIELD, &data(text)).unwrap_err();
     found
         .iter()
-        .map(|finding| finding.field.trim_start_matches("spec.resourceModifier: ").to_owned())
+        .map(|finding| {
+            finding
+                .field
+                .trim_start_matches("spec.resourceModifier: ")
+                .to_owned()
+        })
         .collect()
 }
 
@@ -67,10 +72,17 @@ fn item() -> Value {
 #[case::nothing(json!([{"operation": "add", "path": "/spec/o"}]), "/spec/o", json!(""))]
 #[case::escapes(json!([{"operation": "add", "path": "/spec/o", "value": "a\\tb"}]), "/spec/o", json!("a\tb"))]
 #[case::inner_quotes(json!([{"operation": "add", "path": "/spec/o", "value": "say \"x\", y"}]), "/spec/o", json!("say \"x\", y"))]
-fn json_patches_do_what_they_say(#[case] patches: Value, #[case] at: &str, #[case] expected: Value) {
+fn json_patches_do_what_they_say(
+    #[case] patches: Value,
+    #[case] at: &str,
+    #[case] expected: Value,
+) {
     let made = modified("patches", patches, &item());
     assert_eq!(made.problems, [""; 0]);
-    assert_eq!(Value::Object(made.item.unwrap()).pointer(at), Some(&expected));
+    assert_eq!(
+        Value::Object(made.item.unwrap()).pointer(at),
+        Some(&expected)
+    );
 }
 
 #[rstest]
@@ -114,7 +126,10 @@ fn what_is_not_there_is_null_for_a_test() {
         {"operation": "test", "path": "/spec/none", "value": "null"},
         {"operation": "add", "path": "/spec/none", "value": "x"},
     ]);
-    assert_eq!(modified("patches", patches, &item()).item.unwrap()["spec"]["none"], "x");
+    assert_eq!(
+        modified("patches", patches, &item()).item.unwrap()["spec"]["none"],
+        "x"
+    );
 }
 
 #[test]
@@ -124,8 +139,14 @@ fn merge_patches_set_replace_and_remove_in_yaml_and_json() {
         {"patchData": "{\"spec\": {\"replicas\": 5, \"class\": null}}"},
     ]);
     let made = modified("mergePatches", patches, &item()).item.unwrap();
-    assert_eq!(made["metadata"]["labels"], json!({"a/b": "slash", "t~d": "tilde", "new": "x"}));
-    assert_eq!(made["spec"], json!({"replicas": 5, "paused": false, "list": ["z"]}));
+    assert_eq!(
+        made["metadata"]["labels"],
+        json!({"a/b": "slash", "t~d": "tilde", "new": "x"})
+    );
+    assert_eq!(
+        made["spec"],
+        json!({"replicas": 5, "paused": false, "list": ["z"]})
+    );
 }
 
 #[rstest]
@@ -166,10 +187,21 @@ fn a_group_resource_is_a_pattern_with_dots_between(
 #[case::no_value(json!({"matches": [{"path": "/spec/none", "value": "x"}]}), false)]
 #[case::no_value_in_nothing(json!({"matches": [{"path": "/none/none", "value": "x"}]}), false)]
 #[case::all_but_one(json!({"namespaces": ["shop"], "resourceNameRegex": "x"}), false)]
-fn a_rule_applies_where_all_its_conditions_hold(#[case] mut conditions: Value, #[case] applies: bool) {
+fn a_rule_applies_where_all_its_conditions_hold(
+    #[case] mut conditions: Value,
+    #[case] applies: bool,
+) {
     conditions["groupResource"] = json!("pods");
-    let rules = modifiers(json!([{"conditions": conditions, "mergePatches": [{"patchData": "{\"x\": 1}"}]}]));
-    assert_eq!(rules.apply(&object(&item()), "pods", Some("shop")).item.is_some(), applies);
+    let rules = modifiers(
+        json!([{"conditions": conditions, "mergePatches": [{"patchData": "{\"x\": 1}"}]}]),
+    );
+    assert_eq!(
+        rules
+            .apply(&object(&item()), "pods", Some("shop"))
+            .item
+            .is_some(),
+        applies
+    );
 }
 
 #[test]
@@ -178,7 +210,12 @@ fn an_item_without_namespace_passes_conditions_of_namespaces() {
         "conditions": {"groupResource": "*.storage.k8s.io", "namespaces": ["shop"]},
         "mergePatches": [{"patchData": "x: 1"}],
     }]));
-    assert!(rules.apply(&object(&item()), "storageclasses.storage.k8s.io", None).item.is_some());
+    assert!(
+        rules
+            .apply(&object(&item()), "storageclasses.storage.k8s.io", None)
+            .item
+            .is_some()
+    );
 }
 
 #[test]
@@ -190,20 +227,39 @@ fn conditions_see_the_item_as_it_was_before_all_rules() {
         })
     };
     let classes = |rules: Value| {
-        modifiers(rules).apply(&object(&item()), "pods", None).item.unwrap()["spec"]["class"].clone()
+        modifiers(rules)
+            .apply(&object(&item()), "pods", None)
+            .item
+            .unwrap()["spec"]["class"]
+            .clone()
     };
-    assert_eq!(classes(json!([rule("old", "new"), rule("new", "newest")])), "new");
-    assert_eq!(classes(json!([rule("old", "new"), rule("old", "newest")])), "newest");
+    assert_eq!(
+        classes(json!([rule("old", "new"), rule("new", "newest")])),
+        "new"
+    );
+    assert_eq!(
+        classes(json!([rule("old", "new"), rule("old", "newest")])),
+        "newest"
+    );
     // A rule that cannot be applied does not affect the others.
-    let broken =
-        json!({"conditions": {"groupResource": "pods"}, "patches": [{"operation": "remove", "path": "/x"}]});
+    let broken = json!({"conditions": {"groupResource": "pods"}, "patches": [{"operation": "remove", "path": "/x"}]});
     let made = modifiers(json!([rule("old", "new"), broken, rule("old", "last")])).apply(
         &object(&item()),
         "pods",
         None,
     );
-    assert_eq!((made.item.unwrap()["spec"]["class"].as_str(), made.problems.len()), (Some("last"), 1));
-    assert!(made.problems[0].starts_with("resourceModifierRules[1]"), "{:?}", made.problems);
+    assert_eq!(
+        (
+            made.item.unwrap()["spec"]["class"].as_str(),
+            made.problems.len()
+        ),
+        (Some("last"), 1)
+    );
+    assert!(
+        made.problems[0].starts_with("resourceModifierRules[1]"),
+        "{:?}",
+        made.problems
+    );
 }
 
 #[rstest]
@@ -238,7 +294,11 @@ fn a_modifier_that_is_none_is_found_before_the_start(#[case] text: &str, #[case]
 #[case::unknown(json!({"conditions": {"groupResource": "pods", "names": []}, "mergePatches": [{"patchData": "a: 1"}]}), "conditions.names")]
 fn what_is_wrong_in_a_rule_is_found_before_the_start(#[case] rule: Value, #[case] field: &str) {
     let text = json!({"version": "v1", "resourceModifierRules": [rule]}).to_string();
-    let field = if field.is_empty() { String::new() } else { format!(".{field}") };
+    let field = if field.is_empty() {
+        String::new()
+    } else {
+        format!(".{field}")
+    };
     assert_eq!(wrong(&text), [format!("resourceModifierRules[0]{field}")]);
 }
 
@@ -314,7 +374,11 @@ fn strategic_patches_merge_as_kubernetes_does(
     #[case] expected: Value,
 ) {
     let patch = format!("spec:\n  {patch}\n");
-    let made = modified("strategicPatches", json!([{"patchData": patch}]), &pod(spec.clone()));
+    let made = modified(
+        "strategicPatches",
+        json!([{"patchData": patch}]),
+        &pod(spec.clone()),
+    );
     assert_eq!(made.problems, [""; 0]);
     assert_eq!(made.item.unwrap()["spec"], expected, "{spec} {patch}");
 }
@@ -326,7 +390,9 @@ fn strategic_patches_merge_finalizers_and_ports_of_services() {
         "spec": {"ports": [{"port": 80, "name": "http"}, {"port": 443, "name": "https"}]},
     });
     let patch = "metadata: {finalizers: [c/x], $deleteFromPrimitiveList/finalizers: [a/x]}\nspec: {ports: [{port: 443, nodePort: 3}]}";
-    let made = modified("strategicPatches", json!([{"patchData": patch}]), &service).item.unwrap();
+    let made = modified("strategicPatches", json!([{"patchData": patch}]), &service)
+        .item
+        .unwrap();
     assert_eq!(made["metadata"]["finalizers"], json!(["c/x", "b/x"]));
     assert_eq!(
         made["spec"]["ports"],
@@ -341,8 +407,13 @@ fn the_selector_of_a_disruption_budget_is_replaced() {
         "spec": {"selector": {"matchLabels": {"a": "1"}}, "maxUnavailable": 1},
     });
     let patch = "spec: {selector: {matchLabels: {b: '2'}}}";
-    let made = modified("strategicPatches", json!([{"patchData": patch}]), &budget).item.unwrap();
-    assert_eq!(made["spec"], json!({"selector": {"matchLabels": {"b": "2"}}, "maxUnavailable": 1}));
+    let made = modified("strategicPatches", json!([{"patchData": patch}]), &budget)
+        .item
+        .unwrap();
+    assert_eq!(
+        made["spec"],
+        json!({"selector": {"matchLabels": {"b": "2"}}, "maxUnavailable": 1})
+    );
 }
 
 #[rstest]
@@ -385,7 +456,10 @@ fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
             let set = map.iter().filter(|(_, value)| !value.is_null());
-            Value::Object(set.map(|(key, value)| (key.clone(), without_nulls(value))).collect())
+            Value::Object(
+                set.map(|(key, value)| (key.clone(), without_nulls(value)))
+                    .collect(),
+            )
         }
         Value::Array(list) => list.iter().map(without_nulls).collect(),
         other => other.clone(),
@@ -406,7 +480,8 @@ proptest! {
         prop_assert_eq!(without_nulls(&strategic), without_nulls(&merged));
     }
 
-    /// For any item and patch: no panic, and applying a rule twice with a test of the result equals applying it once.
+    /// For any item and patch: no panic, and applying a rule twice with a test of the result equals
+    /// applying it once.
     #[test]
     fn any_item_can_be_met(item in any_object(), patch in any_object()) {
         let text = Value::Object(patch).to_string();
@@ -447,5 +522,9 @@ fn a_rule_of_a_restore_that_applied_to_nothing_is_named() {
         "{idle:?}"
     );
     let text = json!({"version": "v1", "resourceModifierRules": rules}).to_string();
-    assert_eq!(read(DEFAULT, &data(&text)).unwrap().idle(), [""; 0], "those for all restores");
+    assert_eq!(
+        read(DEFAULT, &data(&text)).unwrap().idle(),
+        [""; 0],
+        "those for all restores"
+    );
 }

@@ -5,9 +5,9 @@ use serde_json::{Number, Value};
 
 use super::{Object, same_number};
 
-/// Whether the text contains every field of `asked`, in lists at the same positions. `false` may be too strict: other
-/// forms of values and other orders of lists are not recognized.
-/// Errors: the text is no JSON object.
+/// Whether the text contains every field of `asked`, in lists at the same positions. `false` may be
+/// too strict: other forms of values and other orders of lists are not recognized. Errors: the text
+/// is no JSON object.
 pub(super) fn contains(text: &[u8], asked: &Object) -> Result<bool, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let held = Fields(asked).deserialize(&mut deserializer)?;
@@ -139,6 +139,10 @@ impl<'de> Visitor<'de> for Held<'_> {
 
 impl Held<'_> {
     fn is_number(&self, value: &Number) -> bool {
-        self.0.is_null() || self.0.as_number().is_some_and(|asked| same_number(asked, value))
+        self.0.is_null()
+            || self
+                .0
+                .as_number()
+                .is_some_and(|asked| same_number(asked, value))
     }
 }

@@ -36,7 +36,9 @@ fn nanos(text: &str) -> Option<i128> {
         ("P", 1_000_000_000_000_000, 1),
         ("E", 1_000_000_000_000_000_000, 1),
     ];
-    let suffix = UNITS.iter().find_map(|(unit, by, of)| Some((text.strip_suffix(unit)?, *by, *of)));
+    let suffix = UNITS
+        .iter()
+        .find_map(|(unit, by, of)| Some((text.strip_suffix(unit)?, *by, *of)));
     let (number, by, of) = match suffix {
         Some(found) => found,
         None => match text.split_once(['e', 'E']) {
@@ -54,7 +56,11 @@ fn nanos(text: &str) -> Option<i128> {
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.len() + fraction.len() == 0 || fraction.len() > 9 || !is_number(whole) || !is_number(fraction) {
+    if whole.len() + fraction.len() == 0
+        || fraction.len() > 9
+        || !is_number(whole)
+        || !is_number(fraction)
+    {
         return None;
     }
     let digits: i128 = format!("0{whole}{fraction:0<9}").parse().ok()?;

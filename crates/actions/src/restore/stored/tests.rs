@@ -8,9 +8,17 @@ fn object(value: &Value) -> Object {
 
 fn lost(group_resource: &str, asked: &Value, stored: &Value) -> Vec<String> {
     let body = object(asked);
-    let asked = Asked { group_resource, body: &body, unmodified: None };
+    let asked = Asked {
+        group_resource,
+        body: &body,
+        unmodified: None,
+    };
     let lost = asked.lost_in_answer(stored.to_string().as_bytes()).unwrap();
-    assert_eq!(lost, asked.lost(&object(stored)), "both ways give the same: {stored}");
+    assert_eq!(
+        lost,
+        asked.lost(&object(stored)),
+        "both ways give the same: {stored}"
+    );
     lost.named
 }
 
@@ -62,15 +70,31 @@ fn what_a_server_adds_fills_in_or_spells_in_another_way_is_no_loss() {
             json!({"spec": {"cpu": "1000m", "memory": "1024Mi"}}),
             json!({"spec": {"cpu": "1", "memory": "1Gi"}}),
         ),
-        (CUSTOM, json!({"spec": {"cpu": 1}}), json!({"spec": {"cpu": "1"}})),
-        ("pods", json!({"spec": {"cpu": "0.5", "x": "1e3"}}), json!({"spec": {"cpu": "500m", "x": "1k"}})),
+        (
+            CUSTOM,
+            json!({"spec": {"cpu": 1}}),
+            json!({"spec": {"cpu": "1"}}),
+        ),
+        (
+            "pods",
+            json!({"spec": {"cpu": "0.5", "x": "1e3"}}),
+            json!({"spec": {"cpu": "500m", "x": "1k"}}),
+        ),
         (
             "leases.coordination.k8s.io",
             json!({"spec": {"at": "2026-01-02T03:04:05Z"}}),
             json!({"spec": {"at": "2026-01-02T03:04:05.000000Z"}}),
         ),
-        (CUSTOM, json!({"spec": {"ttl": "1h"}}), json!({"spec": {"ttl": "1h0m0s"}})),
-        (CUSTOM, json!({"spec": {"n": 1.0, "m": 2}}), json!({"spec": {"n": 1, "m": 2.0}})),
+        (
+            CUSTOM,
+            json!({"spec": {"ttl": "1h"}}),
+            json!({"spec": {"ttl": "1h0m0s"}}),
+        ),
+        (
+            CUSTOM,
+            json!({"spec": {"n": 1.0, "m": 2}}),
+            json!({"spec": {"n": 1, "m": 2.0}}),
+        ),
         // A webhook inserts its container first, and a set is stored in another order.
         (
             "pods",
@@ -108,14 +132,23 @@ fn what_a_server_adds_fills_in_or_spells_in_another_way_is_no_loss() {
             json!({"spec": {"template": {"metadata": {}, "spec": {"v": [{"emptyDir": {}}]}}}}),
         ),
     ] {
-        assert_eq!(lost(group_resource, &asked, &stored), Vec::<String>::new(), "{asked} {stored}");
+        assert_eq!(
+            lost(group_resource, &asked, &stored),
+            Vec::<String>::new(),
+            "{asked} {stored}"
+        );
     }
 }
 
 #[test]
 fn what_is_stored_with_another_value_is_lost() {
     for (group_resource, asked, stored, expected) in [
-        ("configmaps", json!({"data": {"a.cpu": "1000m"}}), json!({"data": {"a.cpu": "1"}}), "data[a.cpu]"),
+        (
+            "configmaps",
+            json!({"data": {"a.cpu": "1000m"}}),
+            json!({"data": {"a.cpu": "1"}}),
+            "data[a.cpu]",
+        ),
         (
             "certificatesigningrequests.certificates.k8s.io",
             json!({"spec": {"username": "admin"}}),
@@ -140,8 +173,18 @@ fn what_is_stored_with_another_value_is_lost() {
             json!({"spec": {"rules": [{"from": "a"}]}}),
             "spec.rules[0].to",
         ),
-        (CUSTOM, json!({"spec": {"sizes": ["a", "a"]}}), json!({"spec": {"sizes": ["a"]}}), "spec.sizes[1]"),
-        (CUSTOM, json!({"spec": {"cpu": "1"}}), json!({"spec": {"cpu": "1500m"}}), "spec.cpu"),
+        (
+            CUSTOM,
+            json!({"spec": {"sizes": ["a", "a"]}}),
+            json!({"spec": {"sizes": ["a"]}}),
+            "spec.sizes[1]",
+        ),
+        (
+            CUSTOM,
+            json!({"spec": {"cpu": "1"}}),
+            json!({"spec": {"cpu": "1500m"}}),
+            "spec.cpu",
+        ),
         // Fields that a webhook removes, or sets where there were none.
         (
             "deployments.apps",
@@ -149,8 +192,18 @@ fn what_is_stored_with_another_value_is_lost() {
             json!({"spec": {}}),
             "spec.automountServiceAccountToken",
         ),
-        ("configmaps", json!({"data": {"FLAG": ""}}), json!({"data": {"FLAG": "on"}}), "data.FLAG"),
-        ("configmaps", json!({"data": {"GONE": ""}}), json!({"data": {"x": "1"}}), "data.GONE"),
+        (
+            "configmaps",
+            json!({"data": {"FLAG": ""}}),
+            json!({"data": {"FLAG": "on"}}),
+            "data.FLAG",
+        ),
+        (
+            "configmaps",
+            json!({"data": {"GONE": ""}}),
+            json!({"data": {"x": "1"}}),
+            "data.GONE",
+        ),
         (
             "persistentvolumeclaims",
             json!({"spec": {"storageClassName": ""}}),
@@ -176,9 +229,18 @@ fn what_is_stored_with_another_value_is_lost() {
             json!({"spec": {}}),
             "spec.verify",
         ),
-        (CUSTOM, json!({"spec": {"on": true}}), json!({"spec": {"on": {"since": 1}}}), "spec.on"),
+        (
+            CUSTOM,
+            json!({"spec": {"on": true}}),
+            json!({"spec": {"on": {"since": 1}}}),
+            "spec.on",
+        ),
     ] {
-        assert_eq!(lost(group_resource, &asked, &stored), [expected], "{asked} {stored}");
+        assert_eq!(
+            lost(group_resource, &asked, &stored),
+            [expected],
+            "{asked} {stored}"
+        );
     }
 }
 
@@ -190,11 +252,23 @@ fn a_service_that_stays_headless_has_not_become_what_was_asked_for() {
     for (asked, stored, is_lost) in [
         (&patch, &stays, true),
         (&patch, &has, false),
-        (&json!({"metadata": {"name": "s"}, "spec": {}}), &stays, true),
+        (
+            &json!({"metadata": {"name": "s"}, "spec": {}}),
+            &stays,
+            true,
+        ),
         (&stays, &stays, false),
-        (&json!({"metadata": {"labels": {}}, "spec": {"selector": null}}), &stays, false),
+        (
+            &json!({"metadata": {"labels": {}}, "spec": {"selector": null}}),
+            &stays,
+            false,
+        ),
     ] {
-        assert_eq!(!lost("services", asked, stored).is_empty(), is_lost, "{asked} {stored}");
+        assert_eq!(
+            !lost("services", asked, stored).is_empty(),
+            is_lost,
+            "{asked} {stored}"
+        );
     }
 }
 
@@ -202,10 +276,17 @@ fn a_service_that_stays_headless_has_not_become_what_was_asked_for() {
 fn many_fields_are_counted_and_the_first_named() {
     let fields: Object = (0..30).map(|n| (format!("f{n:02}"), json!(1))).collect();
     let body = object(&json!({"spec": fields}));
-    let text = Asked { group_resource: CUSTOM, body: &body, unmodified: None }
-        .lost(&object(&json!({"spec": {}})))
-        .to_string();
-    assert!(text.starts_with("spec.f00, ") && text.ends_with(" and 22 more"), "{text}");
+    let text = Asked {
+        group_resource: CUSTOM,
+        body: &body,
+        unmodified: None,
+    }
+    .lost(&object(&json!({"spec": {}})))
+    .to_string();
+    assert!(
+        text.starts_with("spec.f00, ") && text.ends_with(" and 22 more"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -220,7 +301,12 @@ fn a_long_list_costs_no_more_than_its_length() {
 fn what_others_have_changed_since_is_not_absent() {
     let body = object(&json!({"spec": {"a": 1, "b": {"c": 2}, "d": 3}}));
     let stored = object(&json!({"spec": {"a": 2, "b": {}}}));
-    let absent = Asked { group_resource: CUSTOM, body: &body, unmodified: None }.absent(&stored);
+    let absent = Asked {
+        group_resource: CUSTOM,
+        body: &body,
+        unmodified: None,
+    }
+    .absent(&stored);
     assert_eq!(absent.named, ["spec.b.c", "spec.d"]);
 }
 
@@ -229,14 +315,17 @@ fn a_write_that_changes_only_our_labels_has_changed_nothing() {
     let before = object(
         &json!({"metadata": {"name": "s", "resourceVersion": "1", "labels": {"a": "b"}}, "spec": {"x": 1}}),
     );
-    let mut after = object(&json!({"metadata": {"name": "s", "resourceVersion": "2", "generation": 2,
-        "labels": {"a": "b", "velero.io/restore-name": "r", "velero.io/backup-name": "b"}}, "spec": {"x": 1}}));
+    let mut after = object(
+        &json!({"metadata": {"name": "s", "resourceVersion": "2", "generation": 2,
+        "labels": {"a": "b", "velero.io/restore-name": "r", "velero.io/backup-name": "b"}}, "spec": {"x": 1}}),
+    );
     assert!(!is_changed(&before, &after));
     json::set(&mut after, &["spec"], "x", json!(2));
     assert!(is_changed(&before, &after));
 }
 
-/// If a modifier sets a field to its zero value and a built-in type omits that, the request was fulfilled.
+/// If a modifier sets a field to its zero value and a built-in type omits that, the request was
+/// fulfilled.
 #[rstest::rstest]
 #[case::a_built_in_type("deployments.apps", json!({"hostNetwork": false, "nodeName": "", "priority": 0, "tolerations": []}), 0)]
 #[case::in_a_list("deployments.apps", json!({"containers": [{"name": "c", "stdin": false, "image": "i"}]}), 0)]
@@ -244,15 +333,31 @@ fn a_write_that_changes_only_our_labels_has_changed_nothing() {
 #[case::another_value_is_stored("deployments.apps", json!({"replicas": 0}), 1)]
 #[case::of_the_backup("deployments.apps", json!({"enableServiceLinks": false}), 1)]
 #[case::a_custom_resource("widgets.example.com", json!({"hostNetwork": false}), 1)]
-fn zeros_of_modifiers_are_no_loss(#[case] group_resource: &str, #[case] spec: Value, #[case] lost: usize) {
-    let unmodified =
-        object(&json!({"spec": {"enableServiceLinks": false, "containers": [{"name": "c", "image": "o"}]}}));
+fn zeros_of_modifiers_are_no_loss(
+    #[case] group_resource: &str,
+    #[case] spec: Value,
+    #[case] lost: usize,
+) {
+    let unmodified = object(
+        &json!({"spec": {"enableServiceLinks": false, "containers": [{"name": "c", "image": "o"}]}}),
+    );
     let stored = json!({"spec": {"replicas": 1, "containers": [{"name": "a"}, {"name": "c", "image": "i"}]}});
     let body = object(&json!({"spec": spec}));
-    let asked = Asked { group_resource, body: &body, unmodified: Some(&unmodified) };
+    let asked = Asked {
+        group_resource,
+        body: &body,
+        unmodified: Some(&unmodified),
+    };
     let found = asked.lost(&object(&stored));
     assert_eq!(found.total, lost, "{found}");
-    assert_eq!(asked.lost_in_answer(stored.to_string().as_bytes()).unwrap(), found);
-    let plain = Asked { unmodified: None, ..asked }.lost(&object(&stored));
+    assert_eq!(
+        asked.lost_in_answer(stored.to_string().as_bytes()).unwrap(),
+        found
+    );
+    let plain = Asked {
+        unmodified: None,
+        ..asked
+    }
+    .lost(&object(&stored));
     assert!(plain.total >= lost.max(1), "{plain}");
 }

@@ -1,7 +1,7 @@
-//! Zeros that a resource modifier sets. A built-in type omits some of its fields if they are false, empty or 0, which
-//! means the same; so a zero that a user sets and the server omits is no loss. A zero in the backup was stored by a
-//! server: if it is missing, something is lost. Whether a custom resource may omit one depends on its definition, so
-//! there it counts as a loss, too.
+//! Zeros that a resource modifier sets. A built-in type omits some of its fields if they are false,
+//! empty or 0, which means the same; so a zero that a user sets and the server omits is no loss. A
+//! zero in the backup was stored by a server: if it is missing, something is lost. Whether a custom
+//! resource may omit one depends on its definition, so there it counts as a loss, too.
 
 use serde_json::{Map, Value};
 
@@ -14,13 +14,19 @@ pub(super) fn without(wanted: &Object, unmodified: &Object, stored: &Object) -> 
     wanted
 }
 
-fn remove(wanted: &mut Map<String, Value>, before: Option<&Map<String, Value>>, stored: &Map<String, Value>) {
+fn remove(
+    wanted: &mut Map<String, Value>,
+    before: Option<&Map<String, Value>>,
+    stored: &Map<String, Value>,
+) {
     wanted.retain(|key, value| {
         let was = before.and_then(|before| before.get(key));
         if was == Some(value) {
             return true;
         }
-        let Some(stored) = stored.get(key) else { return !is_zero(value) };
+        let Some(stored) = stored.get(key) else {
+            return !is_zero(value);
+        };
         remove_inside(value, was, stored);
         true
     });
@@ -35,7 +41,9 @@ fn remove_inside(wanted: &mut Value, before: Option<&Value>, stored: &Value) {
             let before = before.and_then(Value::as_array);
             for (index, element) in wanted.iter_mut().enumerate() {
                 let was = before.and_then(|before| counterpart(before, index, element));
-                let Some(stored) = counterpart(stored, index, element) else { continue };
+                let Some(stored) = counterpart(stored, index, element) else {
+                    continue;
+                };
                 if was != Some(element) {
                     remove_inside(element, was, stored);
                 }

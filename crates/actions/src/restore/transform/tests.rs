@@ -23,13 +23,23 @@ fn rules() -> RestoreRules {
 
 /// The rewritten item without its metadata.
 fn body(group_resource: &str, item: Value) -> Value {
-    let mut item = rewritten(item.as_object().unwrap(), group_resource, Some("new"), &rules());
+    let mut item = rewritten(
+        item.as_object().unwrap(),
+        group_resource,
+        Some("new"),
+        &rules(),
+    );
     item.remove("metadata");
     Value::Object(item)
 }
 
 fn metadata(group_resource: &str, item: Value, namespace: Option<&str>) -> Value {
-    let mut item = rewritten(item.as_object().unwrap(), group_resource, namespace, &rules());
+    let mut item = rewritten(
+        item.as_object().unwrap(),
+        group_resource,
+        namespace,
+        &rules(),
+    );
     item.remove("metadata").unwrap()
 }
 
@@ -44,7 +54,12 @@ fn what_belongs_to_the_old_life_goes_and_what_the_object_is_stays() {
         },
         "data": {"k": "v"}, "status": {"s": 1},
     });
-    let object = rewritten(item.as_object().unwrap(), "configmaps", Some("new"), &rules());
+    let object = rewritten(
+        item.as_object().unwrap(),
+        "configmaps",
+        Some("new"),
+        &rules(),
+    );
     let expected = json!({
         "metadata": {
             "name": "x", "namespace": "new", "finalizers": ["f/x"], "annotations": {"a": "1"},
@@ -58,7 +73,11 @@ fn what_belongs_to_the_old_life_goes_and_what_the_object_is_stays() {
 #[test]
 fn an_item_without_labels_or_with_null_ones_gets_the_labels_of_the_restore() {
     for labels in [Value::Null, json!({})] {
-        let done = metadata("secrets", json!({"metadata": {"name": "x", "labels": labels}}), None);
+        let done = metadata(
+            "secrets",
+            json!({"metadata": {"name": "x", "labels": labels}}),
+            None,
+        );
         assert_eq!(
             done,
             json!({"name": "x", "labels": {"velero.io/backup-name": "b", "velero.io/restore-name": "r"}})
@@ -68,10 +87,14 @@ fn an_item_without_labels_or_with_null_ones_gets_the_labels_of_the_restore() {
 
 #[test]
 fn a_namespace_follows_the_mapping_in_its_name_and_label() {
-    let item = json!({"metadata": {"name": "old", "labels": {"kubernetes.io/metadata.name": "old"}}});
+    let item =
+        json!({"metadata": {"name": "old", "labels": {"kubernetes.io/metadata.name": "old"}}});
     let done = metadata("namespaces", item, None);
     assert_eq!(
-        (&done["name"], &done["labels"]["kubernetes.io/metadata.name"]),
+        (
+            &done["name"],
+            &done["labels"]["kubernetes.io/metadata.name"]
+        ),
         (&json!("new"), &json!("new"))
     );
 }
@@ -115,23 +138,40 @@ fn a_namespace_follows_the_mapping_in_its_name_and_label() {
     json!({"volumes": [{"name": "kube-api-access-x", "emptyDir": {}}]})
 )]
 fn a_pod_loses_what_scheduler_and_admission_gave_it(#[case] spec: Value, #[case] expected: Value) {
-    assert_eq!(body("pods", json!({"metadata": {"name": "x"}, "spec": spec})), json!({"spec": expected}));
+    assert_eq!(
+        body("pods", json!({"metadata": {"name": "x"}, "spec": spec})),
+        json!({"spec": expected})
+    );
 }
 
 #[test]
 fn a_webhook_configuration_gets_side_effects_that_its_version_takes() {
-    for group_resource in ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] {
+    for group_resource in [
+        "validatingwebhookconfigurations",
+        "mutatingwebhookconfigurations",
+    ] {
         let of = |api_version: &str, effects: [Value; 5]| {
             let webhooks = effects.map(|effects| json!({"name": "w", "sideEffects": effects}));
             json!({"apiVersion": api_version, "metadata": {"name": "x"}, "webhooks": webhooks})
         };
-        let made = |item: Value| body(&format!("{group_resource}.admissionregistration.k8s.io"), item);
+        let made = |item: Value| {
+            body(
+                &format!("{group_resource}.admissionregistration.k8s.io"),
+                item,
+            )
+        };
         let old = ["None", "NoneOnDryRun", "Some", "Unknown", ""].map(Value::from);
         let new = ["None", "NoneOnDryRun", "None", "None", "None"].map(Value::from);
         let effects = |item: &Value| item["webhooks"].clone();
-        let (v1, beta) = ("admissionregistration.k8s.io/v1", "admissionregistration.k8s.io/v1beta1");
+        let (v1, beta) = (
+            "admissionregistration.k8s.io/v1",
+            "admissionregistration.k8s.io/v1beta1",
+        );
         assert_eq!(effects(&made(of(v1, old.clone()))), effects(&of(v1, new)));
-        assert_eq!(effects(&made(of(beta, old.clone()))), effects(&of(beta, old)));
+        assert_eq!(
+            effects(&made(of(beta, old.clone()))),
+            effects(&of(beta, old))
+        );
     }
 }
 
@@ -187,21 +227,34 @@ fn a_service_keeps_only_what_a_person_chose(
     #[case] metadata: Value,
     #[case] expected: Value,
 ) {
-    assert_eq!(body("services", json!({"metadata": metadata, "spec": spec})), json!({"spec": expected}));
+    assert_eq!(
+        body("services", json!({"metadata": metadata, "spec": spec})),
+        json!({"spec": expected})
+    );
 }
 
 #[test]
 fn node_ports_are_preserved_on_request() {
-    let item = json!({"spec": {"clusterIP": "10.0.0.1", "ports": [{"port": 80, "nodePort": 30001}]}});
-    let rules = RestoreRules { preserve_node_ports: true, ..rules() };
+    let item =
+        json!({"spec": {"clusterIP": "10.0.0.1", "ports": [{"port": 80, "nodePort": 30001}]}});
+    let rules = RestoreRules {
+        preserve_node_ports: true,
+        ..rules()
+    };
     let item = rewritten(item.as_object().unwrap(), "services", None, &rules);
-    assert_eq!(item["spec"], json!({"ports": [{"port": 80, "nodePort": 30001}]}));
+    assert_eq!(
+        item["spec"],
+        json!({"ports": [{"port": 80, "nodePort": 30001}]})
+    );
 }
 
 #[test]
 fn a_service_account_keeps_its_secrets_whatever_their_names() {
     let item = json!({"metadata": {"name": "sa"}, "secrets": [{"name": "sa-token-abcde"}, {"name": "sa-token-github"}]});
-    assert_eq!(body("serviceaccounts", item.clone())["secrets"], item["secrets"]);
+    assert_eq!(
+        body("serviceaccounts", item.clone())["secrets"],
+        item["secrets"]
+    );
 }
 
 #[test]
@@ -239,8 +292,14 @@ fn a_claim_is_unbound_unless_its_volume_is_kept(#[case] volume: &str, #[case] ex
         }},
         "spec": {"volumeName": volume, "storageClassName": "s"},
     });
-    assert_eq!(body("persistentvolumeclaims", item.clone()), json!({"spec": expected}));
-    assert_eq!(metadata("persistentvolumeclaims", item, None).get("annotations"), None);
+    assert_eq!(
+        body("persistentvolumeclaims", item.clone()),
+        json!({"spec": expected})
+    );
+    assert_eq!(
+        metadata("persistentvolumeclaims", item, None).get("annotations"),
+        None
+    );
 }
 
 #[test]
@@ -252,9 +311,10 @@ fn subjects_of_bindings_follow_the_mapping() {
         {"kind": "Group", "name": "system:serviceaccounts:old"},
         {"kind": "User", "name": "old"},
     ]});
-    for resource in
-        ["rolebindings.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io"]
-    {
+    for resource in [
+        "rolebindings.rbac.authorization.k8s.io",
+        "clusterrolebindings.rbac.authorization.k8s.io",
+    ] {
         assert_eq!(
             body(resource, item.clone())["subjects"],
             json!([
@@ -280,7 +340,10 @@ fn services_of_webhooks_and_api_services_follow_the_mapping(
     #[case] pointer: &str,
     #[case] item: Value,
 ) {
-    assert_eq!(body(group_resource, item.clone()).pointer(pointer), Some(&json!("new")));
+    assert_eq!(
+        body(group_resource, item.clone()).pointer(pointer),
+        Some(&json!("new"))
+    );
     let mut elsewhere = item;
     *elsewhere.pointer_mut(pointer).unwrap() = json!("other");
     assert_eq!(body(group_resource, elsewhere.clone()), elsewhere);
@@ -355,9 +418,16 @@ fn items_that_the_cluster_makes_itself_or_that_had_ended_are_left_out(
 ) {
     let item = item.as_object().unwrap();
     let restore = Restore::new("r", RestoreSpec::default());
-    let input = RestoreActionInput { item, from_backup: item, restore: &restore, left_to_controller: None };
+    let input = RestoreActionInput {
+        item,
+        from_backup: item,
+        restore: &restore,
+        left_to_controller: None,
+    };
     let all = built_in(&Arc::new(rules()));
-    let of_type = all.iter().filter(|action| action.applies_to().included_resources == [group_resource]);
+    let of_type = all
+        .iter()
+        .filter(|action| action.applies_to().included_resources == [group_resource]);
     let skipped = of_type.filter_map(|action| action.execute(input).now_or_never()?.unwrap().skip);
     assert_eq!(skipped.count() > 0, left_out);
 }
@@ -429,8 +499,9 @@ fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(5, 64, 6, move |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::btree_map(word.clone(), inner, 0..6)
-                .prop_map(|map| Value::Object(map.into_iter().map(|(k, v)| (k.to_owned(), v)).collect())),
+            prop::collection::btree_map(word.clone(), inner, 0..6).prop_map(|map| Value::Object(
+                map.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+            )),
         ]
     })
 }

@@ -1,7 +1,7 @@
 //! Rules for one kind in a profile.
 //!
-//! `over` is tested on objects that cannot be over: one that has just been created, one in each phase that the profile
-//! calls active, and one in an unknown phase.
+//! `over` is tested on objects that cannot be over: one that has just been created, one in each
+//! phase that the profile calls active, and one in an unknown phase.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,10 @@ fn phases(role: Role, kind: &KindRule, found: &mut Findings) {
                     "an empty text is no phase; no phase always counts as not begun",
                 );
             } else if !seen.insert(phase) {
-                found.say(format!("{role}.{field}"), format!("{phase:?} is named twice"));
+                found.say(
+                    format!("{role}.{field}"),
+                    format!("{phase:?} is named twice"),
+                );
             }
         }
     }
@@ -74,7 +77,10 @@ fn probe(role: Role, kind: &KindRule, found: &mut Findings) {
         "spec": {},
     });
     if kind.over.holds(&created) {
-        found.say(field, "holds of an object that has just been created; name what the end looks like");
+        found.say(
+            field,
+            "holds of an object that has just been created; name what the end looks like",
+        );
         return;
     }
     if kind.phase.is_empty() {
@@ -82,7 +88,10 @@ fn probe(role: Role, kind: &KindRule, found: &mut Findings) {
     }
     for phase in kind.initial.iter().chain(&kind.active) {
         if kind.over.holds(&at_phase(kind, phase)) {
-            found.say(&field, format!("holds in phase {phase:?}, which is listed as not over"));
+            found.say(
+                &field,
+                format!("holds in phase {phase:?}, which is listed as not over"),
+            );
         }
     }
     if kind.over.holds(&at_phase(kind, MADE_UP)) {
@@ -110,10 +119,16 @@ fn revivals(role: Role, kind: &KindRule, found: &mut Findings) {
             );
         }
         if !seen.insert(&revival.from) {
-            found.say(format!("{field}.from"), format!("{:?} is named twice", revival.from));
+            found.say(
+                format!("{field}.from"),
+                format!("{:?} is named twice", revival.from),
+            );
         }
         if revival.to.is_empty() {
-            found.say(format!("{field}.to"), "is empty; name the phases that may follow (\"\" for none)");
+            found.say(
+                format!("{field}.to"),
+                "is empty; name the phases that may follow (\"\" for none)",
+            );
         }
         for to in revival.to.iter().filter(|to| !to.is_empty() && !alive(to)) {
             found.say(
@@ -127,9 +142,14 @@ fn revivals(role: Role, kind: &KindRule, found: &mut Findings) {
 /// Whether a predicate tests this field for this value.
 fn names_value(predicate: &Predicate, path: &str, value: &str) -> bool {
     match predicate {
-        Predicate::In { path: asked, values } => asked == path && values.iter().any(|v| v == value),
+        Predicate::In {
+            path: asked,
+            values,
+        } => asked == path && values.iter().any(|v| v == value),
         Predicate::Condition { .. } | Predicate::Set { .. } => false,
-        Predicate::All(parts) | Predicate::Any(parts) => parts.iter().any(|p| names_value(p, path, value)),
+        Predicate::All(parts) | Predicate::Any(parts) => {
+            parts.iter().any(|p| names_value(p, path, value))
+        }
         Predicate::Not(inner) => names_value(inner, path, value),
     }
 }

@@ -7,11 +7,15 @@ use crate::{
     validate::Findings,
 };
 
-/// Checks paths, values and depth of a predicate. Findings name the part: `backup.over.any[1].in.values`.
+/// Checks paths, values and depth of a predicate. Findings name the part:
+/// `backup.over.any[1].in.values`.
 pub(super) fn check(field: &str, whole: &Predicate, found: &mut Findings) {
     let depth = whole.depth();
     if depth > MAX_DEPTH {
-        found.say(field, format!("is nested {depth} deep; expected at most {MAX_DEPTH}"));
+        found.say(
+            field,
+            format!("is nested {depth} deep; expected at most {MAX_DEPTH}"),
+        );
     } else {
         part(field, whole, found);
     }
@@ -26,11 +30,18 @@ fn part(field: &str, predicate: &Predicate, found: &mut Findings) {
                 found.say(format!("{field}.in.values"), "is empty; name the values");
             }
         }
-        Predicate::Condition { path, type_, status, reasons } => {
+        Predicate::Condition {
+            path,
+            type_,
+            status,
+            reasons,
+        } => {
             found.path(&format!("{field}.condition.path"), path);
             if type_.is_empty() {
-                found
-                    .say(format!("{field}.condition.type"), "is empty; name the type, such as \"Completed\"");
+                found.say(
+                    format!("{field}.condition.type"),
+                    "is empty; name the type, such as \"Completed\"",
+                );
             }
             if !["True", "False", "Unknown"].contains(&status.as_str()) {
                 found.say(
@@ -63,7 +74,10 @@ fn texts(field: &str, values: &[String], found: &mut Findings) {
     let mut seen = BTreeSet::new();
     for value in values {
         if value.is_empty() {
-            found.say(field, "holds an empty text; an object without a value is never meant by it");
+            found.say(
+                field,
+                "holds an empty text; an object without a value is never meant by it",
+            );
         } else if !seen.insert(value) {
             found.say(field, format!("{value:?} is named twice"));
         }

@@ -4,7 +4,10 @@ use serde_json::json;
 use super::*;
 
 fn is(path: &str, values: &[&str]) -> Predicate {
-    Predicate::In { path: path.into(), values: values.iter().map(ToString::to_string).collect() }
+    Predicate::In {
+        path: path.into(),
+        values: values.iter().map(ToString::to_string).collect(),
+    }
 }
 
 fn set(path: &str) -> Predicate {
@@ -30,7 +33,11 @@ fn scalars_are_compared_as_they_are_printed() {
         (json!({ "Done": 1 }), "Done", false),
     ] {
         let object = json!({ "status": { "state": value } });
-        assert_eq!(is("status.state", &["Other", text]).holds(&object), same, "{value} and {text}");
+        assert_eq!(
+            is("status.state", &["Other", text]).holds(&object),
+            same,
+            "{value} and {text}"
+        );
     }
     assert!(!is("status.state", &["Done"]).holds(&json!({})));
     assert!(!is("status.state", &[]).holds(&json!({ "status": { "state": "Done" } })));
@@ -53,7 +60,11 @@ fn zero_values_of_go_do_not_count_as_set() {
         (json!({ "a": null }), true),
         (json!("2026-01-01T00:00:00Z"), true),
     ] {
-        assert_eq!(set("status.end").holds(&json!({ "status": { "end": value } })), counts, "{value}");
+        assert_eq!(
+            set("status.end").holds(&json!({ "status": { "end": value } })),
+            counts,
+            "{value}"
+        );
     }
     assert!(!set("status.end").holds(&json!({ "status": {} })));
 }
@@ -87,7 +98,12 @@ fn predicates() -> impl Strategy<Value = Predicate> {
         (path(), vec(text(), 0..3)).prop_map(|(path, values)| Predicate::In { path, values }),
         path().prop_map(|path| Predicate::Set { path }),
         (path(), text(), text(), vec(text(), 0..2)).prop_map(|(path, type_, status, reasons)| {
-            Predicate::Condition { path, type_, status, reasons }
+            Predicate::Condition {
+                path,
+                type_,
+                status,
+                reasons,
+            }
         }),
     ];
     leaf.prop_recursive(4, 24, 4, |inner| {
@@ -109,8 +125,9 @@ fn objects() -> impl Strategy<Value = Value> {
             (0..2_i64).prop_map(Value::from),
         ]
     };
-    let condition = (scalar(), scalar(), scalar())
-        .prop_map(|(type_, status, reason)| json!({ "type": type_, "status": status, "reason": reason }));
+    let condition = (scalar(), scalar(), scalar()).prop_map(
+        |(type_, status, reason)| json!({ "type": type_, "status": status, "reason": reason }),
+    );
     (scalar(), scalar(), vec(condition, 0..3)).prop_map(
         |(a, c, conditions)| json!({ "a": a, "b": { "c": c }, "status": { "conditions": conditions } }),
     )

@@ -11,7 +11,10 @@ use crate::{
 const BOTH: [Role; 2] = [Role::Backup, Role::Restore];
 
 fn percona() -> Profile {
-    Profile::builtin().into_iter().find(|profile| profile.name == "percona-ps").unwrap()
+    Profile::builtin()
+        .into_iter()
+        .find(|profile| profile.name == "percona-ps")
+        .unwrap()
 }
 
 fn velero_at(phase: &str) -> Value {
@@ -21,17 +24,29 @@ fn velero_at(phase: &str) -> Value {
 /// An object of Percona's kinds; None is an object without a status.
 fn percona_at(state: Option<&str>) -> Value {
     match state {
-        Some(state) => json!({ "spec": { "clusterName": "cluster1" }, "status": { "state": state } }),
+        Some(state) => {
+            json!({ "spec": { "clusterName": "cluster1" }, "status": { "state": state } })
+        }
         None => json!({ "spec": { "clusterName": "cluster1" } }),
     }
 }
 
 #[test]
 fn all_built_in_profiles_can_be_read_and_velero_is_the_first() {
-    let names: Vec<String> = Profile::builtin().into_iter().map(|profile| profile.name).collect();
+    let names: Vec<String> = Profile::builtin()
+        .into_iter()
+        .map(|profile| profile.name)
+        .collect();
     assert_eq!(
         names,
-        ["velero", "percona-ps", "percona-pxc", "percona-psmdb", "percona-pg", "cloudnative-pg"]
+        [
+            "velero",
+            "percona-ps",
+            "percona-pxc",
+            "percona-psmdb",
+            "percona-pg",
+            "cloudnative-pg"
+        ]
     );
     assert!(Profile::velero().engine);
     assert!(!percona().engine);
@@ -42,8 +57,16 @@ fn is_over_where_the_engine_says_so<P: Phase>(role: Role, phases: impl Iterator<
     for phase in phases {
         let object = velero_at(&phase.to_string());
         let stage = phase.stage();
-        assert_eq!(profile.is_over(role, &object), stage.is_terminal(), "{phase}");
-        assert_eq!(profile.has_begun(role, &object), stage != Stage::New, "{phase}");
+        assert_eq!(
+            profile.is_over(role, &object),
+            stage.is_terminal(),
+            "{phase}"
+        );
+        assert_eq!(
+            profile.has_begun(role, &object),
+            stage != Stage::New,
+            "{phase}"
+        );
         assert!(profile.is_known_phase(role, &object), "{phase}");
     }
 }
@@ -73,8 +96,16 @@ fn nothing_of_velero_comes_back_to_life() {
 fn velero_has_one_scope_whatever_the_namespace() {
     let profile = Profile::velero();
     for role in BOTH {
-        assert_eq!(profile.scope_of(role, "velero", &json!({})).as_deref(), Some("velero.io"));
-        assert_eq!(profile.scope_of(role, "elsewhere", &velero_at("New")).as_deref(), Some("velero.io"));
+        assert_eq!(
+            profile.scope_of(role, "velero", &json!({})).as_deref(),
+            Some("velero.io")
+        );
+        assert_eq!(
+            profile
+                .scope_of(role, "elsewhere", &velero_at("New"))
+                .as_deref(),
+            Some("velero.io")
+        );
         assert_eq!(profile.cluster_of(role, &velero_at("New")), None);
     }
 }
@@ -87,7 +118,10 @@ fn the_defaults_refuse_conflicts_and_keep_an_intent_for_two_minutes() {
         assert!(!policy.backups_exclude_each_other);
         // MongoDB's own tool keeps a lock for this long after the end.
         let settle = if name == "percona-psmdb" { 40 } else { 0 };
-        assert_eq!((policy.settle.as_secs(), policy.intent.as_secs()), (settle, 120));
+        assert_eq!(
+            (policy.settle.as_secs(), policy.intent.as_secs()),
+            (settle, 120)
+        );
         assert_eq!(policy.mode, Mode::Enforce);
     }
 }
@@ -113,7 +147,11 @@ fn percona_states_are_what_api_v1_says() {
             assert_eq!(profile.phase(role, &object), state.unwrap_or_default());
             assert_eq!(profile.is_over(role, &object), over, "{role} {state:?}");
             assert_eq!(profile.has_begun(role, &object), begun, "{role} {state:?}");
-            assert_eq!(profile.is_known_phase(role, &object), known, "{role} {state:?}");
+            assert_eq!(
+                profile.is_known_phase(role, &object),
+                known,
+                "{role} {state:?}"
+            );
         }
     }
     assert!(profile.is_known_phase(Role::Backup, &percona_at(Some("Suspended"))));
@@ -123,14 +161,23 @@ fn percona_states_are_what_api_v1_says() {
 #[test]
 fn a_state_that_is_no_text_is_active_and_reported() {
     let profile = percona();
-    for state in [json!(7), json!(["Succeeded"]), json!({ "is": "Succeeded" }), json!(true)] {
+    for state in [
+        json!(7),
+        json!(["Succeeded"]),
+        json!({ "is": "Succeeded" }),
+        json!(true),
+    ] {
         let object = json!({ "status": { "state": state } });
         assert_eq!(profile.phase(Role::Restore, &object), "");
         assert!(!profile.is_over(Role::Restore, &object), "{state}");
         assert!(!profile.has_begun(Role::Restore, &object), "{state}");
         assert!(!profile.is_known_phase(Role::Restore, &object), "{state}");
     }
-    for object in [json!({ "status": null }), json!({ "status": { "state": null } }), json!(null)] {
+    for object in [
+        json!({ "status": null }),
+        json!({ "status": { "state": null } }),
+        json!(null),
+    ] {
         assert!(!profile.is_over(Role::Restore, &object), "{object}");
         assert!(profile.is_known_phase(Role::Restore, &object), "{object}");
     }
@@ -150,13 +197,23 @@ fn only_a_percona_restore_in_error_may_come_back() {
         (Some("Failed"), false),
         (Some("Reborn"), false),
     ] {
-        assert_eq!(profile.may_revive(Role::Restore, &error, &percona_at(new)), allowed, "{new:?}");
-        assert!(!profile.may_revive(Role::Backup, &error, &percona_at(new)), "{new:?}");
+        assert_eq!(
+            profile.may_revive(Role::Restore, &error, &percona_at(new)),
+            allowed,
+            "{new:?}"
+        );
+        assert!(
+            !profile.may_revive(Role::Backup, &error, &percona_at(new)),
+            "{new:?}"
+        );
     }
     let odd = json!({ "spec": { "clusterName": "cluster1" }, "status": { "state": 7 } });
     assert!(!profile.may_revive(Role::Restore, &error, &odd));
     for old in [None, Some("Starting"), Some("Failed"), Some("Succeeded")] {
-        assert!(!profile.may_revive(Role::Restore, &percona_at(old), &percona_at(None)), "{old:?}");
+        assert!(
+            !profile.may_revive(Role::Restore, &percona_at(old), &percona_at(None)),
+            "{old:?}"
+        );
     }
 }
 
@@ -166,7 +223,10 @@ fn percona_scopes_are_database_clusters_of_a_namespace() {
     for role in BOTH {
         let scope = profile.scope_of(role, "db", &percona_at(None));
         assert_eq!(scope.as_deref(), Some("percona-ps/db/cluster1"));
-        assert_eq!(profile.cluster_of(role, &percona_at(None)), Some("cluster1"));
+        assert_eq!(
+            profile.cluster_of(role, &percona_at(None)),
+            Some("cluster1")
+        );
         assert_ne!(profile.scope_of(role, "db2", &percona_at(None)), scope);
     }
 }
@@ -185,9 +245,16 @@ fn an_object_that_names_no_database_cluster_has_no_scope() {
         json!({ "clusterName": long }),
     ] {
         let object = json!({ "spec": spec });
-        assert_eq!(percona().scope_of(Role::Backup, "db", &object), None, "{object}");
+        assert_eq!(
+            percona().scope_of(Role::Backup, "db", &object),
+            None,
+            "{object}"
+        );
     }
-    assert_eq!(percona().scope_of(Role::Backup, "", &percona_at(None)), None);
+    assert_eq!(
+        percona().scope_of(Role::Backup, "", &percona_at(None)),
+        None
+    );
     assert_eq!(percona().scope_of(Role::Backup, "db", &json!("text")), None);
 }
 
@@ -198,22 +265,44 @@ fn percona_frees_the_place_of_a_restore_when_the_database_is_ready() {
     assert_eq!(rule.target.kind, "PerconaServerMySQL");
     assert_eq!(rule.within.as_secs(), 30 * 60);
     // api/v1/perconaservermysql_types.go: the states of a cluster and of its parts.
-    for (state, ready) in
-        [("ready", true), ("initializing", false), ("stopping", false), ("paused", false), ("error", false)]
-    {
-        assert_eq!(rule.when.holds(&json!({ "status": { "state": state } })), ready, "{state}");
+    for (state, ready) in [
+        ("ready", true),
+        ("initializing", false),
+        ("stopping", false),
+        ("paused", false),
+        ("error", false),
+    ] {
+        assert_eq!(
+            rule.when.holds(&json!({ "status": { "state": state } })),
+            ready,
+            "{state}"
+        );
     }
     assert!(!rule.when.holds(&json!({})));
-    assert_eq!(profile.foreign_lease.unwrap().name_for("cluster1"), "restore-lock-cluster1");
-    assert_eq!(ForeignLease::holder("restore1|8c1f"), Some(("restore1", "8c1f")));
+    assert_eq!(
+        profile.foreign_lease.unwrap().name_for("cluster1"),
+        "restore-lock-cluster1"
+    );
+    assert_eq!(
+        ForeignLease::holder("restore1|8c1f"),
+        Some(("restore1", "8c1f"))
+    );
 }
 
 #[test]
 fn a_kind_belongs_to_its_group() {
     let profile = percona();
     for (group, kind, role) in [
-        ("ps.percona.com", "PerconaServerMySQLBackup", Some(Role::Backup)),
-        ("ps.percona.com", "PerconaServerMySQLRestore", Some(Role::Restore)),
+        (
+            "ps.percona.com",
+            "PerconaServerMySQLBackup",
+            Some(Role::Backup),
+        ),
+        (
+            "ps.percona.com",
+            "PerconaServerMySQLRestore",
+            Some(Role::Restore),
+        ),
         ("ps.percona.com", "PerconaServerMySQL", None),
         ("velero.io", "PerconaServerMySQLBackup", None),
     ] {
@@ -244,36 +333,72 @@ fn states_of_other_operators_are_what_their_types_say() {
             ],
             &["Succeeded", "Failed"],
         ),
-        ("percona-psmdb", Role::Backup, &["waiting", "requested", "running"], &["ready", "error"]),
+        (
+            "percona-psmdb",
+            Role::Backup,
+            &["waiting", "requested", "running"],
+            &["ready", "error"],
+        ),
         (
             "percona-psmdb",
             Role::Restore,
             &["waiting", "requested", "running"],
             &["ready", "error", "rejected"],
         ),
-        ("percona-pg", Role::Backup, &["Starting", "Running"], &["Succeeded", "Failed"]),
-        ("percona-pg", Role::Restore, &["Starting", "Running"], &["Succeeded", "Failed"]),
+        (
+            "percona-pg",
+            Role::Backup,
+            &["Starting", "Running"],
+            &["Succeeded", "Failed"],
+        ),
+        (
+            "percona-pg",
+            Role::Restore,
+            &["Starting", "Running"],
+            &["Succeeded", "Failed"],
+        ),
         (
             "cloudnative-pg",
             Role::Backup,
-            &["pending", "started", "running", "finalizing", "walArchivingFailing"],
+            &[
+                "pending",
+                "started",
+                "running",
+                "finalizing",
+                "walArchivingFailing",
+            ],
             &["completed", "failed", "invalid backup definition"],
         ),
     ] {
-        let profile = Profile::builtin().into_iter().find(|profile| profile.name == name).unwrap();
+        let profile = Profile::builtin()
+            .into_iter()
+            .find(|profile| profile.name == name)
+            .unwrap();
         let field = profile.rule(role).phase.strip_prefix("status.").unwrap();
         let at = |state: &str| json!({ "status": { field: state } });
         for (states, is_over) in [(active, false), (over, true)] {
             for state in states {
-                assert_eq!(profile.is_over(role, &at(state)), is_over, "{name} {role} {state}");
-                assert!(profile.is_known_phase(role, &at(state)), "{name} {role} {state}");
+                assert_eq!(
+                    profile.is_over(role, &at(state)),
+                    is_over,
+                    "{name} {role} {state}"
+                );
+                assert!(
+                    profile.is_known_phase(role, &at(state)),
+                    "{name} {role} {state}"
+                );
                 assert!(profile.has_begun(role, &at(state)), "{name} {role} {state}");
                 for end in over {
-                    assert!(!profile.may_revive(role, &at(end), &at(state)), "{name}: {end} to {state}");
+                    assert!(
+                        !profile.may_revive(role, &at(end), &at(state)),
+                        "{name}: {end} to {state}"
+                    );
                 }
             }
         }
-        assert!(!profile.is_over(role, &at("")) && !profile.is_over(role, &at("of a newer release")));
+        assert!(
+            !profile.is_over(role, &at("")) && !profile.is_over(role, &at("of a newer release"))
+        );
         assert!(!profile.is_known_phase(role, &at("of a newer release")));
     }
 }
@@ -281,35 +406,88 @@ fn states_of_other_operators_are_what_their_types_say() {
 #[test]
 fn other_operators_name_their_database_cluster() {
     for (name, role, object) in [
-        ("percona-pxc", Role::Backup, json!({ "spec": { "pxcCluster": "c" } })),
-        ("percona-pxc", Role::Restore, json!({ "spec": { "pxcCluster": "c" } })),
-        ("percona-psmdb", Role::Backup, json!({ "spec": { "clusterName": "c" } })),
-        ("percona-psmdb", Role::Restore, json!({ "spec": { "clusterName": "c" } })),
-        ("percona-pg", Role::Backup, json!({ "spec": { "pgCluster": "c" } })),
-        ("percona-pg", Role::Restore, json!({ "spec": { "pgCluster": "c" } })),
-        ("cloudnative-pg", Role::Backup, json!({ "spec": { "cluster": { "name": "c" } } })),
-        ("cloudnative-pg", Role::Restore, json!({ "metadata": { "name": "c" }, "spec": {} })),
+        (
+            "percona-pxc",
+            Role::Backup,
+            json!({ "spec": { "pxcCluster": "c" } }),
+        ),
+        (
+            "percona-pxc",
+            Role::Restore,
+            json!({ "spec": { "pxcCluster": "c" } }),
+        ),
+        (
+            "percona-psmdb",
+            Role::Backup,
+            json!({ "spec": { "clusterName": "c" } }),
+        ),
+        (
+            "percona-psmdb",
+            Role::Restore,
+            json!({ "spec": { "clusterName": "c" } }),
+        ),
+        (
+            "percona-pg",
+            Role::Backup,
+            json!({ "spec": { "pgCluster": "c" } }),
+        ),
+        (
+            "percona-pg",
+            Role::Restore,
+            json!({ "spec": { "pgCluster": "c" } }),
+        ),
+        (
+            "cloudnative-pg",
+            Role::Backup,
+            json!({ "spec": { "cluster": { "name": "c" } } }),
+        ),
+        (
+            "cloudnative-pg",
+            Role::Restore,
+            json!({ "metadata": { "name": "c" }, "spec": {} }),
+        ),
     ] {
-        let profile = Profile::builtin().into_iter().find(|profile| profile.name == name).unwrap();
-        assert_eq!(profile.scope_of(role, "db", &object), Some(format!("{name}/db/c")), "{role}");
+        let profile = Profile::builtin()
+            .into_iter()
+            .find(|profile| profile.name == name)
+            .unwrap();
+        assert_eq!(
+            profile.scope_of(role, "db", &object),
+            Some(format!("{name}/db/c")),
+            "{role}"
+        );
         let is_cluster = (name, role) == ("cloudnative-pg", Role::Restore);
-        assert_eq!(profile.scope_is_in_metadata(role), is_cluster, "{name} {role}");
+        assert_eq!(
+            profile.scope_is_in_metadata(role),
+            is_cluster,
+            "{name} {role}"
+        );
     }
 }
 
-/// Regardless of the source of a CloudNativePG Cluster: it has no primary before the restore is done, and always one
-/// afterwards.
+/// Regardless of the source of a CloudNativePG Cluster: it has no primary before the restore is
+/// done, and always one afterwards.
 #[test]
 fn a_cluster_of_cloudnative_pg_is_restored_once_it_has_a_primary() {
     let profile = Profile::builtin().pop().unwrap();
     for (status, over) in [
         (json!(null), false),
-        (json!({ "targetPrimary": "c-1", "phase": "Setting up primary" }), false),
+        (
+            json!({ "targetPrimary": "c-1", "phase": "Setting up primary" }),
+            false,
+        ),
         (json!({ "currentPrimary": "" }), false),
         (json!({ "currentPrimary": "c-1" }), true),
-        (json!({ "currentPrimary": "c-1", "targetPrimary": "pending", "phase": "Failing over" }), true),
+        (
+            json!({ "currentPrimary": "c-1", "targetPrimary": "pending", "phase": "Failing over" }),
+            true,
+        ),
     ] {
-        assert_eq!(profile.is_over(Role::Restore, &json!({ "status": status })), over, "{status}");
+        assert_eq!(
+            profile.is_over(Role::Restore, &json!({ "status": status })),
+            over,
+            "{status}"
+        );
     }
 }
 
@@ -317,15 +495,33 @@ fn a_cluster_of_cloudnative_pg_is_restored_once_it_has_a_primary() {
 #[test]
 fn the_policies_about_ends_know_the_operator_and_every_end_of_a_profile() {
     for (profile, policy) in [
-        (Profile::velero(), include_str!("../../../../../deploy/modes/guard/ends.yaml")),
-        (percona(), include_str!("../../../../../deploy/profiles/percona-ps/policy.yaml")),
+        (
+            Profile::velero(),
+            include_str!("../../../../../deploy/modes/guard/ends.yaml"),
+        ),
+        (
+            percona(),
+            include_str!("../../../../../deploy/profiles/percona-ps/policy.yaml"),
+        ),
     ] {
-        let account = format!("\"system:serviceaccount:\" + request.namespace + \":{}\"", profile.operator);
-        assert!(!profile.operator.is_empty() && policy.contains(&account), "{account}");
+        let account = format!(
+            "\"system:serviceaccount:\" + request.namespace + \":{}\"",
+            profile.operator
+        );
+        assert!(
+            !profile.operator.is_empty() && policy.contains(&account),
+            "{account}"
+        );
         for rule in [&profile.backup, &profile.restore] {
             assert!(policy.contains(&rule.plural), "{}", rule.plural);
-            let Predicate::In { values, .. } = &rule.over else { panic!("{:?}", rule.over) };
-            let of = |list: &str| values.iter().all(|value| list.contains(&format!("\"{value}\"")));
+            let Predicate::In { values, .. } = &rule.over else {
+                panic!("{:?}", rule.over)
+            };
+            let of = |list: &str| {
+                values
+                    .iter()
+                    .all(|value| list.contains(&format!("\"{value}\"")))
+            };
             let lists: Vec<&str> = policy
                 .split('[')
                 .filter(|text| text.starts_with("\"Succ") || text.starts_with("\"FailedV"))

@@ -6,7 +6,10 @@ const VELERO: &str = include_str!("../../../profiles/velero.yaml");
 const PERCONA_PS: &str = include_str!("../../../profiles/percona-ps.yaml");
 
 fn names(profiles: &[Profile]) -> Vec<&str> {
-    profiles.iter().map(|profile| profile.name.as_str()).collect()
+    profiles
+        .iter()
+        .map(|profile| profile.name.as_str())
+        .collect()
 }
 
 /// Percona's profile under another name and for another group.
@@ -26,8 +29,14 @@ fn usable(file: &str, text: &str) -> Vec<Profile> {
 /// The names of usable profiles, and the refused ones with reasons.
 fn judged<const N: usize>(files: [(&str, &str); N]) -> (Vec<String>, Vec<(String, String)>) {
     let ProfileSet { profiles, refused } = Profile::with_files(files);
-    let refused = refused.into_iter().map(|one| (one.name, one.error.to_string())).collect();
-    (profiles.into_iter().map(|profile| profile.name).collect(), refused)
+    let refused = refused
+        .into_iter()
+        .map(|one| (one.name, one.error.to_string()))
+        .collect();
+    (
+        profiles.into_iter().map(|profile| profile.name).collect(),
+        refused,
+    )
 }
 
 #[test]
@@ -51,7 +60,10 @@ fn a_file_replaces_the_built_in_profile_of_its_name() {
 
 #[test]
 fn two_files_can_not_have_one_profile() {
-    for (text, name) in [(PERCONA_PS, "percona-ps"), (&renamed("mine", "g.example"), "mine")] {
+    for (text, name) in [
+        (PERCONA_PS, "percona-ps"),
+        (&renamed("mine", "g.example"), "mine"),
+    ] {
         let (left, refused) = judged([("a.yaml", text), ("b.yaml", text)]);
         let said = format!("a.yaml and b.yaml both have a profile {name:?}; take one of them out");
         assert_eq!(refused, [(name.to_owned(), said)]);
@@ -62,7 +74,9 @@ fn two_files_can_not_have_one_profile() {
 
 #[test]
 fn two_profiles_can_not_have_one_kind_or_scope() {
-    let text = VELERO.replace("name: velero", "name: mine").replace("engine: true", "engine: false");
+    let text = VELERO
+        .replace("name: velero", "name: mine")
+        .replace("engine: true", "engine: false");
     let (left, refused) = judged([("a.yaml", &text)]);
     let said = "velero and mine both have the kind Backup of velero.io; take one of them out";
     assert_eq!(refused, [("mine".to_owned(), said.to_owned())]);
@@ -80,35 +94,59 @@ fn two_profiles_can_not_have_one_kind_or_scope() {
     assert_eq!(left, names(&Profile::builtin()));
     let both: Vec<&str> = refused.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(both, ["one", "two"]);
-    assert!(refused[0].1.starts_with("one and two both have the scope g.example"), "{refused:?}");
+    assert!(
+        refused[0]
+            .1
+            .starts_with("one and two both have the scope g.example"),
+        "{refused:?}"
+    );
 }
 
 #[test]
 fn a_file_that_is_no_profile_is_refused_and_the_others_are_read() {
     let good = renamed("good", "g.example");
-    let (left, refused) = judged([("bad.yaml", "name: x"), ("good.yaml", &good), ("p/worse.yaml", "{")]);
+    let (left, refused) = judged([
+        ("bad.yaml", "name: x"),
+        ("good.yaml", &good),
+        ("p/worse.yaml", "{"),
+    ]);
     assert_eq!(left, [names(&Profile::builtin()), vec!["good"]].concat());
-    assert_eq!((refused[0].0.as_str(), refused[1].0.as_str()), ("x", "worse"));
-    assert!(refused[0].1.starts_with("bad.yaml: not a profile: missing field `group`"), "{refused:?}");
+    assert_eq!(
+        (refused[0].0.as_str(), refused[1].0.as_str()),
+        ("x", "worse")
+    );
+    assert!(
+        refused[0]
+            .1
+            .starts_with("bad.yaml: not a profile: missing field `group`"),
+        "{refused:?}"
+    );
     let error = &Profile::with_files([("bad.yaml", "name: x")]).refused[0].error;
     assert_eq!(error.category(), "syntax");
     assert!(matches!(error, ProfileError::File { .. }));
 }
 
-/// A version that adds a built-in profile does not disable a user's own profile for the same operator.
+/// A version that adds a built-in profile does not disable a user's own profile for the same
+/// operator.
 #[test]
 fn a_file_with_the_kinds_of_a_built_in_profile_replaces_it() {
     let all = usable("mine.yaml", &renamed("mine", "ps.percona.com"));
-    assert!(names(&all).contains(&"mine") && !names(&all).contains(&"percona-ps"), "{:?}", names(&all));
+    assert!(
+        names(&all).contains(&"mine") && !names(&all).contains(&"percona-ps"),
+        "{:?}",
+        names(&all)
+    );
 }
 
-/// A built-in profile whose replacement is refused is disabled too, as it does not fit; only Velero's, which our engine
-/// needs, stays.
+/// A built-in profile whose replacement is refused is disabled too, as it does not fit; only
+/// Velero's, which our engine needs, stays.
 #[test]
 fn a_refused_file_takes_the_place_of_the_profile_that_it_was_to_replace() {
-    for (file, text) in
-        [("percona-ps.yaml", "{"), ("p/percona-ps.yml", ""), ("mine.yaml", "name: percona-ps")]
-    {
+    for (file, text) in [
+        ("percona-ps.yaml", "{"),
+        ("p/percona-ps.yml", ""),
+        ("mine.yaml", "name: percona-ps"),
+    ] {
         let (left, refused) = judged([(file, text)]);
         assert!(!left.contains(&"percona-ps".to_owned()), "{left:?}");
         assert_eq!(refused[0].0, "percona-ps");

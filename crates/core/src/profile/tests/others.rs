@@ -97,15 +97,28 @@ fn condition(type_: &str, status: &str, reason: &str) -> Value {
 #[case(Role::Backup, condition("Completed", "False", "Succeeded"), false)]
 #[case(Role::Backup, condition("Completed", "True", "Whatever"), true)]
 #[case(Role::Backup, condition("PreBackupPodReady", "False", "Failed"), true)]
-#[case(Role::Backup, condition("PreBackupPodReady", "False", "Waiting"), false)]
+#[case(
+    Role::Backup,
+    condition("PreBackupPodReady", "False", "Waiting"),
+    false
+)]
 #[case(Role::Backup, condition("PreBackupPodReady", "True", "Failed"), false)]
 #[case(Role::Restore, condition("Completed", "True", "Failed"), true)]
 #[case(Role::Restore, condition("Completed", "True", "Unheard"), false)]
-#[case(Role::Restore, condition("PreBackupPodReady", "False", "Failed"), false)]
-fn an_end_told_by_conditions_is_seen(#[case] role: Role, #[case] object: Value, #[case] over: bool) {
+#[case(
+    Role::Restore,
+    condition("PreBackupPodReady", "False", "Failed"),
+    false
+)]
+fn an_end_told_by_conditions_is_seen(
+    #[case] role: Role,
+    #[case] object: Value,
+    #[case] over: bool,
+) {
     let profile = Profile::from_yaml(CONDITIONS).unwrap();
     assert_eq!(profile.is_over(role, &object), over, "{object}");
-    // Without phases the state is unknown, so no phase is reported as unknown and every object counts as begun.
+    // Without phases the state is unknown, so no phase is reported as unknown and every object
+    // counts as begun.
     assert!(profile.has_begun(role, &object) && profile.is_known_phase(role, &object));
     assert_eq!(profile.phase(role, &object), "");
     assert!(!profile.may_revive(role, &condition("Completed", "True", "Failed"), &object));
@@ -119,21 +132,34 @@ fn an_end_told_by_conditions_is_seen(#[case] role: Role, #[case] object: Value, 
 #[case(json!({ "finishTime": "2026-01-01T00:00:00Z" }), true, true)]
 #[case(json!({ "finishTime": "2026-01-01T00:00:00Z", "inProgress": [] }), true, true)]
 #[case(json!({ "finishTime": "2026-01-01T00:00:00Z", "inProgress": ["a"] }), true, false)]
-fn an_end_told_by_a_time_is_seen(#[case] status: Value, #[case] backup: bool, #[case] restore: bool) {
+fn an_end_told_by_a_time_is_seen(
+    #[case] status: Value,
+    #[case] backup: bool,
+    #[case] restore: bool,
+) {
     let profile = Profile::from_yaml(TIMES).unwrap();
     let object = json!({ "spec": { "cassandraDatacenter": "dc1" }, "status": status });
     assert_eq!(profile.is_over(Role::Backup, &object), backup, "{object}");
     assert_eq!(profile.is_over(Role::Restore, &object), restore, "{object}");
-    assert_eq!(profile.scope_of(Role::Restore, "db", &object).as_deref(), Some("medusa/db/dc1"));
+    assert_eq!(
+        profile.scope_of(Role::Restore, "db", &object).as_deref(),
+        Some("medusa/db/dc1")
+    );
 }
 
 #[test]
 fn a_scope_can_be_told_by_a_label() {
     let profile = Profile::from_yaml(LABELS).unwrap();
     let backup = json!({ "metadata": { "labels": { "app.kubernetes.io/instance": "pg" } } });
-    assert_eq!(profile.scope_of(Role::Backup, "db", &backup).as_deref(), Some("kubeblocks/db/pg"));
+    assert_eq!(
+        profile.scope_of(Role::Backup, "db", &backup).as_deref(),
+        Some("kubeblocks/db/pg")
+    );
     let restore = json!({ "spec": { "backup": { "name": "b1" } } });
-    assert_eq!(profile.scope_of(Role::Restore, "db", &restore).as_deref(), Some("kubeblocks/db/b1"));
+    assert_eq!(
+        profile.scope_of(Role::Restore, "db", &restore).as_deref(),
+        Some("kubeblocks/db/b1")
+    );
 }
 
 #[test]
@@ -142,7 +168,13 @@ fn a_file_sets_the_policy_and_leaves_the_rest_at_the_defaults() {
     assert_eq!(profile.policy.on_conflict_backup, OnConflict::Wait);
     assert_eq!(profile.policy.on_conflict_restore, OnConflict::Deny);
     assert!(profile.policy.backups_exclude_each_other);
-    assert_eq!((profile.policy.settle.as_secs(), profile.policy.intent.as_secs()), (30, 120));
+    assert_eq!(
+        (
+            profile.policy.settle.as_secs(),
+            profile.policy.intent.as_secs()
+        ),
+        (30, 120)
+    );
     assert!(matches!(profile.scope, ScopeRule::Field { .. }));
     assert!(profile.foreign_lease.is_none() && profile.release.is_none());
 }

@@ -21,7 +21,12 @@ fn selects(
     labels: &[(&str, &str)],
 ) -> Option<bool> {
     let (group_resource, namespace, name) = item;
-    let labels = || labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let labels = || {
+        labels
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    };
     match policies.rule(group_resource, namespace) {
         PolicyRule::None => None,
         PolicyRule::Unlisted => Some(false),
@@ -45,13 +50,21 @@ fn a_policy_of_a_namespace_selects_what_it_lists_and_nothing_else() {
         (("configmaps", Some("a"), "app-tmp"), &web, Some(false)),
         (("configmaps", Some("a"), "other"), &web, Some(false)),
         (("widgets.example.com", Some("a"), "w"), &web, Some(true)),
-        (("widgets.example.com", Some("a"), "w"), &[("x", "")], Some(true)),
+        (
+            ("widgets.example.com", Some("a"), "w"),
+            &[("x", "")],
+            Some(true),
+        ),
         (("widgets.example.com", Some("a"), "w"), &[], Some(false)),
         (("secrets", Some("a"), "app-1"), &web, Some(false)),
         (("secrets", Some("b"), "app-1"), &web, None),
         (("storageclasses.storage.k8s.io", None, "app-1"), &web, None),
     ] {
-        assert_eq!(selects(&policies, item, labels), expected, "{item:?} {labels:?}");
+        assert_eq!(
+            selects(&policies, item, labels),
+            expected,
+            "{item:?} {labels:?}"
+        );
     }
 }
 
@@ -70,8 +83,16 @@ fn the_name_of_a_namespace_counts_before_globs_and_of_these_the_first() {
         ("other", Some(true), Some(true)),
         ("free", None, None),
     ] {
-        assert_eq!(selects(&policies, ("configmaps", Some(namespace), "x"), &[]), maps, "{namespace}");
-        assert_eq!(selects(&policies, ("secrets", Some(namespace), "x"), &[]), secrets, "{namespace}");
+        assert_eq!(
+            selects(&policies, ("configmaps", Some(namespace), "x"), &[]),
+            maps,
+            "{namespace}"
+        );
+        assert_eq!(
+            selects(&policies, ("secrets", Some(namespace), "x"), &[]),
+            secrets,
+            "{namespace}"
+        );
     }
 }
 
@@ -82,10 +103,22 @@ fn types_that_are_listed_are_not_caught_with_all_others() {
          - {namespaces: [a], resourceFilters: [{kinds: [], labelSelector: {matchLabels: {app: web}}}, {kinds: [Secret], names: [s]}]}\n",
     );
     let web = [("app", "web")];
-    assert_eq!(selects(&policies, ("configmaps", Some("a"), "x"), &web), Some(true));
-    assert_eq!(selects(&policies, ("configmaps", Some("a"), "x"), &[]), Some(false));
-    assert_eq!(selects(&policies, ("secrets", Some("a"), "s"), &[]), Some(true));
-    assert_eq!(selects(&policies, ("secrets", Some("a"), "x"), &web), Some(false));
+    assert_eq!(
+        selects(&policies, ("configmaps", Some("a"), "x"), &web),
+        Some(true)
+    );
+    assert_eq!(
+        selects(&policies, ("configmaps", Some("a"), "x"), &[]),
+        Some(false)
+    );
+    assert_eq!(
+        selects(&policies, ("secrets", Some("a"), "s"), &[]),
+        Some(true)
+    );
+    assert_eq!(
+        selects(&policies, ("secrets", Some("a"), "x"), &web),
+        Some(false)
+    );
 }
 
 #[test]
@@ -143,8 +176,15 @@ fn names_that_select_nothing_are_said() {
 #[case::unknown_field("clusterScopedFilterPolicy: {resourceFilters: [{kinds: [Node], name: x}]}", &["clusterScopedFilterPolicy.resourceFilters[0].name"])]
 fn what_is_wrong_with_a_policy_is_found(#[case] text: &str, #[case] fields: &[&str]) {
     let data = [("p".to_owned(), format!("version: v1\n{text}\n"))].into();
-    let found: Vec<String> = read(&data).unwrap_err().into_iter().map(|finding| finding.field).collect();
-    let expected: Vec<String> = fields.iter().map(|field| format!("spec.resourcePolicy: {field}")).collect();
+    let found: Vec<String> = read(&data)
+        .unwrap_err()
+        .into_iter()
+        .map(|finding| finding.field)
+        .collect();
+    let expected: Vec<String> = fields
+        .iter()
+        .map(|field| format!("spec.resourcePolicy: {field}"))
+        .collect();
     assert_eq!(found, expected);
     assert_eq!(read_for_restore(&data).unwrap_err().len(), fields.len());
 }
@@ -154,5 +194,11 @@ fn a_restore_follows_filter_policies_only() {
     let text = "version: v1\nvolumePolicies: [{action: {type: skip}}]\nincludeExcludePolicy: {}\n";
     let found = read_for_restore(&[("p".to_owned(), text.to_owned())].into()).unwrap_err();
     let fields: Vec<&str> = found.iter().map(|finding| finding.field.as_str()).collect();
-    assert_eq!(fields, ["spec.resourcePolicy: includeExcludePolicy", "spec.resourcePolicy: volumePolicies"]);
+    assert_eq!(
+        fields,
+        [
+            "spec.resourcePolicy: includeExcludePolicy",
+            "spec.resourcePolicy: volumePolicies"
+        ]
+    );
 }

@@ -37,7 +37,11 @@ fn resolve(name: &str) -> Option<String> {
 }
 
 fn selected(filter: &ResourceFilter) -> Vec<String> {
-    types().iter().filter(|t| filter.includes(t)).map(|t| t.plural.clone()).collect()
+    types()
+        .iter()
+        .filter(|t| filter.includes(t))
+        .map(|t| t.plural.clone())
+        .collect()
 }
 
 #[rstest::rstest]
@@ -99,7 +103,10 @@ fn selected(filter: &ResourceFilter) -> Vec<String> {
 #[case::snapshots_are_never_selected_by_name(json!({ "includedResources": ["volumesnapshots"] }), &[])]
 fn a_backup_selects(#[case] spec: Value, #[case] expected: &[&str]) {
     let spec: BackupSpec = serde_json::from_value(spec).unwrap();
-    assert_eq!(selected(&ResourceFilter::for_backup(&spec, &resolve)), expected);
+    assert_eq!(
+        selected(&ResourceFilter::for_backup(&spec, &resolve)),
+        expected
+    );
 }
 
 #[rstest::rstest]
@@ -119,7 +126,10 @@ fn a_backup_selects(#[case] spec: Value, #[case] expected: &[&str]) {
 )]
 fn a_restore_selects(#[case] spec: Value, #[case] expected: &[&str]) {
     let spec: RestoreSpec = serde_json::from_value(spec).unwrap();
-    assert_eq!(selected(&ResourceFilter::for_restore(&spec, &resolve)), expected);
+    assert_eq!(
+        selected(&ResourceFilter::for_restore(&spec, &resolve)),
+        expected
+    );
 }
 
 #[rstest::rstest]
@@ -132,9 +142,15 @@ fn a_restore_selects(#[case] spec: Value, #[case] expected: &[&str]) {
     json!({ "includeClusterResources": true }),
     &["pods", "secrets", "namespaces", "nodes", "persistentvolumes", "deployments", "clusterroles", "datauploads"],
 )]
-fn with_only_related_cluster_resources_a_backup_selects(#[case] spec: Value, #[case] expected: &[&str]) {
+fn with_only_related_cluster_resources_a_backup_selects(
+    #[case] spec: Value,
+    #[case] expected: &[&str],
+) {
     let spec: BackupSpec = serde_json::from_value(spec).unwrap();
-    assert_eq!(selected(&ResourceFilter::for_backup(&spec, &resolve).only_related()), expected);
+    assert_eq!(
+        selected(&ResourceFilter::for_backup(&spec, &resolve).only_related()),
+        expected
+    );
 }
 
 #[rstest::rstest]
@@ -150,8 +166,11 @@ fn with_only_related_cluster_resources_a_backup_selects(#[case] spec: Value, #[c
 fn with_others_come_along(#[case] spec: Value, #[case] expected: &[&str]) {
     let spec: BackupSpec = serde_json::from_value(spec).unwrap();
     let filter = ResourceFilter::for_backup(&spec, &resolve);
-    let along: Vec<String> =
-        types().iter().filter(|t| filter.allows_related(t)).map(|t| t.plural.clone()).collect();
+    let along: Vec<String> = types()
+        .iter()
+        .filter(|t| filter.allows_related(t))
+        .map(|t| t.plural.clone())
+        .collect();
     assert_eq!(along, expected);
 }
 
@@ -162,7 +181,10 @@ fn what_a_spec_excludes_does_not_come_along_either() {
     )
     .unwrap();
     let filter = ResourceFilter::for_backup(&spec, &resolve);
-    let excluded: Vec<String> =
-        types().iter().filter(|t| filter.excludes(t)).map(ResourceType::group_resource).collect();
+    let excluded: Vec<String> = types()
+        .iter()
+        .filter(|t| filter.excludes(t))
+        .map(ResourceType::group_resource)
+        .collect();
     assert_eq!(excluded, ["persistentvolumes"]);
 }

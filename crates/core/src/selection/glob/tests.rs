@@ -32,7 +32,11 @@ use super::*;
 #[case("{a", "{a", true)]
 #[case("{a", "a", false)]
 #[case("a}", "a}", true)]
-fn a_glob_matches_what_it_describes(#[case] pattern: &str, #[case] name: &str, #[case] matches: bool) {
+fn a_glob_matches_what_it_describes(
+    #[case] pattern: &str,
+    #[case] name: &str,
+    #[case] matches: bool,
+) {
     assert_eq!(glob_match(pattern, name), matches);
 }
 
@@ -68,7 +72,9 @@ fn a_pattern_of_endless_alternatives_matches_only_itself() {
 fn oracle(pieces: &[Piece], name: &[char]) -> bool {
     match (pieces, name) {
         ([], []) => true,
-        ([Piece::AnyText, rest @ ..], _) => (0..=name.len()).any(|taken| oracle(rest, &name[taken..])),
+        ([Piece::AnyText, rest @ ..], _) => {
+            (0..=name.len()).any(|taken| oracle(rest, &name[taken..]))
+        }
         ([piece, rest @ ..], [c, tail @ ..]) => piece.takes(*c) && oracle(rest, tail),
         _ => false,
     }
@@ -79,7 +85,10 @@ fn names(length: usize) -> Vec<String> {
     let mut all = vec![String::new()];
     let mut latest = all.clone();
     for _ in 0..length {
-        latest = latest.iter().flat_map(|name| ["a", "b", "-"].map(|c| name.clone() + c)).collect();
+        latest = latest
+            .iter()
+            .flat_map(|name| ["a", "b", "-"].map(|c| name.clone() + c))
+            .collect();
         all.extend(latest.iter().cloned());
     }
     all

@@ -39,17 +39,39 @@ const HOOK: &str = "spec.hooks.resources[0]";
 
 /// A field, an invalid value, and words of the error.
 fn nonsense() -> Vec<(String, Value, &'static str)> {
-    let spec = |field: &str, value: Value, words| (format!("spec.{field}"), json!({ field: value }), words);
+    let spec = |field: &str, value: Value, words| {
+        (format!("spec.{field}"), json!({ field: value }), words)
+    };
     let in_hook = |field: &str, hook: Value, words| (format!("{HOOK}.{field}"), hook, words);
     let mut table = vec![
         spec("backupName", Value::Null, "name a backup, or a schedule"),
         spec("backupName", json!(""), "name a backup, or a schedule"),
         spec("backupName", json!(" "), "cannot be the name of a Backup"),
-        spec("backupName", json!("night*"), "cannot be the name of a Backup"),
-        spec("backupName", json!("../velero/b"), "cannot be the name of a Backup"),
-        spec("backupName", json!("x".repeat(254)), "cannot be the name of a Backup"),
-        spec("scheduleName", json!("s"), "cannot be given together with backupName"),
-        ("spec.scheduleName".into(), json!({ "backupName": "", "scheduleName": "S" }), "name of a Schedule"),
+        spec(
+            "backupName",
+            json!("night*"),
+            "cannot be the name of a Backup",
+        ),
+        spec(
+            "backupName",
+            json!("../velero/b"),
+            "cannot be the name of a Backup",
+        ),
+        spec(
+            "backupName",
+            json!("x".repeat(254)),
+            "cannot be the name of a Backup",
+        ),
+        spec(
+            "scheduleName",
+            json!("s"),
+            "cannot be given together with backupName",
+        ),
+        (
+            "spec.scheduleName".into(),
+            json!({ "backupName": "", "scheduleName": "S" }),
+            "name of a Schedule",
+        ),
         (
             "spec.orLabelSelectors".into(),
             json!({ "labelSelector": {}, "orLabelSelectors": [] }),
@@ -57,7 +79,11 @@ fn nonsense() -> Vec<(String, Value, &'static str)> {
         ),
         spec("existingResourcePolicy", json!("replace"), "is not one of"),
         spec("existingVolumeDataPolicy", json!("full"), "keeps its data"),
-        spec("existingVolumeDataPolicy", json!("replace"), "is not one of"),
+        spec(
+            "existingVolumeDataPolicy",
+            json!("replace"),
+            "is not one of",
+        ),
         spec("existingResourcePolicy", json!("Update"), "is not one of"),
         spec("existingResourcePolicy", json!(" "), "is not one of"),
         spec("itemOperationTimeout", json!("-1ns"), "is negative"),
@@ -74,14 +100,46 @@ fn nonsense() -> Vec<(String, Value, &'static str)> {
             hook(&json!({ "labelSelector": { "matchLabels": { "-": "x" } } })),
             "not a label key",
         ),
-        in_hook("postHooks[0]", hook(&json!({ "postHooks": [{}] })), "neither exec nor init"),
-        in_hook("postHooks[0].exec.container", exec(&json!({ "container": " " })), "name of a container"),
-        in_hook("postHooks[0].exec.container", exec(&json!({ "container": "Main*" })), "name of a container"),
-        in_hook("postHooks[0].exec.command", exec(&json!({ "command": [] })), "must not be empty"),
-        in_hook("postHooks[0].exec.command", exec(&json!({ "command": [" ", "x"] })), "begin with a program"),
-        in_hook("postHooks[0].exec.onError", exec(&json!({ "onError": "Ignore" })), "is not one of"),
-        in_hook("postHooks[0].exec.execTimeout", exec(&json!({ "execTimeout": "-1s" })), "is negative"),
-        in_hook("postHooks[0].exec.waitTimeout", exec(&json!({ "waitTimeout": "-1h" })), "is negative"),
+        in_hook(
+            "postHooks[0]",
+            hook(&json!({ "postHooks": [{}] })),
+            "neither exec nor init",
+        ),
+        in_hook(
+            "postHooks[0].exec.container",
+            exec(&json!({ "container": " " })),
+            "name of a container",
+        ),
+        in_hook(
+            "postHooks[0].exec.container",
+            exec(&json!({ "container": "Main*" })),
+            "name of a container",
+        ),
+        in_hook(
+            "postHooks[0].exec.command",
+            exec(&json!({ "command": [] })),
+            "must not be empty",
+        ),
+        in_hook(
+            "postHooks[0].exec.command",
+            exec(&json!({ "command": [" ", "x"] })),
+            "begin with a program",
+        ),
+        in_hook(
+            "postHooks[0].exec.onError",
+            exec(&json!({ "onError": "Ignore" })),
+            "is not one of",
+        ),
+        in_hook(
+            "postHooks[0].exec.execTimeout",
+            exec(&json!({ "execTimeout": "-1s" })),
+            "is negative",
+        ),
+        in_hook(
+            "postHooks[0].exec.waitTimeout",
+            exec(&json!({ "waitTimeout": "-1h" })),
+            "is negative",
+        ),
         in_hook(
             "postHooks[0].init.initContainers",
             hook(&json!({ "postHooks": [{ "init": {} }] })),
@@ -96,10 +154,26 @@ fn nonsense() -> Vec<(String, Value, &'static str)> {
             },
             "is negative",
         ),
-        in_hook("postHooks[0].init.initContainers[0]", init(&json!({ "name": "" })), "has no name"),
-        in_hook("postHooks[0].init.initContainers[0]", init(&json!({ "image": " " })), "has no image"),
-        in_hook("postHooks[0].init.initContainers[0]", init(&json!({ "command": [] })), "has no command"),
-        in_hook("postHooks[0].init.initContainers[0]", init(&json!({ "image": 5 })), "is no container"),
+        in_hook(
+            "postHooks[0].init.initContainers[0]",
+            init(&json!({ "name": "" })),
+            "has no name",
+        ),
+        in_hook(
+            "postHooks[0].init.initContainers[0]",
+            init(&json!({ "image": " " })),
+            "has no image",
+        ),
+        in_hook(
+            "postHooks[0].init.initContainers[0]",
+            init(&json!({ "command": [] })),
+            "has no command",
+        ),
+        in_hook(
+            "postHooks[0].init.initContainers[0]",
+            init(&json!({ "image": 5 })),
+            "is no container",
+        ),
         in_hook(
             "postHooks[0].init.initContainers[0]",
             init(&json!({ "command": "true" })),
@@ -114,7 +188,9 @@ fn nonsense() -> Vec<(String, Value, &'static str)> {
             "postHooks[0].init.initContainers[1].name",
             {
                 let one = json!({ "name": "i", "image": "busybox", "command": ["true"] });
-                hook(&json!({ "postHooks": [{ "init": { "initContainers": [one.clone(), one] } }] }))
+                hook(
+                    &json!({ "postHooks": [{ "init": { "initContainers": [one.clone(), one] } }] }),
+                )
             },
             "of another one",
         ),
@@ -136,21 +212,57 @@ fn nonsense() -> Vec<(String, Value, &'static str)> {
     }
     for (objects, field, words) in [
         (json!(["web"]), "spec.includedObjects[0]", "names no object"),
-        (json!(["pv/a", "shop/deployments/"]), "spec.includedObjects[1]", "names no object"),
-        (json!(["Shop/deployments/web"]), "spec.includedObjects[0]", "name of a namespace"),
-        (json!(["bank/deployments/web"]), "spec.includedObjects[0]", "not among the namespaces"),
-        (json!(vec!["pv/a"; 101]), "spec.includedObjects", "more than 100"),
+        (
+            json!(["pv/a", "shop/deployments/"]),
+            "spec.includedObjects[1]",
+            "names no object",
+        ),
+        (
+            json!(["Shop/deployments/web"]),
+            "spec.includedObjects[0]",
+            "name of a namespace",
+        ),
+        (
+            json!(["bank/deployments/web"]),
+            "spec.includedObjects[0]",
+            "not among the namespaces",
+        ),
+        (
+            json!(vec!["pv/a"; 101]),
+            "spec.includedObjects",
+            "more than 100",
+        ),
     ] {
         let spec = json!({ "includedObjects": objects, "includedNamespaces": ["shop"] });
         table.push((field.to_owned(), spec, words));
     }
     let twice = json!({ "namespaceMapping": { "a": "x", "b": "x" } });
-    table.push(("spec.namespaceMapping.b".into(), twice, "needs a target of its own"));
+    table.push((
+        "spec.namespaceMapping.b".into(),
+        twice,
+        "needs a target of its own",
+    ));
     for (selector, field, words) in [
-        (json!({ "matchLabels": { "": "x" } }), "matchLabels", "not a label key"),
-        (json!({ "matchLabels": { "a/b/c": "x" } }), "matchLabels", "not a label key"),
-        (json!({ "matchLabels": { "a": "*" } }), "matchLabels", "not a label value"),
-        (json!({ "matchLabels": { "a": "x".repeat(64) } }), "matchLabels", "not a label value"),
+        (
+            json!({ "matchLabels": { "": "x" } }),
+            "matchLabels",
+            "not a label key",
+        ),
+        (
+            json!({ "matchLabels": { "a/b/c": "x" } }),
+            "matchLabels",
+            "not a label key",
+        ),
+        (
+            json!({ "matchLabels": { "a": "*" } }),
+            "matchLabels",
+            "not a label value",
+        ),
+        (
+            json!({ "matchLabels": { "a": "x".repeat(64) } }),
+            "matchLabels",
+            "not a label value",
+        ),
         (
             json!({ "matchExpressions": [{ "key": "a", "operator": "Like" }] }),
             "matchExpressions[0]",
@@ -172,7 +284,11 @@ fn nonsense() -> Vec<(String, Value, &'static str)> {
             "label value",
         ),
     ] {
-        table.push((format!("spec.labelSelector.{field}"), json!({ "labelSelector": selector }), words));
+        table.push((
+            format!("spec.labelSelector.{field}"),
+            json!({ "labelSelector": selector }),
+            words,
+        ));
         table.push((
             format!("spec.orLabelSelectors[0].{field}"),
             json!({ "orLabelSelectors": [selector] }),
@@ -181,15 +297,39 @@ fn nonsense() -> Vec<(String, Value, &'static str)> {
     }
     for field in ["resourceModifier", "resourcePolicy"] {
         for (reference, part, words) in [
-            (json!({ "kind": "Secret", "name": "x" }), "kind", "name a ConfigMap"),
-            (json!({ "kind": "", "name": "x" }), "kind", "name a ConfigMap"),
-            (json!({ "kind": "ConfigMap", "name": "" }), "name", "name of a ConfigMap"),
-            (json!({ "kind": "ConfigMap", "name": "X*" }), "name", "name of a ConfigMap"),
+            (
+                json!({ "kind": "Secret", "name": "x" }),
+                "kind",
+                "name a ConfigMap",
+            ),
+            (
+                json!({ "kind": "", "name": "x" }),
+                "kind",
+                "name a ConfigMap",
+            ),
+            (
+                json!({ "kind": "ConfigMap", "name": "" }),
+                "name",
+                "name of a ConfigMap",
+            ),
+            (
+                json!({ "kind": "ConfigMap", "name": "X*" }),
+                "name",
+                "name of a ConfigMap",
+            ),
         ] {
-            table.push((format!("spec.{field}.{part}"), json!({ field: reference }), words));
+            table.push((
+                format!("spec.{field}.{part}"),
+                json!({ field: reference }),
+                words,
+            ));
         }
     }
-    for (lists, path) in [("", "spec"), ("restoreStatus", "spec.restoreStatus"), ("hooks", HOOK)] {
+    for (lists, path) in [
+        ("", "spec"),
+        ("restoreStatus", "spec.restoreStatus"),
+        ("hooks", HOOK),
+    ] {
         let place = |value: Value| match lists {
             "" => value,
             "hooks" => hook(&value),
@@ -204,22 +344,46 @@ fn nonsense() -> Vec<(String, Value, &'static str)> {
                 (json!(["{pods"]), "without a }"),
                 (json!(["[p"]), "without a ]"),
             ] {
-                table.push((format!("{path}.{list}"), place(json!({ list: items })), words));
+                table.push((
+                    format!("{path}.{list}"),
+                    place(json!({ list: items })),
+                    words,
+                ));
             }
         }
         let both = json!({ "includedResources": ["pods"], "excludedResources": ["pods"] });
-        table.push((format!("{path}.excludedResources"), place(both), "remove it from one of them"));
+        table.push((
+            format!("{path}.excludedResources"),
+            place(both),
+            "remove it from one of them",
+        ));
         let star = json!({ "includedResources": ["*", "pods"] });
-        table.push((format!("{path}.includedResources"), place(star), "already means all"));
+        table.push((
+            format!("{path}.includedResources"),
+            place(star),
+            "already means all",
+        ));
         if lists == "restoreStatus" {
             let star = json!({ "excludedResources": ["*", "pods"] });
-            table.push((format!("{path}.excludedResources"), place(star), "already means all"));
+            table.push((
+                format!("{path}.excludedResources"),
+                place(star),
+                "already means all",
+            ));
             let all = json!({ "includedResources": ["pods"], "excludedResources": ["*"] });
-            table.push((format!("{path}.includedResources"), place(all), "must be empty"));
+            table.push((
+                format!("{path}.includedResources"),
+                place(all),
+                "must be empty",
+            ));
             continue;
         }
         let all = json!({ "excludedResources": ["*"] });
-        table.push((format!("{path}.excludedResources"), place(all), "would leave nothing"));
+        table.push((
+            format!("{path}.excludedResources"),
+            place(all),
+            "would leave nothing",
+        ));
         for list in ["includedNamespaces", "excludedNamespaces"] {
             for (items, words) in [
                 (json!([" "]), "name of a namespace"),
@@ -229,17 +393,37 @@ fn nonsense() -> Vec<(String, Value, &'static str)> {
                 (json!(["{a,b}"]), "has a character"),
                 (json!(["[a"]), "without a ]"),
             ] {
-                table.push((format!("{path}.{list}"), place(json!({ list: items })), words));
+                table.push((
+                    format!("{path}.{list}"),
+                    place(json!({ list: items })),
+                    words,
+                ));
             }
         }
         let both = json!({ "includedNamespaces": ["a"], "excludedNamespaces": ["a"] });
-        table.push((format!("{path}.excludedNamespaces"), place(both), "remove it from one of them"));
+        table.push((
+            format!("{path}.excludedNamespaces"),
+            place(both),
+            "remove it from one of them",
+        ));
         let star = json!({ "includedNamespaces": ["*", "a"] });
-        table.push((format!("{path}.includedNamespaces"), place(star), "already means all"));
+        table.push((
+            format!("{path}.includedNamespaces"),
+            place(star),
+            "already means all",
+        ));
         let all = json!({ "excludedNamespaces": ["*"] });
-        table.push((format!("{path}.excludedNamespaces"), place(all), "would leave nothing"));
+        table.push((
+            format!("{path}.excludedNamespaces"),
+            place(all),
+            "would leave nothing",
+        ));
     }
-    table.push(spec("includedResources", json!(["nodes"]), "cannot be restored"));
+    table.push(spec(
+        "includedResources",
+        json!(["nodes"]),
+        "cannot be restored",
+    ));
     table
 }
 
@@ -247,7 +431,9 @@ fn nonsense() -> Vec<(String, Value, &'static str)> {
 fn each_nonsense_in_a_restore_is_one_error_that_names_its_field() {
     for (field, fields, words) in nonsense() {
         let findings = found(with(&fields));
-        let [finding] = findings.as_slice() else { panic!("{fields}: {findings:?}") };
+        let [finding] = findings.as_slice() else {
+            panic!("{fields}: {findings:?}")
+        };
         assert_eq!(finding.field, field, "{fields}: {finding}");
         assert!(finding.message.contains(words), "{fields}: {finding}");
     }
@@ -256,7 +442,10 @@ fn each_nonsense_in_a_restore_is_one_error_that_names_its_field() {
 /// Every field of the schema: one that is neither a boolean nor in the table was forgotten.
 #[test]
 fn every_field_of_a_restore_has_its_nonsense() {
-    let crd = crate::api::crd::all().into_iter().find(|crd| crd.spec.names.kind == "Restore").unwrap();
+    let crd = crate::api::crd::all()
+        .into_iter()
+        .find(|crd| crd.spec.names.kind == "Restore")
+        .unwrap();
     let schema = serde_json::to_value(crd).unwrap();
     let spec = &schema["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     let fields: BTreeSet<String> = nonsense().into_iter().map(|(field, ..)| field).collect();
@@ -318,7 +507,10 @@ fn all_nonsense_of_a_restore_is_found_at_once() {
         "uploaderConfig": { "parallelFilesDownload": -1 },
     });
     json_patch::merge(&mut spec, &lists);
-    let all: BTreeSet<String> = found(spec.clone()).into_iter().map(|finding| finding.field).collect();
+    let all: BTreeSet<String> = found(spec.clone())
+        .into_iter()
+        .map(|finding| finding.field)
+        .collect();
     let fields = [
         "spec.backupName",
         "spec.scheduleName",
@@ -358,7 +550,11 @@ fn all_nonsense_of_a_restore_is_found_at_once() {
         "postHooks[2].init.initContainers[0].name",
     ];
     let of_hook = of_hook.iter().map(|field| format!("{HOOK}.{field}"));
-    let expected: BTreeSet<String> = fields.iter().map(ToString::to_string).chain(of_hook).collect();
+    let expected: BTreeSet<String> = fields
+        .iter()
+        .map(ToString::to_string)
+        .chain(of_hook)
+        .collect();
     assert_eq!(all, expected);
 
     // Also if another part cannot be decoded, wherever it is.
@@ -373,7 +569,10 @@ fn all_nonsense_of_a_restore_is_found_at_once() {
         *odd.pointer_mut(pointer).unwrap() = json!("soon");
         let findings = raw_restore(&json!({ "spec": odd }));
         assert_eq!(
-            (findings[0].field.as_str(), findings[0].message.contains("not a duration")),
+            (
+                findings[0].field.as_str(),
+                findings[0].message.contains("not a duration")
+            ),
             (field, true)
         );
         let found: BTreeSet<String> = findings.into_iter().map(|finding| finding.field).collect();
@@ -384,7 +583,14 @@ fn all_nonsense_of_a_restore_is_found_at_once() {
     let findings = raw_restore(&json!({ "spec": spec }));
     let found: BTreeSet<String> = findings.into_iter().map(|finding| finding.field).collect();
     let command = format!("{HOOK}.postHooks[1].exec.command");
-    assert_eq!(found, fields.iter().map(ToString::to_string).chain([command]).collect());
+    assert_eq!(
+        found,
+        fields
+            .iter()
+            .map(ToString::to_string)
+            .chain([command])
+            .collect()
+    );
 }
 
 /// Unusual but valid values, which Velero accepts too.

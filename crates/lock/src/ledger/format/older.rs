@@ -25,13 +25,36 @@ struct NamedEntry {
 
 /// Reads format 2, and converts it to the form of later formats.
 pub(super) fn read(text: &str) -> serde_json::Result<Wire> {
-    let Wire { v, status, epoch, bound, footprints, claims } = serde_json::from_str(text)?;
-    let entry = |NamedEntry { uid, fp, state, epoch, since, special }| {
-        WireEntry(uid, fp, state, epoch, since, special)
-    };
-    let claim = |NamedClaim { kind, ns, name, entries }| {
-        WireClaim(kind, ns, name, entries.into_iter().map(entry).collect())
-    };
+    let Wire {
+        v,
+        status,
+        epoch,
+        bound,
+        footprints,
+        claims,
+    } = serde_json::from_str(text)?;
+    let entry = |NamedEntry {
+                     uid,
+                     fp,
+                     state,
+                     epoch,
+                     since,
+                     special,
+                 }| { WireEntry(uid, fp, state, epoch, since, special) };
+    let claim =
+        |NamedClaim {
+             kind,
+             ns,
+             name,
+             entries,
+         }| { WireClaim(kind, ns, name, entries.into_iter().map(entry).collect()) };
     let claims = claims.into_iter().map(claim).collect();
-    Ok(Wire { v, status, epoch, bound, footprints, claims })
+    Ok(Wire {
+        v,
+        status,
+        epoch,
+        bound,
+        footprints,
+        claims,
+    })
 }

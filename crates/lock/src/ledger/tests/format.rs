@@ -19,7 +19,10 @@ use super::*;
 )]
 #[case::no_epoch(r#"{"v":4,"bound":0,"footprints":[],"claims":[]}"#, "epoch")]
 #[case::no_bound(r#"{"v":4,"epoch":1,"footprints":[],"claims":[]}"#, "bound")]
-#[case::unknown_status(r#"{"v":4,"status":"Ajar","epoch":1,"bound":1,"footprints":[],"claims":[]}"#, "Ajar")]
+#[case::unknown_status(
+    r#"{"v":4,"status":"Ajar","epoch":1,"bound":1,"footprints":[],"claims":[]}"#,
+    "Ajar"
+)]
 #[case::unknown_state(r#"{"v":4,"epoch":1,"bound":1,"footprints":[{"ns":"all"}],"claims":[["Backup","v","b",[["1",0,"Asleep",1,""]]]]}"#, "Asleep")]
 #[case::last_epoch(
     r#"{"v":4,"epoch":18446744073709551615,"bound":0,"footprints":[],"claims":[]}"#,
@@ -45,7 +48,11 @@ fn what_is_no_ledger_of_this_version_is_unreadable(#[case] text: &str, #[case] s
 
 #[test]
 fn a_newer_format_is_told_apart_whatever_else_it_holds() {
-    for text in [r#"{"v":5}"#, r#"{"v":5,"something":"else"}"#, r#"{"v":4000000000,"epoch":"many"}"#] {
+    for text in [
+        r#"{"v":5}"#,
+        r#"{"v":5,"something":"else"}"#,
+        r#"{"v":4000000000,"epoch":"many"}"#,
+    ] {
         let error = Ledger::from_json(text).unwrap_err();
         assert!(matches!(error, FormatError::Newer { .. }), "{error}");
         assert!(error.to_string().contains("update this program"), "{error}");
@@ -55,7 +62,11 @@ fn a_newer_format_is_told_apart_whatever_else_it_holds() {
 #[test]
 fn the_text_begins_with_its_version() {
     // A policy of the cluster compares this without reading the rest.
-    assert!(Ledger::default().to_json().starts_with(r#"{"v":3,"#), "{}", Ledger::default().to_json());
+    assert!(
+        Ledger::default().to_json().starts_with(r#"{"v":3,"#),
+        "{}",
+        Ledger::default().to_json()
+    );
 }
 
 /// As written by a program that knows only format 2: a hold, an Active restore, and a Waiting one.
@@ -75,8 +86,8 @@ pub(super) const FORMAT_3: &str = concat!(
     r#"["Restore","v","r2",[["2",0,"Waiting",7,"2026-11-21T10:02:00Z",{"suspect":true}]]]]}"#
 );
 
-/// Claims, holds and the queue of an older version are kept, and the older version can read the next write. Format 4 was
-/// once written for any content.
+/// Claims, holds and the queue of an older version are kept, and the older version can read the
+/// next write. Format 4 was once written for any content.
 #[test]
 fn each_known_format_is_read_and_written_in_the_oldest_that_does() {
     let format_4 = FORMAT_3.replacen(r#"{"v":3,"#, r#"{"v":4,"#, 1);
@@ -94,24 +105,41 @@ fn format_4_is_written_only_while_a_release_is_remembered() {
     let mut ledger = Ledger::from_json(FORMAT_3).unwrap();
     let released = ObjectKey::restore("v", "r");
     assert!(ledger.force_release(&released, "1", "me: stuck"));
-    assert!(ledger.to_json().starts_with(r#"{"v":4,"#), "{}", ledger.to_json());
+    assert!(
+        ledger.to_json().starts_with(r#"{"v":4,"#),
+        "{}",
+        ledger.to_json()
+    );
     assert_eq!(Ledger::from_json(&ledger.to_json()).unwrap(), ledger);
     assert!(ledger.release(&released, "1"));
-    assert!(ledger.to_json().starts_with(r#"{"v":3,"#), "{}", ledger.to_json());
+    assert!(
+        ledger.to_json().starts_with(r#"{"v":3,"#),
+        "{}",
+        ledger.to_json()
+    );
 }
 
-/// In both directions: a ledger of an older version lacks fields, and one of a newer version may have fields that this
-/// version drops.
+/// In both directions: a ledger of an older version lacks fields, and one of a newer version may
+/// have fields that this version drops.
 #[test]
 fn a_ledger_of_another_version_of_one_format_is_read() {
-    for special in ["", ",{}", r#",{"note":"n"}"#, r#",{"note":"n","colour":"blue"}"#] {
+    for special in [
+        "",
+        ",{}",
+        r#",{"note":"n"}"#,
+        r#",{"note":"n","colour":"blue"}"#,
+    ] {
         let text = format!(
             r#"{{"v":3,"epoch":1,"bound":9,"footprints":[{{"ns":"all"}}],
                 "claims":[["Backup","v","b",[["1",0,"Reserved",1,"now"{special}]]]]}}"#
         );
         let ledger = Ledger::from_json(&text).unwrap();
         let entry = ledger.entry(&ObjectKey::backup("v", "b"), "1").unwrap();
-        assert_eq!((entry.renewals, entry.revives.as_str()), (0, ""), "{special}");
+        assert_eq!(
+            (entry.renewals, entry.revives.as_str()),
+            (0, ""),
+            "{special}"
+        );
     }
 }
 
@@ -131,9 +159,21 @@ fn an_entry_with_nothing_special_is_written_without_it() {
 fn equal_footprints_are_written_once() {
     let mut ledger = Ledger::default();
     for n in 0..50 {
-        admit(&mut ledger, &backup(&format!("b{n}")), "1", &["one-very-recognisable-namespace"]).unwrap();
+        admit(
+            &mut ledger,
+            &backup(&format!("b{n}")),
+            "1",
+            &["one-very-recognisable-namespace"],
+        )
+        .unwrap();
     }
-    assert_eq!(ledger.to_json().matches("one-very-recognisable-namespace").count(), 1);
+    assert_eq!(
+        ledger
+            .to_json()
+            .matches("one-very-recognisable-namespace")
+            .count(),
+        1
+    );
 }
 
 /// Any text that JSON can hold: with quotes, control characters and letters of several bytes.
@@ -141,7 +181,8 @@ fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-z0-9-]{0,40}",
         "[\"\\\\\u{1}\n\t\u{7f}é€😀a]{0,60}",
-        proptest::collection::vec(any::<char>(), 0..40).prop_map(|chars| chars.into_iter().collect()),
+        proptest::collection::vec(any::<char>(), 0..40)
+            .prop_map(|chars| chars.into_iter().collect()),
     ]
 }
 
@@ -159,7 +200,10 @@ fn any_footprint() -> impl Strategy<Value = Footprint> {
             }
         ),
         (list(), any_text()).prop_map(|(included_namespaces, backup)| {
-            let spec = RestoreSpec { included_namespaces, ..RestoreSpec::default() };
+            let spec = RestoreSpec {
+                included_namespaces,
+                ..RestoreSpec::default()
+            };
             Footprint::of_restore(&spec, None).from_backup("velero", Some(&backup))
         }),
         Just(Footprint::everything()),
@@ -167,7 +211,12 @@ fn any_footprint() -> impl Strategy<Value = Footprint> {
 }
 
 fn any_entry() -> impl Strategy<Value = Entry> {
-    const WORDS: [Word; 4] = [Word::Refused, Word::Expected, Word::Remembered, Word::Insisting];
+    const WORDS: [Word; 4] = [
+        Word::Refused,
+        Word::Expected,
+        Word::Remembered,
+        Word::Insisting,
+    ];
     let state = (
         proptest::sample::select(&State::ALL[..]),
         proptest::sample::select(&WORDS[..]),
@@ -183,7 +232,11 @@ fn any_entry() -> impl Strategy<Value = Entry> {
             footprint,
         )| {
             // Only intents have one.
-            let word = if state == State::Intent { word } else { Word::default() };
+            let word = if state == State::Intent {
+                word
+            } else {
+                Word::default()
+            };
             Entry {
                 uid,
                 footprint,
@@ -203,19 +256,35 @@ fn any_entry() -> impl Strategy<Value = Entry> {
 }
 
 fn any_ledger() -> impl Strategy<Value = Ledger> {
-    const STATUSES: [Status; 4] = [Status::Opening, Status::Open, Status::Rebuilding, Status::Closed];
+    const STATUSES: [Status; 4] = [
+        Status::Opening,
+        Status::Open,
+        Status::Rebuilding,
+        Status::Closed,
+    ];
     let kind = proptest::sample::select(&ObjectKind::ALL[..]);
-    let key = (kind, any_text(), any_text()).prop_map(|(kind, ns, name)| ObjectKey::new(kind, &ns, &name));
-    let claims = proptest::collection::btree_map(key, proptest::collection::vec(any_entry(), 1..4), 0..6);
-    (proptest::sample::select(&STATUSES[..]), 0..=MAX_EPOCH, 0..=MAX_EPOCH, claims).prop_map(
-        |(status, epoch, bound, claims): (_, _, _, BTreeMap<ObjectKey, Vec<Entry>>)| Ledger {
-            status,
-            epoch,
-            bound,
-            claims: claims.into_iter().map(|(key, entries)| Claim { key, entries }).collect(),
-            rules: Rules::default(),
-        },
+    let key = (kind, any_text(), any_text())
+        .prop_map(|(kind, ns, name)| ObjectKey::new(kind, &ns, &name));
+    let claims =
+        proptest::collection::btree_map(key, proptest::collection::vec(any_entry(), 1..4), 0..6);
+    (
+        proptest::sample::select(&STATUSES[..]),
+        0..=MAX_EPOCH,
+        0..=MAX_EPOCH,
+        claims,
     )
+        .prop_map(
+            |(status, epoch, bound, claims): (_, _, _, BTreeMap<ObjectKey, Vec<Entry>>)| Ledger {
+                status,
+                epoch,
+                bound,
+                claims: claims
+                    .into_iter()
+                    .map(|(key, entries)| Claim { key, entries })
+                    .collect(),
+                rules: Rules::default(),
+            },
+        )
 }
 
 proptest! {

@@ -8,16 +8,40 @@ use super::*;
 fn seed() -> Ledger {
     let mut ledger = Ledger::default();
     let of = |name: &str| Footprint::namespaces([name]);
-    let (running, waiting, released) =
-        (ObjectKey::restore("v", "r"), ObjectKey::restore("v", "w"), ObjectKey::backup("v", "b"));
-    ledger.admit(&running, "1", &of("a"), "2026-01-01T00:00:00Z", &Ask::default()).unwrap();
-    ledger.activate(&running, "1").unwrap();
-    ledger.admit(&waiting, "2", &of("a"), "", &Ask::queued()).unwrap();
+    let (running, waiting, released) = (
+        ObjectKey::restore("v", "r"),
+        ObjectKey::restore("v", "w"),
+        ObjectKey::backup("v", "b"),
+    );
     ledger
-        .admit(&released, "3", &of("b"), "", &Ask { requester: "user \"ann\"".to_owned(), ..Ask::default() })
+        .admit(
+            &running,
+            "1",
+            &of("a"),
+            "2026-01-01T00:00:00Z",
+            &Ask::default(),
+        )
+        .unwrap();
+    ledger.activate(&running, "1").unwrap();
+    ledger
+        .admit(&waiting, "2", &of("a"), "", &Ask::queued())
+        .unwrap();
+    ledger
+        .admit(
+            &released,
+            "3",
+            &of("b"),
+            "",
+            &Ask {
+                requester: "user \"ann\"".to_owned(),
+                ..Ask::default()
+            },
+        )
         .unwrap();
     ledger.force_release(&released, "3", "ann: it hangs");
-    ledger.hold(&hold("upgrade"), "4", &of("c*"), "", "ann: maintenance").unwrap();
+    ledger
+        .hold(&hold("upgrade"), "4", &of("c*"), "", "ann: maintenance")
+        .unwrap();
     ledger
 }
 
@@ -29,7 +53,12 @@ fn work_on(mut ledger: Ledger) -> String {
     let keys: Vec<(ObjectKey, String)> = ledger
         .claims
         .iter()
-        .flat_map(|claim| claim.entries.iter().map(|entry| (claim.key.clone(), entry.uid.clone())))
+        .flat_map(|claim| {
+            claim
+                .entries
+                .iter()
+                .map(|entry| (claim.key.clone(), entry.uid.clone()))
+        })
         .collect();
     for (key, uid) in keys.iter().take(20) {
         ledger.conflicts(key, &everything);
@@ -46,10 +75,16 @@ fn work_on(mut ledger: Ledger) -> String {
 #[test]
 fn any_text_is_a_ledger_or_is_refused() {
     let format_2 = super::format::FORMAT_2;
-    let seeds = [seed().to_json(), format_2.to_owned(), super::format::FORMAT_3.to_owned()];
+    let seeds = [
+        seed().to_json(),
+        format_2.to_owned(),
+        super::format::FORMAT_3.to_owned(),
+    ];
     let seeds = seeds.map(String::into_bytes).to_vec();
     Fuzz::new(env!("CARGO_MANIFEST_DIR"), "ledger", seeds).run(|text| {
-        let Ok(text) = std::str::from_utf8(text) else { return "no text".to_owned() };
+        let Ok(text) = std::str::from_utf8(text) else {
+            return "no text".to_owned();
+        };
         let ledger = match Ledger::from_json(text) {
             Ok(ledger) => ledger,
             Err(error) => {

@@ -70,11 +70,21 @@ fn any_footprint() -> impl Strategy<Value = Footprint> {
 
 fn any_step() -> impl Strategy<Value = Step> {
     let (key, uid) = (any_key, || (0..3u8).prop_map(|uid| uid.to_string()));
-    let states =
-        || proptest::sample::select(vec![State::Waiting, State::Reserved, State::Active, State::Settling]);
+    let states = || {
+        proptest::sample::select(vec![
+            State::Waiting,
+            State::Reserved,
+            State::Active,
+            State::Settling,
+        ])
+    };
     let hold = || (0..2u8).prop_map(|n| hold(&format!("h{n}")));
     let all = |key: &ObjectKey, footprint: Footprint| {
-        if key.kind.is_deletion() { Footprint::of_deletion("velero", &key.name) } else { footprint }
+        if key.kind.is_deletion() {
+            Footprint::of_deletion("velero", &key.name)
+        } else {
+            footprint
+        }
     };
     prop_oneof![
         16 => (key(), uid(), any_footprint(), 0..8u8).prop_map(move |(key, uid, footprint, how)| {
@@ -103,15 +113,20 @@ fn any_step() -> impl Strategy<Value = Step> {
 /// Applies a step and returns whether it was done; a refused step leaves the ledger unchanged.
 fn take(ledger: &mut Ledger, step: &Step) -> bool {
     match step {
-        Step::Admit(key, uid, footprint, ask) => ledger.admit(key, uid, footprint, SINCE, ask).is_ok(),
+        Step::Admit(key, uid, footprint, ask) => {
+            ledger.admit(key, uid, footprint, SINCE, ask).is_ok()
+        }
         Step::Hold(key, uid, footprint) => ledger.hold(key, uid, footprint, SINCE, "me").is_ok(),
         Step::Adopt(key, uid, footprint, state) => {
-            let may_come = |entry: &Entry| entry.state < State::Waiting && entry.state != State::Released;
+            let may_come =
+                |entry: &Entry| entry.state < State::Waiting && entry.state != State::Released;
             let news = ledger.entry(key, uid).is_none_or(may_come);
             ledger.adopt(key, uid, footprint, *state, SINCE);
             news
         }
-        Step::Intent(key, uid, footprint) => ledger.leave_intent(key, uid, footprint, SINCE, &Ask::default()),
+        Step::Intent(key, uid, footprint) => {
+            ledger.leave_intent(key, uid, footprint, SINCE, &Ask::default())
+        }
         Step::Lapse(key, uid) => ledger.lapse(key, uid),
         Step::Activate(key, uid) => ledger.activate(key, uid).is_ok(),
         Step::Release(key, uid) => ledger.release(key, uid),
@@ -124,7 +139,10 @@ fn take(ledger: &mut Ledger, step: &Step) -> bool {
 }
 
 fn entries(ledger: &Ledger) -> impl Iterator<Item = (&Claim, &Entry)> {
-    ledger.claims.iter().flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)))
+    ledger
+        .claims
+        .iter()
+        .flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)))
 }
 
 /// The key and uid of the entry that this step is about.
@@ -146,7 +164,10 @@ fn subject(step: &Step) -> (&ObjectKey, &str) {
 }
 
 fn holds_a_place(entry: &Entry) -> bool {
-    matches!(entry.state, State::Reserved | State::Active | State::Settling)
+    matches!(
+        entry.state,
+        State::Reserved | State::Active | State::Settling
+    )
 }
 
 /// Two claims that hold a place and conflict, if neither was adopted or forced.
@@ -162,26 +183,42 @@ fn collision<'a>(
         })
         .collect();
     granted.iter().enumerate().find_map(|(i, (one, of_one))| {
-        let beside = granted[i + 1..]
-            .iter()
-            .find(|(other, of_other)| ledger.rules.conflicts(&one.key, &of_one.footprint, other, of_other))?;
+        let beside = granted[i + 1..].iter().find(|(other, of_other)| {
+            ledger
+                .rules
+                .conflicts(&one.key, &of_one.footprint, other, of_other)
+        })?;
         Some((&one.key, &beside.0.key))
     })
 }
 
-/// Whether the step left all other entries unchanged, except waiting entries that were reserved, and the words of refused
-/// restores that no longer conflict with anything.
+/// Whether the step left all other entries unchanged, except waiting entries that were reserved,
+/// and the words of refused restores that no longer conflict with anything.
 fn others_are_as_they_were(before: &Ledger, after: &Ledger, step: &Step) -> bool {
     let (key, uid) = subject(step);
     let same = |(claim, entry): (&Claim, &Entry)| {
         let own = claim.key == *key && (entry.uid == uid || entry.state == State::Intent);
-        let Some(now) = after.entry(&claim.key, &entry.uid) else { return own };
-        let promoted = Entry { state: State::Reserved, epoch: now.epoch, ..entry.clone() };
-        let expected = Entry { word: Word::Expected, ..entry.clone() };
-        let may_come = entry.state == State::Intent && entry.word == Word::Refused && *now == expected;
+        let Some(now) = after.entry(&claim.key, &entry.uid) else {
+            return own;
+        };
+        let promoted = Entry {
+            state: State::Reserved,
+            epoch: now.epoch,
+            ..entry.clone()
+        };
+        let expected = Entry {
+            word: Word::Expected,
+            ..entry.clone()
+        };
+        let may_come =
+            entry.state == State::Intent && entry.word == Word::Refused && *now == expected;
         let goes_first = before.rules.backups_yield
             && matches!(step, Step::Admit(key, .., ask) if key.kind == ObjectKind::Restore && ask.queue);
-        let yielded = Entry { state: State::Waiting, suspect: false, ..entry.clone() };
+        let yielded = Entry {
+            state: State::Waiting,
+            suspect: false,
+            ..entry.clone()
+        };
         let yields = goes_first
             && claim.key.kind == ObjectKind::Backup
             && entry.state == State::Reserved
@@ -196,12 +233,16 @@ fn others_are_as_they_were(before: &Ledger, after: &Ledger, step: &Step) -> bool
 
 /// Whether two waiting entries, one of them waiting for the other, were reserved in their order.
 fn nobody_was_overtaken(before: &Ledger, after: &Ledger) -> bool {
-    let waited: Vec<(&Claim, &Entry)> =
-        entries(before).filter(|(_, entry)| entry.state == State::Waiting).collect();
-    let now = |claim: &Claim, entry: &Entry| after.entry(&claim.key, &entry.uid).map(|entry| entry.state);
+    let waited: Vec<(&Claim, &Entry)> = entries(before)
+        .filter(|(_, entry)| entry.state == State::Waiting)
+        .collect();
+    let now =
+        |claim: &Claim, entry: &Entry| after.entry(&claim.key, &entry.uid).map(|entry| entry.state);
     waited.iter().enumerate().all(|(i, (first, of_first))| {
         waited[i + 1..].iter().all(|(second, of_second)| {
-            let meet = before.rules.conflicts(&first.key, &of_first.footprint, second, of_second);
+            let meet = before
+                .rules
+                .conflicts(&first.key, &of_first.footprint, second, of_second);
             let overtaken = now(first, of_first) == Some(State::Waiting)
                 && now(second, of_second) == Some(State::Reserved);
             !(meet && overtaken)

@@ -17,7 +17,9 @@ use crate::model::{
 
 impl Lock {
     pub(super) fn activate(&self, world: &mut World, name: usize, lost: bool) -> Option<()> {
-        let Worker::Seen { uid, new } = world.workers[name] else { return None };
+        let Worker::Seen { uid, new } = world.workers[name] else {
+            return None;
+        };
         let on_sight = self.makes(Mistake::LookThenAllow) || self.makes(Mistake::OrphanIsProof);
         if on_sight || self.scenario.on_sight {
             world.workers[name] = Worker::Right(uid);
@@ -61,8 +63,8 @@ impl Lock {
         Some(())
     }
 
-    /// As `activate::clear`: frees entries that are over for good. Such facts do not change, so the reads count as one
-    /// step.
+    /// As `activate::clear`: frees entries that are over for good. Such facts do not change, so the
+    /// reads count as one step.
     fn clear(&self, world: &mut World, holders: &[backup_lock::Claim]) -> bool {
         let mut over = Vec::new();
         for holder in holders {
@@ -79,7 +81,9 @@ impl Lock {
     }
 
     pub(super) fn begin(&self, world: &mut World, name: usize) -> Option<()> {
-        let Worker::Right(uid) = world.workers[name] else { return None };
+        let Worker::Right(uid) = world.workers[name] else {
+            return None;
+        };
         let source = match self.scenario.requests[uid].wish {
             Wish::Create { source, .. } => source,
             Wish::Delete { .. } | Wish::Revive { .. } => None,
@@ -113,9 +117,14 @@ impl Lock {
         }
         let (key, uid) = (self.key(name), uid_text(uid));
         // A failure is only logged: entries that are over are collected anyway.
-        self.update(world, |ledger| give_back(ledger, &key, &uid, self.scenario.ends));
+        self.update(world, |ledger| {
+            give_back(ledger, &key, &uid, self.scenario.ends)
+        });
         let slot = &mut world.objects[name];
-        if let Some(object) = slot.as_mut().filter(|object| object.held && uid_text(object.uid) == uid) {
+        if let Some(object) = slot
+            .as_mut()
+            .filter(|object| object.held && uid_text(object.uid) == uid)
+        {
             object.held = false;
             if object.deleting {
                 *slot = None;
@@ -127,7 +136,12 @@ impl Lock {
     pub(super) fn force(&self, world: &mut World, name: usize) -> Option<()> {
         let key = self.key(name);
         let claim = open_ledger(world)?.claim(&key)?;
-        let uid = claim.entries.iter().find(|entry| entry.state > State::Intent)?.uid.clone();
+        let uid = claim
+            .entries
+            .iter()
+            .find(|entry| entry.state > State::Intent)?
+            .uid
+            .clone();
         world.left.releases -= 1;
         world.released.add(self.request_of(&key, &uid)?);
         self.update(world, |ledger| {
@@ -143,7 +157,9 @@ impl Lock {
     pub(super) fn stop(&self, world: &mut World, uid: usize) {
         world.stopped.add(uid);
         for worker in &mut world.workers {
-            if [Worker::Right(uid), Worker::Working(uid)].contains(worker) && !self.makes(Mistake::NoFence) {
+            if [Worker::Right(uid), Worker::Working(uid)].contains(worker)
+                && !self.makes(Mistake::NoFence)
+            {
                 *worker = Worker::Refused(uid);
             }
         }
@@ -152,7 +168,10 @@ impl Lock {
 
 /// The memory of a process is lost with it.
 pub(super) fn forget(world: &mut World) {
-    world.workers.iter_mut().for_each(|worker| *worker = Worker::Idle);
+    world
+        .workers
+        .iter_mut()
+        .for_each(|worker| *worker = Worker::Idle);
     world.collecting.fill(Collecting::Idle);
     (world.listed, world.seen) = (None, Bits::default());
 }
@@ -181,7 +200,9 @@ pub(super) fn begin_late(world: &mut World, uid: usize) {
 /// An object that has not begun has no worker that would have to stop.
 pub(super) fn end_by_hand(world: &mut World, name: usize) -> Option<()> {
     world.left.ends -= 1;
-    let object = world.objects[name].as_mut().filter(|object| object.phase != Phase::Over)?;
+    let object = world.objects[name]
+        .as_mut()
+        .filter(|object| object.phase != Phase::Over)?;
     object.held = object.phase == Phase::InProgress;
     object.phase = Phase::Over;
     Some(())
@@ -192,7 +213,10 @@ pub(super) fn read(world: &mut World, name: usize) -> Option<()> {
     let uid = object.uid;
     world.workers[name] = match object.phase {
         Phase::Over => Worker::Ended(uid),
-        phase => Worker::Seen { uid, new: phase == Phase::New },
+        phase => Worker::Seen {
+            uid,
+            new: phase == Phase::New,
+        },
     };
     Some(())
 }
@@ -204,12 +228,19 @@ pub(super) fn publish(world: &mut World, name: usize) -> Option<()> {
         _ => return None,
     };
     let slot = &mut world.objects[name];
-    if let Some(object) = slot.as_mut().filter(|object| object.uid == uid && !object.held) {
+    if let Some(object) = slot
+        .as_mut()
+        .filter(|object| object.uid == uid && !object.held)
+    {
         object.phase = Phase::Over;
         if object.deleting {
             *slot = None;
         }
     }
-    world.workers[name] = if released { Worker::Idle } else { Worker::Ended(uid) };
+    world.workers[name] = if released {
+        Worker::Idle
+    } else {
+        Worker::Ended(uid)
+    };
     Some(())
 }

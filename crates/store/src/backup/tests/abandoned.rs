@@ -11,7 +11,11 @@ async fn abandon(location: &Location, uid: &str) -> crate::Abandonment {
 /// The error category of a late commit.
 async fn commits_late(collected: &crate::PendingBackup) -> &'static str {
     let end = backup("u1", BackupPhase::Completed);
-    collected.commit(&files("late"), &end).await.unwrap_err().category()
+    collected
+        .commit(&files("late"), &end)
+        .await
+        .unwrap_err()
+        .category()
 }
 
 #[tokio::test]
@@ -23,7 +27,14 @@ async fn of_a_commit_and_an_abandonment_the_first_stands() {
             assert_eq!(abandon(&location, "u1").await, Abandoned);
             assert_eq!(abandon(&location, "u1").await, Abandoned, "once more");
             assert_eq!(commits_late(&pending).await, "exists");
-            assert_eq!(location.open_backup("b", &of("u1")).await.unwrap_err().category(), "exists");
+            assert_eq!(
+                location
+                    .open_backup("b", &of("u1"))
+                    .await
+                    .unwrap_err()
+                    .category(),
+                "exists"
+            );
             let found = location.find_job::<Backup>("b", "u1").await.unwrap();
             assert!(matches!(found, FoundJob::Nothing), "{found:?}");
         }
@@ -32,7 +43,11 @@ async fn of_a_commit_and_an_abandonment_the_first_stands() {
         assert_eq!(abandon(&location, "u1").await, Committed);
         decided.publish().await.unwrap();
         assert_eq!(abandon(&location, "u1").await, Committed);
-        assert_eq!(abandon(&location, "u2").await, Abandoned, "nothing of another is stored there");
+        assert_eq!(
+            abandon(&location, "u2").await,
+            Abandoned,
+            "nothing of another is stored there"
+        );
         assert!(location.read_metadata("b").await.unwrap().is_some());
     }
 }
@@ -42,10 +57,14 @@ async fn what_waits_for_operations_is_abandoned_and_what_is_lost_is_too() {
     let location = memory("p");
     let mut writer = location.open_backup("b", &of("u1")).await.unwrap();
     add_noise(&mut writer, 3).await.unwrap();
-    writer.await_operations(files("x"), Value::Null).await.unwrap();
+    writer
+        .await_operations(files("x"), Value::Null)
+        .await
+        .unwrap();
     assert_eq!(abandon(&location, "u1").await, Abandoned);
     location.clear_abandoned("b", "u1").await.unwrap();
-    let left = [".private/owner", ".private/record-1", ".private/record-2"].map(|key| format!("{DIR}/{key}"));
+    let left = [".private/owner", ".private/record-1", ".private/record-2"]
+        .map(|key| format!("{DIR}/{key}"));
     assert_eq!(keys(&location).await, left);
 
     let recorder = Recorder::default();
@@ -53,8 +72,15 @@ async fn what_waits_for_operations_is_abandoned_and_what_is_lost_is_too() {
     let mut decided = decided(&location, true).await;
     recorder.expire_uploads().await;
     assert_eq!(decided.publish().await.unwrap_err().category(), "lost");
-    assert_eq!(abandon(&location, "u1").await, Committed, "that it is lost is to be said");
-    let lost = location.abandon_backup("b", &of("u1"), Some(decided.number())).await.unwrap();
+    assert_eq!(
+        abandon(&location, "u1").await,
+        Committed,
+        "that it is lost is to be said"
+    );
+    let lost = location
+        .abandon_backup("b", &of("u1"), Some(decided.number()))
+        .await
+        .unwrap();
     assert_eq!(lost, Abandoned);
 }
 
@@ -62,7 +88,14 @@ async fn what_waits_for_operations_is_abandoned_and_what_is_lost_is_too() {
 async fn a_folder_without_a_marker_is_marked_first_and_one_of_others_is_not_touched() {
     let location = memory("p");
     assert_eq!(abandon(&location, "u1").await, Abandoned);
-    assert_eq!(location.open_backup("b", &of("u1")).await.unwrap_err().category(), "exists");
+    assert_eq!(
+        location
+            .open_backup("b", &of("u1"))
+            .await
+            .unwrap_err()
+            .category(),
+        "exists"
+    );
     let location = memory("p");
     put(&location, &format!("{DIR}/1.jpg"), b"x").await;
     assert_eq!(abandon(&location, "u1").await, Abandoned);
@@ -75,9 +108,18 @@ async fn the_folder_of_an_abandoned_backup_is_for_the_next_of_its_name() {
         let recorder = Recorder::default();
         let location = recorder.location("p");
         let late = collected(&location, "u1", large).await.unwrap();
-        location.new_journal::<Backup>("b", "u1").unwrap().add(&[json!({"x": 1})]).await.unwrap();
+        location
+            .new_journal::<Backup>("b", "u1")
+            .unwrap()
+            .add(&[json!({"x": 1})])
+            .await
+            .unwrap();
         assert_eq!(
-            location.open_backup("b", &of("u2")).await.unwrap_err().category(),
+            location
+                .open_backup("b", &of("u2"))
+                .await
+                .unwrap_err()
+                .category(),
             "exists",
             "it may run"
         );
@@ -85,21 +127,47 @@ async fn the_folder_of_an_abandoned_backup_is_for_the_next_of_its_name() {
         location.clear_abandoned("b", "u1").await.unwrap();
         assert!(recorder.uploads().is_empty(), "nothing of it is billed");
         // From any cluster.
-        let other = Claimant { installation: "other/velero".to_owned(), ..of("u2") };
+        let other = Claimant {
+            installation: "other/velero".to_owned(),
+            ..of("u2")
+        };
         let mut next = location.open_backup("b", &other).await.unwrap();
         next.item(&pod("next"), b"{}").await.unwrap();
         drop(next);
-        assert_eq!(location.open_backup("b", &of("u3")).await.unwrap_err().category(), "exists");
-        let (_, entries) = location.journal::<Backup>("b", "u2", |_, _| {}).await.unwrap();
+        assert_eq!(
+            location
+                .open_backup("b", &of("u3"))
+                .await
+                .unwrap_err()
+                .category(),
+            "exists"
+        );
+        let (_, entries) = location
+            .journal::<Backup>("b", "u2", |_, _| {})
+            .await
+            .unwrap();
         assert_eq!(entries.len(), 1, "numbers are not used twice");
         let mut next = location.open_backup("b", &other).await.unwrap();
         next.item(&pod("next"), b"{}").await.unwrap();
         let end = backup("u2", BackupPhase::Completed);
-        let mut next = next.finish().await.unwrap().commit(&files("next"), &end).await.unwrap();
-        assert_eq!(commits_late(&late).await, "exists", "by who still works for the first");
+        let mut next = next
+            .finish()
+            .await
+            .unwrap()
+            .commit(&files("next"), &end)
+            .await
+            .unwrap();
+        assert_eq!(
+            commits_late(&late).await,
+            "exists",
+            "by who still works for the first"
+        );
         assert_eq!(abandon(&location, "u1").await, Abandoned, "once more, late");
         assert_eq!(next.publish().await.unwrap(), end);
-        assert_eq!(stored_log(&location).await, format!("time=\"{AT}\" level=info msg=next\n"));
+        assert_eq!(
+            stored_log(&location).await,
+            format!("time=\"{AT}\" level=info msg=next\n")
+        );
         assert_eq!(location.delete_backup("b").await.unwrap(), 11);
         assert!(keys(&location).await.is_empty());
     }
@@ -109,12 +177,17 @@ async fn the_folder_of_an_abandoned_backup_is_for_the_next_of_its_name() {
 async fn states_of_operations_of_the_abandoned_backup_are_not_those_of_the_next() {
     let location = memory("p");
     let writer = location.open_backup("b", &of("u1")).await.unwrap();
-    let mut waiting = writer.await_operations(files("x"), Value::Null).await.unwrap();
+    let mut waiting = writer
+        .await_operations(files("x"), Value::Null)
+        .await
+        .unwrap();
     waiting.store_operations(&[json!("of u1")]).await.unwrap();
     assert_eq!(abandon(&location, "u1").await, Abandoned);
     location.clear_abandoned("b", "u1").await.unwrap();
     let next = location.open_backup("b", &of("u2")).await.unwrap();
-    next.await_operations(files("y"), Value::Null).await.unwrap();
+    next.await_operations(files("y"), Value::Null)
+        .await
+        .unwrap();
     let found = async || match location.find_job::<Backup>("b", "u2").await.unwrap() {
         FoundJob::Awaiting(found) => *found,
         other => panic!("{other:?}"),
@@ -135,8 +208,22 @@ async fn foreign_files_survive_what_is_cleared() {
     location.clear_abandoned("b", "u2").await.unwrap();
     assert_eq!(abandon(&location, "u1").await, Abandoned);
     location.clear_abandoned("b", "u1").await.unwrap();
-    let left = [".private/journal-1", ".private/owner", ".private/record-1", "1.jpg"]
-        .map(|key| format!("{DIR}/{key}"));
+    let left = [
+        ".private/journal-1",
+        ".private/owner",
+        ".private/record-1",
+        "1.jpg",
+    ]
+    .map(|key| format!("{DIR}/{key}"));
     assert_eq!(keys(&location).await, left);
-    assert_eq!(location.inspect_folder("b").await.unwrap().incomplete.unwrap().most, Remnant::Foreign);
+    assert_eq!(
+        location
+            .inspect_folder("b")
+            .await
+            .unwrap()
+            .incomplete
+            .unwrap()
+            .most,
+        Remnant::Foreign
+    );
 }

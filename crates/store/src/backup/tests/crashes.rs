@@ -1,4 +1,5 @@
-//! Every write of the end: failed, done with its answer lost, and followed by a crash of the process.
+//! Every write of the end: failed, done with its answer lost, and followed by a crash of the
+//! process.
 
 use object_store::path::Path;
 
@@ -20,11 +21,17 @@ const WRITES: [&str; 10] = [
 
 /// Number of times each final key was written.
 fn writes(recorder: &Recorder, key: &str) -> usize {
-    let wanted = ["create", "overwrite", "complete", "copy"].map(|verb| format!("{verb} {DIR}/{key}"));
-    recorder.operations().iter().filter(|operation| wanted.contains(operation)).count()
+    let wanted =
+        ["create", "overwrite", "complete", "copy"].map(|verb| format!("{verb} {DIR}/{key}"));
+    recorder
+        .operations()
+        .iter()
+        .filter(|operation| wanted.contains(operation))
+        .count()
 }
 
-/// Continues like a process that has just started: from what is stored, and nothing else. It collects other items.
+/// Continues like a process that has just started: from what is stored, and nothing else. It
+/// collects other items.
 async fn go_on(location: &Location, large: bool) -> Result<Backup, StoreError> {
     let mut end = backup("u1", BackupPhase::Completed);
     match location.find_job::<Backup>("b", "u1").await? {
@@ -33,7 +40,11 @@ async fn go_on(location: &Location, large: bool) -> Result<Backup, StoreError> {
         FoundJob::Nothing | FoundJob::Awaiting(_) => {
             let collected = collected(location, "u1", large).await?;
             end.status.warnings = 7;
-            collected.commit(&files("collected again"), &end).await?.publish().await
+            collected
+                .commit(&files("collected again"), &end)
+                .await?
+                .publish()
+                .await
         }
     }
 }
@@ -42,12 +53,19 @@ async fn go_on(location: &Location, large: bool) -> Result<Backup, StoreError> {
 async fn whatever_write_fails_and_whoever_goes_on_every_final_key_is_written_once() {
     for large in [false, true] {
         // The other files do not depend on the size of the contents.
-        for file in WRITES.into_iter().filter(|file| !large || !file.starts_with("b-")) {
+        for file in WRITES
+            .into_iter()
+            .filter(|file| !large || !file.starts_with("b-"))
+        {
             for fault in [Fault::Fail, Fault::LoseAnswer] {
                 for dies in [false, true] {
                     let recorder = Recorder::default();
                     let location = recorder.location("p");
-                    let verb = if large && file == "b.tar.gz" { "complete" } else { "create" };
+                    let verb = if large && file == "b.tar.gz" {
+                        "complete"
+                    } else {
+                        "create"
+                    };
                     recorder.fault(&format!("{verb} {DIR}/{file}"), fault);
                     let collected = collected(&location, "u1", large).await.unwrap();
                     let end = backup("u1", BackupPhase::Completed);
@@ -55,26 +73,44 @@ async fn whatever_write_fails_and_whoever_goes_on_every_final_key_is_written_onc
                     let first = async {
                         let mut decided = collected.commit(&files("x"), &end).await?;
                         let published = decided.publish().await;
-                        if !dies && published.is_err() { decided.publish().await } else { published }
+                        if !dies && published.is_err() {
+                            decided.publish().await
+                        } else {
+                            published
+                        }
                     };
                     let first: Result<Backup, StoreError> = first.await;
                     if let Err(error) = &first {
                         assert!(error.is_transient(), "{case}: {error}");
                     }
                     let stored = go_on(&location, large).await.unwrap();
-                    assert_eq!(location.read_metadata("b").await.unwrap().unwrap(), stored, "{case}");
+                    assert_eq!(
+                        location.read_metadata("b").await.unwrap().unwrap(),
+                        stored,
+                        "{case}"
+                    );
                     // Another attempt writes nothing more.
                     assert_eq!(go_on(&location, large).await.unwrap(), stored, "{case}");
                     let again = stored.status.warnings == 7;
                     assert_eq!(again, file == WRITES[0] && fault == Fault::Fail, "{case}");
                     let log = stored_log(&location).await;
-                    assert_eq!(log.contains("again"), again, "{case}: the log belongs to the contents");
+                    assert_eq!(
+                        log.contains("again"),
+                        again,
+                        "{case}: the log belongs to the contents"
+                    );
                     for key in &WRITES[1..] {
                         // The second request for the same key was refused by its condition.
                         assert!(writes(&recorder, key) <= 2, "{case}: {key}");
                         assert_eq!(recorder.count("overwrite"), 0, "{case}");
                     }
-                    assert!(location.read_contents("b", crate::Limits::DEFAULT).await.is_ok(), "{case}");
+                    assert!(
+                        location
+                            .read_contents("b", crate::Limits::DEFAULT)
+                            .await
+                            .is_ok(),
+                        "{case}"
+                    );
                     assert!(recorder.uploads().is_empty(), "{case}");
                 }
             }
@@ -93,7 +129,10 @@ async fn two_replicas_that_finish_at_once_write_the_same_bytes() {
         let end = backup("u1", BackupPhase::Completed);
         assert_eq!((a.unwrap(), b.unwrap()), (end.clone(), end));
         assert!(
-            location.read_contents("b", crate::Limits::DEFAULT).await.is_ok()
+            location
+                .read_contents("b", crate::Limits::DEFAULT)
+                .await
+                .is_ok()
                 && recorder.count("overwrite") == 0
         );
     }
@@ -107,15 +146,31 @@ async fn uploaded_contents_that_have_gone_are_said_to_be_lost_and_can_be_begun_a
     recorder.expire_uploads().await;
     for _ in 0..2 {
         let error = first.publish().await.unwrap_err();
-        assert!(error.category() == "lost" && !error.is_transient(), "{error}");
+        assert!(
+            error.category() == "lost" && !error.is_transient(),
+            "{error}"
+        );
     }
-    assert!(keys(&location).await.iter().all(|key| key.contains("/.private/")), "nothing was written");
+    assert!(
+        keys(&location)
+            .await
+            .iter()
+            .all(|key| key.contains("/.private/")),
+        "nothing was written"
+    );
     let writer = found(&location).await.begin_again().await.unwrap();
     let mut second = decided_again(writer).await;
     assert_eq!((first.number(), second.number()), (1, 2));
     assert_eq!(found(&location).await.number(), 2, "the last one counts");
     second.publish().await.unwrap();
-    assert_eq!(location.read_contents("b", crate::Limits::DEFAULT).await.unwrap().len(), 1);
+    assert_eq!(
+        location
+            .read_contents("b", crate::Limits::DEFAULT)
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
     assert_eq!(recorder.count("overwrite"), 0);
 }
 
@@ -128,18 +183,34 @@ async fn contents_that_somebody_removes_before_the_metadata_are_written_again_fr
         let mut decided = decided(&location, large).await;
         recorder.fault(&format!("create {DIR}/velero-backup.json"), Fault::Fail);
         assert!(decided.publish().await.unwrap_err().is_transient());
-        location.delete(vec![Path::from(format!("{DIR}/b.tar.gz"))]).await.unwrap();
-        assert!(decided.publish().await.unwrap_err().is_transient(), "it is looked at before the metadata");
+        location
+            .delete(vec![Path::from(format!("{DIR}/b.tar.gz"))])
+            .await
+            .unwrap();
+        assert!(
+            decided.publish().await.unwrap_err().is_transient(),
+            "it is looked at before the metadata"
+        );
         match decided.publish().await {
             Ok(_) => assert!(!large),
             Err(error) => {
                 assert!(large && error.category() == "lost", "{error}");
                 let writer = decided.begin_again().await.unwrap();
-                assert!(keys(&location).await.iter().all(|key| key.contains("/.private/")));
+                assert!(
+                    keys(&location)
+                        .await
+                        .iter()
+                        .all(|key| key.contains("/.private/"))
+                );
                 decided_again(writer).await.publish().await.unwrap();
             }
         }
-        assert!(location.read_contents("b", crate::Limits::DEFAULT).await.is_ok());
+        assert!(
+            location
+                .read_contents("b", crate::Limits::DEFAULT)
+                .await
+                .is_ok()
+        );
     }
 }
 
@@ -150,15 +221,32 @@ async fn a_late_writer_whose_upload_was_aborted_can_neither_write_nor_decide() {
     let mut late = location.open_backup("b", &of("u1")).await.unwrap();
     add_noise(&mut late, NOISE).await.unwrap();
     let late_end = collected(&location, "u1", true).await.unwrap(); // another replica has aborted what the late one had sent
-    assert!(matches!(location.find_job::<Backup>("b", "u1").await.unwrap(), FoundJob::Nothing));
+    assert!(matches!(
+        location.find_job::<Backup>("b", "u1").await.unwrap(),
+        FoundJob::Nothing
+    ));
     let end = backup("u1", BackupPhase::Completed);
-    late_end.commit(&files("x"), &end).await.unwrap().publish().await.unwrap();
+    late_end
+        .commit(&files("x"), &end)
+        .await
+        .unwrap()
+        .publish()
+        .await
+        .unwrap();
     let error = match add_noise(&mut late, NOISE).await {
         Err(error) => error,
         Ok(()) => late.finish().await.unwrap_err(),
     };
-    assert!(error.is_transient(), "it begins again, and finds the end: {error}");
-    assert!(location.read_contents("b", crate::Limits::DEFAULT).await.is_ok());
+    assert!(
+        error.is_transient(),
+        "it begins again, and finds the end: {error}"
+    );
+    assert!(
+        location
+            .read_contents("b", crate::Limits::DEFAULT)
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test]
@@ -168,9 +256,26 @@ async fn a_record_that_can_not_be_read_is_not_guessed_at() {
     let key = format!("{DIR}/.private/record-1");
     let record = get(&location, &key).await.unwrap();
     put(&location, &key, &record[..700]).await;
-    assert_eq!(location.find_job::<Backup>("b", "u1").await.unwrap_err().category(), "corrupt");
-    assert_eq!(location.open_backup("b", &of("u1")).await.unwrap_err().category(), "exists");
+    assert_eq!(
+        location
+            .find_job::<Backup>("b", "u1")
+            .await
+            .unwrap_err()
+            .category(),
+        "corrupt"
+    );
+    assert_eq!(
+        location
+            .open_backup("b", &of("u1"))
+            .await
+            .unwrap_err()
+            .category(),
+        "exists"
+    );
     // A record of another uid says nothing about us.
     put(&location, &key, &record).await;
-    assert!(matches!(location.find_job::<Backup>("b", "u2").await.unwrap(), FoundJob::Nothing));
+    assert!(matches!(
+        location.find_job::<Backup>("b", "u2").await.unwrap(),
+        FoundJob::Nothing
+    ));
 }

@@ -5,9 +5,17 @@ use crate::backup::AwaitingBackup;
 
 async fn waiting(location: &Location, large: bool) -> AwaitingBackup {
     let mut writer = location.open_backup("b", &of("u1")).await.unwrap();
-    add_noise(&mut writer, if large { NOISE } else { 0 }).await.unwrap();
-    writer.item(&pod("claim"), br#"{"early":true}"#).await.unwrap();
-    writer.await_operations(files("so far"), serde_json::json!({ "so": "far" })).await.unwrap()
+    add_noise(&mut writer, if large { NOISE } else { 0 })
+        .await
+        .unwrap();
+    writer
+        .item(&pod("claim"), br#"{"early":true}"#)
+        .await
+        .unwrap();
+    writer
+        .await_operations(files("so far"), serde_json::json!({ "so": "far" }))
+        .await
+        .unwrap()
 }
 
 async fn found_waiting(location: &Location) -> AwaitingBackup {
@@ -18,42 +26,88 @@ async fn found_waiting(location: &Location) -> AwaitingBackup {
 }
 
 #[tokio::test]
-async fn another_process_goes_on_with_what_was_collected_and_a_later_item_replaces_an_earlier_one() {
+async fn another_process_goes_on_with_what_was_collected_and_a_later_item_replaces_an_earlier_one()
+{
     for large in [false, true] {
         let (_dir, local) = folder("p");
         for (location, counts_parts) in [(memory("p"), false), (local, true)] {
             drop(waiting(&location, large).await);
-            assert!(keys(&location).await.iter().all(|key| key.contains("/.private/")));
-            assert_eq!(location.open_backup("b", &of("u1")).await.unwrap_err().category(), "exists");
+            assert!(
+                keys(&location)
+                    .await
+                    .iter()
+                    .all(|key| key.contains("/.private/"))
+            );
+            assert_eq!(
+                location
+                    .open_backup("b", &of("u1"))
+                    .await
+                    .unwrap_err()
+                    .category(),
+                "exists"
+            );
             let mut found = found_waiting(&location).await;
             assert_eq!(found.files().results.warnings(), 1);
             assert_eq!(found.files().resource_list.len(), 1);
-            found.store_operations(&[json!({"status": {"phase": "InProgress"}})]).await.unwrap();
+            found
+                .store_operations(&[json!({"status": {"phase": "InProgress"}})])
+                .await
+                .unwrap();
             let mut found = found_waiting(&location).await;
-            assert_eq!(found.files().item_operations[0]["status"]["phase"], "InProgress");
-            found.store_operations(&[json!({"status": {"phase": "Completed"}})]).await.unwrap();
-            // The process crashes once after it resumed and uploaded more. (The store in memory completes all
-            // uploaded parts.)
+            assert_eq!(
+                found.files().item_operations[0]["status"]["phase"],
+                "InProgress"
+            );
+            found
+                .store_operations(&[json!({"status": {"phase": "Completed"}})])
+                .await
+                .unwrap();
+            // The process crashes once after it resumed and uploaded more. (The store in memory
+            // completes all uploaded parts.)
             if counts_parts {
                 let (mut writer, _) = found_waiting(&location).await.resume().unwrap();
                 add_noise(&mut writer, 3).await.unwrap();
                 std::mem::forget(writer);
             }
             let (mut writer, mut files) = found_waiting(&location).await.resume().unwrap();
-            writer.item(&pod("claim"), br#"{"early":false}"#).await.unwrap();
+            writer
+                .item(&pod("claim"), br#"{"early":false}"#)
+                .await
+                .unwrap();
             files.log.line("info", "later", &[], AT.parse().unwrap());
             let end = backup("u1", BackupPhase::Completed);
             let collected = writer.finish().await.unwrap();
-            collected.commit(&files, &end).await.unwrap().publish().await.unwrap();
-            let contents = location.read_contents("b", crate::Limits::DEFAULT).await.unwrap();
+            collected
+                .commit(&files, &end)
+                .await
+                .unwrap()
+                .publish()
+                .await
+                .unwrap();
+            let contents = location
+                .read_contents("b", crate::Limits::DEFAULT)
+                .await
+                .unwrap();
             let items = contents.items("pods");
             assert_eq!(items.len(), if large { NOISE as usize + 1 } else { 1 });
-            assert_eq!(contents.read(items.last().unwrap()).unwrap(), br#"{"early":false}"#);
+            assert_eq!(
+                contents.read(items.last().unwrap()).unwrap(),
+                br#"{"early":false}"#
+            );
             let log = stored_log(&location).await;
             assert!(log.contains("so far") && log.contains("later"), "{log}");
-            let operations = get(&location, &format!("{DIR}/b-itemoperations.json.gz")).await.unwrap();
+            let operations = get(&location, &format!("{DIR}/b-itemoperations.json.gz"))
+                .await
+                .unwrap();
             assert_eq!(json_of(&operations)[0]["status"]["phase"], "Completed");
-            assert_eq!(keys(&location).await.iter().filter(|key| key.contains("/.private/")).count(), 1);
+            assert_eq!(
+                keys(&location)
+                    .await
+                    .iter()
+                    .filter(|key| key.contains("/.private/"))
+                    .count(),
+                1
+            );
         }
     }
 }
@@ -64,7 +118,14 @@ async fn of_two_replicas_only_one_keeps_the_next_state_of_the_operations() {
     let mut ours = waiting(&location, false).await;
     let mut theirs = found_waiting(&location).await;
     ours.store_operations(&[json!(1)]).await.unwrap();
-    assert_eq!(theirs.store_operations(&[json!(2)]).await.unwrap_err().category(), "exists");
+    assert_eq!(
+        theirs
+            .store_operations(&[json!(2)])
+            .await
+            .unwrap_err()
+            .category(),
+        "exists"
+    );
 }
 
 #[tokio::test]
@@ -73,8 +134,19 @@ async fn a_wait_that_can_not_be_gone_on_with_is_begun_again() {
     let location = recorder.location("p");
     let first = waiting(&location, true).await;
     recorder.expire_uploads().await;
-    decided_again(first.begin_again().await.unwrap()).await.publish().await.unwrap();
-    assert_eq!(location.read_contents("b", crate::Limits::DEFAULT).await.unwrap().len(), 1);
+    decided_again(first.begin_again().await.unwrap())
+        .await
+        .publish()
+        .await
+        .unwrap();
+    assert_eq!(
+        location
+            .read_contents("b", crate::Limits::DEFAULT)
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -82,21 +154,40 @@ async fn what_is_about_to_be_done_is_known_to_whoever_comes_next() {
     let (_dir, local) = folder("p");
     for location in [memory("p"), local] {
         drop(location.open_backup("b", &of("u1")).await.unwrap());
-        let (mut journal, entries) = location.journal::<Backup>("b", "u1", |_, _| {}).await.unwrap();
+        let (mut journal, entries) = location
+            .journal::<Backup>("b", "u1", |_, _| {})
+            .await
+            .unwrap();
         assert!(entries.is_empty());
         for n in 0..11 {
             journal.add(&[json!({ "intended": n })]).await.unwrap();
         }
         // The backup is a PendingBackup again, and another process continues it.
         drop(location.open_backup("b", &of("u1")).await.unwrap());
-        let (mut next, entries) = location.journal::<Backup>("b", "u1", |_, _| {}).await.unwrap();
+        let (mut next, entries) = location
+            .journal::<Backup>("b", "u1", |_, _| {})
+            .await
+            .unwrap();
         assert_eq!(
-            entries.iter().map(|entry| entry["intended"].clone()).collect::<Vec<_>>(),
+            entries
+                .iter()
+                .map(|entry| entry["intended"].clone())
+                .collect::<Vec<_>>(),
             (0..11).collect::<Vec<_>>()
         );
         next.add(&[json!("mine")]).await.unwrap();
-        assert_eq!(journal.add(&[json!("late")]).await.unwrap_err().category(), "exists");
+        assert_eq!(
+            journal.add(&[json!("late")]).await.unwrap_err().category(),
+            "exists"
+        );
         stored(&location).await;
-        assert_eq!(keys(&location).await.iter().filter(|key| key.contains("/.private/")).count(), 1);
+        assert_eq!(
+            keys(&location)
+                .await
+                .iter()
+                .filter(|key| key.contains("/.private/"))
+                .count(),
+            1
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! The key of a storage account, as the resource manager gives it to an identity that may list it.
 //!
-//! Velero's plugin does so where neither the key nor `useAAD` is given (`pkg/util/azure/storage.go`,
-//! `exchangeStorageAccountAccessKey`, v1.18). object_store (0.14) signs in to storage only.
+//! Velero's plugin does so where neither the key nor `useAAD` is given
+//! (`pkg/util/azure/storage.go`, `exchangeStorageAccountAccessKey`, v1.18). object_store (0.14)
+//! signs in to storage only.
 
 use std::{sync::Arc, time::Duration};
 
@@ -48,8 +49,16 @@ pub(super) struct AccountKey {
 
 impl AccountKey {
     async fn list(&self) -> Result<Lasting<AzureCredential>, AnyError> {
-        let token = self.tokens.token(&self.resource_manager).await?.access_token;
-        let Account { subscription, resource_group, name } = &self.account;
+        let token = self
+            .tokens
+            .token(&self.resource_manager)
+            .await?
+            .access_token;
+        let Account {
+            subscription,
+            resource_group,
+            name,
+        } = &self.account;
         let mut url = Url::parse(&self.resource_manager)?;
         let path = [
             "subscriptions",
@@ -66,29 +75,45 @@ impl AccountKey {
             .map_err(|()| "the resource manager has no address")?
             .pop_if_empty()
             .extend(path);
-        url.query_pairs_mut().append_pair("api-version", API_VERSION);
+        url.query_pairs_mut()
+            .append_pair("api-version", API_VERSION);
         let request = Request::builder().method(Method::POST).uri(url.as_str());
-        let request = request.header(AUTHORIZATION, format!("Bearer {token}")).header(CONTENT_LENGTH, "0");
+        let request = request
+            .header(AUTHORIZATION, format!("Bearer {token}"))
+            .header(CONTENT_LENGTH, "0");
         let answer: Keys = self.tokens.ask(request.body(String::new().into())?).await?;
-        let full = answer.keys.into_iter().find(|key| key.permissions.eq_ignore_ascii_case("full"));
-        let key =
-            full.ok_or_else(|| format!("the storage account {name} has no key with all permissions"))?;
+        let full = answer
+            .keys
+            .into_iter()
+            .find(|key| key.permissions.eq_ignore_ascii_case("full"));
+        let key = full
+            .ok_or_else(|| format!("the storage account {name} has no key with all permissions"))?;
         // The error's own text may hold parts of the key.
         let key = AzureAccessKey::try_new(&key.value).map_err(|_| "the key is not base64")?;
         let credential = Arc::new(AzureCredential::AccessKey(key));
         // A key does not expire.
-        Ok(Lasting { credential, renew: Instant::now() + HELD, end: None })
+        Ok(Lasting {
+            credential,
+            renew: Instant::now() + HELD,
+            end: None,
+        })
     }
 
     fn failed(&self, source: AnyError) -> object_store::Error {
         let status = cause::<HttpFailure>(&*source).and_then(HttpFailure::status);
         if status != Some(StatusCode::FORBIDDEN.as_u16()) {
-            return object_store::Error::Generic { store: "account key", source };
+            return object_store::Error::Generic {
+                store: "account key",
+                source,
+            };
         }
         let message = "the identity may not list the keys of the storage account \
                        (Microsoft.Storage/storageAccounts/listkeys/action): give it a role that may, or set useAAD to \"true\" and \
                        give it the role \"Storage Blob Data Contributor\"";
-        object_store::Error::PermissionDenied { path: self.account.name.clone(), source: message.into() }
+        object_store::Error::PermissionDenied {
+            path: self.account.name.clone(),
+            source: message.into(),
+        }
     }
 }
 
@@ -97,7 +122,10 @@ impl CredentialProvider for AccountKey {
     type Credential = AzureCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AzureCredential>> {
-        self.held.get(&self.account.name, self.list()).await.map_err(|error| self.failed(error))
+        self.held
+            .get(&self.account.name, self.list())
+            .await
+            .map_err(|error| self.failed(error))
     }
 }
 

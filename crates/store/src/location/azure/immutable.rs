@@ -34,7 +34,10 @@ impl Container {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let azure = MicrosoftAzureBuilder::new()
             .with_http_connector(Connector(self.clone()))
-            .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+            .with_retry(RetryConfig {
+                max_retries: 0,
+                ..RetryConfig::default()
+            })
             .with_account("acct")
             .with_container_name("c")
             .with_endpoint("http://azure:10000".to_owned())
@@ -62,9 +65,10 @@ impl HttpService for Container {
             Method::PUT if blobs.insert(path.clone()) => answer.status(201).body(Vec::new()),
             Method::PUT | Method::DELETE => answer.status(409).body(REFUSAL.into()),
             Method::POST => answer.status(202).body(BATCH.into()),
-            _ if blobs.contains(&path) => {
-                answer.status(200).header("content-length", OURS.len()).body(OURS.into())
-            }
+            _ if blobs.contains(&path) => answer
+                .status(200)
+                .header("content-length", OURS.len())
+                .body(OURS.into()),
             _ => answer.status(404).body(Vec::new()),
         };
         Ok(answer.unwrap().map(Into::into))
@@ -76,12 +80,22 @@ async fn an_immutable_blob_is_written_once_and_what_is_refused_is_final() {
     let location = Container::default().location();
     let key = Path::from("backups/b/velero-backup.json");
     for _ in 0..2 {
-        location.put_new(&key, OURS.into()).await.expect("the same bytes again are no overwrite");
+        location
+            .put_new(&key, OURS.into())
+            .await
+            .expect("the same bytes again are no overwrite");
     }
     let overwrite = location.put_new(&key, "other".into()).await.unwrap_err();
     let deletion = location.delete(vec![key]).await.unwrap_err();
     for (error, category) in [(&overwrite, "exists"), (&deletion, "denied")] {
-        assert_eq!((error.category(), error.is_transient()), (category, false), "{error}");
+        assert_eq!(
+            (error.category(), error.is_transient()),
+            (category, false),
+            "{error}"
+        );
     }
-    assert!(deletion.to_string().contains("immutable due to a policy"), "{deletion}");
+    assert!(
+        deletion.to_string().contains("immutable due to a policy"),
+        "{deletion}"
+    );
 }

@@ -59,9 +59,9 @@ impl SignIn {
         let (client, tenant) = (get("AZURE_CLIENT_ID"), get("AZURE_TENANT_ID"));
         let of_program = |name: &str, proof| match (&client, &tenant) {
             (Some(_), Some(_)) => Ok(proof),
-            _ => {
-                Err(credential(format!("{name} is there, but AZURE_CLIENT_ID or AZURE_TENANT_ID is missing")))
-            }
+            _ => Err(credential(format!(
+                "{name} is there, but AZURE_CLIENT_ID or AZURE_TENANT_ID is missing"
+            ))),
         };
         let proof = if let Some(secret) = get("AZURE_CLIENT_SECRET") {
             of_program("AZURE_CLIENT_SECRET", Proof::Secret(secret))?
@@ -73,9 +73,14 @@ impl SignIn {
             ));
         } else {
             // The token is mounted into this process, with or without a Secret.
-            variable(variables, true, "AZURE_FEDERATED_TOKEN_FILE").map_or(Proof::None, Proof::TokenFile)
+            variable(variables, true, "AZURE_FEDERATED_TOKEN_FILE")
+                .map_or(Proof::None, Proof::TokenFile)
         };
-        Ok(Self { client, tenant, proof })
+        Ok(Self {
+            client,
+            tenant,
+            proof,
+        })
     }
 
     /// Configures object_store (0.14), which supports all but certificates.
@@ -86,9 +91,13 @@ impl SignIn {
             Proof::Certificate(_) | Proof::None => None,
         };
         let client = self.client.map(|client| (AzureConfigKey::ClientId, client));
-        let tenant = self.tenant.map(|tenant| (AzureConfigKey::AuthorityId, tenant));
+        let tenant = self
+            .tenant
+            .map(|tenant| (AzureConfigKey::AuthorityId, tenant));
         let known = [client, tenant, proof].into_iter().flatten();
-        known.fold(builder, |builder, (key, value)| builder.with_config(key, value))
+        known.fold(builder, |builder, (key, value)| {
+            builder.with_config(key, value)
+        })
     }
 }
 
@@ -102,7 +111,12 @@ fn certificate(
         (Some(text), _) => (TEXT, text.into_bytes()),
         (None, Some(file)) => {
             let read = std::fs::read(&file);
-            (FILE, read.map_err(|error| credential(format!("{FILE}: {file} can not be read: {error}")))?)
+            (
+                FILE,
+                read.map_err(|error| {
+                    credential(format!("{FILE}: {file} can not be read: {error}"))
+                })?,
+            )
         }
         (None, None) => return Ok(None),
     };
@@ -128,13 +142,24 @@ pub(super) struct Tokens {
 impl Tokens {
     /// A token for a service.
     pub(super) async fn token(&self, service: &str) -> Result<Token, AnyError> {
-        let SignIn { client: Some(client), tenant: Some(tenant), proof } = &self.sign_in else {
+        let SignIn {
+            client: Some(client),
+            tenant: Some(tenant),
+            proof,
+        } = &self.sign_in
+        else {
             return self.of_machine(service).await;
         };
-        let url = format!("{}/{tenant}/oauth2/v2.0/token", self.authority.trim_end_matches('/'));
+        let url = format!(
+            "{}/{tenant}/oauth2/v2.0/token",
+            self.authority.trim_end_matches('/')
+        );
         let assertion = |token: &str| {
             let of_type = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
-            vec![("client_assertion", token.to_owned()), ("client_assertion_type", of_type.to_owned())]
+            vec![
+                ("client_assertion", token.to_owned()),
+                ("client_assertion_type", of_type.to_owned()),
+            ]
         };
         let proof = match proof {
             Proof::None => return self.of_machine(service).await,
@@ -146,8 +171,11 @@ impl Tokens {
             Proof::Certificate(certificate) => assertion(&certificate.assertion(client, &url)?),
         };
         let scope = format!("{service}/.default");
-        let mut form =
-            vec![("client_id", client.as_str()), ("grant_type", "client_credentials"), ("scope", &scope)];
+        let mut form = vec![
+            ("client_id", client.as_str()),
+            ("grant_type", "client_credentials"),
+            ("scope", &scope),
+        ];
         form.extend(proof.iter().map(|(name, value)| (*name, value.as_str())));
         let request = Request::builder().method(Method::POST).uri(url);
         let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
@@ -156,14 +184,32 @@ impl Tokens {
 
     async fn of_machine(&self, service: &str) -> Result<Token, AnyError> {
         let mut query = vec![("api-version", "2018-02-01"), ("resource", service)];
-        query.extend(self.sign_in.client.as_deref().map(|client| ("client_id", client)));
-        let url = format!("{}/metadata/identity/oauth2/token?{}", self.instance_metadata, encoded(&query));
+        query.extend(
+            self.sign_in
+                .client
+                .as_deref()
+                .map(|client| ("client_id", client)),
+        );
+        let url = format!(
+            "{}/metadata/identity/oauth2/token?{}",
+            self.instance_metadata,
+            encoded(&query)
+        );
         let request = Request::builder().uri(url).header("Metadata", "true");
         self.ask(request.body(String::new().into())?).await
     }
 
-    pub(super) async fn ask<A: DeserializeOwned>(&self, request: HttpRequest) -> Result<A, AnyError> {
-        let answer = self.client.execute(request).await?.into_body().bytes().await?;
+    pub(super) async fn ask<A: DeserializeOwned>(
+        &self,
+        request: HttpRequest,
+    ) -> Result<A, AnyError> {
+        let answer = self
+            .client
+            .execute(request)
+            .await?
+            .into_body()
+            .bytes()
+            .await?;
         // The error's text may hold parts of the answer.
         serde_json::from_slice(&answer).map_err(|_| "the answer is not what was expected".into())
     }
@@ -204,9 +250,16 @@ impl CredentialProvider for StorageToken {
         let renew = async {
             let token = self.tokens.token(STORAGE).await?;
             let lasts = token.lasts();
-            Ok(Lasting::until(AzureCredential::BearerToken(token.access_token), lasts, MARGIN))
+            Ok(Lasting::until(
+                AzureCredential::BearerToken(token.access_token),
+                lasts,
+                MARGIN,
+            ))
         };
         let held = self.held.get("the storage of Azure", renew).await;
-        held.map_err(|source| object_store::Error::Generic { store: "sign in", source })
+        held.map_err(|source| object_store::Error::Generic {
+            store: "sign in",
+            source,
+        })
     }
 }

@@ -19,11 +19,16 @@ struct Bucket {
 
 impl Bucket {
     fn of(history: &[(&str, &[&str])]) -> Self {
-        let bucket = Self { may_list: true, ..Self::default() };
+        let bucket = Self {
+            may_list: true,
+            ..Self::default()
+        };
         for (key, versions) in history {
             for (at, what) in versions.iter().enumerate() {
                 let lock = Lock {
-                    until: what.strip_prefix("until ").map(|date| date.parse().unwrap()),
+                    until: what
+                        .strip_prefix("until ")
+                        .map(|date| date.parse().unwrap()),
                     held: *what == "held",
                 };
                 let is_mark = *what == "mark";
@@ -50,24 +55,34 @@ impl Bucket {
     }
 
     fn unlock(&self) {
-        self.versions.lock().unwrap().iter_mut().for_each(|(_, lock)| *lock = Lock::default());
+        self.versions
+            .lock()
+            .unwrap()
+            .iter_mut()
+            .for_each(|(_, lock)| *lock = Lock::default());
     }
 
     fn left(&self) -> Vec<String> {
         let all = self.versions.lock().unwrap();
-        all.iter().map(|(version, _)| format!("{}#{}", &version.key[12..], version.id)).collect()
+        all.iter()
+            .map(|(version, _)| format!("{}#{}", &version.key[12..], version.id))
+            .collect()
     }
 
     /// The keys that readers see.
     fn seen(&self) -> Vec<String> {
         let all = self.versions.lock().unwrap();
-        let seen = all.iter().filter(|(version, _)| version.is_latest && !version.is_mark);
+        let seen = all
+            .iter()
+            .filter(|(version, _)| version.is_latest && !version.is_mark);
         seen.map(|(version, _)| version.key.clone()).collect()
     }
 
     async fn empty(&self) -> Result<RetainedVersions, StoreError> {
         let location = memory("p");
-        Removal::new(&location, self, &Path::from("p/backups/b")).run(Some(OWNER)).await
+        Removal::new(&location, self, &Path::from("p/backups/b"))
+            .run(Some(OWNER))
+            .await
     }
 }
 
@@ -93,16 +108,29 @@ impl BucketApi for Bucket {
             ));
         }
         self.call()?;
-        let mut all: Vec<Version> =
-            self.versions.lock().unwrap().iter().map(|(version, _)| version.clone()).collect();
+        let mut all: Vec<Version> = self
+            .versions
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(version, _)| version.clone())
+            .collect();
         all.retain(|version| version.key.starts_with(start));
         all.sort_by(|a, b| (&a.key, &a.id).cmp(&(&b.key, &b.id)));
-        all.retain(|one| after.is_none_or(|after| (&one.key, &one.id) > (&after.key, &after.version)));
+        all.retain(|one| {
+            after.is_none_or(|after| (&one.key, &one.id) > (&after.key, &after.version))
+        });
         let more = all.len() > 2;
         all.truncate(2);
         let next = all.last().filter(|_| more);
-        let next = next.map(|last| PageMarker { key: last.key.clone(), version: last.id.clone() });
-        Ok(Page { versions: all, next })
+        let next = next.map(|last| PageMarker {
+            key: last.key.clone(),
+            version: last.id.clone(),
+        });
+        Ok(Page {
+            versions: all,
+            next,
+        })
     }
 
     /// Removes in another order; checks after each what readers see.
@@ -111,12 +139,17 @@ impl BucketApi for Bucket {
         let mut refused = Vec::new();
         for version in versions.iter().rev() {
             let mut all = self.versions.lock().unwrap();
-            let Some(at) = all.iter().position(|(one, _)| (&one.key, &one.id) == (&version.key, &version.id))
+            let Some(at) = all
+                .iter()
+                .position(|(one, _)| (&one.key, &one.id) == (&version.key, &version.id))
             else {
                 continue;
             };
             if all[at].1.held || all[at].1.until.is_some() {
-                refused.push(Undeleted { version: version.clone(), code: "AccessDenied".to_owned() });
+                refused.push(Undeleted {
+                    version: version.clone(),
+                    code: "AccessDenied".to_owned(),
+                });
                 continue;
             }
             let (gone, _) = all.remove(at);
@@ -127,8 +160,14 @@ impl BucketApi for Bucket {
             }
             drop(all);
             let seen = self.seen();
-            assert!(seen.iter().all(|key| key == OWNER), "{seen:?} can be seen again");
-            assert!(gone.key == OWNER || seen.len() == 1, "another backup may begin there");
+            assert!(
+                seen.iter().all(|key| key == OWNER),
+                "{seen:?} can be seen again"
+            );
+            assert!(
+                gone.key == OWNER || seen.len() == 1,
+                "another backup may begin there"
+            );
         }
         Ok(refused)
     }
@@ -160,7 +199,11 @@ async fn every_version_goes_and_nothing_is_seen_again_wherever_it_is_broken_off(
         let first = bucket.empty().await;
         *bucket.fails.lock().unwrap() = None;
         assert_eq!(bucket.empty().await.unwrap(), RetainedVersions::default());
-        assert!(bucket.left().is_empty(), "{:?} after {calls} calls", bucket.left());
+        assert!(
+            bucket.left().is_empty(),
+            "{:?} after {calls} calls",
+            bucket.left()
+        );
         if first.is_ok() {
             break;
         }
@@ -180,7 +223,15 @@ async fn what_is_locked_stays_hidden_until_the_latest_date_and_then_all_goes() {
     ]);
     let rest = bucket.empty().await.unwrap();
     let until = Some("2026-12-02T00:00:00Z".parse().unwrap());
-    assert_eq!(rest, RetainedVersions { kept: 3, until, held: 1, refused: None });
+    assert_eq!(
+        rest,
+        RetainedVersions {
+            kept: 3,
+            until,
+            held: 1,
+            refused: None
+        }
+    );
     assert!(rest.is_locked());
     let left = [
         ".private/owner#0",
@@ -201,10 +252,26 @@ async fn what_is_locked_stays_hidden_until_the_latest_date_and_then_all_goes() {
 #[tokio::test]
 async fn what_was_written_meanwhile_is_not_touched_and_a_missing_right_is_named() {
     let bucket = Bucket::of(&[(".private/owner", &[""]), ("b.tar.gz", &["", "mark", ""])]);
-    assert!(bucket.empty().await.unwrap_err().to_string().contains("b.tar.gz was written meanwhile"));
+    assert!(
+        bucket
+            .empty()
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("b.tar.gz was written meanwhile")
+    );
     assert_eq!(bucket.left().len(), 4);
-    let bucket = Bucket { may_list: false, ..Bucket::of(&HISTORY) };
+    let bucket = Bucket {
+        may_list: false,
+        ..Bucket::of(&HISTORY)
+    };
     let rest = bucket.empty().await.unwrap();
-    assert!(!rest.is_locked() && rest.refused.unwrap().contains("s3:ListBucketVersions is not granted"));
+    assert!(
+        !rest.is_locked()
+            && rest
+                .refused
+                .unwrap()
+                .contains("s3:ListBucketVersions is not granted")
+    );
     assert_eq!(bucket.left().len(), 12);
 }

@@ -1,5 +1,6 @@
-//! Requests to an S3 bucket beyond its objects: incomplete uploads, versions, object lock. object_store (0.14) does
-//! not support them, so this signs the few requests itself, with the credentials of its client.
+//! Requests to an S3 bucket beyond its objects: incomplete uploads, versions, object lock.
+//! object_store (0.14) does not support them, so this signs the few requests itself, with the
+//! credentials of its client.
 
 use async_trait::async_trait;
 use backup_core::bucket::{ObjectLock, Versions};
@@ -16,14 +17,21 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::location::bucket_api::{BucketApi, BucketError, Lock, Page, PageMarker, Undeleted, Version};
+use crate::location::bucket_api::{
+    BucketApi, BucketError, Lock, Page, PageMarker, Undeleted, Version,
+};
 use crate::{
     error::{AnyError, cause, is_final},
     http_failure::HttpFailure,
 };
 
 /// Characters to encode in the path of a URL for a signature: all but these.
-const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/');
 
 pub(super) struct S3Bucket {
     pub client: HttpClient,
@@ -39,38 +47,57 @@ fn failure(error: &AnyError) -> Option<&HttpFailure> {
 
 /// Why a request failed, with the permission that may be missing.
 fn refusal(error: &AnyError, permission: &str) -> BucketError {
-    let Some((status, code)) = failure(error).and_then(|failure| Some((failure.status()?, failure.code())))
+    let Some((status, code)) =
+        failure(error).and_then(|failure| Some((failure.status()?, failure.code())))
     else {
         return BucketError::Retryable(error.to_string());
     };
     match status {
         401 | 403 => BucketError::Refused(format!("{status} {code}: {permission} is not granted")),
-        status if is_final(status) || status == 501 => BucketError::Refused(format!("{status} {code}")),
+        status if is_final(status) || status == 501 => {
+            BucketError::Refused(format!("{status} {code}"))
+        }
         status => BucketError::Retryable(format!("{status} {code}")),
     }
 }
 
 impl S3Bucket {
     async fn ask(&self, query: &[(&str, &str)], permission: &str) -> Result<Answer, BucketError> {
-        self.send("", query, None).await.map_err(|error| refusal(&error, permission))
+        self.send("", query, None)
+            .await
+            .map_err(|error| refusal(&error, permission))
     }
 
-    /// Requests a setting of a version; empty if the version has none, or its bucket does not support it.
+    /// Requests a setting of a version; empty if the version has none, or its bucket does not
+    /// support it.
     async fn ask_about(
         &self,
         version: &Version,
         what: &str,
         permission: &str,
     ) -> Result<Answer, BucketError> {
-        match self.send(&version.key, &[(what, ""), ("versionId", &version.id)], None).await {
-            Err(error) if matches!(failure(&error).and_then(HttpFailure::status), Some(400 | 404 | 405)) => {
+        match self
+            .send(
+                &version.key,
+                &[(what, ""), ("versionId", &version.id)],
+                None,
+            )
+            .await
+        {
+            Err(error)
+                if matches!(
+                    failure(&error).and_then(HttpFailure::status),
+                    Some(400 | 404 | 405)
+                ) =>
+            {
                 Ok(Answer::default())
             }
             answer => answer.map_err(|error| refusal(&error, permission)),
         }
     }
 
-    /// Sends a request for a key, or for the bucket if the key is empty; with a body to change something.
+    /// Sends a request for a key, or for the bucket if the key is empty; with a body to change
+    /// something.
     async fn send(
         &self,
         key: &str,
@@ -89,10 +116,17 @@ impl S3Bucket {
             let digest = BASE64_STANDARD.encode(Md5::digest(body));
             request = request.method(Method::POST).header("content-md5", digest);
         }
-        let mut request = request.body(body.map_or_else(HttpRequestBody::empty, HttpRequestBody::from))?;
+        let mut request =
+            request.body(body.map_or_else(HttpRequestBody::empty, HttpRequestBody::from))?;
         let credential = self.credentials.get_credential().await?;
         AwsAuthorizer::new(&credential, "s3", &self.region).try_authorize(&mut request, None)?;
-        let answer = self.client.execute(request).await?.into_body().bytes().await?;
+        let answer = self
+            .client
+            .execute(request)
+            .await?
+            .into_body()
+            .bytes()
+            .await?;
         Ok(quick_xml::de::from_reader(&answer[..])?)
     }
 }
@@ -101,11 +135,17 @@ impl S3Bucket {
 impl BucketApi for S3Bucket {
     async fn uploads(&self, key: &Path) -> Result<Vec<String>, BucketError> {
         let query = [("prefix", key.as_ref()), ("uploads", "")];
-        Ok(self.ask(&query, "s3:ListBucketMultipartUploads").await?.uploads_of(key))
+        Ok(self
+            .ask(&query, "s3:ListBucketMultipartUploads")
+            .await?
+            .uploads_of(key))
     }
 
     async fn versions(&self) -> Result<Versions, BucketError> {
-        Ok(self.ask(&[("versioning", "")], "s3:GetBucketVersioning").await?.versioning())
+        Ok(self
+            .ask(&[("versioning", "")], "s3:GetBucketVersioning")
+            .await?
+            .versioning())
     }
 
     async fn lock(&self) -> Result<ObjectLock, BucketError> {
@@ -138,9 +178,16 @@ impl BucketApi for S3Bucket {
     }
 
     async fn lock_of(&self, version: &Version) -> Result<Lock, BucketError> {
-        let retention = self.ask_about(version, "retention", "s3:GetObjectRetention").await?;
-        let hold = self.ask_about(version, "legal-hold", "s3:GetObjectLegalHold").await?;
-        Ok(Lock { until: retention.retain_until_date, held: hold.status.as_deref() == Some("ON") })
+        let retention = self
+            .ask_about(version, "retention", "s3:GetObjectRetention")
+            .await?;
+        let hold = self
+            .ask_about(version, "legal-hold", "s3:GetObjectLegalHold")
+            .await?;
+        Ok(Lock {
+            until: retention.retain_until_date,
+            held: hold.status.as_deref() == Some("ON"),
+        })
     }
 }
 
@@ -154,7 +201,11 @@ fn delete_request(objects: &[Version]) -> Result<String, quick_xml::SeError> {
         object: &'a [Version],
     }
     let namespace = "http://s3.amazonaws.com/doc/2006-03-01/";
-    quick_xml::se::to_string(&Delete { namespace, quiet: true, object: objects })
+    quick_xml::se::to_string(&Delete {
+        namespace,
+        quiet: true,
+        object: objects,
+    })
 }
 
 /// An answer of S3: each has some of these elements.
@@ -210,7 +261,10 @@ struct DeleteError {
 impl Answer {
     /// Uploads of exactly this key: the prefix of the request matches longer keys, too.
     fn uploads_of(self, key: &Path) -> Vec<String> {
-        let own = self.upload.into_iter().filter(|upload| upload.key == key.as_ref());
+        let own = self
+            .upload
+            .into_iter()
+            .filter(|upload| upload.key == key.as_ref());
         own.map(|upload| upload.upload_id).collect()
     }
 
@@ -233,8 +287,14 @@ impl Answer {
     }
 
     fn page(self) -> Page {
-        let marks = self.delete_marker.into_iter().map(|mark| Version { is_mark: true, ..mark });
-        let next = self.next_key_marker.zip(self.next_version_id_marker).filter(|_| self.is_truncated);
+        let marks = self.delete_marker.into_iter().map(|mark| Version {
+            is_mark: true,
+            ..mark
+        });
+        let next = self
+            .next_key_marker
+            .zip(self.next_version_id_marker)
+            .filter(|_| self.is_truncated);
         Page {
             versions: self.version.into_iter().chain(marks).collect(),
             next: next.map(|(key, version)| PageMarker { key, version }),
@@ -243,10 +303,18 @@ impl Answer {
 
     /// The versions that S3 has not removed.
     fn undeleted(self, versions: &[Version]) -> Vec<Undeleted> {
-        let find = |DeleteError { key, version_id, code }| {
-            let is_same =
-                |one: &&Version| one.key == key && version_id.as_ref().is_none_or(|id| *id == one.id);
-            Some(Undeleted { version: versions.iter().find(is_same)?.clone(), code })
+        let find = |DeleteError {
+                        key,
+                        version_id,
+                        code,
+                    }| {
+            let is_same = |one: &&Version| {
+                one.key == key && version_id.as_ref().is_none_or(|id| *id == one.id)
+            };
+            Some(Undeleted {
+                version: versions.iter().find(is_same)?.clone(),
+                code,
+            })
         };
         self.error.into_iter().filter_map(find).collect()
     }
@@ -280,13 +348,19 @@ mod tests {
         };
         for (inner, expected) in [
             ("", Versions::Off),
-            ("<Status>Enabled</Status><MfaDelete>Disabled</MfaDelete>", Versions::Enabled),
+            (
+                "<Status>Enabled</Status><MfaDelete>Disabled</MfaDelete>",
+                Versions::Enabled,
+            ),
             ("<Status>Suspended</Status>", Versions::Suspended),
         ] {
             assert_eq!(read(&versioning(inner)).versioning(), expected, "{inner}");
         }
         let table = [
-            ("<ObjectLockEnabled>Enabled</ObjectLockEnabled>", "on, no retention by default"),
+            (
+                "<ObjectLockEnabled>Enabled</ObjectLockEnabled>",
+                "on, no retention by default",
+            ),
             (
                 "<ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule><DefaultRetention><Mode>GOVERNANCE</Mode>\
                  <Days>7</Days></DefaultRetention></Rule>",
@@ -327,7 +401,13 @@ mod tests {
             is_mark,
         };
         assert_eq!(page.versions, [version("v1", false), version("v2", true)]);
-        assert_eq!(page.next, Some(PageMarker { key: "a&b".to_owned(), version: "v1".to_owned() }));
+        assert_eq!(
+            page.next,
+            Some(PageMarker {
+                key: "a&b".to_owned(),
+                version: "v1".to_owned()
+            })
+        );
         let last = text.replace("true</IsTruncated", "false</IsTruncated");
         assert_eq!(read(&last).page().next, None);
         let asked = delete_request(&page.versions).unwrap();
@@ -337,7 +417,10 @@ mod tests {
         );
         let answer = "<DeleteResult><Deleted><Key>a&amp;b</Key><VersionId>v2</VersionId></Deleted><Error><Key>a&amp;b</Key>\
                       <VersionId>v1</VersionId><Code>AccessDenied</Code><Message>m</Message></Error></DeleteResult>";
-        let undeleted = Undeleted { version: version("v1", false), code: "AccessDenied".to_owned() };
+        let undeleted = Undeleted {
+            version: version("v1", false),
+            code: "AccessDenied".to_owned(),
+        };
         assert_eq!(read(answer).undeleted(&page.versions), [undeleted]);
     }
 }

@@ -7,7 +7,9 @@ use http::{Method, Request, header::CONTENT_TYPE};
 use jiff::Timestamp;
 use object_store::{
     ClientOptions, CredentialProvider, StaticCredentialProvider,
-    aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer, AwsCredential, AwsCredentialProvider},
+    aws::{
+        AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer, AwsCredential, AwsCredentialProvider,
+    },
     client::{HttpClient, HttpConnector as _},
 };
 use serde::Deserialize;
@@ -26,8 +28,8 @@ use crate::{
     },
 };
 
-/// Variables that give pods and nodes an identity. Other variables of AWS locate the store, which is configured by
-/// the location only.
+/// Variables that give pods and nodes an identity. Other variables of AWS locate the store, which
+/// is configured by the location only.
 const OF_IDENTITY: [&str; 10] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -46,7 +48,8 @@ const STS_VARIABLE: &str = "AWS_ENDPOINT_URL_STS";
 /// Credentials are renewed this long before they expire (5 minutes).
 const MARGIN: Duration = Duration::from_mins(5);
 
-/// Sets the identity that a client uses. `secret` is a credentials file; without one, the environment decides.
+/// Sets the identity that a client uses. `secret` is a credentials file; without one, the
+/// environment decides.
 pub(super) fn identify(
     builder: AmazonS3Builder,
     secret: Option<&[u8]>,
@@ -55,9 +58,15 @@ pub(super) fn identify(
     options: &ClientOptions,
     variables: &Variables<'_>,
 ) -> Result<AmazonS3Builder, StoreError> {
-    let sts = variables(STS_VARIABLE)
-        .unwrap_or_else(|| format!("https://sts.{region}.{domain}", domain = super::domain(region)));
-    let Some(secret) = secret else { return Ok(of_environment(builder, &sts, variables)) };
+    let sts = variables(STS_VARIABLE).unwrap_or_else(|| {
+        format!(
+            "https://sts.{region}.{domain}",
+            domain = super::domain(region)
+        )
+    });
+    let Some(secret) = secret else {
+        return Ok(of_environment(builder, &sts, variables));
+    };
     let (role, source) = match parse(secret, profile)? {
         Identity::Keys(keys) => return Ok(builder.with_credentials(fixed(keys))),
         Identity::Role(role, source) => (role, source),
@@ -66,7 +75,8 @@ pub(super) fn identify(
         RoleSource::Keys(keys) => fixed(keys),
         RoleSource::Environment => {
             let built = of_environment(builder.clone(), &sts, variables).build();
-            let failed = |error| StoreError::from_store("open", "the identity of the environment", &error);
+            let failed =
+                |error| StoreError::from_store("open", "the identity of the environment", &error);
             built.map_err(failed)?.credentials().clone()
         }
         RoleSource::TokenFile(file) => {
@@ -76,15 +86,26 @@ pub(super) fn identify(
                 (AmazonS3ConfigKey::RoleSessionName, role.session),
                 (AmazonS3ConfigKey::StsEndpoint, Some(sts)),
             ];
-            let known = settings.into_iter().filter_map(|(key, value)| Some((key, value?)));
-            return Ok(known.fold(builder, |builder, (key, value)| builder.with_config(key, value)));
+            let known = settings
+                .into_iter()
+                .filter_map(|(key, value)| Some((key, value?)));
+            return Ok(known.fold(builder, |builder, (key, value)| {
+                builder.with_config(key, value)
+            }));
         }
     };
     let client = http_client::connector()
         .connect(options)
         .map_err(|error| StoreError::from_store("open", &sts, &error))?;
     let held = HeldCredential::default();
-    let role = AssumedRole { client, source, role, endpoint: sts, region: region.to_owned(), held };
+    let role = AssumedRole {
+        client,
+        source,
+        role,
+        endpoint: sts,
+        region: region.to_owned(),
+        held,
+    };
     Ok(builder.with_credentials(Arc::new(role)))
 }
 
@@ -92,7 +113,11 @@ fn fixed(keys: AwsCredential) -> AwsCredentialProvider {
     Arc::new(StaticCredentialProvider::new(keys))
 }
 
-fn of_environment(builder: AmazonS3Builder, sts: &str, variables: &Variables<'_>) -> AmazonS3Builder {
+fn of_environment(
+    builder: AmazonS3Builder,
+    sts: &str,
+    variables: &Variables<'_>,
+) -> AmazonS3Builder {
     let builder = builder.with_config(AmazonS3ConfigKey::StsEndpoint, sts);
     OF_IDENTITY.into_iter().fold(builder, |builder, name| {
         let key: Result<AmazonS3ConfigKey, _> = name.to_ascii_lowercase().parse();
@@ -103,7 +128,8 @@ fn of_environment(builder: AmazonS3Builder, sts: &str, variables: &Variables<'_>
     })
 }
 
-/// The credentials of a role, requested with those of another identity, and renewed before they expire.
+/// The credentials of a role, requested with those of another identity, and renewed before they
+/// expire.
 ///
 /// object_store (0.14) can assume a role only with a token.
 #[derive(Debug)]
@@ -120,11 +146,21 @@ impl Role {
     /// The request for its credentials.
     fn form(&self) -> String {
         let mut form = Serializer::new(String::new());
-        form.append_pair("Action", "AssumeRole").append_pair("Version", "2011-06-15");
+        form.append_pair("Action", "AssumeRole")
+            .append_pair("Version", "2011-06-15");
         form.append_pair("RoleArn", &self.arn);
-        form.append_pair("RoleSessionName", self.session.as_deref().unwrap_or("backup-controller"));
-        let more = [("ExternalId", &self.external_id), ("DurationSeconds", &self.duration)];
-        for (name, value) in more.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
+        form.append_pair(
+            "RoleSessionName",
+            self.session.as_deref().unwrap_or("backup-controller"),
+        );
+        let more = [
+            ("ExternalId", &self.external_id),
+            ("DurationSeconds", &self.duration),
+        ];
+        for (name, value) in more
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value.as_ref()?)))
+        {
             form.append_pair(name, value);
         }
         form.finish()
@@ -138,16 +174,27 @@ impl AssumedRole {
         let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
         let mut request = request.body(self.role.form().into())?;
         AwsAuthorizer::new(&source, "sts", &self.region).try_authorize(&mut request, None)?;
-        let answer = self.client.execute(request).await?.into_body().bytes().await?;
+        let answer = self
+            .client
+            .execute(request)
+            .await?
+            .into_body()
+            .bytes()
+            .await?;
         let answer: Answer = quick_xml::de::from_reader(&answer[..])?;
-        let Credentials { access_key_id, secret_access_key, session_token, expiration } =
-            answer.assume_role_result.credentials;
+        let Credentials {
+            access_key_id,
+            secret_access_key,
+            session_token,
+            expiration,
+        } = answer.assume_role_result.credentials;
         let credential = AwsCredential {
             key_id: access_key_id,
             secret_key: secret_access_key,
             token: Some(session_token),
         };
-        let lasts = Duration::try_from(expiration.duration_since(Timestamp::now())).unwrap_or_default();
+        let lasts =
+            Duration::try_from(expiration.duration_since(Timestamp::now())).unwrap_or_default();
         Ok(Lasting::until(credential, lasts, MARGIN))
     }
 }
@@ -158,7 +205,10 @@ impl CredentialProvider for AssumedRole {
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
         let held = self.held.get(&self.role.arn, self.assume()).await;
-        held.map_err(|source| object_store::Error::Generic { store: "role", source })
+        held.map_err(|source| object_store::Error::Generic {
+            store: "role",
+            source,
+        })
     }
 }
 
@@ -200,7 +250,12 @@ mod tests {
     impl HttpService for TokenService {
         async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
             let body = request.body().as_bytes().unwrap().clone();
-            assert!(std::str::from_utf8(&body).unwrap().contains("&ExternalId=e%26f"), "{body:?}");
+            assert!(
+                std::str::from_utf8(&body)
+                    .unwrap()
+                    .contains("&ExternalId=e%26f"),
+                "{body:?}"
+            );
             let mut state = self.0.lock().unwrap();
             state.0 += 1;
             let down = || HttpError::new(HttpErrorKind::Connect, std::io::Error::other("down"));
@@ -218,7 +273,11 @@ mod tests {
     #[tokio::test]
     async fn a_role_is_taken_on_again_before_it_expires_and_used_to_its_end() {
         let service = TokenService::default();
-        let keys = AwsCredential { key_id: "k".to_owned(), secret_key: "s".to_owned(), token: None };
+        let keys = AwsCredential {
+            key_id: "k".to_owned(),
+            secret_key: "s".to_owned(),
+            token: None,
+        };
         let role = Role {
             arn: "arn:r".to_owned(),
             session: None,
@@ -233,8 +292,8 @@ mod tests {
             region: "r".to_owned(),
             held: HeldCredential::default(),
         };
-        // Lifetime of the service's credentials (seconds), and the credentials that are used then; `None` if there
-        // are none.
+        // Lifetime of the service's credentials (seconds), and the credentials that are used then;
+        // `None` if there are none.
         for (lasts, expected) in [
             (None, None),
             (Some(-1), Some("A2")),
@@ -246,8 +305,16 @@ mod tests {
         ] {
             service.0.lock().unwrap().1 = lasts;
             let credential = assumed.get_credential().await.ok();
-            assert_eq!(credential.as_ref().map(|one| one.key_id.as_str()), expected, "{lasts:?}");
+            assert_eq!(
+                credential.as_ref().map(|one| one.key_id.as_str()),
+                expected,
+                "{lasts:?}"
+            );
         }
-        assert_eq!(service.0.lock().unwrap().0, 6, "what lasts is not asked for again");
+        assert_eq!(
+            service.0.lock().unwrap().0,
+            6,
+            "what lasts is not asked for again"
+        );
     }
 }

@@ -34,12 +34,18 @@ pub(super) enum RoleSource {
 
 /// The identity of a profile. Errors never hold any of the file's text.
 ///
-/// Resolved like in AWS's own clients (`aws-sdk-go-v2`, `config/resolve_credentials.go`): `role_arn` is assumed with
-/// the keys of `source_profile`, those of the profile itself, the environment (`credential_source`), or a token.
+/// Resolved like in AWS's own clients (`aws-sdk-go-v2`, `config/resolve_credentials.go`):
+/// `role_arn` is assumed with the keys of `source_profile`, those of the profile itself, the
+/// environment (`credential_source`), or a token.
 pub(super) fn parse(file: &[u8], profile: &str) -> Result<Identity, StoreError> {
-    let text = std::str::from_utf8(file).map_err(|_| config("the Secret's value is not UTF-8".to_owned()))?;
+    let text = std::str::from_utf8(file)
+        .map_err(|_| config("the Secret's value is not UTF-8".to_owned()))?;
     // Keys may hold quotes and backslashes; AWS's own parser gives them no meaning.
-    let options = ParseOption { enabled_quote: false, enabled_escape: false, ..ParseOption::default() };
+    let options = ParseOption {
+        enabled_quote: false,
+        enabled_escape: false,
+        ..ParseOption::default()
+    };
     let ini = Ini::load_from_str_opt(text, options).map_err(|error| {
         config(format!(
             "the Secret's value is not an AWS credentials file: syntax error in line {}",
@@ -48,7 +54,11 @@ pub(super) fn parse(file: &[u8], profile: &str) -> Result<Identity, StoreError> 
     })?;
     let found = Profile::find(&ini, profile)?;
     let Some(arn) = found.value("role_arn") else {
-        return match found.unsupported(&["credential_process", "web_identity_token_file", "sso_session"]) {
+        return match found.unsupported(&[
+            "credential_process",
+            "web_identity_token_file",
+            "sso_session",
+        ]) {
             Some(refusal) => Err(refusal),
             None => found.keys().map(Identity::Keys),
         };
@@ -65,10 +75,15 @@ pub(super) fn parse(file: &[u8], profile: &str) -> Result<Identity, StoreError> 
         external_id: found.value("external_id"),
         duration: found.value("duration_seconds"),
     };
-    let source = match (found.value("source_profile"), found.value("web_identity_token_file")) {
+    let source = match (
+        found.value("source_profile"),
+        found.value("web_identity_token_file"),
+    ) {
         (Some(source), _) if source != profile => {
             let source = Profile::find(&ini, &source)?;
-            if let Some(refusal) = source.unsupported(&["role_arn", "credential_process", "sso_session"]) {
+            if let Some(refusal) =
+                source.unsupported(&["role_arn", "credential_process", "sso_session"])
+            {
                 return Err(refusal);
             }
             RoleSource::Keys(source.keys()?)
@@ -91,15 +106,23 @@ struct Profile<'a> {
 
 impl<'a> Profile<'a> {
     fn find(ini: &'a Ini, name: &'a str) -> Result<Self, StoreError> {
-        let section = ini.section(Some(name)).or_else(|| ini.section(Some(format!("profile {name}"))));
+        let section = ini
+            .section(Some(name))
+            .or_else(|| ini.section(Some(format!("profile {name}"))));
         let section = section.ok_or_else(|| {
-            config(format!("the credentials file has no profile [{name}]; see spec.config[profile]"))
+            config(format!(
+                "the credentials file has no profile [{name}]; see spec.config[profile]"
+            ))
         })?;
         Ok(Self { name, section })
     }
 
     fn value(&self, key: &str) -> Option<String> {
-        self.section.get(key).map(str::trim).filter(|value| !value.is_empty()).map(ToOwned::to_owned)
+        self.section
+            .get(key)
+            .map(str::trim)
+            .filter(|value| !value.is_empty())
+            .map(ToOwned::to_owned)
     }
 
     /// The error for a profile that has no keys but one of these settings.
@@ -118,12 +141,18 @@ impl<'a> Profile<'a> {
     fn keys(&self) -> Result<AwsCredential, StoreError> {
         let required = |key: &str| {
             self.value(key).ok_or_else(|| {
-                config(format!("profile [{}] of the credentials file has no {key}", self.name))
+                config(format!(
+                    "profile [{}] of the credentials file has no {key}",
+                    self.name
+                ))
             })
         };
         let token = self.value("aws_session_token");
         // The client panics on a token that is no valid header value.
-        if token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
+        if token
+            .as_ref()
+            .is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic()))
+        {
             return Err(config(format!(
                 "aws_session_token of profile [{}] of the credentials file is not a token of AWS",
                 self.name
@@ -154,7 +183,11 @@ mod tests {
 
     fn keys(id: &str, key: &str, token: Option<&str>) -> AwsCredential {
         let (key_id, secret_key) = (id.to_owned(), key.to_owned());
-        AwsCredential { key_id, secret_key, token: token.map(ToOwned::to_owned) }
+        AwsCredential {
+            key_id,
+            secret_key,
+            token: token.map(ToOwned::to_owned),
+        }
     }
 
     #[test]
@@ -164,7 +197,10 @@ mod tests {
             ("other", keys("AKIA2", "s2", Some("t2"))),
             ("third", keys("AKIA3", "s3", None)),
         ] {
-            assert_eq!(parse(FILE.as_bytes(), profile).unwrap(), Identity::Keys(expected));
+            assert_eq!(
+                parse(FILE.as_bytes(), profile).unwrap(),
+                Identity::Keys(expected)
+            );
         }
     }
 
@@ -180,7 +216,11 @@ mod tests {
             let Identity::Role(role, source) = parse(FILE.as_bytes(), profile).unwrap() else {
                 panic!("{profile} is a role")
             };
-            assert_eq!((role.arn.as_str(), source), ("arn:r", expected), "{profile}");
+            assert_eq!(
+                (role.arn.as_str(), source),
+                ("arn:r", expected),
+                "{profile}"
+            );
             assert_eq!(role.external_id.is_some(), profile == "cross");
         }
     }
@@ -190,18 +230,28 @@ mod tests {
         const OTHER: &str = "[other]\naws_access_key_id=c\naws_secret_access_key=d\n";
         const KEYS: &str = "[default]\naws_access_key_id=a\naws_secret_access_key=b\n";
         let shown = |base: &str, key: Option<&str>| {
-            let value = if key == Some("source_profile") { "other" } else { "1" };
+            let value = if key == Some("source_profile") {
+                "other"
+            } else {
+                "1"
+            };
             let line = key.map_or_else(String::new, |key| format!("{key}={value}\n"));
-            parse(format!("{OTHER}{base}{line}").as_bytes(), "default").map(|identity| match identity {
-                Identity::Keys(keys) => format!("{} {:?}", keys.key_id, keys.token),
-                Identity::Role(role, RoleSource::Keys(keys)) => {
-                    format!("{role:?} {} {:?}", keys.key_id, keys.token)
+            parse(format!("{OTHER}{base}{line}").as_bytes(), "default").map(|identity| {
+                match identity {
+                    Identity::Keys(keys) => format!("{} {:?}", keys.key_id, keys.token),
+                    Identity::Role(role, RoleSource::Keys(keys)) => {
+                        format!("{role:?} {} {:?}", keys.key_id, keys.token)
+                    }
+                    Identity::Role(role, source) => format!("{role:?} {source:?}"),
                 }
-                Identity::Role(role, source) => format!("{role:?} {source:?}"),
             })
         };
         // AWS's own clients prefer keys to these settings.
-        let excused = ["credential_process", "sso_session", "web_identity_token_file"];
+        let excused = [
+            "credential_process",
+            "sso_session",
+            "web_identity_token_file",
+        ];
         let keys = ["aws_session_token", "role_arn"].into_iter().chain(excused);
         backup_testkit::assert_each_key_counts(keys, &excused, |key| shown(KEYS, key));
         let of_role = [

@@ -1,4 +1,5 @@
-//! One backup as written by different versions of Velero and by users who repack it: it always reads as the same items.
+//! One backup as written by different versions of Velero and by users who repack it: it always
+//! reads as the same items.
 
 use tar::{Builder, EntryType, Header};
 
@@ -8,7 +9,8 @@ use super::*;
 struct Written {
     /// Content of `metadata/version`, if that exists.
     version: Option<&'static str>,
-    /// Whether each item is also stored at a path with its version. Velero before 1.4 has no such paths.
+    /// Whether each item is also stored at a path with its version. Velero before 1.4 has no such
+    /// paths.
     versioned: bool,
     header: fn() -> Header,
     kind: EntryType,
@@ -42,9 +44,19 @@ impl Default for Written {
 fn items() -> Vec<Item> {
     vec![
         Item::new("pods", Some("ns"), "p", b"{\"kind\":\"Pod\"}"),
-        Item::new("clusterroles.rbac.authorization.k8s.io", None, "system:node", b"{}"),
+        Item::new(
+            "clusterroles.rbac.authorization.k8s.io",
+            None,
+            "system:node",
+            b"{}",
+        ),
         // More than the 100 bytes that fit into a header.
-        Item::new("deployments.apps", Some("ns"), &"x".repeat(200), &[b'y'; 1500]),
+        Item::new(
+            "deployments.apps",
+            Some("ns"),
+            &"x".repeat(200),
+            &[b'y'; 1500],
+        ),
     ]
 }
 
@@ -56,7 +68,12 @@ impl Written {
             .map(|text| ("metadata/version".to_owned(), text.as_bytes().to_vec()))
             .collect();
         for item in items() {
-            let paths = item.path().paths().unwrap().into_iter().take(if self.versioned { 2 } else { 1 });
+            let paths = item
+                .path()
+                .paths()
+                .unwrap()
+                .into_iter()
+                .take(if self.versioned { 2 } else { 1 });
             entries.extend(paths.map(|path| (path, item.json.clone())));
         }
         if self.reversed {
@@ -73,7 +90,9 @@ impl Written {
                 header.set_entry_type(EntryType::Directory);
                 header.set_mode(0o755);
                 header.set_size(0);
-                builder.append_data(&mut header, format!("./{folder}"), &[][..]).unwrap();
+                builder
+                    .append_data(&mut header, format!("./{folder}"), &[][..])
+                    .unwrap();
             }
         }
         for (path, data) in self.entries() {
@@ -95,7 +114,9 @@ impl Written {
                 builder.append(&header, data.as_slice()).unwrap();
             } else {
                 // A path that is too long for the header is in a GNU header before it.
-                builder.append_data(&mut header, &path, data.as_slice()).unwrap();
+                builder
+                    .append_data(&mut header, &path, data.as_slice())
+                    .unwrap();
             }
         }
         let mut tar = builder.into_inner().unwrap();
@@ -109,14 +130,64 @@ fn a_tarball_is_read_however_it_was_written() {
     let default = Written::default;
     let table = [
         ("as Velero does", default()),
-        ("without versions of types", Written { versioned: false, version: Some("1"), ..default() }),
-        ("with a version as a line", Written { version: Some("1\n"), ..default() }),
-        ("with a later version", Written { version: Some("1.9.2\n"), ..default() }),
-        ("without a version", Written { version: None, ..default() }),
-        ("in another order", Written { reversed: true, ..default() }),
-        ("with headers of GNU", Written { header: Header::new_gnu, ..default() }),
-        ("with old headers", Written { header: Header::new_old, kind: EntryType::new(0), ..default() }),
-        ("with headers of PAX", Written { pax: true, ..default() }),
+        (
+            "without versions of types",
+            Written {
+                versioned: false,
+                version: Some("1"),
+                ..default()
+            },
+        ),
+        (
+            "with a version as a line",
+            Written {
+                version: Some("1\n"),
+                ..default()
+            },
+        ),
+        (
+            "with a later version",
+            Written {
+                version: Some("1.9.2\n"),
+                ..default()
+            },
+        ),
+        (
+            "without a version",
+            Written {
+                version: None,
+                ..default()
+            },
+        ),
+        (
+            "in another order",
+            Written {
+                reversed: true,
+                ..default()
+            },
+        ),
+        (
+            "with headers of GNU",
+            Written {
+                header: Header::new_gnu,
+                ..default()
+            },
+        ),
+        (
+            "with old headers",
+            Written {
+                header: Header::new_old,
+                kind: EntryType::new(0),
+                ..default()
+            },
+        ),
+        (
+            "with headers of PAX",
+            Written {
+                pax: true,
+                ..default()
+            },
+        ),
         (
             "repacked by GNU tar",
             Written {
@@ -130,7 +201,13 @@ fn a_tarball_is_read_however_it_was_written() {
         ),
         (
             "repacked by BSD tar",
-            Written { pax: true, prefix: "./", folders: true, reversed: true, ..default() },
+            Written {
+                pax: true,
+                prefix: "./",
+                folders: true,
+                reversed: true,
+                ..default()
+            },
         ),
     ];
     for (name, how) in table {
@@ -149,7 +226,11 @@ fn a_tarball_is_read_however_it_was_written() {
             let contents = read(&bytes).unwrap();
             assert_eq!(seen(&contents), expected(&items()), "{name}");
             assert_eq!(contents.namespaces(), ["ns".to_owned()].into(), "{name}");
-            let found = contents.find("clusterroles.rbac.authorization.k8s.io", None, "system:node");
+            let found = contents.find(
+                "clusterroles.rbac.authorization.k8s.io",
+                None,
+                "system:node",
+            );
             assert!(found.is_some(), "{name}");
         }
     }

@@ -11,7 +11,8 @@ fn tarball(files: &[(&str, &str)]) -> Vec<u8> {
         let mut header = tar::Header::new_gnu();
         header.set_size(content.len() as u64);
         header.set_mode(0o644);
-        tar.append_data(&mut header, path, content.as_bytes()).unwrap();
+        tar.append_data(&mut header, path, content.as_bytes())
+            .unwrap();
     }
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     gzip.write_all(&tar.into_inner().unwrap()).unwrap();
@@ -22,15 +23,20 @@ const VERSION: (&str, &str) = ("metadata/version", "1.1.0\n");
 const PLAIN: &str = "resources/configmaps/namespaces/shop/a.json";
 const PREFERRED: &str = "resources/configmaps/v1-preferredversion/namespaces/shop/a.json";
 const OTHER: &str = "resources/configmaps/v1beta1/namespaces/shop/a.json";
-const ITEM: &str =
-    r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"shop"},"data":{"b":"c"}}"#;
+const ITEM: &str = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"shop"},"data":{"b":"c"}}"#;
 
 fn list(names: &[&str]) -> ResourceList {
-    [("v1/ConfigMap".to_owned(), names.iter().map(|name| (*name).to_owned()).collect())].into()
+    [(
+        "v1/ConfigMap".to_owned(),
+        names.iter().map(|name| (*name).to_owned()).collect(),
+    )]
+    .into()
 }
 
 fn findings(files: &[(&str, &str)], list: &ResourceList) -> Vec<String> {
-    read("b", tarball(files).as_slice()).unwrap().findings(Some(list), None)
+    read("b", tarball(files).as_slice())
+        .unwrap()
+        .findings(Some(list), None)
 }
 
 #[test]
@@ -39,14 +45,33 @@ fn a_tarball_of_the_listed_items_has_no_findings() {
         vec![VERSION, (PLAIN, ITEM), (PREFERRED, ITEM)],
         // Not the preferred version.
         vec![VERSION, (OTHER, ITEM)],
-        vec![VERSION, (PLAIN, ITEM), (PREFERRED, ITEM), (OTHER, ITEM), ("notes/of/somebody", "?")],
+        vec![
+            VERSION,
+            (PLAIN, ITEM),
+            (PREFERRED, ITEM),
+            (OTHER, ITEM),
+            ("notes/of/somebody", "?"),
+        ],
         // Saved again after its operation ended.
-        vec![VERSION, (PLAIN, ITEM), (PREFERRED, ITEM), (PLAIN, ITEM), (PREFERRED, ITEM)],
+        vec![
+            VERSION,
+            (PLAIN, ITEM),
+            (PREFERRED, ITEM),
+            (PLAIN, ITEM),
+            (PREFERRED, ITEM),
+        ],
         // The first layout had no versions.
         vec![("metadata/version", "1"), (PLAIN, ITEM)],
     ] {
-        assert_eq!(findings(&files, &list(&["shop/a"])), Vec::<String>::new(), "{files:?}");
-        assert_eq!(read("b", tarball(&files).as_slice()).unwrap().summary(), "1 item of 1 type");
+        assert_eq!(
+            findings(&files, &list(&["shop/a"])),
+            Vec::<String>::new(),
+            "{files:?}"
+        );
+        assert_eq!(
+            read("b", tarball(&files).as_slice()).unwrap().summary(),
+            "1 item of 1 type"
+        );
     }
 }
 
@@ -54,8 +79,16 @@ fn a_tarball_of_the_listed_items_has_no_findings() {
 fn whatever_does_not_agree_is_told_with_its_name() {
     let whole = [VERSION, (PLAIN, ITEM), (PREFERRED, ITEM)];
     for (files, list, expected) in [
-        (whole.to_vec(), list(&["shop/a", "shop/z"]), "v1/ConfigMap shop/z is listed and not in it"),
-        (whole.to_vec(), list(&[]), "v1/ConfigMap shop/a is in it and not listed"),
+        (
+            whole.to_vec(),
+            list(&["shop/a", "shop/z"]),
+            "v1/ConfigMap shop/z is listed and not in it",
+        ),
+        (
+            whole.to_vec(),
+            list(&[]),
+            "v1/ConfigMap shop/a is in it and not listed",
+        ),
         (
             vec![VERSION, (PLAIN, ITEM)],
             list(&["shop/a"]),
@@ -72,7 +105,10 @@ fn whatever_does_not_agree_is_told_with_its_name() {
             "it does not say which version its layout has (metadata/version)",
         ),
         (
-            vec![VERSION, ("resources/configmaps/v1/namespaces/other/a.json", ITEM)],
+            vec![
+                VERSION,
+                ("resources/configmaps/v1/namespaces/other/a.json", ITEM),
+            ],
             list(&["other/a"]),
             "v1/ConfigMap other/a lies at the path of another",
         ),
@@ -102,7 +138,10 @@ fn what_an_error_of_the_backup_names_may_be_missing() {
     let tarball = read("b", tarball(&[VERSION]).as_slice()).unwrap();
     let found = |name: &str| tarball.findings(Some(&list(&[name])), Some(&results));
     assert_eq!(found("shop/web-0"), Vec::<String>::new());
-    assert_eq!(found("shop/web"), ["v1/ConfigMap shop/web is listed and not in it"]);
+    assert_eq!(
+        found("shop/web"),
+        ["v1/ConfigMap shop/web is listed and not in it"]
+    );
 }
 
 #[test]
@@ -110,6 +149,9 @@ fn a_tarball_that_is_cut_anywhere_cannot_be_read() {
     let whole = tarball(&[VERSION, (PLAIN, ITEM), (PREFERRED, ITEM)]);
     for end in 0..whole.len() {
         let error = read("b", &whole[..end]).unwrap_err().to_string();
-        assert!(error.starts_with("the tarball of b cannot be used: entry "), "{end}: {error}");
+        assert!(
+            error.starts_with("the tarball of b cannot be used: entry "),
+            "{end}: {error}"
+        );
     }
 }

@@ -1,0 +1,260 @@
+//! Counts what makes Rust code dense, and fails above the bounds: `cargo xtask rules` prints the
+//! table.
+//!
+//! The bounds are twice the highest count of six well-kept code bases (object_store, kube-rs,
+//! ripgrep, policy-server, linkerd2 and rustic_core).
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    sync::LazyLock,
+};
+
+use anyhow::{Context as _, bail};
+use backup_tests::binaries::root;
+use regex::Regex;
+
+/// Folders of product code.
+const FOLDERS: [&str; 5] = ["controller", "webhook", "kubectl-backup", "crates", "xtask"];
+/// Folders and files of test code, which is not counted.
+const TEST_FOLDERS: [&str; 5] = ["target", "tests", "testkit", "benches", "fakes"];
+const TEST_FILES: [&str; 3] = ["tests.rs", "testing.rs", "fake.rs"];
+
+/// Maximum length of a file (lines), also of tests.
+const MAX_FILE_LINES: usize = 700;
+/// Maximum width of a line before it counts as long (columns).
+const MAX_WIDTH: usize = 100;
+
+/// Bounds per 1,000 lines of code.
+const MAX_TUPLE_LETS: f64 = 1.2;
+const MAX_CLOSURES: f64 = 1.6;
+const MAX_GUARDS: f64 = 2.4;
+const MAX_LONG_LINES: f64 = 18.0;
+/// Bound on all product code.
+const MAX_PARTICIPLE_TYPES: f64 = 4.0;
+/// Bound on comment blocks that begin with a pronoun (percent).
+const MAX_PRONOUNS: f64 = 14.0;
+
+static TEST_MODULE: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"#\[cfg\(test\)\]\s*(?:pub(?:\([a-z]+\))? )?mod \w+ \{").ok());
+static TUPLE_LET: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"^(let )?\((mut )?[\w.\[\]*]+(, (mut )?[\w.\[\]*&]+)+\)( = \(|$)").ok()
+});
+static CLOSURE: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"let \w+ = (?:async )?(?:move )?\|").ok());
+static GUARD: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"^(_ if |[A-Z]\w*.* if .*=>)").ok());
+static PARTICIPLE_TYPE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let adverbs = "Seen|Found|Known|Told|Made|Given|Taken|Kept|Left|Read|Sent|Shown|Lost|There|Held|Chosen|Written";
+    Regex::new(&format!(r"\b(?:struct|enum) (?:[A-Z][a-z]+ed|{adverbs})\b")).ok()
+});
+static PRONOUN: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let pronouns = "It|They|This|That|These|Those|What|Which|Who|Whose|None|Nothing|Nobody|Such|All|The same|So";
+    Regex::new(&format!(r"^//[/!]?\s*(?:{pronouns})\b")).ok()
+});
+
+fn matches(pattern: &LazyLock<Option<Regex>>, line: &str) -> bool {
+    pattern
+        .as_ref()
+        .is_some_and(|pattern| pattern.is_match(line))
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    code_lines: u32,
+    long_lines: u32,
+    tuple_lets: u32,
+    closures: u32,
+    guards: u32,
+    participle_types: u32,
+    comment_blocks: u32,
+    pronouns: u32,
+}
+
+impl Counts {
+    /// Counts the product code of a file: everything before its first test module.
+    fn add(&mut self, text: &str) {
+        let end = TEST_MODULE
+            .as_ref()
+            .and_then(|pattern| pattern.find(text))
+            .map_or(text.len(), |found| found.start());
+        let mut is_in_comment = false;
+        for line in text[..end].lines() {
+            let trimmed = line.trim();
+            let is_comment = trimmed.starts_with("//");
+            if is_comment && !is_in_comment {
+                self.comment_blocks += 1;
+                self.pronouns += u32::from(matches(&PRONOUN, trimmed));
+            }
+            is_in_comment = is_comment;
+            if !is_comment && !trimmed.is_empty() {
+                self.add_code(line, trimmed);
+            }
+        }
+    }
+
+    fn add_code(&mut self, line: &str, trimmed: &str) {
+        let is_tuple_let = trimmed.contains("= (") && matches(&TUPLE_LET, trimmed);
+        self.code_lines += 1;
+        self.long_lines += u32::from(line.chars().count() > MAX_WIDTH);
+        self.tuple_lets += u32::from(is_tuple_let);
+        self.closures += u32::from(matches(&CLOSURE, trimmed));
+        self.guards += u32::from(matches(&GUARD, trimmed));
+        self.participle_types += u32::from(matches(&PARTICIPLE_TYPE, trimmed));
+    }
+
+    /// What is counted, how much there is, and the bound.
+    fn rows(&self) -> [(&'static str, f64, f64); 6] {
+        let per_thousand =
+            |count: u32| f64::from(count) * 1000.0 / f64::from(self.code_lines.max(1));
+        let percent = f64::from(self.pronouns) * 100.0 / f64::from(self.comment_blocks.max(1));
+        [
+            (
+                "tuple-lets per 1,000 lines",
+                per_thousand(self.tuple_lets),
+                MAX_TUPLE_LETS,
+            ),
+            (
+                "named closures per 1,000 lines",
+                per_thousand(self.closures),
+                MAX_CLOSURES,
+            ),
+            (
+                "guards in match arms per 1,000 lines",
+                per_thousand(self.guards),
+                MAX_GUARDS,
+            ),
+            (
+                "lines over 100 columns per 1,000",
+                per_thousand(self.long_lines),
+                MAX_LONG_LINES,
+            ),
+            (
+                "types named by a participle",
+                f64::from(self.participle_types),
+                MAX_PARTICIPLE_TYPES,
+            ),
+            (
+                "comment blocks that begin with a pronoun (%)",
+                percent,
+                MAX_PRONOUNS,
+            ),
+        ]
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let above = self
+            .rows()
+            .into_iter()
+            .filter(|(_, count, bound)| count > bound);
+        above
+            .map(|(what, count, bound)| format!("{what}: {count:.1}, at most {bound:.1}"))
+            .collect()
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "    {} lines of product code", self.code_lines)?;
+        for (what, count, bound) in self.rows() {
+            writeln!(f, "    {what}: {count:.1} (bound {bound:.1})")?;
+        }
+        Ok(())
+    }
+}
+
+/// Prints the counts. Fails if one is above its bound, or a file is too long.
+pub fn check() -> anyhow::Result<()> {
+    let mut counts = Counts::default();
+    let mut problems = Vec::new();
+    for folder in FOLDERS.iter().chain(&["tests"]) {
+        for path in sources(&root().join(folder))? {
+            let text =
+                fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+            let lines = text.lines().count();
+            if lines > MAX_FILE_LINES {
+                problems.push(format!(
+                    "{} has {lines} lines, at most {MAX_FILE_LINES}",
+                    path.display()
+                ));
+            }
+            if *folder != "tests" && is_product(&path) {
+                counts.add(&text);
+            }
+        }
+    }
+    print!("{counts}");
+    problems.extend(counts.problems());
+    if !problems.is_empty() {
+        bail!(
+            "the code is too dense or a file too long:\n  {}",
+            problems.join("\n  ")
+        );
+    }
+    Ok(())
+}
+
+fn is_product(path: &Path) -> bool {
+    let below = path.strip_prefix(root()).unwrap_or(path);
+    let mut names = below.iter().filter_map(|name| name.to_str());
+    names.all(|name| !TEST_FOLDERS.contains(&name) && !TEST_FILES.contains(&name))
+}
+
+fn sources(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+            found.extend(sources(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dense_code_is_counted_and_tests_are_not() {
+        let mut counts = Counts::default();
+        counts.add(
+            "/// It does.\nstruct Looked;\n\n// A reason.\n// It stays.\nlet (a, b) = (1, 2);\nlet (c, d) = both();\n\
+             let f = |x| x;\nSome(x) if x > 1 => y,\n_ if z => y,\n\
+             #[cfg(test)]\nmod tests {\nlet g = |x| x;\n}\n",
+        );
+        let expected = Counts {
+            code_lines: 6,
+            long_lines: 0,
+            tuple_lets: 1,
+            closures: 1,
+            guards: 2,
+            participle_types: 1,
+            comment_blocks: 2,
+            pronouns: 1,
+        };
+        assert_eq!(counts, expected);
+        assert!(
+            counts
+                .problems()
+                .iter()
+                .any(|problem| problem.starts_with("tuple-lets"))
+        );
+    }
+
+    #[test]
+    fn product_code_is_known_by_its_path() {
+        let product = |path: &str| is_product(&root().join(path));
+        assert!(product("controller/src/restore.rs"));
+        for path in [
+            "controller/src/restore/tests.rs",
+            "crates/testkit/src/lib.rs",
+            "webhook/src/tests/names.rs",
+        ] {
+            assert!(!product(path), "{path}");
+        }
+    }
+}
