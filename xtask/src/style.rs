@@ -1,4 +1,4 @@
-//! Counts what makes Rust code dense, and fails above the bounds: `cargo xtask rules` prints the
+//! Counts what makes Rust code dense, and fails above the bounds: `cargo xtask style` prints the
 //! table.
 //!
 //! The bounds are twice the highest count of six well-kept code bases (object_store, kube-rs,
