@@ -346,6 +346,19 @@ fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
         let Some(claim) = claim_of(record, life) else {
             continue;
         };
+        // A claim that is collected after the grace, and made again by the same review, is the same
+        // entry to a replica that did not look in between: it is collected again at once.
+        let is_made_again = record.standings.get(&life.uid).is_some_and(|standing| {
+            standing.spans.iter().any(|span| {
+                let until = span.until.filter(|until| until.time <= claim.from.time);
+                until.is_some_and(|until| {
+                    until.time.saturating_sub(span.from.time) >= seen_grace(rules)
+                })
+            })
+        });
+        if is_made_again {
+            continue;
+        }
         let stood = claim.until.map_or(Duration::MAX, |until| {
             until.time.saturating_sub(made(record, life, claim))
         });

@@ -451,6 +451,11 @@ fn a_late_arrival_is_no_fault_unless_its_claim_was_collected_too_soon() {
         broken(&told_late.claimed("b3", &[(22, Some(23)), (24, Some(25))])),
         [Promise::AdmittedApart]
     );
+    // Collected after the grace and made again: another replica has seen it since 22.
+    assert_eq!(
+        broken(&late().claimed("b3", &[(22, Some(25)), (26, Some(27))])),
+        []
+    );
 }
 
 /// Seen once in 1,574 histories: stored 0.2 s before its claim was collected, and 3 s after the
