@@ -4,13 +4,13 @@
 //! conflicts with it, and are reported otherwise. Objects in an unknown phase keep their claim,
 //! possibly for ever, and are reported, too.
 
-use backup_core::event_reason::EventReason;
 use std::{
     collections::{BTreeMap, HashSet},
     sync::Arc,
     time::Duration,
 };
 
+use backup_core::event_reason::EventReason;
 use backup_lock::{
     Entry, Ledger, LedgerError, LedgerReconciler, ProtectedProfile, RunningObjects,
     collect::collect_gone, ledger::Ask, observe::Observed,

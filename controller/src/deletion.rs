@@ -14,11 +14,11 @@ mod object_lock;
 mod observe;
 mod repository_data;
 
-use backup_core::event_reason::EventReason;
 use std::{sync::Arc, time::Duration};
 
 use backup_core::{
     api::{Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase as Phase},
+    event_reason::EventReason,
     labels,
 };
 use backup_lock::{ActivateError, ObjectKey, ObjectKind, lease::LedgerStore};

@@ -5,12 +5,12 @@ mod decide;
 mod default_location;
 mod secret_versions;
 
-use backup_core::event_reason::EventReason;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use backup_core::{
     api::{BackupStorageLocation, GoDuration, LocationPhase},
     bucket::Facts,
+    event_reason::EventReason,
     labels::BUCKET_ANNOTATION,
     text::shortened,
 };

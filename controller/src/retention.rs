@@ -6,11 +6,11 @@
 
 mod decide;
 
-use backup_core::event_reason::EventReason;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use backup_core::{
     api::{Backup, DeleteBackupRequest, delete_backup_request::DeleteBackupRequestSpec},
+    event_reason::EventReason,
     labels, names,
 };
 use backup_lock::server_time;

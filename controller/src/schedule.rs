@@ -9,12 +9,12 @@
 mod decide;
 mod scheduled_backup;
 
-use backup_core::event_reason::EventReason;
 use std::{collections::HashMap, future::ready, sync::Arc, time::Duration};
 
 use backup_core::{
     api::{Backup, BackupPhase, Schedule, schedule::SchedulePhase as Phase},
     cron::{Cron, Dialect, Reading},
+    event_reason::EventReason,
     labels::{self, CRON_ANNOTATION, SKIPPED_ANNOTATION},
     validate,
 };

@@ -19,11 +19,11 @@ mod side_objects;
 mod skip_cache;
 mod watched_backups;
 
-use backup_core::event_reason::EventReason;
 use std::{sync::Arc, time::Duration};
 
 use backup_core::{
     api::{BackupStorageLocation, GoDuration},
+    event_reason::EventReason,
     labels::{SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
     sync::{Note, Request, Summary},
 };

@@ -1,9 +1,8 @@
 //! Permissions of users, and the Event that records a break-glass.
 
-use backup_core::event_reason::EventReason;
 use std::{sync::Arc, time::Duration};
 
-use backup_core::profile::Profile;
+use backup_core::{event_reason::EventReason, profile::Profile};
 use backup_lock::ObjectKey;
 use k8s_openapi::api::{
     authentication::v1::UserInfo,

@@ -176,8 +176,8 @@ impl Callers {
 /// Refuses callers that are neither the API server nor a replica, and requests that are too large,
 /// before a body is read. Limits the requests in progress by their memory.
 ///
-/// While the registration cannot be read, a caller may use a newer path than this replica knows. It
-/// is told to try again. This needs the body: the API server passes only an answer to the review on
+/// While the registration cannot be read, a caller may use a newer path than this replica knows. The
+/// answer asks it to retry. This needs the body: the API server passes only an answer to the review on
 /// to its client. Nothing is decided for it.
 pub(crate) async fn admit(
     State(callers): State<Callers>,

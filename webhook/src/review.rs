@@ -1,6 +1,5 @@
 //! Answers AdmissionReviews.
 
-use backup_core::event_reason::EventReason;
 use std::{sync::Arc, time::Duration};
 
 use axum::{
@@ -12,6 +11,7 @@ use axum::{
 };
 use backup_core::{
     cron::Dialect,
+    event_reason::EventReason,
     profile::{Mode, OnConflict, Profile, ScopeRule, published::UnusableProfile},
 };
 use backup_lock::{

@@ -24,7 +24,7 @@ const SLOW: [&str; 8] = [
 ];
 /// Mutants of this crate that no unit test catches are shown to its model.
 const MODELLED: &str = "crates/lock/";
-/// Of 100 viable mutants, so many have to be caught.
+/// Minimum number of mutants to catch (percent of the viable ones).
 const TARGET: usize = 95;
 
 #[derive(clap::Args)]
@@ -41,8 +41,8 @@ pub struct Args {
     jobs: u8,
 }
 
-/// Tests the mutants by the quick unit tests, those that these miss by the slow ones, and those of
-/// the lock that are still missed by the model. Fails if too few are caught.
+/// Runs the quick unit tests on all mutants, the slow ones on the mutants that survive, and the
+/// model on the lock's mutants that survive both. Fails if too few are caught.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut all = command(args.jobs);
     if let Some(shard) = &args.shard {
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Those of these mutants that these tests miss, too.
+/// The mutants that these tests miss, too.
 fn still_missed(
     args: &Args,
     mutants: Vec<String>,

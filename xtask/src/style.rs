@@ -7,7 +7,6 @@
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
-    sync::LazyLock,
 };
 
 use anyhow::{Context as _, bail};
@@ -35,28 +34,33 @@ const MAX_PARTICIPLE_TYPES: f64 = 4.0;
 /// Bound on comment blocks that begin with a pronoun (percent).
 const MAX_PRONOUNS: f64 = 14.0;
 
-static TEST_MODULE: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"#\[cfg\(test\)\]\s*(?:pub(?:\([a-z]+\))? )?mod \w+ \{").ok());
-static TUPLE_LET: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"^(let )?\((mut )?[\w.\[\]*]+(, (mut )?[\w.\[\]*&]+)+\)( = \(|$)").ok()
-});
-static CLOSURE: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"let \w+ = (?:async )?(?:move )?\|").ok());
-static GUARD: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"^(_ if |[A-Z]\w*.* if .*=>)").ok());
-static PARTICIPLE_TYPE: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let adverbs = "Seen|Found|Known|Told|Made|Given|Taken|Kept|Left|Read|Sent|Shown|Lost|There|Held|Chosen|Written";
-    Regex::new(&format!(r"\b(?:struct|enum) (?:[A-Z][a-z]+ed|{adverbs})\b")).ok()
-});
-static PRONOUN: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let pronouns = "It|They|This|That|These|Those|What|Which|Who|Whose|None|Nothing|Nobody|Such|All|The same|So";
-    Regex::new(&format!(r"^//[/!]?\s*(?:{pronouns})\b")).ok()
-});
+/// What is looked for in a line without its indentation, except `test_module`.
+struct Patterns {
+    test_module: Regex,
+    tuple_let: Regex,
+    closure: Regex,
+    guard: Regex,
+    participle_type: Regex,
+    pronoun: Regex,
+}
 
-fn matches(pattern: &LazyLock<Option<Regex>>, line: &str) -> bool {
-    pattern
-        .as_ref()
-        .is_some_and(|pattern| pattern.is_match(line))
+impl Patterns {
+    fn new() -> Result<Self, regex::Error> {
+        let adverbs = "Seen|Found|Known|Told|Made|Given|Taken|Kept|Left|Read|Sent|Shown|Lost|There|Held|Chosen|Written";
+        let pronouns = "It|They|This|That|These|Those|What|Which|Who|Whose|None|Nothing|Nobody|Such|All|The same|So";
+        Ok(Self {
+            test_module: Regex::new(r"#\[cfg\(test\)\]\s*(?:pub(?:\([a-z]+\))? )?mod \w+ \{")?,
+            tuple_let: Regex::new(
+                r"^(let )?\((mut )?[\w.\[\]*]+(, (mut )?[\w.\[\]*&]+)+\)( = \(|$)",
+            )?,
+            closure: Regex::new(r"let \w+ = (?:async )?(?:move )?\|")?,
+            guard: Regex::new(r"^(_ if |[A-Z]\w*.* if .*=>)")?,
+            participle_type: Regex::new(&format!(
+                r"\b(?:struct|enum) (?:[A-Z][a-z]+ed|{adverbs})\b"
+            ))?,
+            pronoun: Regex::new(&format!(r"^//[/!]?\s*(?:{pronouns})\b"))?,
+        })
+    }
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -73,34 +77,32 @@ struct Counts {
 
 impl Counts {
     /// Counts the product code of a file: everything before its first test module.
-    fn add(&mut self, text: &str) {
-        let end = TEST_MODULE
-            .as_ref()
-            .and_then(|pattern| pattern.find(text))
-            .map_or(text.len(), |found| found.start());
+    fn add(&mut self, text: &str, patterns: &Patterns) {
+        let test_module = patterns.test_module.find(text);
+        let end = test_module.map_or(text.len(), |found| found.start());
         let mut is_in_comment = false;
         for line in text[..end].lines() {
             let trimmed = line.trim();
             let is_comment = trimmed.starts_with("//");
             if is_comment && !is_in_comment {
                 self.comment_blocks += 1;
-                self.pronouns += u32::from(matches(&PRONOUN, trimmed));
+                self.pronouns += u32::from(patterns.pronoun.is_match(trimmed));
             }
             is_in_comment = is_comment;
             if !is_comment && !trimmed.is_empty() {
-                self.add_code(line, trimmed);
+                self.add_code(line, trimmed, patterns);
             }
         }
     }
 
-    fn add_code(&mut self, line: &str, trimmed: &str) {
-        let is_tuple_let = trimmed.contains("= (") && matches(&TUPLE_LET, trimmed);
+    fn add_code(&mut self, line: &str, trimmed: &str, patterns: &Patterns) {
+        let is_tuple_let = trimmed.contains("= (") && patterns.tuple_let.is_match(trimmed);
         self.code_lines += 1;
         self.long_lines += u32::from(line.chars().count() > MAX_WIDTH);
         self.tuple_lets += u32::from(is_tuple_let);
-        self.closures += u32::from(matches(&CLOSURE, trimmed));
-        self.guards += u32::from(matches(&GUARD, trimmed));
-        self.participle_types += u32::from(matches(&PARTICIPLE_TYPE, trimmed));
+        self.closures += u32::from(patterns.closure.is_match(trimmed));
+        self.guards += u32::from(patterns.guard.is_match(trimmed));
+        self.participle_types += u32::from(patterns.participle_type.is_match(trimmed));
     }
 
     /// What is counted, how much there is, and the bound.
@@ -165,6 +167,7 @@ impl fmt::Display for Counts {
 
 /// Prints the counts. Fails if one is above its bound, or a file is too long.
 pub fn check() -> anyhow::Result<()> {
+    let patterns = Patterns::new()?;
     let mut counts = Counts::default();
     let mut problems = Vec::new();
     for folder in FOLDERS.iter().chain(&["tests"]) {
@@ -179,7 +182,7 @@ pub fn check() -> anyhow::Result<()> {
                 ));
             }
             if *folder != "tests" && is_product(&path) {
-                counts.add(&text);
+                counts.add(&text, &patterns);
             }
         }
     }
@@ -225,6 +228,7 @@ mod tests {
             "/// It does.\nstruct Looked;\n\n// A reason.\n// It stays.\nlet (a, b) = (1, 2);\nlet (c, d) = both();\n\
              let f = |x| x;\nSome(x) if x > 1 => y,\n_ if z => y,\n\
              #[cfg(test)]\nmod tests {\nlet g = |x| x;\n}\n",
+            &Patterns::new().unwrap(),
         );
         let expected = Counts {
             code_lines: 6,

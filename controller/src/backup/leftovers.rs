@@ -1,9 +1,9 @@
 //! Leftovers of a Backup that will not be stored: snapshots, running operations, and files.
 
 use backup_actions::csi::{SnapshotApi, tidy};
-use backup_core::event_reason::EventReason;
 use backup_core::{
     api::{Backup, BackupPhase, BackupSpec},
+    event_reason::EventReason,
     operation::BackupOperation,
 };
 use backup_runtime::errors::{is_transient, plain};

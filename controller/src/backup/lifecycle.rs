@@ -1,8 +1,8 @@
 //! Implements the `Lifecycle` of `job` for Backups.
 
-use backup_core::event_reason::EventReason;
 use backup_core::{
     api::{Backup, BackupPhase, backup::BackupProgress},
+    event_reason::EventReason,
     labels,
     operation::BackupOperation,
     phase::{Phase as _, Stage},

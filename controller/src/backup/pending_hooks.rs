@@ -1,9 +1,11 @@
 //! Commands that must still run in pods when their backup is abandoned.
 
-use backup_core::event_reason::EventReason;
 use std::{sync::Arc, time::Duration};
 
-use backup_core::api::{Backup, BackupPhase};
+use backup_core::{
+    api::{Backup, BackupPhase},
+    event_reason::EventReason,
+};
 use backup_runtime::backoff::Backoff;
 use backup_store::{Location, StoreError};
 use tokio::time::Instant;

@@ -2,7 +2,6 @@
 //! by then; the request stays InProgress and the Backup Deleting, and an annotation of the Backup
 //! records until when, for users and the next process.
 
-use backup_core::event_reason::EventReason;
 use std::time::Duration;
 
 use backup_core::{
@@ -11,6 +10,7 @@ use backup_core::{
         DeleteBackupRequestPhase as Phase,
     },
     deletion::Waits,
+    event_reason::EventReason,
     labels::{DELETION_RESTS_ANNOTATION, DELETION_WAITS_ANNOTATION},
 };
 use backup_runtime::retry::{self, PatchOutcome};

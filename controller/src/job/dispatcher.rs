@@ -3,10 +3,12 @@
 //! Only objects that have not ended are kept. Their phases decide each time which of them may
 //! start.
 
-use backup_core::event_reason::EventReason;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use backup_core::phase::{Phase as _, Stage};
+use backup_core::{
+    event_reason::EventReason,
+    phase::{Phase as _, Stage},
+};
 use backup_runtime::{
     backoff::Backoff,
     health::Health,

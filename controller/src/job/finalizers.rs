@@ -4,7 +4,7 @@ use backup_core::labels::BLOCKED_ANNOTATION;
 use kube::Resource;
 use serde_json::{Value, json};
 
-use super::lifecycle::Lifecycle;
+use super::lifecycle::{JobObject as _, Lifecycle};
 
 pub(crate) fn has(object: &impl Resource, name: &str) -> bool {
     object
@@ -43,6 +43,15 @@ pub(crate) fn without(object: &impl Resource, names: &[&str]) -> Vec<String> {
         .filter(|name| !names.contains(&name.as_str()))
         .cloned()
         .collect()
+}
+
+/// Patch that adds our finalizers; `None` if the object has them, has ended or is being deleted.
+pub(crate) fn added<L: Lifecycle>(object: &L::Object) -> Option<Value> {
+    let wanted = with::<L>(object);
+    (object.meta().finalizers.as_ref() != Some(&wanted)
+        && !object.stage().is_terminal()
+        && !object.is_deleting())
+    .then(|| json!({ "metadata": { "finalizers": wanted } }))
 }
 
 /// Patch that removes finalizers; `None` if the object has none of them.

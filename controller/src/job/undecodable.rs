@@ -53,10 +53,7 @@ pub(crate) async fn refuse<L: Lifecycle>(
     {
         PatchOutcome::Written(ended) => {
             let noun = L::KIND.noun;
-            let reason = match phase::<L>(&ended).stage() {
-                Stage::FailedValidation => EventReason::FailedValidation,
-                _ => EventReason::Failed,
-            };
+            let reason = EventReason::of_end(phase::<L>(&ended).stage());
             tracing::warn!(
                 name = bad.name,
                 error = bad.error,

@@ -19,7 +19,7 @@ use backup_runtime::{
 };
 use backup_store::{AwaitingOperations, CommittedPlan, FoundJob, Location, StoredJob};
 use kube::Resource as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
@@ -434,10 +434,10 @@ impl<L: Lifecycle> Worker<L> {
 
     /// Puts our finalizers on an object that runs without them because another engine began it.
     async fn with_finalizers(&self, object: L::Object) -> Result<L::Object, WorkerError> {
-        if finalizers_patch::<L>(&object).is_none() {
+        if finalizers::added::<L>(&object).is_none() {
             Ok(object)
         } else {
-            self.publish(&object, finalizers_patch::<L>).await
+            self.publish(&object, finalizers::added::<L>).await
         }
     }
 
@@ -484,13 +484,4 @@ impl<L: Lifecycle> Worker<L> {
         }
         Err(WorkerError::Blocked { reason, retryable })
     }
-}
-
-/// Adds our finalizers; `None` if the object has them, has ended or is being deleted.
-fn finalizers_patch<L: Lifecycle>(now: &L::Object) -> Option<Value> {
-    let wanted = finalizers::with::<L>(now);
-    (now.meta().finalizers.as_ref() != Some(&wanted)
-        && !now.stage().is_terminal()
-        && !now.is_deleting())
-    .then(|| json!({ "metadata": { "finalizers": wanted } }))
 }

@@ -1,8 +1,7 @@
 //! One location is the default: if several are marked, the newest stays marked (Velero
 //! `backup_storage_location_controller.go`, v1.18).
 
-use backup_core::api::BackupStorageLocation;
-use backup_core::event_reason::EventReason;
+use backup_core::{api::BackupStorageLocation, event_reason::EventReason};
 use backup_runtime::{
     Cluster,
     retry::{self, PatchOutcome},

@@ -1,9 +1,8 @@
 //! Stored files of ended and deleted Restores.
 
-use backup_core::event_reason::EventReason;
 use std::time::Duration;
 
-use backup_core::api::Restore;
+use backup_core::{api::Restore, event_reason::EventReason};
 use backup_store::{CommittedRestore, Location};
 
 use super::{Restores, observe};

@@ -1,10 +1,10 @@
 //! Implements the `Lifecycle` of `job` for Restores.
 
-use backup_core::event_reason::EventReason;
 use std::sync::Arc;
 
 use backup_core::{
     api::{GoDuration, Restore, RestorePhase},
+    event_reason::EventReason,
     labels,
     operation::{Counts, RestoreOperation},
     phase::{Phase as _, Stage},

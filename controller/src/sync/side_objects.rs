@@ -1,11 +1,11 @@
 //! Objects that belong to an imported backup: the Backup has an annotation until all of them exist.
 
-use backup_core::event_reason::EventReason;
 use std::time::Duration;
 
 use backup_actions::csi::SnapshotApi;
 use backup_core::{
     api::{Backup, PodVolumeBackup, transfer::MovePhase},
+    event_reason::EventReason,
     labels::{self, SYNC_PENDING_ANNOTATION},
     sync::Summary,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-/// Maximum number of warnings that are told; others are left out.
+/// Maximum number of warnings that are reported; further ones are dropped.
 pub const MAX_WARNINGS: usize = 64;
 
 /// The warnings that were met so far.

@@ -1,6 +1,8 @@
 //! The reasons of the events that the programs write. docs/operate/reference.md lists them, written
 //! from here.
 
+use crate::phase::Stage;
+
 macro_rules! event_reasons {
     ($($reason:ident on $kinds:literal: $meaning:literal,)+) => {
         /// The reason of an event.
@@ -75,6 +77,18 @@ event_reasons! {
     UnknownPhase on "Backup, Restore": "a newer version wrote its phase; it counts as running",
     Unreadable on "any of `velero.io`": "it cannot be decoded; the field",
     Waiting on "Restore, DeleteBackupRequest": "what it waits for; it starts when that has ended",
+}
+
+impl EventReason {
+    /// The reason for the end of a Backup or Restore in this stage.
+    pub fn of_end(stage: Stage) -> Self {
+        match stage {
+            Stage::Completed => Self::Completed,
+            Stage::PartiallyFailed => Self::PartiallyFailed,
+            Stage::FailedValidation => Self::FailedValidation,
+            _ => Self::Failed,
+        }
+    }
 }
 
 #[cfg(test)]

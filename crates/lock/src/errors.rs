@@ -2,6 +2,12 @@
 
 use std::error::Error;
 
+/// Whether the API server refused a request itself, so that it will refuse it again: a status 4xx
+/// other than 429.
+pub(crate) fn is_refusal(code: u16) -> bool {
+    (400..500).contains(&code) && code != 429
+}
+
 /// The cause of an error, once and without the structures around it: the message of the API server,
 /// or the innermost cause of a request that did not get there. For `#[error("…: {}",
 /// plain(.source))]`.

@@ -39,6 +39,7 @@ use self::{
 use crate::{
     claim::{Entry, VELERO_SCOPE},
     conflict::Rules,
+    errors::is_refusal,
     ledger::{FormatError, Ledger, Status},
     observe::{Objects, Observed, REQUEST_TIMEOUT, SIDE_BY_SIDE},
     registration::Installations,
@@ -441,7 +442,7 @@ async fn bounded<T>(
         404 if verb.starts_with("write") || verb.starts_with("delete") => LedgerError::Changed {
             lease: lease.to_owned(),
         },
-        400..=428 | 430..=499 => LedgerError::Denied {
+        code if is_refusal(code) => LedgerError::Denied {
             what: what(),
             source: Box::new(source),
         },

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::{
     claim::{Claim, ObjectKey, ObjectKind},
-    errors::plain,
+    errors::{is_refusal, plain},
     footprint::Footprint,
     registration::Installations,
     transition::ObservedState,
@@ -58,13 +58,12 @@ impl ObserveError {
         }
     }
 
-    /// Whether the API server refused the request itself (a status 4xx other than 429), so that it
-    /// will refuse it again.
+    /// Whether the API server refused the request itself, so that it will refuse it again.
     pub fn is_refusal(&self) -> bool {
         let Self::Api { source, .. } = self else {
             return false;
         };
-        matches!(&**source, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
+        matches!(&**source, kube::Error::Api(status) if is_refusal(status.code))
     }
 }
 

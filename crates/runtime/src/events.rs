@@ -1,10 +1,9 @@
 //! Events on objects, for users. Best effort: an Event that cannot be written never fails or delays
 //! any work.
 
-use backup_core::event_reason::EventReason;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use backup_core::labels::BREAK_GLASS_ANNOTATION;
+use backup_core::{event_reason::EventReason, labels::BREAK_GLASS_ANNOTATION};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Client, Resource,

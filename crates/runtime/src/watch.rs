@@ -1,9 +1,8 @@
 //! A stream of the objects of a kind as they change, decoded one by one.
 
-use backup_core::event_reason::EventReason;
 use std::{collections::BTreeSet, fmt::Debug, time::Duration};
 
-use backup_core::api::NamespacedKind;
+use backup_core::{api::NamespacedKind, event_reason::EventReason};
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{

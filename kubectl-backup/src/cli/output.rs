@@ -130,7 +130,7 @@ pub(crate) struct ListFlags {
     pub(crate) sort_by: Option<Path>,
 }
 
-/// What of a table is shown.
+/// The parts of a table that are printed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown {
     pub(crate) wide: bool,

@@ -204,8 +204,8 @@ async fn a_lost_certificate_and_a_new_replica_do_not_alternate(
             anyhow::Ok(watched.served().await?.is_some())
         });
         let made = made.await;
-        // Not later: whoever stands still for longer than a rotation takes serves what is not
-        // trusted any longer.
+        // Not later: a replica that is paused for longer than a rotation serves a certificate
+        // whose authority is gone.
         second.resume()?;
         made
     };

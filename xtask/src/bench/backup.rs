@@ -47,7 +47,7 @@ async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::R
             .await
             .context("queued backups")?;
     }
-    // A tenth first: what memory grows by is told by two sizes.
+    // A tenth first: two sizes show how memory grows.
     let few = args.objects / 10;
     eprintln!("creating {few} ConfigMaps");
     objects::create(&world.client, 0..few).await?;

@@ -69,7 +69,7 @@ async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::R
     let floor = f64::from(all) * f64::from(args.answer) / 1e3 / f64::from(CONCURRENCY);
     let floor = floor.max(PACE.as_secs_f64());
     eprintln!("all are waited for; the plugin alone takes {floor:.1} s for a round");
-    // Whoever began first has been asked before: the first round is not like the others.
+    // The first operations have been polled before: the first round differs from the others.
     asked(plugins, all).await?;
     let quiet = watch.writes()?;
     let start = Instant::now();
@@ -149,7 +149,7 @@ fn name(backup: u16) -> String {
     format!("bench-operations-{backup:03}")
 }
 
-/// Waits until the plugin was asked so many more times how far an operation is.
+/// Waits until the plugin was polled `times` more times.
 async fn asked(plugins: &VeleroPlugins, times: u32) -> anyhow::Result<()> {
     let count = || {
         plugins

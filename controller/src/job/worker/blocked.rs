@@ -1,10 +1,9 @@
 //! Waiting of a blocked object, with the reason on the object.
 
-use backup_core::event_reason::EventReason;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use backup_core::labels::BLOCKED_ANNOTATION;
+use backup_core::{event_reason::EventReason, labels::BLOCKED_ANNOTATION};
 use backup_runtime::retry;
 use serde_json::{Value, json};
 use tokio::time::Instant;

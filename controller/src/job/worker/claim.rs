@@ -1,13 +1,12 @@
 //! The right to work: taken before each run of the work, and checked again during it.
 
-use backup_core::event_reason::EventReason;
 use std::{
     ops::ControlFlow,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use backup_core::phase::Stage;
+use backup_core::{event_reason::EventReason, phase::Stage};
 use backup_lock::{ActivateError, Token};
 use backup_runtime::backoff::Backoff;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};

@@ -1,7 +1,6 @@
 //! How an object ends: recorded, published, counted and reported; then its claim is released.
 
-use backup_core::event_reason::EventReason;
-use backup_core::phase::{Phase as _, Stage};
+use backup_core::{event_reason::EventReason, phase::Phase as _};
 use backup_store::{StoreError, crash};
 use jiff::Timestamp;
 
@@ -125,11 +124,12 @@ impl<L: Lifecycle> Worker<L> {
     async fn ended(&mut self, object: &L::Object) -> Result<Next<L::Object>, WorkerError> {
         let phase = object.phase();
         let note = L::end_note(object);
-        let (outcome, reason) = match phase.stage() {
-            Stage::Completed => (Counted::Success, EventReason::Completed),
-            Stage::PartiallyFailed => (Counted::PartialFailure, EventReason::PartiallyFailed),
-            Stage::FailedValidation => (Counted::ValidationFailure, EventReason::FailedValidation),
-            _ => (Counted::Failure, EventReason::Failed),
+        let reason = EventReason::of_end(phase.stage());
+        let outcome = match reason {
+            EventReason::Completed => Counted::Success,
+            EventReason::PartiallyFailed => Counted::PartialFailure,
+            EventReason::FailedValidation => Counted::ValidationFailure,
+            _ => Counted::Failure,
         };
         L::count(&self.ctx.metrics, Some(object), outcome);
         let events = &self.ctx.cluster.events;
