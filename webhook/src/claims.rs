@@ -8,7 +8,7 @@
 mod batch;
 mod decide;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use backup_lock::{
     LedgerError, ObjectKind, ProtectedProfile, admission::ClaimRequest, ledger::FormatError,
@@ -85,8 +85,13 @@ impl Verdict {
     }
 }
 
+/// A verdict is reached this long before the client stops waiting, so that it still gets the
+/// reason. It is more than the rounding of the timer.
+const TIME_TO_ANSWER: Duration = Duration::from_millis(20);
+
 struct Waiting {
     request: ClaimRequest,
+    /// Time at which the verdict has to be sent.
     deadline: Instant,
     reply: oneshot::Sender<Verdict>,
 }
@@ -151,7 +156,7 @@ impl Claims {
         if queue
             .try_send(Waiting {
                 request,
-                deadline,
+                deadline: deadline.checked_sub(TIME_TO_ANSWER).unwrap_or(deadline),
                 reply,
             })
             .is_err()
@@ -222,8 +227,6 @@ impl Claims {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -84,12 +84,16 @@ impl Task {
     /// Decides on a batch, with jittered pauses, and never past the latest deadline in it. If
     /// others write the ledger all the time, only the deadline limits the attempts.
     async fn work(&mut self, mut batch: Vec<Waiting>) {
-        let mut verdict;
+        let mut verdict = Verdict::trouble("the ledger could not be written in time");
         let mut tries = 0;
         let mut failures = 0;
         loop {
             // A client that has given up must not get a claim that it will not use.
-            batch.retain(|waiting| !waiting.reply.is_closed() && waiting.deadline > Instant::now());
+            batch.retain(|waiting| !waiting.reply.is_closed());
+            let now = Instant::now();
+            for late in batch.extract_if(.., |waiting| waiting.deadline <= now) {
+                send(late, verdict.clone());
+            }
             let Some(deadline) = batch.iter().map(|waiting| waiting.deadline).max() else {
                 return;
             };
@@ -263,7 +267,11 @@ fn is_running(blocker: &Blocker) -> bool {
 
 fn answer(batch: Vec<Waiting>, verdicts: Vec<Verdict>) {
     for (waiting, verdict) in batch.into_iter().zip(verdicts) {
-        // An error means that the client has given up.
-        let _ = waiting.reply.send(verdict);
+        send(waiting, verdict);
     }
+}
+
+fn send(waiting: Waiting, verdict: Verdict) {
+    // An error means that the client has given up.
+    let _ = waiting.reply.send(verdict);
 }
