@@ -13,7 +13,7 @@ use std::{
 use backup_core::event_reason::EventReason;
 use backup_lock::{
     Entry, Ledger, LedgerError, LedgerReconciler, ProtectedProfile, RunningObjects,
-    collect::collect_gone, ledger::Ask, observe::Observed,
+    collect::collect_gone, ledger::Ask, observe::ObservedObject,
 };
 use backup_runtime::Cluster;
 use futures::future::join_all;
@@ -119,7 +119,7 @@ impl ClaimsController {
     async fn pass(
         &self,
         profile: &mut Profile,
-        mut running: BTreeMap<String, Vec<Observed>>,
+        mut running: BTreeMap<String, Vec<ObservedObject>>,
     ) -> Result<(), LedgerError> {
         let protected = profile.ledgers.protected().clone();
         let now = std::time::Instant::now();
@@ -154,7 +154,7 @@ impl ClaimsController {
         profile: &mut Profile,
         protected: &ProtectedProfile,
         scope: &str,
-        running: Vec<Observed>,
+        running: Vec<ObservedObject>,
     ) -> Result<(), LedgerError> {
         if running.is_empty() {
             return Ok(());
@@ -231,7 +231,7 @@ impl ClaimsController {
         &self,
         profile: &mut Profile,
         protected: &ProtectedProfile,
-        seen: &Observed,
+        seen: &ObservedObject,
         reason: EventReason,
         note: &str,
     ) {

@@ -28,7 +28,7 @@ use backup_core::{
             DownloadRequestPhase as Phase, DownloadTarget, DownloadTargetKind as Kind,
         },
     },
-    reading::{self, Wanted},
+    reading::{self, RequestedAnswer},
 };
 use backup_runtime::{
     Cluster, delete,
@@ -148,7 +148,7 @@ impl DownloadController {
             Some(asked) => {
                 let serves_files = self.ctx.files_address.is_some();
                 match asked.map_err(ReconcileError::Impossible)?.wanted {
-                    Wanted::Plan(_) => {
+                    RequestedAnswer::Plan(_) => {
                         if serves_files {
                             return Ok(self.proxy_path(request));
                         }
@@ -156,7 +156,7 @@ impl DownloadController {
                             "this controller answers nothing itself: it has no --files-address";
                         return Err(ReconcileError::Impossible(why.to_owned()));
                     }
-                    Wanted::File { uid } => {
+                    RequestedAnswer::File { uid } => {
                         let wanted = self.wanted_of(&uid, target).await?;
                         if serves_files {
                             self.flush(target, &wanted.of).await;

@@ -4,6 +4,7 @@
 
 pub(crate) mod stored;
 
+use backup_core::sync::NoteKind;
 use std::{sync::Arc, time::Duration};
 
 use axum::{Router, extract::State, response::IntoResponse, routing::get};
@@ -283,7 +284,7 @@ impl Metrics {
         series
             .backup_sync_stray
             .of([name])
-            .set(gauge(summary.skipped_as("stray")));
+            .set(gauge(summary.skipped_as(&NoteKind::Stray)));
         series
             .backup_sync_last_timestamp
             .of([name])

@@ -19,6 +19,7 @@ mod side_objects;
 mod skip_cache;
 mod watched_backups;
 
+use backup_core::sync::NoteKind;
 use std::{sync::Arc, time::Duration};
 
 use backup_core::{
@@ -50,7 +51,6 @@ use crate::{
 };
 use comparison::Comparison;
 use decide::Plan;
-use incomplete_backup::STRAY;
 use pass::Pass;
 use skip_cache::LocationCache;
 
@@ -276,12 +276,12 @@ impl SyncController {
         for (backup, other) in &compared.conflicts {
             let reason =
                 format!("the cluster has a Backup of this name that is stored in location {other}");
-            summary.skip(backup, "conflict", &reason);
+            summary.skip(backup, NoteKind::Conflict, &reason);
         }
         for folder in &compared.foreign {
             summary.skip(
                 folder,
-                "invalid_name",
+                NoteKind::InvalidName,
                 "no Backup can have this name; it is left alone",
             );
         }
@@ -289,7 +289,7 @@ impl SyncController {
         let mut due = Vec::new();
         for folder in &compared.missing {
             match cache.skip_now(folder, began).filter(|_| request.is_none()) {
-                Some(skip) => summary.skip(folder, skip.what, &skip.reason),
+                Some(skip) => summary.skip(folder, skip.what.clone(), &skip.reason),
                 None => due.push((*folder).to_owned()),
             }
         }
@@ -310,7 +310,7 @@ impl SyncController {
         let agreed = request.and_then(|request| request.remove);
         if let Some(refusal) = compared.removal_refusal(folders.len(), summary.started, agreed) {
             summary.refused = compared.orphans.len() as u64;
-            summary.note_first("refused", &refusal);
+            summary.note_first(NoteKind::RemovalRefused, &refusal);
             // They are kept, and a mark tells users that they have no files.
             let unmarked = compared.orphans.iter().filter(|(_, known)| !known.marked);
             for (backup, _) in unmarked.take(MAX_MARKS_PER_PASS) {
@@ -367,7 +367,8 @@ impl SyncController {
         }
         if now.refused > 0 && now.refused != before.refused {
             let refused = now.refused;
-            let why = first_note(now, "refused").map_or("", |note| note.reason.as_str());
+            let why =
+                first_note(now, &NoteKind::RemovalRefused).map_or("", |note| note.reason.as_str());
             let note = format!(
                 "{refused} Backups were not removed from the cluster: {why}. If they are to go, run `kubectl backup locations sync \
                  {name} --accept-removals={refused}`"
@@ -388,18 +389,18 @@ impl SyncController {
             );
             events.normal(location, EventReason::FoldersPruned, &note);
         }
-        if now.skipped_as(STRAY) > before.skipped_as(STRAY) {
+        if now.skipped_as(&NoteKind::Stray) > before.skipped_as(&NoteKind::Stray) {
             let note = format!(
                 "{} folders in the bucket hold no finished backup, and nothing writes to them: `kubectl backup locations sync {name}` \
                  shows them",
-                now.skipped_as(STRAY)
+                now.skipped_as(&NoteKind::Stray)
             );
             events.warning(location, EventReason::IncompleteBackups, &note);
         }
-        let conflicts = now.skipped_as("conflict");
-        if conflicts > before.skipped_as("conflict") {
-            let example =
-                first_note(now, "conflict").map(|note| format!("; {}: {}", note.name, note.reason));
+        let conflicts = now.skipped_as(&NoteKind::Conflict);
+        if conflicts > before.skipped_as(&NoteKind::Conflict) {
+            let example = first_note(now, &NoteKind::Conflict)
+                .map(|note| format!("; {}: {}", note.name, note.reason));
             let example = example.unwrap_or_default();
             let note =
                 format!("{conflicts} backups have names that another location uses{example}");
@@ -408,6 +409,6 @@ impl SyncController {
     }
 }
 
-fn first_note<'a>(summary: &'a Summary, what: &str) -> Option<&'a Note> {
-    summary.notes.iter().find(|note| note.what == what)
+fn first_note<'a>(summary: &'a Summary, what: &NoteKind) -> Option<&'a Note> {
+    summary.notes.iter().find(|note| note.what == *what)
 }

@@ -36,7 +36,7 @@ pub(crate) use locations::{
     SnapshotLocationsCommand, SyncArgs, TrialArgs,
 };
 pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs, Target};
-pub(crate) use output::{Column, DocumentArgs, Form, ListFlags, Output, OutputArgs, Shown};
+pub(crate) use output::{Column, DocumentArgs, Form, ListFlags, Output, OutputArgs, TableParts};
 pub(crate) use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
 pub(crate) use schedules::{ScheduleCreateArgs, ScheduleSetArgs, SchedulesCommand, TriggerArgs};
 pub(crate) use selector::Alternatives;
@@ -56,7 +56,7 @@ Exit codes:
   130  interrupted";
 
 /// Columns of help at most.
-const WIDTH: usize = 110;
+const MAX_HELP_COLUMNS: usize = 110;
 
 /// Back up and restore Kubernetes resources.
 #[derive(Parser, Debug)]
@@ -67,7 +67,7 @@ const WIDTH: usize = 110;
     disable_help_subcommand = true,
     subcommand_required = true,
     arg_required_else_help = true,
-    max_term_width = WIDTH
+    max_term_width = MAX_HELP_COLUMNS
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -190,7 +190,7 @@ pub(crate) fn global_options(width: Option<usize>) -> String {
             "The following options can be passed to any command:\n\n{all-args}{after-help}",
         )
         .after_help(EXIT_CODES)
-        .max_term_width(WIDTH);
+        .max_term_width(MAX_HELP_COLUMNS);
     width
         .map_or(command.clone(), |width| command.term_width(width))
         .render_help()
@@ -367,10 +367,10 @@ fn seconds_or_duration(text: &str) -> Result<GoDuration, String> {
 }
 
 pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("expected key=value".to_owned()),
-    }
+    text.split_once('=')
+        .filter(|(key, _)| !key.is_empty())
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .ok_or_else(|| "expected key=value".to_owned())
 }
 
 #[cfg(test)]

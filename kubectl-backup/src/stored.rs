@@ -40,7 +40,7 @@ pub(crate) use reader::{document, piped, sized, unpacked};
 /// Time without progress after which retries end.
 const STALL_TIMEOUT: Duration = Duration::from_mins(1);
 /// Maximum size of an error message that is read (bytes).
-const MAX_STATUS: usize = 64 * 1024;
+const MAX_STATUS_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Debug)]
 pub(crate) struct StoredFile<'a> {
@@ -380,7 +380,7 @@ impl<'a> FileReader<'a> {
     /// A refusal by the controller or the API server.
     async fn refused(&mut self, response: Response<Bytes>) -> Result<(), ReadError> {
         let code = response.status();
-        let body = Limited::new(response.into_body(), MAX_STATUS).collect();
+        let body = Limited::new(response.into_body(), MAX_STATUS_BYTES).collect();
         let body = timeout(self.session.request_timeout, body)
             .await
             .map_err(|_| self.slow())?;

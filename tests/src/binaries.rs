@@ -5,10 +5,10 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     process::Command,
-    sync::{Mutex, PoisonError},
 };
 
 use anyhow::{Context as _, bail};
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 pub fn root() -> PathBuf {
@@ -67,7 +67,7 @@ impl Programs {
         if let Some(folder) = std::env::var_os(PROGRAMS) {
             return Ok(Self::in_folder(Path::new(&folder)));
         }
-        let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut built = BUILT.lock();
         if let Some(programs) = built.get(profile) {
             return Ok(programs.clone());
         }
@@ -288,7 +288,7 @@ fn build_go_as(
 ) -> anyhow::Result<PathBuf> {
     // Worlds that start at the same time wait here for the first one.
     static BUILDING: Mutex<()> = Mutex::new(());
-    let _one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_at_a_time = BUILDING.lock();
     let source = root().join("tests").join(module);
     let others = flags.last().map(|flag| source.join(flag));
     let binary = target()

@@ -26,13 +26,6 @@ mod tap;
 mod timeline;
 mod whose;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 pub use check::Promise;
 pub use report::Report;
 pub use run::{Options, run};
-
-/// Locks also after a panic elsewhere: the guarded data is only ever added to.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

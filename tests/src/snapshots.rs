@@ -1,17 +1,12 @@
 //! CSI snapshots without storage: the real definitions of `snapshot.storage.k8s.io`, and a
 //! controller and driver that treat snapshots like real ones, as far as the API shows.
 
-use std::{
-    collections::BTreeSet,
-    path::PathBuf,
-    process::Command,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, path::PathBuf, process::Command, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use kube::{Api, Client, ResourceExt as _, api::DynamicObject};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
@@ -198,10 +193,6 @@ pub struct SnapshotController {
 /// Handles of the snapshots that exist in the storage system.
 type Storage = Arc<Mutex<BTreeSet<String>>>;
 
-fn locked(storage: &Storage) -> MutexGuard<'_, BTreeSet<String>> {
-    storage.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl SnapshotController {
     /// Installs the definitions and starts the controller; skips the test if Go is missing, which
     /// downloads them.
@@ -227,17 +218,17 @@ impl SnapshotController {
 
     /// Puts a snapshot into the storage system, as another cluster would.
     pub fn store(&self, handle: &str) {
-        locked(&self.storage).insert(handle.to_owned());
+        self.storage.lock().insert(handle.to_owned());
     }
 
     /// Removes a snapshot from the storage system.
     pub fn lose(&self, handle: &str) {
-        locked(&self.storage).remove(handle);
+        self.storage.lock().remove(handle);
     }
 
     /// Handles of the snapshots that exist in the storage system.
     pub fn stored(&self) -> BTreeSet<String> {
-        locked(&self.storage).clone()
+        self.storage.lock().clone()
     }
 }
 
@@ -399,7 +390,7 @@ impl Play {
         let handle = content.data["status"]["snapshotHandle"]
             .as_str()
             .unwrap_or_default();
-        if !locked(&self.storage).contains(handle) {
+        if !self.storage.lock().contains(handle) {
             return Ok(()); // there is nothing to make it of
         }
         let volume = format!("pvc-{}", claim.uid().unwrap_or_default());
@@ -434,12 +425,12 @@ impl Play {
                 .as_str()
                 .filter(|_| spec["deletionPolicy"] == "Delete")
             {
-                locked(&self.storage).remove(handle);
+                self.storage.lock().remove(handle);
             }
             return set_finalizers(&api, &name, &[]).await;
         }
         if let Some(handle) = spec["source"]["snapshotHandle"].as_str() {
-            if !locked(&self.storage).contains(handle) {
+            if !self.storage.lock().contains(handle) {
                 let error =
                     json!({ "error": { "message": format!("there is no snapshot {handle}") } });
                 return set_status(&api, &name, error).await;
@@ -486,7 +477,7 @@ impl Play {
         }
         let Some(cut) = status["creationTime"].as_i64() else {
             let handle = format!("handle-{name}");
-            locked(&self.storage).insert(handle.clone());
+            self.storage.lock().insert(handle.clone());
             let now = i64::try_from(Timestamp::now().as_nanosecond())?;
             let cut = json!({ "snapshotHandle": handle, "creationTime": now, "restoreSize": 2_i64 << 30, "readyToUse": false });
             return set_status(&api, &name, cut).await;

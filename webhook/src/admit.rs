@@ -10,7 +10,7 @@ use backup_core::{
     profile::{OnConflict, Profile},
     validate::{self, Finding},
 };
-use backup_lock::{ObjectKey, ObjectKind, observe::Observed};
+use backup_lock::{ObjectKey, ObjectKind, observe::ObservedObject};
 use kube::{
     ResourceExt as _,
     core::{
@@ -26,13 +26,13 @@ pub(crate) enum Decision {
     Pass,
     /// Refused, for any state of the ledger.
     Refuse(Box<Status>),
-    Claim(Box<Claiming>),
+    Claim(Box<WantedClaim>),
     /// Passes if it does not touch more than before.
     Change(Box<Change>),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Claiming {
+pub(crate) struct WantedClaim {
     pub key: ObjectKey,
     /// The final uid, also in the review of a creation.
     pub uid: String,
@@ -207,7 +207,7 @@ fn new_annotation<'a>(
     (!is_old).then_some(value.as_str())
 }
 
-fn claim(profile: &Profile, seen: Observed, wishes: &Wishes<'_>, dry_run: bool) -> Decision {
+fn claim(profile: &Profile, seen: ObservedObject, wishes: &Wishes<'_>, dry_run: bool) -> Decision {
     let Some(scope) = seen.scope else {
         return refuse(denial::no_scope(profile, &seen.key));
     };
@@ -241,7 +241,7 @@ fn claim(profile: &Profile, seen: Observed, wishes: &Wishes<'_>, dry_run: bool) 
         .break_glass
         .map(str::trim)
         .filter(|reason| !reason.is_empty());
-    Decision::Claim(Box::new(Claiming {
+    Decision::Claim(Box::new(WantedClaim {
         key: seen.key,
         uid: seen.uid,
         scope,
@@ -262,7 +262,7 @@ fn seen(
     kind: ObjectKind,
     request: &AdmissionRequest<DynamicObject>,
     object: &DynamicObject,
-) -> Observed {
+) -> ObservedObject {
     let namespace = request
         .namespace
         .as_ref()
@@ -274,7 +274,7 @@ fn seen(
         .or(object.metadata.name.as_ref())
         .cloned()
         .unwrap_or_default();
-    Observed::named(profile, kind, &namespace, &name, object)
+    ObservedObject::named(profile, kind, &namespace, &name, object)
 }
 
 /// Every reason to refuse a creation without looking at the cluster, all at once. Where another

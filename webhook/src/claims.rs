@@ -70,7 +70,7 @@ impl Verdict {
             } => Self::Trouble(
                 format!(
                     "this backup-webhook is older than the ledger, so nothing was admitted: {error}. Trying again does not help: \
-                     apply the newer version of all programs again (docs/operate/upgrade.md, \"A way back\")"
+                     apply the newer version of all programs again (docs/operate/upgrade.md)"
                 ),
                 OPERATOR_SECONDS,
             ),
@@ -89,7 +89,7 @@ impl Verdict {
 /// reason. It is more than the rounding of the timer.
 const TIME_TO_ANSWER: Duration = Duration::from_millis(20);
 
-struct Waiting {
+struct WaitingRequest {
     request: ClaimRequest,
     /// Time at which the verdict has to be sent.
     deadline: Instant,
@@ -101,7 +101,7 @@ struct Waiting {
 pub(crate) struct Claims {
     protected: ProtectedProfile,
     metrics: Arc<Metrics>,
-    scopes: Arc<Mutex<HashMap<String, mpsc::Sender<Waiting>>>>,
+    scopes: Arc<Mutex<HashMap<String, mpsc::Sender<WaitingRequest>>>>,
 }
 
 impl Claims {
@@ -154,7 +154,7 @@ impl Claims {
             ));
         };
         if queue
-            .try_send(Waiting {
+            .try_send(WaitingRequest {
                 request,
                 deadline: deadline.checked_sub(TIME_TO_ANSWER).unwrap_or(deadline),
                 reply,
@@ -184,7 +184,7 @@ impl Claims {
             let ledger = store.preview(scope).await?;
             let mut collector = self.protected.collector();
             let requests = [request];
-            let running = decide::Running::new();
+            let running = decide::RunningByKey::new();
             let decided = decide::decide(
                 &self.protected,
                 scope,
@@ -206,7 +206,7 @@ impl Claims {
     }
 
     /// The queue of a scope; a new one if there is none, or its task has ended.
-    fn queue(&self, scope: &str) -> Option<mpsc::Sender<Waiting>> {
+    fn queue(&self, scope: &str) -> Option<mpsc::Sender<WaitingRequest>> {
         let mut scopes = self.scopes.lock();
         if let Some(known) = scopes.get(scope).filter(|known| !known.is_closed()) {
             return Some(known.clone());

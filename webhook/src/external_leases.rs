@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use backup_lock::{
     ProtectedProfile,
-    observe::{ObserveError, Observed},
+    observe::{ObserveError, ObservedObject},
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -28,7 +28,7 @@ impl ExternalLeases {
         &self,
         protected: &ProtectedProfile,
         scope: &str,
-    ) -> Result<Option<Observed>, ObserveError> {
+    ) -> Result<Option<ObservedObject>, ObserveError> {
         if protected.profile.foreign_lease.is_none() || self.is_free(scope) {
             return Ok(None);
         }

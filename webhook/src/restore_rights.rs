@@ -27,7 +27,7 @@ pub(crate) enum Reach {
 
 /// The permission that a user lacks for a restore.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Lacking {
+pub(crate) struct MissingRights {
     pub field: &'static str,
     /// A clause that names the namespaces or the cluster.
     pub everything_in: String,
@@ -67,10 +67,10 @@ pub(crate) async fn lacking(
     authorization: &Authorization,
     user: &UserInfo,
     reach: Reach,
-) -> Result<Option<Lacking>, String> {
+) -> Result<Option<MissingRights>, String> {
     let namespaces = match reach {
         Reach::Cluster { field, instead } => {
-            return Ok(Some(Lacking {
+            return Ok(Some(MissingRights {
                 field,
                 everything_in: "the whole cluster".to_owned(),
                 instead,
@@ -92,7 +92,7 @@ pub(crate) async fn lacking(
     }
     let s = if lacking.len() == 1 { "" } else { "s" };
     let names = Vec::from_iter(lacking).join(", ");
-    Ok(Some(Lacking {
+    Ok(Some(MissingRights {
         field: "spec.includedNamespaces",
         everything_in: format!("namespace{s} {names}"),
         instead: "leave them out",

@@ -30,7 +30,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     admit::{
-        self, Change, Claiming, Decision,
+        self, Change, Decision, WantedClaim,
         denial::{self, ConflictingRequest},
     },
     authorization::Authorization,
@@ -138,7 +138,7 @@ impl Webhook {
     /// `None`: decide here.
     async fn forward(
         &self,
-        claiming: &Claiming,
+        claiming: &WantedClaim,
         review: &Bytes,
         deadline: Instant,
     ) -> Option<Response> {
@@ -191,11 +191,11 @@ impl Webhook {
     async fn claim(
         &self,
         claims: &Claims,
-        claiming: Claiming,
+        claiming: WantedClaim,
         user: &UserInfo,
         deadline: Instant,
     ) -> Result<Answer, String> {
-        let Claiming {
+        let WantedClaim {
             key,
             uid,
             scope,

@@ -71,7 +71,8 @@ pub async fn run(keep: bool, controller_args: &[String]) -> anyhow::Result<()> {
 }
 
 async fn play(world: &World, story: &Story) -> anyhow::Result<()> {
-    let (client, plugin) = (&world.client, world.kubectl_backup());
+    let client = &world.client;
+    let plugin = world.kubectl_backup();
     let app = App::new("shop", 700);
     let count = app.create(client).await?;
     let namespaces = app.namespaces();
@@ -192,7 +193,9 @@ async fn listing(world: &World, names: &[&str]) -> anyhow::Result<Listing> {
 
 /// The cluster's controllers need a moment to adopt restored objects.
 async fn settled(world: &World, names: &[&str], before: &Listing) -> anyhow::Result<Listing> {
-    let settles = async || anyhow::Ok(listing(world, names).await? == *before);
-    let _ = until("the cluster settles", Duration::from_secs(20), settles).await;
+    let _ = until("the cluster settles", Duration::from_secs(20), async || {
+        anyhow::Ok(listing(world, names).await? == *before)
+    })
+    .await;
     listing(world, names).await
 }

@@ -35,7 +35,8 @@ fn read(root: &Path, folder: &Path, files: &mut BTreeMap<PathBuf, String>) -> an
         fs::read_dir(root.join(folder)).with_context(|| format!("read {}", folder.display()))?;
     for entry in entries {
         let entry = entry?;
-        let (path, name) = (folder.join(entry.file_name()), entry.file_name());
+        let name = entry.file_name();
+        let path = folder.join(&name);
         if entry.file_type()?.is_dir() {
             if !SKIPPED.iter().any(|skipped| name == *skipped) {
                 read(root, &path, files)?;
@@ -61,10 +62,12 @@ fn problems(files: &BTreeMap<PathBuf, String>, exists: &dyn Fn(&Path) -> bool) -
             let links = if is_page { linked(line) } else { named(line) };
             for link in links {
                 let (file, heading) = link.split_once('#').unwrap_or((link, ""));
-                let target = match file {
-                    "" => path.clone(),
-                    _ if is_page => resolved(&folder.join(file)),
-                    _ => PathBuf::from(file),
+                let target = if file.is_empty() {
+                    path.clone()
+                } else if is_page {
+                    resolved(&folder.join(file))
+                } else {
+                    PathBuf::from(file)
                 };
                 let why = if !exists(&target) {
                     "there is no such file"
@@ -134,7 +137,8 @@ fn resolved(path: &Path) -> PathBuf {
 
 /// The anchors of a page's headings, as GitHub makes them.
 fn headings(page: &str) -> BTreeSet<String> {
-    let (mut found, mut is_code) = (BTreeSet::new(), false);
+    let mut found = BTreeSet::new();
+    let mut is_code = false;
     for line in page.lines() {
         if line.trim_start().starts_with("```") {
             is_code = !is_code;

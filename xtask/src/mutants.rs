@@ -131,10 +131,12 @@ fn outcome(
         "cargo mutants: {status}; see {}",
         folder.display()
     );
-    let list = |name: &str| lines(&folder.join("mutants.out").join(name));
-    let missed = list("missed.txt")?;
+    let lists = folder.join("mutants.out");
+    let missed = lines(&lists.join("missed.txt"))?;
     // What does not end is noticed, too.
-    let viable = list("caught.txt")?.len() + list("timeout.txt")?.len() + missed.len();
+    let caught = lines(&lists.join("caught.txt"))?;
+    let timed_out = lines(&lists.join("timeout.txt"))?;
+    let viable = caught.len() + timed_out.len() + missed.len();
     Ok(Outcome { viable, missed })
 }
 

@@ -33,10 +33,8 @@ pub struct Args {
 /// ends with it, also when it is interrupted.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let profile = std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "release".to_owned());
-    let (mut interrupt, mut terminate) = (
-        signal(SignalKind::interrupt())?,
-        signal(SignalKind::terminate())?,
-    );
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
         done = soak(args, &profile) => done,
         _ = interrupt.recv() => bail!("interrupted"),
@@ -62,10 +60,8 @@ async fn soak(args: Args, profile: &str) -> anyhow::Result<()> {
         without,
         other,
     } = args;
-    let (time, other) = (
-        Duration::from_mins(minutes),
-        other.as_deref().map(Programs::in_folder),
-    );
+    let time = Duration::from_mins(minutes);
+    let other = other.as_deref().map(Programs::in_folder);
     let mut builder = World::builder()
         .profile(profile)
         .api_servers(2)
@@ -75,14 +71,13 @@ async fn soak(args: Args, profile: &str) -> anyhow::Result<()> {
         builder = builder.programs(Programs::in_folder(&part.build()?));
     }
     let mut world = builder.start().await?;
-    let (faults, controllers, progress) = (true, true, true);
     let options = Options {
         seed,
-        faults,
-        controllers,
+        faults: true,
+        controllers: true,
         soak: Some(time),
         other,
-        progress,
+        progress: true,
         ..Options::default()
     };
     println!("{time:?} with seed {seed}");

@@ -105,30 +105,32 @@ impl Counts {
         self.participle_types += u32::from(patterns.participle_type.is_match(trimmed));
     }
 
+    fn per_thousand(&self, count: u32) -> f64 {
+        f64::from(count) * 1000.0 / f64::from(self.code_lines.max(1))
+    }
+
     /// What is counted, how much there is, and the bound.
     fn rows(&self) -> [(&'static str, f64, f64); 6] {
-        let per_thousand =
-            |count: u32| f64::from(count) * 1000.0 / f64::from(self.code_lines.max(1));
         let percent = f64::from(self.pronouns) * 100.0 / f64::from(self.comment_blocks.max(1));
         [
             (
                 "tuple-lets per 1,000 lines",
-                per_thousand(self.tuple_lets),
+                self.per_thousand(self.tuple_lets),
                 MAX_TUPLE_LETS,
             ),
             (
                 "named closures per 1,000 lines",
-                per_thousand(self.closures),
+                self.per_thousand(self.closures),
                 MAX_CLOSURES,
             ),
             (
                 "guards in match arms per 1,000 lines",
-                per_thousand(self.guards),
+                self.per_thousand(self.guards),
                 MAX_GUARDS,
             ),
             (
                 "lines over 100 columns per 1,000",
-                per_thousand(self.long_lines),
+                self.per_thousand(self.long_lines),
                 MAX_LONG_LINES,
             ),
             (

@@ -20,6 +20,7 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
         );
     }
     step("format", cargo(&["fmt", "--all", "--check"]))?;
+    timed("style", crate::style::check)?;
     timed("build and lints", build)?;
     timed("generated files", || crate::generate::run(true))?;
     timed("rules and their tests", crate::rules::check)?;

@@ -162,16 +162,19 @@ fn unknown_in_definition(name: &str, theirs: &Value, ours: &Value) -> Vec<String
     let mut unknown = Vec::new();
     for version in theirs["spec"]["versions"].as_array().into_iter().flatten() {
         let of_ours = ours["spec"]["versions"].as_array().into_iter().flatten();
-        let schema = |version: &Value| version["schema"]["openAPIV3Schema"].clone();
         match of_ours
             .into_iter()
             .find(|one| one["name"] == version["name"])
         {
-            Some(one) => compare(&schema(version), &schema(one), name, &mut unknown),
+            Some(one) => compare(schema(version), schema(one), name, &mut unknown),
             None => unknown.push(format!("{name}: version {}", version["name"])),
         }
     }
     unknown
+}
+
+fn schema(version: &Value) -> &Value {
+    &version["schema"]["openAPIV3Schema"]
 }
 
 /// Adds fields and enum values that are only in their schema, not in ours.
@@ -183,9 +186,12 @@ fn compare(theirs: &Value, ours: &Value, at: &str, unknown: &mut Vec<String>) {
         let at = format!("{at} {name}").replacen(".io ", ".io: ", 1);
         match ours["properties"].get(name) {
             Some(our) => compare(property, our, &at, unknown),
-            // Every object has these fields; a definition need not contain them.
-            None if ["apiVersion", "kind", "metadata"].contains(&name.as_str()) => {}
-            None => unknown.push(at),
+            None => {
+                // Every object has these fields; a definition need not contain them.
+                if !["apiVersion", "kind", "metadata"].contains(&name.as_str()) {
+                    unknown.push(at);
+                }
+            }
         }
     }
     for inner in ["items", "additionalProperties"] {

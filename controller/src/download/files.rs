@@ -169,8 +169,8 @@ async fn open(
             Refusal::Failed(why) => (StatusCode::FAILED_DEPENDENCY, why),
         })?;
     let uid = match asked.wanted {
-        reading::Wanted::Plan(spec) => return plan::answer(server, request, *spec).await,
-        reading::Wanted::File { uid } => uid,
+        reading::RequestedAnswer::Plan(spec) => return plan::answer(server, request, *spec).await,
+        reading::RequestedAnswer::File { uid } => uid,
     };
     let wanted = controller
         .wanted_of(&uid, &request.spec.target)

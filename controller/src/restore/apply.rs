@@ -6,10 +6,10 @@
 
 use backup_actions::restore::{
     RestoreRules,
-    existing::{self, Existing, Made},
+    existing::{self, Existing, RestoredForm},
     json::{self, Object},
     links::{self, Link, LinkAction, OtherEnd},
-    stored::{self, Asked, LostFields},
+    stored::{self, LostFields, WriteRequest},
 };
 use serde_json::Value;
 
@@ -233,7 +233,7 @@ async fn compare(
         unmodified,
         ..
     } = target;
-    let made = Made { wanted, unmodified };
+    let made = RestoredForm { wanted, unmodified };
     for _ in 0..MAX_ATTEMPTS {
         let found = match seen.take() {
             Some(seen) => Ok(Some(seen)),
@@ -251,7 +251,7 @@ async fn compare(
         };
         if mine && policy.is_ours(&found) {
             // Other clients may have changed it meanwhile.
-            let lost = Asked {
+            let lost = WriteRequest {
                 group_resource,
                 body: wanted,
                 unmodified,

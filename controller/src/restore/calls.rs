@@ -20,7 +20,7 @@ use std::{
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use backup_actions::restore::{
     json::{self, Object},
-    stored::{Asked, LostFields},
+    stored::{LostFields, WriteRequest},
 };
 use backup_core::resources::group_resource;
 use backup_runtime::{backoff::Backoff, path};
@@ -383,7 +383,7 @@ impl Calls {
             })
             .await?;
         let now: Object = read(&answer)?;
-        let lost = Asked {
+        let lost = WriteRequest {
             group_resource: &type_of(collection),
             body: patch,
             unmodified,
@@ -578,7 +578,7 @@ fn lost(
     unmodified: Option<&Object>,
     answer: &[u8],
 ) -> Result<LostFields, CallError> {
-    let asked = Asked {
+    let asked = WriteRequest {
         group_resource: &type_of(collection),
         body,
         unmodified,

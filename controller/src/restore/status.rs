@@ -189,8 +189,7 @@ pub(crate) fn recorded(summary: &Summary) -> Value {
     json!({"hookStatus": summary.hooks, "leftItems": summary.left})
 }
 
-/// Left items that were recorded with the operations of the restore. Earlier versions recorded
-/// none.
+/// Left items that were recorded with the operations of the restore.
 pub(crate) fn left_items(recorded: &Value) -> LeftItems {
     recorded
         .get("leftItems")

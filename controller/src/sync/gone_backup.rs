@@ -5,6 +5,7 @@
 //! removed, including snapshots and operations: only this installation knows of them.
 
 use backup_core::api::Backup;
+use backup_core::sync::NoteKind;
 use backup_store::{
     Abandonment, Claimant, CommittedBackup, FoundJob, IncompleteBackup, Remnant, StoreError,
 };
@@ -94,7 +95,7 @@ pub(super) async fn clean_up(
 }
 
 fn unfinished(reason: &str) -> FolderOutcome {
-    FolderOutcome::Skipped(Skip::transient("unfinished", reason))
+    FolderOutcome::Skipped(Skip::transient(NoteKind::Unfinished, reason))
 }
 
 async fn remove(

@@ -1,5 +1,6 @@
 //! Imports backups that are only in the bucket into the cluster.
 
+use backup_core::sync::NoteKind;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
@@ -81,22 +82,22 @@ pub(super) async fn import_all(
             FolderOutcome::Created(gap) => {
                 summary.created += 1;
                 if let Some(gap) = gap {
-                    summary.note(&folder, "incomplete", &gap);
+                    summary.note(&folder, NoteKind::Incomplete, &gap);
                 }
             }
             FolderOutcome::Settled => {}
             FolderOutcome::Pruned(reason) => {
                 summary.pruned += 1;
-                summary.note(&folder, "pruned", &reason);
+                summary.note(&folder, NoteKind::Pruned, &reason);
             }
             FolderOutcome::Skipped(skip) => {
-                summary.skip(&folder, skip.what, &skip.reason);
+                summary.skip(&folder, skip.what.clone(), &skip.reason);
                 cache.record(&folder, skip, pass.began);
             }
             FolderOutcome::Failed(reason) => {
                 in_a_row += 1;
                 failed += 1;
-                summary.skip(&folder, "failed", &reason);
+                summary.skip(&folder, NoteKind::Failed, &reason);
                 if in_a_row >= MAX_FAILURES_IN_A_ROW {
                     return Err(broken_off(in_a_row, &reason));
                 }
@@ -162,7 +163,10 @@ async fn import(
 ) -> Result<FolderOutcome, ReconcileError> {
     if facts.deletions.contains(name) {
         let reason = "a DeleteBackupRequest names it, so its deletion may have begun; delete the request to have it back";
-        return Ok(FolderOutcome::Skipped(Skip::transient("deleting", reason)));
+        return Ok(FolderOutcome::Skipped(Skip::transient(
+            NoteKind::Deleting,
+            reason,
+        )));
     }
     let stored = match read(pass, memory, name).await {
         Ok(FolderContents::Stored(stored)) => stored,
@@ -192,7 +196,7 @@ async fn import(
                 TARBALL_GRACE.as_secs() / 3600
             );
             return Ok(FolderOutcome::Skipped(Skip::transient(
-                "unfinished",
+                NoteKind::Unfinished,
                 reason,
             )));
         }
@@ -344,7 +348,7 @@ async fn read(
     let folder = match pass.store.inspect_folder(name).await {
         Err(error @ StoreError::Config { .. }) => {
             return Ok(FolderContents::Skip(Skip::new(
-                "invalid_name",
+                NoteKind::InvalidName,
                 error.to_string(),
             )));
         }
@@ -360,14 +364,17 @@ async fn read(
     };
     if folder.metadata_too_large {
         let reason = "its velero-backup.json is larger than any Backup can be, and was not read";
-        return Ok(FolderContents::Skip(Skip::new("unreadable", reason)));
+        return Ok(FolderContents::Skip(Skip::new(
+            NoteKind::Unreadable,
+            reason,
+        )));
     }
     // Velero deletes a folder's files in the order of their names, so the metadata is deleted last.
     if !folder.contents {
         let reason = format!(
             "there is no {name}.tar.gz beside its metadata: its deletion has begun, or it was never whole"
         );
-        return Ok(FolderContents::Skip(Skip::new("deleting", reason)));
+        return Ok(FolderContents::Skip(Skip::new(NoteKind::Deleting, reason)));
     }
     let wanted = u32::try_from(size * MEMORY_PER_STORED_BYTE / 1024)
         .unwrap_or(MAX_METADATA_KIB)
@@ -382,7 +389,7 @@ async fn read(
         })),
         Ok(None) => Ok(FolderContents::Nothing),
         Err(error @ StoreError::Corrupt { .. }) => Ok(FolderContents::Skip(Skip::new(
-            "unreadable",
+            NoteKind::Unreadable,
             error.to_string(),
         ))),
         Err(error) => Err(error),
@@ -437,12 +444,12 @@ fn create_failure(error: &kube::Error) -> FolderOutcome {
         return FolderOutcome::Failed(reason);
     }
     let reason = format!("the API server does not take it: {}", plain(error));
-    FolderOutcome::Skipped(Skip::new("refused", reason))
+    FolderOutcome::Skipped(Skip::new(NoteKind::Refused, reason))
 }
 
 fn deleted_meanwhile() -> FolderOutcome {
     FolderOutcome::Skipped(Skip::transient(
-        "deleting",
+        NoteKind::Deleting,
         "it was deleted while it was being read",
     ))
 }

@@ -5,6 +5,7 @@
 //! nothing was written for `--stray-folder-ttl`, and without a Backup of that name in the cluster.
 //! Another cluster that shares the bucket and works on the backup writes to the folder.
 
+use backup_core::sync::NoteKind;
 use std::time::Duration;
 
 use backup_store::{IncompleteBackup, Remnant, StoreError};
@@ -24,7 +25,6 @@ use crate::{
 /// A folder with a write within this time belongs to a backup in progress.
 const MIN_STRAY_AGE: SignedDuration = SignedDuration::from_hours(24);
 /// Category of a folder that receives no more writes.
-pub(super) const STRAY: &str = "stray";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -92,7 +92,10 @@ pub(super) async fn report_or_remove(
         Verdict::Young => {
             let reason =
                 "there is no velero-backup.json: it is not finished, being deleted, or no backup";
-            Ok(FolderOutcome::Skipped(Skip::new("unfinished", reason)))
+            Ok(FolderOutcome::Skipped(Skip::new(
+                NoteKind::Unfinished,
+                reason,
+            )))
         }
         Verdict::Stays(why) => {
             let owner = owner_note(pass, name).await?;
@@ -138,7 +141,7 @@ pub(super) async fn report_or_remove(
 }
 
 fn stray(reason: impl Into<String>) -> FolderOutcome {
-    FolderOutcome::Skipped(Skip::new(STRAY, reason))
+    FolderOutcome::Skipped(Skip::new(NoteKind::Stray, reason))
 }
 
 /// A note in parentheses about the Backup that the folder belongs to; empty if none is recorded.

@@ -1,5 +1,6 @@
 //! Data and steps of a pass over one location.
 
+use backup_core::sync::NoteKind;
 use std::time::Duration;
 
 use backup_actions::csi::SnapshotApi;
@@ -128,7 +129,7 @@ pub(super) async fn remove_orphan(
                 "removed from the cluster: it is gone from the bucket"
             );
             summary.removed += 1;
-            summary.note(name, "removed", "it is gone from the bucket");
+            summary.note(name, NoteKind::Removed, "it is gone from the bucket");
         }
         Err(error) => {
             // It has changed since, or is gone.
@@ -139,7 +140,7 @@ pub(super) async fn remove_orphan(
                 return Err(error.into());
             }
             // A restore from it is running.
-            summary.note(name, "kept", &plain(&error));
+            summary.note(name, NoteKind::Kept, &plain(&error));
         }
     }
     Ok(())

@@ -3,6 +3,7 @@
 //! An imported Backup cannot run: it has ended, has no hooks and no finalizers. Data that only
 //! applies to its old cluster is dropped.
 
+use backup_core::sync::NoteKind;
 use std::collections::{BTreeMap, HashMap};
 
 use backup_core::{
@@ -46,7 +47,7 @@ pub(super) fn sanitize(stored: Backup, target: &ImportTarget<'_>) -> Result<Back
         let reason = format!(
             "its format version is {version}, and this version knows {FORMAT_MAJOR}; update the controller"
         );
-        return Err(Skip::new("newer_format", reason));
+        return Err(Skip::new(NoteKind::NewerFormat, reason));
     }
     backup.status.phase = Some(ended(&backup, target.now)?);
     backup.status.queue_position = 0;
@@ -67,13 +68,13 @@ fn ended(backup: &Backup, now: Timestamp) -> Result<BackupPhase, Skip> {
     let phase = backup.phase();
     match phase {
         BackupPhase::Completed | BackupPhase::PartiallyFailed | BackupPhase::Failed => Ok(phase),
-        BackupPhase::Deleting => Err(Skip::new("deleting", "its deletion has begun")),
+        BackupPhase::Deleting => Err(Skip::new(NoteKind::Deleting, "its deletion has begun")),
         BackupPhase::FailedValidation => Err(Skip::new(
-            "failed_validation",
+            NoteKind::FailedValidation,
             "it was refused and never ran",
         )),
         BackupPhase::Unknown(_) => Err(Skip::new(
-            "unknown_phase",
+            NoteKind::UnknownPhase,
             format!("its phase is {phase}, which this version does not know"),
         )),
         _ => {
@@ -86,7 +87,7 @@ fn ended(backup: &Backup, now: Timestamp) -> Result<BackupPhase, Skip> {
                 return Ok(BackupPhase::PartiallyFailed);
             }
             Err(Skip::new(
-                "unfinished",
+                NoteKind::Unfinished,
                 format!("it has not ended: its phase is {phase}"),
             ))
         }
@@ -121,7 +122,7 @@ fn owners(backup: &Backup, target: &ImportTarget<'_>) -> Result<Vec<OwnerReferen
                 "whether its Schedule {} is here could not be found out",
                 owner.name
             );
-            return Err(Skip::transient("schedule_unknown", reason));
+            return Err(Skip::transient(NoteKind::ScheduleUnknown, reason));
         };
         if schedules.get(&owner.name) == Some(&owner.uid) {
             kept.push(owner.clone());
@@ -218,16 +219,16 @@ mod tests {
                 let arrived = arrive(&json!({ "status": { "phase": phase } }), now);
                 let expected = match phase {
                     "Completed" | "PartiallyFailed" | "Failed" => Ok(phase),
-                    "Deleting" => Err("deleting"),
-                    "FailedValidation" => Err("failed_validation"),
-                    "" | "Later" => Err("unknown_phase"),
+                    "Deleting" => Err(NoteKind::Deleting),
+                    "FailedValidation" => Err(NoteKind::FailedValidation),
+                    "" | "Later" => Err(NoteKind::UnknownPhase),
                     _ if expired => Ok("PartiallyFailed"),
-                    _ => Err("unfinished"),
+                    _ => Err(NoteKind::Unfinished),
                 };
                 let found = arrived
                     .as_ref()
                     .map(Backup::phase)
-                    .map_err(|skip| skip.what);
+                    .map_err(|skip| skip.what.clone());
                 assert_eq!(
                     found,
                     expected.map(BackupPhase::from),
@@ -244,10 +245,13 @@ mod tests {
             arrive(&json!({ "status": { "phase": null } }), BEFORE)
                 .unwrap_err()
                 .what,
-            "unfinished"
+            NoteKind::Unfinished
         );
         let forever = json!({ "status": { "phase": "Finalizing", "expiration": null } });
-        assert_eq!(arrive(&forever, AFTER).unwrap_err().what, "unfinished");
+        assert_eq!(
+            arrive(&forever, AFTER).unwrap_err().what,
+            NoteKind::Unfinished
+        );
     }
 
     #[test]
@@ -275,7 +279,7 @@ mod tests {
             now,
         };
         let skip = sanitize(stored(&all), &unknown).unwrap_err();
-        assert!(skip.what == "schedule_unknown" && skip.transient);
+        assert!(skip.what == NoteKind::ScheduleUnknown && skip.transient);
         sanitize(stored(&json!({})), &unknown).unwrap();
     }
 

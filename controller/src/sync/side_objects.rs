@@ -1,5 +1,6 @@
 //! Objects that belong to an imported backup: the Backup has an annotation until all of them exist.
 
+use backup_core::sync::NoteKind;
 use std::time::Duration;
 
 use backup_actions::csi::SnapshotApi;
@@ -37,7 +38,7 @@ pub(super) async fn resume(
     }
     let folder = pass.store.inspect_folder(name).await?;
     if let Some(reason) = create_all(pass, &backup, &folder.lists).await? {
-        summary.note(name, "pending", &reason);
+        summary.note(name, NoteKind::Pending, &reason);
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Reasons why folders of a bucket were not imported, so that they are not read in every pass. Lost
 //! with the process; the next one reads every folder once.
 
+use backup_core::sync::NoteKind;
 use std::{collections::HashMap, time::Duration};
 
 use backup_core::api::{BackupStorageLocation, backup_storage_location::BackupStorageLocationSpec};
@@ -16,8 +17,7 @@ const BACKOFF_DIVISOR: u32 = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Skip {
-    /// Category, from a bounded set.
-    pub(super) what: &'static str,
+    pub(super) what: NoteKind,
     /// As a sentence.
     pub(super) reason: String,
     /// Whether the reason may disappear at any time: then the folder is read in every pass.
@@ -25,7 +25,7 @@ pub(super) struct Skip {
 }
 
 impl Skip {
-    pub(super) fn new(what: &'static str, reason: impl Into<String>) -> Self {
+    pub(super) fn new(what: NoteKind, reason: impl Into<String>) -> Self {
         Self {
             what,
             reason: reason.into(),
@@ -33,7 +33,7 @@ impl Skip {
         }
     }
 
-    pub(super) fn transient(what: &'static str, reason: impl Into<String>) -> Self {
+    pub(super) fn transient(what: NoteKind, reason: impl Into<String>) -> Self {
         Self {
             transient: true,
             ..Self::new(what, reason)
@@ -144,7 +144,7 @@ mod tests {
         for minute in 0..(7 * 24 * 60) {
             let now = Duration::from_mins(minute);
             if cache.skip_now("b", now).is_none() {
-                cache.record("b", Skip::new("unfinished", "no metadata"), now);
+                cache.record("b", Skip::new(NoteKind::Unfinished, "no metadata"), now);
                 (looks, longest) = (looks + 1, longest.max(now.saturating_sub(last)));
                 last = now;
             }
@@ -156,7 +156,7 @@ mod tests {
         for minute in 0..60 {
             let now = Duration::from_mins(minute);
             if cache.skip_now("b", now).is_none() {
-                cache.record("b", Skip::new("unfinished", "no metadata"), now);
+                cache.record("b", Skip::new(NoteKind::Unfinished, "no metadata"), now);
             }
         }
         assert!(cache.skip_now("b", Duration::from_mins(68)).is_none());
@@ -168,17 +168,25 @@ mod tests {
     fn another_reason_and_a_passing_one_are_looked_at_in_the_next_pass() {
         let mut cache = LocationCache::default();
         let hours = Duration::from_hours;
-        cache.record("b", Skip::new("unfinished", ""), hours(0));
-        cache.record("b", Skip::new("unfinished", ""), hours(8));
+        cache.record("b", Skip::new(NoteKind::Unfinished, ""), hours(0));
+        cache.record("b", Skip::new(NoteKind::Unfinished, ""), hours(8));
         assert!(
             cache
                 .skip_now("b", hours(8) + Duration::from_mins(59))
                 .is_some()
         );
-        cache.record("b", Skip::new("unreadable", ""), hours(9));
+        cache.record("b", Skip::new(NoteKind::Unreadable, ""), hours(9));
         assert!(cache.skip_now("b", hours(9)).is_none());
-        cache.record("b", Skip::transient("schedule_unknown", ""), hours(0));
-        cache.record("b", Skip::transient("schedule_unknown", ""), hours(9));
+        cache.record(
+            "b",
+            Skip::transient(NoteKind::ScheduleUnknown, ""),
+            hours(0),
+        );
+        cache.record(
+            "b",
+            Skip::transient(NoteKind::ScheduleUnknown, ""),
+            hours(9),
+        );
         assert!(cache.skip_now("b", hours(9)).is_none());
     }
 

@@ -33,13 +33,9 @@ impl PodSelector {
         resources: Filter<'_>,
         labels: &Option<LabelSelector>,
     ) -> Option<Self> {
-        let resolve = |name: &str| {
-            PODS.contains(&name.to_ascii_lowercase().as_str())
-                .then(|| PODS[1].to_owned())
-        };
         let includes_pods = IncludesExcludes::new(
-            &full_names(resources.included, &resolve),
-            &full_names(resources.excluded, &resolve),
+            &full_names(resources.included, &resolve_pods),
+            &full_names(resources.excluded, &resolve_pods),
         )
         .includes(PODS[1]);
         includes_pods.then(|| Self {
@@ -51,6 +47,11 @@ impl PodSelector {
     pub fn matches(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
         self.namespaces.includes(namespace) && self.labels.matches(labels)
     }
+}
+
+fn resolve_pods(name: &str) -> Option<String> {
+    PODS.contains(&name.to_ascii_lowercase().as_str())
+        .then(|| PODS[1].to_owned())
 }
 
 /// The command of an annotation: a JSON list of texts, or one word without arguments (Velero

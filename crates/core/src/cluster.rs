@@ -11,19 +11,22 @@ pub const INSTALLATION: &str = "backup";
 
 /// Whether a version, as an API server reports it, is new enough. Some vendors write "30+".
 pub fn is_new_enough(major: &str, minor: &str) -> bool {
-    let number = |text: &str| {
-        text.trim_end_matches(|c: char| !c.is_ascii_digit())
-            .parse::<u32>()
-            .unwrap_or(0)
-    };
-    number(major) > 1 || number(minor) >= OLDEST_MINOR
+    version_number(major) > 1 || version_number(minor) >= OLDEST_MINOR
+}
+
+/// 0 if the text is no number.
+fn version_number(text: &str) -> u32 {
+    text.trim_end_matches(|c: char| !c.is_ascii_digit())
+        .parse()
+        .unwrap_or(0)
 }
 
 /// Whether a Deployment is a Velero server that has pods or wants some: two engines in one
 /// namespace would both run every backup. A Velero server is recognized by its image and the
 /// argument `server` (Velero `pkg/install/deployment.go`, v1.18).
 pub fn runs_velero(deployment: &Value) -> bool {
-    let (spec, status) = (&deployment["spec"], &deployment["status"]);
+    let spec = &deployment["spec"];
+    let status = &deployment["status"];
     let replicas = status["replicas"].as_i64().unwrap_or(0);
     let wanted = spec["replicas"].as_i64().unwrap_or(1);
     let containers = spec["template"]["spec"]["containers"].as_array();

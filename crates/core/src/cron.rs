@@ -27,7 +27,7 @@ use std::{fmt, str::FromStr};
 use jiff::{Timestamp, tz::TimeZone};
 
 use crate::api::GoDuration;
-use field::{Bounds, Field};
+use field::Field;
 
 pub use reading::{Reading, ReadingDifference};
 
@@ -121,7 +121,7 @@ struct Fields {
 }
 
 /// Maximum length of an expression with netresearch (bytes).
-const LONGEST: usize = 1024;
+const MAX_EXPRESSION_BYTES: usize = 1024;
 
 impl Cron {
     /// Reads an expression; `local` is the zone of an expression without one.
@@ -172,16 +172,25 @@ impl Cron {
     }
 }
 
-const DAY: i64 = 24 * 3600;
+const DAY_SECONDS: i64 = 24 * 3600;
 /// How far back to start searching for the latest time, in growing steps (seconds).
-const BACK: [i64; 5] = [120, 2 * 3600, 2 * DAY, 62 * DAY, 731 * DAY];
+const BACK: [i64; 5] = [
+    120,
+    2 * 3600,
+    2 * DAY_SECONDS,
+    62 * DAY_SECONDS,
+    731 * DAY_SECONDS,
+];
 
 fn read(text: &str, dialect: Dialect, local: &TimeZone) -> Result<Cron, String> {
     if text.is_empty() {
         return Err("it is empty; expected something like \"0 3 * * *\" or \"@daily\"".to_owned());
     }
-    if dialect == Dialect::Netresearch && text.len() > LONGEST {
-        return Err(format!("it has {} bytes, more than {LONGEST}", text.len()));
+    if dialect == Dialect::Netresearch && text.len() > MAX_EXPRESSION_BYTES {
+        return Err(format!(
+            "it has {} bytes, more than {MAX_EXPRESSION_BYTES}",
+            text.len()
+        ));
     }
     let (zone, rest) = zone(text, dialect)?;
     let zone = zone.unwrap_or_else(|| local.clone());
@@ -208,11 +217,9 @@ fn zone(text: &str, dialect: Dialect) -> Result<(Option<TimeZone>, &str), String
         return Err("there is nothing after its time zone".to_owned());
     };
     if dialect == Dialect::Netresearch {
-        let quoted = |quote: char| {
-            name.strip_prefix(quote)
-                .and_then(|name| name.strip_suffix(quote))
-        };
-        name = quoted('"').or_else(|| quoted('\'')).unwrap_or(name);
+        name = unquoted(name, '"')
+            .or_else(|| unquoted(name, '\''))
+            .unwrap_or(name);
         if name.is_empty() {
             return Err("its time zone is empty".to_owned());
         }
@@ -227,6 +234,11 @@ fn zone(text: &str, dialect: Dialect) -> Result<(Option<TimeZone>, &str), String
         _ => Some(named_zone(name)?),
     };
     Ok((found, rest))
+}
+
+/// `None` if the text is not in these quotes.
+fn unquoted(text: &str, quote: char) -> Option<&str> {
+    text.strip_prefix(quote)?.strip_suffix(quote)
 }
 
 fn named_zone(name: &str) -> Result<TimeZone, String> {
@@ -272,14 +284,13 @@ fn fields(text: &str, dialect: Dialect) -> Result<Times, String> {
             all.len()
         ));
     };
-    let of = |text: &str, bounds: &Bounds| field::parse(text, bounds, dialect);
-    let mut weekday = of(weekday, field::weekdays(dialect))?;
+    let mut weekday = field::parse(weekday, field::weekdays(dialect), dialect)?;
     weekday.sunday_is_zero();
     Ok(Times::Fields(Fields {
-        minute: of(minute, &field::MINUTES)?,
-        hour: of(hour, &field::HOURS)?,
-        day: of(day, &field::DAYS)?,
-        month: of(month, &field::MONTHS)?,
+        minute: field::parse(minute, &field::MINUTES, dialect)?,
+        hour: field::parse(hour, &field::HOURS, dialect)?,
+        day: field::parse(day, &field::DAYS, dialect)?,
+        month: field::parse(month, &field::MONTHS, dialect)?,
         weekday,
     }))
 }

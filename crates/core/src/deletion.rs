@@ -6,13 +6,13 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::api::common::is_default;
+use crate::{api::common::is_default, text::counted};
 
 /// Minimum and maximum time until the next check of a wait without a date, or past it.
-const SOONEST: SignedDuration = SignedDuration::from_mins(10);
-const LATEST: SignedDuration = SignedDuration::from_hours(6);
+const MIN_PAUSE: SignedDuration = SignedDuration::from_mins(10);
+const MAX_PAUSE: SignedDuration = SignedDuration::from_hours(6);
 /// Added to the date, as clocks of stores differ from ours.
-const MARGIN: SignedDuration = SignedDuration::from_secs(1);
+const CLOCK_MARGIN: SignedDuration = SignedDuration::from_secs(1);
 
 /// The file versions that a store keeps of a backup whose deletion has hidden all of its files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,11 +49,11 @@ impl Waits {
     /// Sets the next check: at the lock date; without one, or past it, at intervals that grow with
     /// the wait.
     pub fn plan(&mut self, now: Timestamp) {
-        let pause = now.duration_since(self.since).clamp(SOONEST, LATEST);
+        let pause = now.duration_since(self.since).clamp(MIN_PAUSE, MAX_PAUSE);
         let (from, after) = self
             .until
             .filter(|until| *until > now)
-            .map_or((now, pause), |until| (until, MARGIN));
+            .map_or((now, pause), |until| (until, CLOCK_MARGIN));
         self.again = from.saturating_add(after).unwrap_or(Timestamp::MAX);
     }
 }
@@ -66,17 +66,14 @@ impl fmt::Display for Waits {
                 f.write_str("its deletion waits until a legal hold is taken off (object lock)")?;
             }
         }
-        let versions = |number: u64| {
-            if number == 1 {
-                "1 version".to_owned()
-            } else {
-                format!("{number} versions")
-            }
-        };
-        write!(f, ": the store keeps {} of its files", versions(self.kept))?;
-        match (self.held, self.until) {
-            (0, _) | (_, None) => {}
-            (held, Some(_)) => write!(f, ", {held} of them under a legal hold, which has no date")?,
+        let versions = counted(self.kept, "version");
+        write!(f, ": the store keeps {versions} of its files")?;
+        if self.held > 0 && self.until.is_some() {
+            write!(
+                f,
+                ", {} of them under a legal hold, which has no date",
+                self.held
+            )?;
         }
         match &self.refused {
             None => Ok(()),

@@ -6,18 +6,18 @@ use serde::{
 };
 use serde_json::Value;
 
-const VALUE: u64 = size_of::<Value>() as u64;
+const VALUE_BYTES: u64 = size_of::<Value>() as u64;
 /// Size of a map's tree node (bytes): eleven keys and values, and its overhead.
-const NODE: u64 = 11 * (size_of::<String>() as u64 + VALUE) + 16;
+const NODE_BYTES: u64 = 11 * (size_of::<String>() as u64 + VALUE_BYTES) + 16;
 /// Number of map entries that share one node.
-const IN_NODE: u64 = 11;
+const ENTRIES_PER_NODE: u64 = 11;
 /// Additional size once a map has more entries than that (bytes): two nodes, and one above them.
-const SPLIT: u64 = 3 * NODE + 128;
+const SPLIT_BYTES: u64 = 3 * NODE_BYTES + 128;
 /// Size of each further entry (bytes): nodes of a growing map are half full, and there are some
 /// above them.
-const ENTRY: u64 = NODE / 5;
+const ENTRY_BYTES: u64 = NODE_BYTES / 5;
 /// Maximum overhead of an allocation (bytes).
-const ALLOCATION: u64 = 32;
+const ALLOCATION_BYTES: u64 = 32;
 
 /// Upper bound of the memory that a [`Value`] of this JSON takes (bytes). Errors: invalid JSON, or
 /// nested deeper than 127 levels.
@@ -43,51 +43,57 @@ impl<'de> Visitor<'de> for SizeVisitor {
     }
 
     fn visit_unit<E>(self) -> Result<u64, E> {
-        Ok(VALUE)
+        Ok(VALUE_BYTES)
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<u64, E> {
-        Ok(VALUE)
+        Ok(VALUE_BYTES)
     }
 
     fn visit_i64<E>(self, _: i64) -> Result<u64, E> {
-        Ok(VALUE)
+        Ok(VALUE_BYTES)
     }
 
     fn visit_u64<E>(self, _: u64) -> Result<u64, E> {
-        Ok(VALUE)
+        Ok(VALUE_BYTES)
     }
 
     fn visit_f64<E>(self, _: f64) -> Result<u64, E> {
-        Ok(VALUE)
+        Ok(VALUE_BYTES)
     }
 
     fn visit_str<E>(self, text: &str) -> Result<u64, E> {
-        Ok(VALUE + string(text))
+        Ok(VALUE_BYTES + string(text))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<u64, A::Error> {
-        let mut size = VALUE;
+        let mut size = VALUE_BYTES;
         let mut first = true;
         while let Some(Size(element)) = list.next_element()? {
             // A growing list reserves twice its length, and at least four elements.
-            size += element + VALUE + if first { 4 * VALUE + ALLOCATION } else { 0 };
+            size += element
+                + VALUE_BYTES
+                + if first {
+                    4 * VALUE_BYTES + ALLOCATION_BYTES
+                } else {
+                    0
+                };
             first = false;
         }
         Ok(size)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<u64, A::Error> {
-        let mut size = VALUE;
+        let mut size = VALUE_BYTES;
         let mut entries = 0;
         while let Some((Key(key), Size(value))) = map.next_entry()? {
-            size += key + (value - VALUE);
+            size += key + (value - VALUE_BYTES);
             entries += 1;
         }
         size += match entries {
             0 => 0,
-            1..=IN_NODE => NODE + ALLOCATION,
-            more => SPLIT + ENTRY * (more - IN_NODE),
+            1..=ENTRIES_PER_NODE => NODE_BYTES + ALLOCATION_BYTES,
+            more => SPLIT_BYTES + ENTRY_BYTES * (more - ENTRIES_PER_NODE),
         };
         Ok(size)
     }
@@ -118,7 +124,7 @@ fn string(text: &str) -> u64 {
     if text.is_empty() {
         0
     } else {
-        text.len() as u64 + ALLOCATION
+        text.len() as u64 + ALLOCATION_BYTES
     }
 }
 
@@ -143,7 +149,7 @@ mod tests {
                 30_000,
             ),
         ] {
-            let values = decoded(json.as_bytes()).unwrap() / VALUE;
+            let values = decoded(json.as_bytes()).unwrap() / VALUE_BYTES;
             assert!(
                 (at_least..=at_most).contains(&values),
                 "{values} values: {json:.40}"

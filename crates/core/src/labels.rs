@@ -143,23 +143,23 @@ pub const PLAN_ANNOTATION: &str = "backup-controller/plan-restore";
 pub const SYNCED_FOR: &str = "backup-controller/synced-for";
 
 /// The longest label value that Kubernetes takes, in bytes.
-const MAX_VALUE: usize = 63;
+const MAX_VALUE_BYTES: usize = 63;
 /// Length of the hash at the end of a name that was cut.
-const HASH: usize = 6;
+const HASH_CHARS: usize = 6;
 
 /// The label value that stands for a name: the name itself up to 63 bytes, otherwise its first 57
 /// bytes and the first 6 hex digits of its SHA-256.
 ///
 /// The same in Velero (`label.GetValidName`), so that each finds what the other has labelled.
 pub fn valid_value(name: &str) -> String {
-    if name.len() <= MAX_VALUE {
+    if name.len() <= MAX_VALUE_BYTES {
         return name.to_owned();
     }
-    let hash = short_sha256(name.as_bytes(), HASH / 2);
+    let hash = short_sha256(name.as_bytes(), HASH_CHARS / 2);
     // Names are ASCII; the boundary only keeps other input from being cut inside a character.
     format!(
         "{}{hash}",
-        &name[..name.floor_char_boundary(MAX_VALUE - HASH)]
+        &name[..name.floor_char_boundary(MAX_VALUE_BYTES - HASH_CHARS)]
     )
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::text::{counted, listed};
 
 /// Maximum number of items that are named; the others are only counted.
-const NAMED: usize = 8;
+const MAX_NAMED_ITEMS: usize = 8;
 
 /// The content of our annotation of a Restore, as Velero's status has no field for it: its results
 /// have a warning for each item.
@@ -19,8 +19,7 @@ pub struct LeftItems {
     pub left: usize,
     /// Some of them: `ConfigMap shop/settings`, `ClusterRole view`.
     pub items: BTreeSet<String>,
-    /// Number of items that were stored without some of their fields. Earlier versions did not
-    /// count them.
+    /// Number of items that were stored without some of their fields.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub incomplete: usize,
     /// Some of them, in the same form.
@@ -37,7 +36,7 @@ fn is_zero(count: &usize) -> bool {
 }
 
 fn add(items: &mut BTreeSet<String>, kind: &str, namespace: Option<&str>, name: &str) {
-    if items.len() < NAMED {
+    if items.len() < MAX_NAMED_ITEMS {
         let namespace = namespace
             .map(|namespace| format!("{namespace}/"))
             .unwrap_or_default();
@@ -77,10 +76,6 @@ impl fmt::Display for LeftItems {
             incomplete,
             incomplete_items,
         } = self;
-        let named = |items: &BTreeSet<String>, total| {
-            let named: Vec<&str> = items.iter().map(String::as_str).collect();
-            listed(&named, total)
-        };
         let mut sentences = Vec::new();
         if *left > 0 {
             let (differ, were) = if *left == 1 {
@@ -88,7 +83,7 @@ impl fmt::Display for LeftItems {
             } else {
                 ("differ", "were left as they are")
             };
-            let items = named(items, *left);
+            let items = names(items, *left);
             sentences.push(format!(
                 "{} that {differ} from the backup {were}: {items}",
                 counted(*left, "item")
@@ -100,11 +95,16 @@ impl fmt::Display for LeftItems {
             } else {
                 "were stored without some of their fields"
             };
-            let items = named(incomplete_items, *incomplete);
+            let items = names(incomplete_items, *incomplete);
             sentences.push(format!("{} {were}: {items}", counted(*incomplete, "item")));
         }
         f.write_str(&sentences.join(", and "))
     }
+}
+
+fn names(items: &BTreeSet<String>, total: usize) -> String {
+    let names: Vec<&str> = items.iter().map(String::as_str).collect();
+    listed(&names, total)
 }
 
 #[cfg(test)]

@@ -158,8 +158,9 @@ impl Profile {
 
     /// Which of the two kinds this is; `None` if neither.
     pub fn role_of(&self, group: &str, kind: &str) -> Option<Role> {
-        let is = |role: Role| (self.group == group && self.rule(role).kind == kind).then_some(role);
-        is(Role::Backup).or_else(|| is(Role::Restore))
+        [Role::Backup, Role::Restore]
+            .into_iter()
+            .find(|role| self.group == group && self.rule(*role).kind == kind)
     }
 
     /// The database cluster that an object names: text of 1 to 253 bytes without control
@@ -202,10 +203,13 @@ impl Profile {
     pub fn scope_of(&self, role: Role, namespace: &str, object: &Value) -> Option<String> {
         match &self.scope {
             ScopeRule::Cluster => Some(self.group.clone()),
-            ScopeRule::Field { .. } if namespace.is_empty() => None,
-            ScopeRule::Field { .. } => self
-                .cluster_of(role, object)
-                .map(|cluster| format!("{}/{namespace}/{cluster}", self.name)),
+            ScopeRule::Field { .. } => {
+                if namespace.is_empty() {
+                    return None;
+                }
+                let cluster = self.cluster_of(role, object)?;
+                Some(format!("{}/{namespace}/{cluster}", self.name))
+            }
         }
     }
 
@@ -237,8 +241,10 @@ impl Profile {
     /// reported, because the operator may be newer than the profile and the object may never end.
     pub fn is_known_phase(&self, role: Role, object: &Value) -> bool {
         let kind = self.rule(role);
+        if kind.phase.is_empty() {
+            return true;
+        }
         match path::at(object, &kind.phase) {
-            _ if kind.phase.is_empty() => true,
             None | Some(Value::Null) => true,
             Some(Value::String(phase)) => {
                 phase.is_empty()
@@ -257,7 +263,8 @@ impl Profile {
     /// revival: `old` was not over, or `new` still is.
     pub fn may_revive(&self, role: Role, old: &Value, new: &Value) -> bool {
         let kind = self.rule(role);
-        let (from, to) = (kind.phase_of(old), kind.phase_of(new));
+        let from = kind.phase_of(old);
+        let to = kind.phase_of(new);
         kind.over.holds(old)
             && !kind.over.holds(new)
             && self.is_known_phase(role, new)

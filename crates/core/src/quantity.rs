@@ -59,11 +59,10 @@ fn suffix<'a>(text: &'a str, units: &[(&str, u32)]) -> Option<(&'a str, u32)> {
 fn scaled(number: &str, base: u128, power: u32) -> Option<u128> {
     let number = number.strip_prefix('+').unwrap_or(number);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     if whole.len() + fraction.len() == 0
         || fraction.len() > 18
-        || !digits(whole)
-        || !digits(fraction)
+        || !has_only_digits(whole)
+        || !has_only_digits(fraction)
     {
         return None;
     }
@@ -71,6 +70,10 @@ fn scaled(number: &str, base: u128, power: u32) -> Option<u128> {
     let divisor = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
     let product = parsed.checked_mul(base.checked_pow(power)?)?;
     Some(product.div_ceil(divisor)).filter(|bytes| *bytes < 1 << 100)
+}
+
+fn has_only_digits(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]

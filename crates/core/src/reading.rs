@@ -55,20 +55,20 @@ impl fmt::Debug for Key {
 
 /// A request for an answer through the API server.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct ReadRequest {
     hash: String,
-    pub wanted: Wanted,
+    pub wanted: RequestedAnswer,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Wanted {
+pub enum RequestedAnswer {
     /// A stored file of the Backup or Restore with this uid.
     File { uid: String },
     /// The plan of a Restore with this spec.
     Plan(Box<RestoreSpec>),
 }
 
-impl Asked {
+impl ReadRequest {
     /// Whether this is the key.
     ///
     /// This compares hashes, one of them public: the duration reveals nothing about the key.
@@ -79,15 +79,8 @@ impl Asked {
 
 /// How the answer is requested; `None` for a URL of the store, as Velero's clients request it.
 /// Errors: a sentence, if its annotations are invalid.
-pub fn asked(request: &DownloadRequest) -> Option<Result<Asked, String>> {
-    let value = |key| {
-        request
-            .annotations()
-            .get(key)
-            .map(String::as_str)
-            .filter(|value| !value.is_empty())
-    };
-    let hash = value(READ_KEY_ANNOTATION)?;
+pub fn asked(request: &DownloadRequest) -> Option<Result<ReadRequest, String>> {
+    let hash = annotation(request, READ_KEY_ANNOTATION)?;
     let is_hash = hash.len() == 2 * KEY_LENGTH
         && hash
             .bytes()
@@ -97,25 +90,39 @@ pub fn asked(request: &DownloadRequest) -> Option<Result<Asked, String>> {
             "metadata.annotations[{READ_KEY_ANNOTATION}] is not the SHA-256 of a key in 64 lower-case hex digits"
         )));
     }
-    let asked = |wanted| Asked {
+    let wanted = match annotation(request, PLAN_ANNOTATION) {
+        Some(spec) => match serde_json::from_str(spec) {
+            Ok(spec) => RequestedAnswer::Plan(Box::new(spec)),
+            Err(error) => {
+                return Some(Err(format!(
+                    "metadata.annotations[{PLAN_ANNOTATION}] is not the spec of a Restore: {error}"
+                )));
+            }
+        },
+        None => match annotation(request, READ_UID_ANNOTATION) {
+            Some(uid) => RequestedAnswer::File {
+                uid: uid.to_owned(),
+            },
+            None => {
+                return Some(Err(format!(
+                    "metadata.annotations[{READ_UID_ANNOTATION}] is missing: the uid of the Backup or Restore whose file is meant"
+                )));
+            }
+        },
+    };
+    Some(Ok(ReadRequest {
         hash: hash.to_owned(),
         wanted,
-    };
-    if let Some(spec) = value(PLAN_ANNOTATION) {
-        let spec = serde_json::from_str(spec).map(Box::new);
-        let why = |error| {
-            format!("metadata.annotations[{PLAN_ANNOTATION}] is not the spec of a Restore: {error}")
-        };
-        return Some(spec.map(|spec| asked(Wanted::Plan(spec))).map_err(why));
-    }
-    Some(match value(READ_UID_ANNOTATION) {
-        Some(uid) => Ok(asked(Wanted::File {
-            uid: uid.to_owned(),
-        })),
-        None => Err(format!(
-            "metadata.annotations[{READ_UID_ANNOTATION}] is missing: the uid of the Backup or Restore whose file is meant"
-        )),
-    })
+    }))
+}
+
+/// `None` if the annotation is missing or empty.
+fn annotation<'a>(request: &'a DownloadRequest, key: &str) -> Option<&'a str> {
+    request
+        .annotations()
+        .get(key)
+        .map(String::as_str)
+        .filter(|value| !value.is_empty())
 }
 
 /// The path of the API server that leads to the file of a request.
@@ -133,9 +140,9 @@ mod tests {
     #[test]
     fn only_the_key_opens_what_names_its_hash() {
         let key = Key::new([7; KEY_LENGTH]);
-        let asked = Asked {
+        let asked = ReadRequest {
             hash: key.hash(),
-            wanted: Wanted::File { uid: String::new() },
+            wanted: RequestedAnswer::File { uid: String::new() },
         };
         assert!(asked.is_opened_by(key.as_str()));
         let upper = key.as_str().to_uppercase().replace("07", "7");
@@ -182,7 +189,7 @@ mod tests {
                 (Some(Ok(asked)), Some(Ok(uid))) => {
                     assert_eq!(
                         asked.wanted,
-                        Wanted::File {
+                        RequestedAnswer::File {
                             uid: uid.to_owned()
                         }
                     );
@@ -205,8 +212,8 @@ mod tests {
             }
             asked(&request)
         };
-        let Some(Ok(Asked {
-            wanted: Wanted::Plan(spec),
+        let Some(Ok(ReadRequest {
+            wanted: RequestedAnswer::Plan(spec),
             ..
         })) = of(r#"{"backupName": "b"}"#)
         else {

@@ -46,50 +46,47 @@ impl RepositoryVolume {
     /// From an entry of `-volumeinfo.json.gz`; `None` if its data is not in a repository, or was
     /// not saved.
     fn of_info(info: &Value) -> Option<Self> {
-        let text = |at: &str| {
-            info.pointer(at)
-                .and_then(Value::as_str)
-                .filter(|text| !text.is_empty())
-        };
-        let by_files = text("/backupMethod") == Some("PodVolumeBackup");
+        let by_files = text(info, "/backupMethod") == Some("PodVolumeBackup");
         let moved = info["snapshotDataMoved"] == true;
         let handle = if by_files {
             "/pvbInfo/snapshotHandle"
         } else {
             "/snapshotDataMovementInfo/snapshotHandle"
         };
-        if !(by_files || moved) || text(handle).is_none() && info["result"] == "failed" {
+        if !(by_files || moved) || text(info, handle).is_none() && info["result"] == "failed" {
             return None;
         }
-        let namespace = text("/pvcNamespace")
-            .or_else(|| text("/pvbInfo/podNamespace"))
+        let namespace = text(info, "/pvcNamespace")
+            .or_else(|| text(info, "/pvbInfo/podNamespace"))
             .unwrap_or_default();
-        let mount = text("/pvbInfo/podName").zip(text("/pvbInfo/volumeName"));
+        let mount = text(info, "/pvbInfo/podName").zip(text(info, "/pvbInfo/volumeName"));
         Some(Self {
             namespace: namespace.to_owned(),
-            claim: text("/pvcName").map(str::to_owned),
+            claim: text(info, "/pvcName").map(str::to_owned),
             mount: mount.map(|(pod, volume)| (pod.to_owned(), volume.to_owned())),
         })
     }
 
     /// From an object of `-podvolumebackups.json.gz`; `None` if it has saved nothing.
     fn of_pod_volume_backup(object: &Value) -> Option<Self> {
-        let text = |at: &str| {
-            object
-                .pointer(at)
-                .and_then(Value::as_str)
-                .filter(|text| !text.is_empty())
-        };
-        text("/status/snapshotID")?;
+        text(object, "/status/snapshotID")?;
         Some(Self {
-            namespace: text("/spec/pod/namespace")?.to_owned(),
+            namespace: text(object, "/spec/pod/namespace")?.to_owned(),
             claim: None,
             mount: Some((
-                text("/spec/pod/name")?.to_owned(),
-                text("/spec/volume")?.to_owned(),
+                text(object, "/spec/pod/name")?.to_owned(),
+                text(object, "/spec/volume")?.to_owned(),
             )),
         })
     }
+}
+
+/// `None` if the field is missing, empty or no text.
+fn text<'a>(object: &'a Value, at: &str) -> Option<&'a str> {
+    object
+        .pointer(at)
+        .and_then(Value::as_str)
+        .filter(|text| !text.is_empty())
 }
 
 /// The volumes of a backup whose data is in a repository, each once.
@@ -100,10 +97,10 @@ pub fn volumes(infos: &[Value], pod_volume_backups: &[Value]) -> Vec<RepositoryV
         .iter()
         .filter_map(RepositoryVolume::of_pod_volume_backup)
     {
-        let is_same = |known: &RepositoryVolume| {
-            known.namespace == more.namespace && known.mount == more.mount
-        };
-        if !found.iter().any(is_same) {
+        if !found
+            .iter()
+            .any(|known| known.namespace == more.namespace && known.mount == more.mount)
+        {
             found.insert(more);
         }
     }

@@ -20,6 +20,7 @@ pub use volume::Volume;
 
 use crate::api::BackupSpec;
 use crate::resources::full_names;
+use crate::selection::IncludesExcludes;
 
 const INCLUDE_EXCLUDE: &str = "includeExcludePolicy";
 const CLUSTER_SCOPED: &str = "clusterScopedFilterPolicy";
@@ -195,24 +196,36 @@ pub fn plan(
     pod_asks_for_files: bool,
 ) -> VolumePlan {
     let no_snapshots = spec.snapshot_volumes == Some(false);
-    let skip = |reason: &str| VolumePlan::Skip {
-        reason: reason.to_owned(),
+    let Some(action) = policy.and_then(|policy| policy.action_for(volume)) else {
+        return if pod_asks_for_files {
+            VolumePlan::FsBackup
+        } else if no_snapshots {
+            skip("spec.snapshotVolumes is false")
+        } else {
+            VolumePlan::Snapshot { class: None }
+        };
     };
-    match policy.and_then(|policy| policy.action_for(volume)) {
-        Some(action) => match action.kind {
-            VolumeActionKind::Skip => skip("the resource policy says so"),
-            VolumeActionKind::FsBackup => VolumePlan::FsBackup,
-            VolumeActionKind::Snapshot if no_snapshots => skip("spec.snapshotVolumes is false"),
-            VolumeActionKind::Snapshot => VolumePlan::Snapshot {
-                class: action.snapshot_class(),
-            },
-            VolumeActionKind::Custom => VolumePlan::Custom {
-                parameters: action.parameters.clone(),
-            },
+    match action.kind {
+        VolumeActionKind::Skip => skip("the resource policy says so"),
+        VolumeActionKind::FsBackup => VolumePlan::FsBackup,
+        VolumeActionKind::Snapshot => {
+            if no_snapshots {
+                skip("spec.snapshotVolumes is false")
+            } else {
+                VolumePlan::Snapshot {
+                    class: action.snapshot_class(),
+                }
+            }
+        }
+        VolumeActionKind::Custom => VolumePlan::Custom {
+            parameters: action.parameters.clone(),
         },
-        None if pod_asks_for_files => VolumePlan::FsBackup,
-        None if no_snapshots => skip("spec.snapshotVolumes is false"),
-        None => VolumePlan::Snapshot { class: None },
+    }
+}
+
+fn skip(reason: &str) -> VolumePlan {
+    VolumePlan::Skip {
+        reason: reason.to_owned(),
     }
 }
 
@@ -231,38 +244,46 @@ impl TypeLists {
         resolve: &dyn Fn(&str) -> Option<String>,
     ) -> BackupSpec {
         let mut spec = spec.clone();
-        let add = |names: &[String],
-                   to_includes: bool,
-                   includes: &mut Vec<String>,
-                   excludes: &mut Vec<String>| {
-            for name in full_names(names, resolve) {
-                let own = crate::selection::IncludesExcludes::new(
-                    &full_names(includes, resolve),
-                    &full_names(excludes, resolve),
-                );
-                if !own.names(&name) && !own.excludes(&name) {
-                    if to_includes {
-                        &mut *includes
-                    } else {
-                        &mut *excludes
-                    }
-                    .push(name);
-                }
-            }
-        };
-        let (includes, excludes) = (
-            &mut spec.included_namespace_scoped_resources,
+        add_unmentioned(
+            &self.excluded_namespace_scoped,
             &mut spec.excluded_namespace_scoped_resources,
+            &spec.included_namespace_scoped_resources,
+            resolve,
         );
-        add(&self.excluded_namespace_scoped, false, includes, excludes);
-        add(&self.included_namespace_scoped, true, includes, excludes);
-        let (includes, excludes) = (
-            &mut spec.included_cluster_scoped_resources,
+        add_unmentioned(
+            &self.included_namespace_scoped,
+            &mut spec.included_namespace_scoped_resources,
+            &spec.excluded_namespace_scoped_resources,
+            resolve,
+        );
+        add_unmentioned(
+            &self.excluded_cluster_scoped,
             &mut spec.excluded_cluster_scoped_resources,
+            &spec.included_cluster_scoped_resources,
+            resolve,
         );
-        add(&self.excluded_cluster_scoped, false, includes, excludes);
-        add(&self.included_cluster_scoped, true, includes, excludes);
+        add_unmentioned(
+            &self.included_cluster_scoped,
+            &mut spec.included_cluster_scoped_resources,
+            &spec.excluded_cluster_scoped_resources,
+            resolve,
+        );
         spec
+    }
+}
+
+/// Adds the names to a list of a spec that neither this list nor the other one matches.
+fn add_unmentioned(
+    names: &[String],
+    list: &mut Vec<String>,
+    other: &[String],
+    resolve: &dyn Fn(&str) -> Option<String>,
+) {
+    for name in full_names(names, resolve) {
+        let own = IncludesExcludes::new(&full_names(list, resolve), &full_names(other, resolve));
+        if !own.names(&name) && !own.excludes(&name) {
+            list.push(name);
+        }
     }
 }
 

@@ -110,10 +110,12 @@ pub(crate) const COHABITING: &[(&str, [&str; 2])] = &[
 /// The group resource with the same objects as this one, if there is one.
 pub fn cohabitant(plural: &str, group: &str) -> Option<String> {
     let (_, [one, other]) = COHABITING.iter().find(|(name, _)| *name == plural)?;
-    match group {
-        _ if group == *one => Some(group_resource(plural, other)),
-        _ if group == *other => Some(group_resource(plural, one)),
-        _ => None,
+    if group == *one {
+        Some(group_resource(plural, other))
+    } else if group == *other {
+        Some(group_resource(plural, one))
+    } else {
+        None
     }
 }
 

@@ -117,7 +117,8 @@ pub enum Place {
 
 impl Place {
     pub fn of(location: &BackupStorageLocation) -> Self {
-        let (spec, status) = (&location.spec, &location.status);
+        let spec = &location.spec;
+        let status = &location.status;
         Self::Found {
             phase: status.phase.clone(),
             synced: status.last_synced_time.as_ref().map(|time| time.0),
@@ -160,9 +161,10 @@ pub struct Places(pub Result<BTreeMap<String, Place>, String>);
 
 impl Places {
     pub fn of<'a>(locations: impl IntoIterator<Item = &'a BackupStorageLocation>) -> Self {
-        let named =
-            |one: &'a BackupStorageLocation| Some((one.metadata.name.clone()?, Place::of(one)));
-        Self(Ok(locations.into_iter().filter_map(named).collect()))
+        let named = locations
+            .into_iter()
+            .filter_map(|one| Some((one.metadata.name.clone()?, Place::of(one))));
+        Self(Ok(named.collect()))
     }
 
     pub fn find(&self, name: &str) -> Place {
@@ -194,14 +196,6 @@ impl Places {
 
 impl Evidence {
     pub fn of(backup: &Backup) -> Self {
-        let annotation = |name: &str| {
-            backup
-                .metadata
-                .annotations
-                .as_ref()?
-                .get(name)
-                .map(String::as_str)
-        };
         let created = backup
             .metadata
             .creation_timestamp
@@ -212,13 +206,16 @@ impl Evidence {
         let ran_here = started
             .zip(created)
             .is_some_and(|(started, created)| created.duration_since(started) <= MAX_CLOCK_SKEW);
-        let verified = Verification::read(annotation(VERIFIED_ANNOTATION));
-        let files = match () {
-            () if annotation(FILES_MISSING_ANNOTATION).is_some() => Files::Missing,
-            () if ran_here || verified.is_some() || annotation(IMPORTED_ANNOTATION).is_some() => {
-                Files::Stored
-            }
-            () => Files::Unproven,
+        let verified = Verification::read(annotation(backup, VERIFIED_ANNOTATION));
+        let files = if annotation(backup, FILES_MISSING_ANNOTATION).is_some() {
+            Files::Missing
+        } else if ran_here
+            || verified.is_some()
+            || annotation(backup, IMPORTED_ANNOTATION).is_some()
+        {
+            Files::Stored
+        } else {
+            Files::Unproven
         };
         let spec = &backup.spec;
         let copies_files = spec
@@ -230,8 +227,8 @@ impl Evidence {
             created,
             files,
             location: backup.spec.storage_location.clone().unwrap_or_default(),
-            missing: MissingData::read(annotation(MISSING_DATA_ANNOTATION)),
-            elsewhere: MissingData::read(annotation(DATA_ELSEWHERE_ANNOTATION)),
+            missing: MissingData::read(annotation(backup, MISSING_DATA_ANNOTATION)),
+            elsewhere: MissingData::read(annotation(backup, DATA_ELSEWHERE_ANNOTATION)),
             verified,
             is_empty: backup
                 .status
@@ -240,7 +237,7 @@ impl Evidence {
                 .is_some_and(|all| all.total_items == 0 && all.items_backed_up == 0),
             asks_for_repository: (copies_files == Some(true)
                 || spec.snapshot_move_data == Some(true))
-                && annotation(MISSING_DATA_ANNOTATION).is_none(),
+                && annotation(backup, MISSING_DATA_ANNOTATION).is_none(),
             bad_files: None,
         }
     }
@@ -267,17 +264,8 @@ impl Evidence {
     pub fn judge(&self, place: Option<&Place>) -> Restorability {
         let mut found: Vec<(Answer, String)> = Vec::new();
         let mut add = |answer, reason: String| found.push((answer, reason));
-        match self.stage {
-            _ if self.is_deleted => add(Answer::No, "it is being deleted".to_owned()),
-            Stage::Completed => {}
-            Stage::PartiallyFailed => {
-                add(Answer::Partly, "all but the items with errors".to_owned());
-            }
-            Stage::Failed => add(Answer::No, "it failed".to_owned()),
-            Stage::FailedValidation => add(Answer::No, "it never ran".to_owned()),
-            Stage::Deleting => add(Answer::No, "it is being deleted".to_owned()),
-            Stage::Unknown => add(Answer::Unknown, "its phase is not known here".to_owned()),
-            _ => add(Answer::Later, "once it has ended".to_owned()),
+        if let Some((answer, reason)) = self.phase_reason() {
+            add(answer, reason.to_owned());
         }
         if matches!(self.stage, Stage::Completed | Stage::PartiallyFailed) {
             self.add_stored(place, &mut add);
@@ -298,6 +286,22 @@ impl Evidence {
             answer,
             reasons,
             is_good,
+        }
+    }
+
+    /// The answer that follows from the phase or a deletion, with its reason; `None` if it is good.
+    fn phase_reason(&self) -> Option<(Answer, &'static str)> {
+        if self.is_deleted {
+            return Some((Answer::No, "it is being deleted"));
+        }
+        match self.stage {
+            Stage::Completed => None,
+            Stage::PartiallyFailed => Some((Answer::Partly, "all but the items with errors")),
+            Stage::Failed => Some((Answer::No, "it failed")),
+            Stage::FailedValidation => Some((Answer::No, "it never ran")),
+            Stage::Deleting => Some((Answer::No, "it is being deleted")),
+            Stage::Unknown => Some((Answer::Unknown, "its phase is not known here")),
+            _ => Some((Answer::Later, "once it has ended")),
         }
     }
 
@@ -338,11 +342,15 @@ impl Evidence {
             .is_some_and(|(synced, created)| synced > created + MAX_CLOCK_SKEW);
         match self.files {
             Files::Stored => {}
-            Files::Unproven if compared => {}
-            Files::Unproven => add(
-                Answer::Unknown,
-                "it was created with its phase, and its files were not looked for yet".to_owned(),
-            ),
+            Files::Unproven => {
+                if !compared {
+                    add(
+                        Answer::Unknown,
+                        "it was created with its phase, and its files were not looked for yet"
+                            .to_owned(),
+                    );
+                }
+            }
             Files::Missing => add(Answer::No, format!("its files are not in location {name}")),
         }
         if self.is_empty {
@@ -379,6 +387,15 @@ impl Evidence {
             );
         }
     }
+}
+
+fn annotation<'a>(backup: &'a Backup, name: &str) -> Option<&'a str> {
+    backup
+        .metadata
+        .annotations
+        .as_ref()?
+        .get(name)
+        .map(String::as_str)
 }
 
 #[cfg(test)]

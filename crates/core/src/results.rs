@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::common::null_default;
 
 /// Maximum number of messages of each kind. The lists are held in memory; the log has all messages.
-const MOST: i64 = 10_000;
+const MAX_MESSAGES: i64 = 10_000;
 /// Last message of a full list.
 const FULL: &str = "there are more than these; all of them are in the log";
 
@@ -77,8 +77,8 @@ impl Results {
 impl ResultSet {
     fn add(&mut self, scope: Scope<'_>, message: String) {
         let (scope, message) = match self.len() {
-            len if len < MOST => (scope, message),
-            MOST => (Scope::Velero, FULL.to_owned()),
+            len if len < MAX_MESSAGES => (scope, message),
+            MAX_MESSAGES => (Scope::Velero, FULL.to_owned()),
             _ => return,
         };
         match scope {
@@ -140,12 +140,12 @@ mod tests {
     #[test]
     fn a_list_of_very_many_errors_ends_with_a_word_about_the_rest() {
         let mut results = Results::default();
-        for n in 0..3 * MOST {
+        for n in 0..3 * MAX_MESSAGES {
             results.error(Scope::Namespace("ns"), format!("e{n}"));
         }
         assert_eq!(
             results.errors(),
-            MOST + 1,
+            MAX_MESSAGES + 1,
             "counts are the lengths of the lists"
         );
         assert_eq!(results.errors.velero, [FULL]);

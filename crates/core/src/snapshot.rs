@@ -113,8 +113,10 @@ pub fn counts(snapshots: &[Value]) -> (i64, i64) {
         .iter()
         .filter(|one| one["status"]["phase"] == SnapshotPhase::Completed.as_str())
         .count();
-    let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-    (number(snapshots.len()), number(completed))
+    (
+        i64::try_from(snapshots.len()).unwrap_or(i64::MAX),
+        i64::try_from(completed).unwrap_or(i64::MAX),
+    )
 }
 
 #[cfg(test)]

@@ -57,17 +57,16 @@ impl SelectingSpec for BackupSpec {
 
 impl SelectingSpec for RestoreSpec {
     fn selection(&self) -> Self {
-        // Values that the controller fills in are not the user's choice.
-        let is_chosen = |name: &&String| !NON_RESTORABLE.contains(&name.as_str());
         Self {
             schedule_name: self
                 .schedule_name
                 .clone()
                 .filter(|_| self.backup_name.is_none()),
+            // Values that the controller fills in are not the user's choice.
             excluded_resources: self
                 .excluded_resources
                 .iter()
-                .filter(is_chosen)
+                .filter(|name| !NON_RESTORABLE.contains(&name.as_str()))
                 .cloned()
                 .collect(),
             hooks: None,

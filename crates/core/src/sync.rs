@@ -7,11 +7,51 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::text::shortened;
+use crate::{api::kind::string_enum, text::shortened};
 
-pub(crate) const NOTES: usize = 20;
+string_enum! {
+    /// What a note is about. docs/operate/sync.md explains those that keep a backup out.
+    NoteKind {
+        /// The name is used by another location.
+        Conflict = "conflict",
+        /// Files are being deleted, or a deletion is pending.
+        Deleting = "deleting",
+        /// The store or the API server did not answer.
+        Failed = "failed",
+        FailedValidation = "failed_validation",
+        /// The backup was imported, and a file of it is missing.
+        Incomplete = "incomplete",
+        InvalidName = "invalid_name",
+        /// A backup that is gone from the bucket could not be removed from the cluster.
+        Kept = "kept",
+        NewerFormat = "newer_format",
+        /// Objects of an imported backup are not imported yet.
+        Pending = "pending",
+        /// A folder without a backup was removed from the bucket.
+        Pruned = "pruned",
+        /// The API server does not accept the backup.
+        Refused = "refused",
+        /// More backups are gone from the bucket than are removed without a user's consent.
+        RemovalRefused = "removal_refused",
+        Removed = "removed",
+        ScheduleUnknown = "schedule_unknown",
+        /// Nothing writes to a folder without a backup.
+        Stray = "stray",
+        Unfinished = "unfinished",
+        UnknownPhase = "unknown_phase",
+        Unreadable = "unreadable",
+    }
+}
+
+impl Default for NoteKind {
+    fn default() -> Self {
+        Self::Unknown(String::new())
+    }
+}
+
+pub(crate) const MAX_NOTES: usize = 20;
 /// Maximum length of a reason in a note (characters).
-pub(crate) const REASON_CHARS: usize = 300;
+pub(crate) const MAX_REASON_CHARS: usize = 300;
 
 /// Result of a pass over one location.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,11 +75,11 @@ pub struct Summary {
     pub pruned: u64,
     /// Number of folders for which no Backup was created, by reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub skipped: BTreeMap<String, u64>,
+    pub skipped: BTreeMap<NoteKind, u64>,
     /// Why the pass was not completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Problems by name, at most `NOTES`.
+    /// Problems by name, at most `MAX_NOTES`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
     pub more: u64,
@@ -51,20 +91,18 @@ pub struct Summary {
 pub struct Note {
     /// Name of the backup, or of the folder.
     pub name: String,
-    /// A word from a bounded set.
-    pub what: String,
+    pub what: NoteKind,
     pub reason: String,
 }
 
 impl Summary {
     /// Adds a note, if there is room.
-    pub fn note(&mut self, name: &str, what: &str, reason: &str) {
-        if self.notes.len() < NOTES {
-            let (name, what) = (shortened(name, REASON_CHARS), what.to_owned());
+    pub fn note(&mut self, name: &str, what: NoteKind, reason: &str) {
+        if self.notes.len() < MAX_NOTES {
             self.notes.push(Note {
-                name,
+                name: shortened(name, MAX_REASON_CHARS),
                 what,
-                reason: shortened(reason, REASON_CHARS),
+                reason: shortened(reason, MAX_REASON_CHARS),
             });
         } else {
             self.more += 1;
@@ -72,24 +110,24 @@ impl Summary {
     }
 
     /// Adds a note about the whole pass, before notes about single backups.
-    pub fn note_first(&mut self, what: &str, reason: &str) {
+    pub fn note_first(&mut self, what: NoteKind, reason: &str) {
         self.notes.insert(
             0,
             Note {
                 name: String::new(),
-                what: what.to_owned(),
-                reason: shortened(reason, REASON_CHARS),
+                what,
+                reason: shortened(reason, MAX_REASON_CHARS),
             },
         );
-        if self.notes.len() > NOTES {
-            self.notes.truncate(NOTES);
+        if self.notes.len() > MAX_NOTES {
+            self.notes.truncate(MAX_NOTES);
             self.more += 1;
         }
     }
 
     /// Notes that no Backup was created for a folder.
-    pub fn skip(&mut self, name: &str, what: &str, reason: &str) {
-        *self.skipped.entry(what.to_owned()).or_default() += 1;
+    pub fn skip(&mut self, name: &str, what: NoteKind, reason: &str) {
+        *self.skipped.entry(what.clone()).or_default() += 1;
         self.note(name, what, reason);
     }
 
@@ -97,7 +135,7 @@ impl Summary {
         self.skipped.values().sum()
     }
 
-    pub fn skipped_as(&self, what: &str) -> u64 {
+    pub fn skipped_as(&self, what: &NoteKind) -> u64 {
         self.skipped.get(what).copied().unwrap_or_default()
     }
 
@@ -107,7 +145,7 @@ impl Summary {
         bounded.error = bounded
             .error
             .as_deref()
-            .map(|error| shortened(error, REASON_CHARS));
+            .map(|error| shortened(error, MAX_REASON_CHARS));
         serde_json::to_string(&bounded).unwrap_or_default()
     }
 }
@@ -135,16 +173,20 @@ mod tests {
             ..Summary::default()
         };
         for _ in 0..1000 {
-            summary.skip(&"ä".repeat(1000), "unreadable", &"\"".repeat(10_000));
+            summary.skip(
+                &"ä".repeat(1000),
+                NoteKind::Unreadable,
+                &"\"".repeat(10_000),
+            );
         }
         assert_eq!(
             (summary.skips(), summary.notes.len(), summary.more),
-            (1000, NOTES, 1000 - NOTES as u64)
+            (1000, MAX_NOTES, 1000 - MAX_NOTES as u64)
         );
-        summary.note_first("refused", "all");
+        summary.note_first(NoteKind::RemovalRefused, "all");
         assert_eq!(
-            (summary.notes[0].what.as_str(), summary.notes.len()),
-            ("refused", NOTES)
+            (&summary.notes[0].what, summary.notes.len()),
+            (&NoteKind::RemovalRefused, MAX_NOTES)
         );
         let text = summary.annotation();
         assert!(text.len() < 40 * 1024, "{}", text.len());

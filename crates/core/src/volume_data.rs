@@ -71,28 +71,33 @@ impl VolumeRecord {
 
     /// Why its data is not in the backup, or was not restored; `None` if it is complete.
     fn missing(&self) -> Option<&str> {
-        match self.skipped_reason.as_str() {
-            _ if self.result == "failed" => Some(SNAPSHOT_FAILED),
-            _ if !self.skipped => None,
-            "" => Some(NOTHING_SAVED),
-            reason => Some(reason),
+        if self.result == "failed" {
+            Some(SNAPSHOT_FAILED)
+        } else if !self.skipped {
+            None
+        } else if self.skipped_reason.is_empty() {
+            Some(NOTHING_SAVED)
+        } else {
+            Some(self.skipped_reason.as_str())
         }
     }
 
     /// Its name for users: its claim, or the volume if no claim is known.
     fn name(&self) -> String {
+        if !self.pvc_name.is_empty() {
+            return format!("{}/{}", self.pvc_namespace, self.pvc_name);
+        }
         let of_pod = self.pvb_info.as_ref().or(self.pvr_info.as_ref());
-        match of_pod {
-            _ if !self.pvc_name.is_empty() => format!("{}/{}", self.pvc_namespace, self.pvc_name),
-            Some(PodVolume {
+        if self.pv_name.is_empty()
+            && let Some(PodVolume {
                 pod_namespace,
                 pod_name,
                 volume_name,
-            }) if self.pv_name.is_empty() => {
-                format!("volume {volume_name} of pod {pod_namespace}/{pod_name}")
-            }
-            _ => self.pv_name.clone(),
+            }) = of_pod
+        {
+            return format!("volume {volume_name} of pod {pod_namespace}/{pod_name}");
         }
+        self.pv_name.clone()
     }
 
     pub fn properties(&self) -> Option<&VolumeProperties> {
@@ -154,9 +159,9 @@ pub fn not_restored_of_pod(namespace: &str, volume: &RepositoryVolume, why: &str
 }
 
 /// Maximum number of volumes that are named; the others are only counted.
-const NAMED: usize = 8;
+const MAX_NAMED_VOLUMES: usize = 8;
 /// Maximum length of a reason (characters): it may be a driver's message.
-const LONGEST_REASON: usize = 200;
+const MAX_REASON_CHARS: usize = 200;
 
 /// The volumes of a backup or restore whose data is not stored or was not restored: the content of
 /// our annotation of the Backup or Restore, as Velero's status has no field for it.
@@ -183,8 +188,11 @@ impl MissingData {
     }
 
     pub fn of_records(records: impl IntoIterator<Item = VolumeRecord>) -> Self {
-        let named = |record: VolumeRecord| (record.name(), record.missing().map(str::to_owned));
-        Self::count(records.into_iter().map(named))
+        Self::count(
+            records
+                .into_iter()
+                .map(|record| (record.name(), record.missing().map(str::to_owned))),
+        )
     }
 
     /// From names of volumes, each with the reason why its data is missing, if it is; `None` if no
@@ -196,14 +204,10 @@ impl MissingData {
     /// The volumes of a backup whose data is in a repository that is not read here; `of` is the
     /// number of all its volumes, as far as known.
     pub fn in_repository(volumes: &[RepositoryVolume], of: usize) -> Option<Self> {
-        let named = |volume: &RepositoryVolume| match &volume.claim {
-            Some(claim) => format!("{}/{claim}", volume.namespace),
-            None => volume.to_string(),
-        };
         let found = Self::among(
             volumes
                 .iter()
-                .map(|one| (named(one), Some(IN_REPOSITORY.to_owned()))),
+                .map(|one| (repository_volume_name(one), Some(IN_REPOSITORY.to_owned()))),
         )?;
         Some(Self {
             of: found.missing.max(of),
@@ -222,8 +226,10 @@ impl MissingData {
             found.of += 1;
             let Some(why) = why else { continue };
             found.missing += 1;
-            if found.volumes.len() < NAMED {
-                found.volumes.insert(name, shortened(&why, LONGEST_REASON));
+            if found.volumes.len() < MAX_NAMED_VOLUMES {
+                found
+                    .volumes
+                    .insert(name, shortened(&why, MAX_REASON_CHARS));
             }
         }
         found
@@ -259,6 +265,13 @@ impl MissingData {
     }
 }
 
+fn repository_volume_name(volume: &RepositoryVolume) -> String {
+    match &volume.claim {
+        Some(claim) => format!("{}/{claim}", volume.namespace),
+        None => volume.to_string(),
+    }
+}
+
 /// Other known facts about a volume of a backup.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Evidence {
@@ -287,14 +300,13 @@ pub enum StoredVolume {
 impl StoredVolume {
     /// From a PersistentVolume in the backup.
     pub fn of(volume: &serde_json::Map<String, Value>) -> Self {
-        let source = |kind: &&str| {
-            volume
-                .get("spec")
-                .is_some_and(|spec| spec.get(*kind).is_some())
-        };
         ["hostPath", "local"]
             .into_iter()
-            .find(source)
+            .find(|kind| {
+                volume
+                    .get("spec")
+                    .is_some_and(|spec| spec.get(*kind).is_some())
+            })
             .map_or(Self::Remote, Self::OnNode)
     }
 }
@@ -322,18 +334,23 @@ impl DataSource {
     pub fn of(record: Option<&VolumeRecord>, found: Evidence) -> Self {
         let empty = VolumeRecord::default();
         let record = record.unwrap_or(&empty);
-        match record.backup_method.as_str() {
-            _ if found.native => Self::NativeSnapshot,
-            "PodVolumeBackup" => Self::Repository,
-            _ if record.snapshot_data_moved => Self::Repository,
-            _ if found.csi => Self::CsiSnapshot,
-            _ if found.kept => Self::Kept,
-            _ if found.failed || record.result == "failed" => {
-                Self::Lost("its snapshot could not be taken")
+        let method = record.backup_method.as_str();
+        if found.native {
+            Self::NativeSnapshot
+        } else if method == "PodVolumeBackup" || record.snapshot_data_moved {
+            Self::Repository
+        } else if found.csi {
+            Self::CsiSnapshot
+        } else if found.kept {
+            Self::Kept
+        } else if found.failed || record.result == "failed" {
+            Self::Lost("its snapshot could not be taken")
+        } else {
+            match method {
+                "CSISnapshot" => Self::Lost("its VolumeSnapshot is not in the backup"),
+                "NativeSnapshot" => Self::Lost("its snapshot is not in the list of the backup"),
+                _ => Self::Unsaved(record.unsaved(found.volume)),
             }
-            "CSISnapshot" => Self::Lost("its VolumeSnapshot is not in the backup"),
-            "NativeSnapshot" => Self::Lost("its snapshot is not in the list of the backup"),
-            _ => Self::Unsaved(record.unsaved(found.volume)),
         }
     }
 

@@ -164,33 +164,40 @@ impl GeneratedMap {
 
 impl TargetedPatch {
     fn change(&self, path: &str, objects: &mut Vec<Value>) -> Result<(), DeployError> {
-        let failed = |why: String| DeployError::Patch {
+        let name = Regex::new(&format!("^(?:{})$", self.target.name))
+            .map_err(|error| self.failed(path, error.to_string()))?;
+        let change: Value = serde_saphyr::from_str(&self.patch)
+            .map_err(|error| self.failed(path, error.to_string()))?;
+        if !objects.iter().any(|object| self.is_target(object, &name)) {
+            return Err(self.failed(path, "there is no such object".to_owned()));
+        }
+        if change["$patch"] == "delete" {
+            objects.retain(|object| !self.is_target(object, &name));
+            return Ok(());
+        }
+        let operations: json_patch::Patch = serde_json::from_value(change)
+            .map_err(|error| self.failed(path, format!("it is no JSON patch: {error}")))?;
+        for object in objects {
+            if self.is_target(object, &name) {
+                json_patch::patch(object, &operations)
+                    .map_err(|error| self.failed(path, error.to_string()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_target(&self, object: &Value, name: &Regex) -> bool {
+        let (kind, found) = crate::id(object);
+        kind == self.target.kind && name.is_match(found)
+    }
+
+    fn failed(&self, path: &str, why: String) -> DeployError {
+        DeployError::Patch {
             path: path.to_owned(),
             kind: self.target.kind.clone(),
             name: self.target.name.clone(),
             why,
-        };
-        let name = Regex::new(&format!("^(?:{})$", self.target.name))
-            .map_err(|error| failed(error.to_string()))?;
-        let change: Value =
-            serde_saphyr::from_str(&self.patch).map_err(|error| failed(error.to_string()))?;
-        let is_target = |object: &Value| {
-            let (kind, found) = crate::id(object);
-            kind == self.target.kind && name.is_match(found)
-        };
-        if !objects.iter().any(is_target) {
-            return Err(failed("there is no such object".to_owned()));
         }
-        if change["$patch"] == "delete" {
-            objects.retain(|object| !is_target(object));
-            return Ok(());
-        }
-        let operations: json_patch::Patch = serde_json::from_value(change)
-            .map_err(|error| failed(format!("it is no JSON patch: {error}")))?;
-        for object in objects.iter_mut().filter(|object| is_target(object)) {
-            json_patch::patch(object, &operations).map_err(|error| failed(error.to_string()))?;
-        }
-        Ok(())
     }
 }
 

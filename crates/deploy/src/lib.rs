@@ -61,8 +61,10 @@ pub fn everything(namespace: &str) -> Result<Vec<Value>, DeployError> {
             ..all
         },
     )?;
-    let is_new = |object: &Value| !objects.iter().any(|other| id(other) == id(object));
-    let new: Vec<Value> = guard.into_iter().filter(is_new).collect();
+    let new: Vec<Value> = guard
+        .into_iter()
+        .filter(|object| !objects.iter().any(|other| id(other) == id(object)))
+        .collect();
     objects.extend(new);
     Ok(objects)
 }

@@ -118,9 +118,12 @@ impl Options {
         }
         let mut more = self.webhook_args.clone();
         // The webhook must read Schedules in the same dialect as the controller.
-        let is_dialect = |arg: &&String| arg.starts_with(CRON_DIALECT);
-        if !more.iter().any(|arg| is_dialect(&arg)) {
-            more.extend(self.controller_args.iter().rfind(is_dialect).cloned());
+        if !more.iter().any(|arg| arg.starts_with(CRON_DIALECT)) {
+            let of_controller = self
+                .controller_args
+                .iter()
+                .rfind(|arg| arg.starts_with(CRON_DIALECT));
+            more.extend(of_controller.cloned());
         }
         if program == "backup-controller" {
             let features = (!self.features.is_empty())

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::{
     claim::{Claim, ObjectKey, ObjectKind, State, VELERO_SCOPE},
-    collect::{self, Collector, Judged},
+    collect::{self, Collector, Judgement},
     conflict::Conflict,
     footprint::Footprint,
     lease::{LedgerError, LedgerStore, UpdateError, lease_name},
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Longest time for one activation or release, retries included.
-const BUDGET: Duration = Duration::from_secs(15);
+const RETRY_BUDGET: Duration = Duration::from_secs(15);
 
 /// Proof of the right to work. Of two restores under one Lease the later one has the higher epoch;
 /// a backup's token carries the epoch of the last exclusive grant before it.
@@ -101,14 +101,13 @@ pub async fn activate(
     key: &ObjectKey,
     uid: &str,
 ) -> Result<Token, ActivateError> {
-    let gone = || ActivateError::Gone {
-        key: key.clone(),
-        uid: uid.to_owned(),
+    let object = store.objects().read(key).await?;
+    let Some(object) = object.filter(|object| object.uid == uid) else {
+        return Err(ActivateError::Gone {
+            key: key.clone(),
+            uid: uid.to_owned(),
+        });
     };
-    let object = store.objects().read(key).await?.ok_or_else(gone)?;
-    if object.uid != uid {
-        return Err(gone());
-    }
     if object.over {
         return Err(ActivateError::Over {
             key: key.clone(),
@@ -116,11 +115,14 @@ pub async fn activate(
         });
     }
     let footprint = store.objects().footprint(key, &object.spec).await?;
-    let change =
-        |ledger: &mut Ledger| take_right(ledger, key, uid, &footprint, &object.created, object.new);
-    let deadline = Instant::now() + BUDGET;
+    let deadline = Instant::now() + RETRY_BUDGET;
     loop {
-        match store.update(VELERO_SCOPE, deadline, change).await {
+        let updated = store
+            .update(VELERO_SCOPE, deadline, |ledger| {
+                take_right(ledger, key, uid, &footprint, &object.created, object.new)
+            })
+            .await;
+        match updated {
             Ok((epoch, stored)) => {
                 let entry = stored.ledger.entry(key, uid);
                 let footprint = entry.map_or(footprint, |entry| entry.footprint.clone());
@@ -208,9 +210,11 @@ async fn clear(
 }
 
 /// Whether these judgements end every entry of this claim.
-pub fn all_end(holder: &Claim, judged: &[Judged]) -> bool {
-    let ends = |judged: &Judged| matches!(judged.transition, EntryTransition::End(_));
-    judged.len() == holder.entries.len() && judged.iter().all(ends)
+pub fn all_end(holder: &Claim, judged: &[Judgement]) -> bool {
+    judged.len() == holder.entries.len()
+        && judged
+            .iter()
+            .all(|judgement| matches!(judgement.transition, EntryTransition::End(_)))
 }
 
 /// State of a token, by a fresh read.
@@ -239,17 +243,20 @@ pub async fn token_state(
     let Some(stored) = store.read(VELERO_SCOPE).await? else {
         return Ok(TokenState::Lost);
     };
-    let entry = stored.ledger.entry(key, uid);
-    let same = stored.lease_uid() == token.lease_uid;
-    Ok(match entry {
-        Some(entry) if entry.state == State::Released => TokenState::Released {
+    let Some(entry) = stored.ledger.entry(key, uid) else {
+        return Ok(TokenState::Lost);
+    };
+    if entry.state == State::Released {
+        return Ok(TokenState::Released {
             note: entry.note.clone(),
-        },
-        Some(entry) if same && entry.state == State::Active && entry.epoch == token.epoch => {
-            TokenState::Holds
-        }
-        _ => TokenState::Lost,
-    })
+        });
+    }
+    let same_ledger = stored.lease_uid() == token.lease_uid;
+    if same_ledger && entry.state == State::Active && entry.epoch == token.epoch {
+        Ok(TokenState::Holds)
+    } else {
+        Ok(TokenState::Lost)
+    }
 }
 
 /// Whether a token is still valid, by a fresh read.
@@ -270,9 +277,10 @@ pub async fn release(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result<
     if store.read(VELERO_SCOPE).await?.is_none() {
         return Ok(false);
     }
-    let change = |ledger: &mut Ledger| give_back(ledger, key, uid, store.ends());
     store
-        .change(VELERO_SCOPE, Instant::now() + BUDGET, change)
+        .change(VELERO_SCOPE, Instant::now() + RETRY_BUDGET, |ledger| {
+            give_back(ledger, key, uid, store.ends())
+        })
         .await
 }
 

@@ -8,7 +8,7 @@ use std::{collections::HashSet, time::Duration};
 
 use crate::{
     claim::{Claim, ObjectKey, ObjectKind, State},
-    collect::Judged,
+    collect::Judgement,
     conflict::Conflict,
     footprint::Footprint,
     ledger::{Ask, Grant, Ledger, Refusal},
@@ -55,7 +55,7 @@ pub struct Batch<'a> {
 }
 
 #[derive(Debug)]
-pub struct Decided {
+pub struct BatchDecision {
     /// The ledger with the granted entries, and without entries that were found to be over.
     pub ledger: Ledger,
     /// An outcome for each request, in their order. A grant is valid only once the ledger is
@@ -99,8 +99,8 @@ impl<'a> Batch<'a> {
 
     /// Records that the object of a claim was read, and applies the judgements of its entries;
     /// entries that stay are left out.
-    pub fn saw(&mut self, claim: &Claim, judged: &[Judged]) {
-        for Judged {
+    pub fn saw(&mut self, claim: &Claim, judged: &[Judgement]) {
+        for Judgement {
             key,
             entry,
             transition,
@@ -121,7 +121,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The decision. A refused restore leaves its intent, so that its footprint becomes free.
-    pub fn decide(self) -> Decided {
+    pub fn decide(self) -> BatchDecision {
         let mut ledger = self.base;
         let outcomes = admit_all(&mut ledger, self.requests);
         for (request, outcome) in self.requests.iter().zip(&outcomes) {
@@ -137,7 +137,7 @@ impl<'a> Batch<'a> {
                 ledger.leave_intent(key, uid, footprint, since, ask);
             }
         }
-        Decided {
+        BatchDecision {
             ledger,
             outcomes,
             freed: self.freed,
@@ -154,12 +154,7 @@ impl<'a> Batch<'a> {
         else {
             return Vec::new();
         };
-        let stands = |holder: &Claim| {
-            holder.key.kind == ObjectKind::Hold
-                || self.looked.contains(&holder.key)
-                || self.base.claim(&holder.key).is_none()
-        };
-        if holders.iter().any(stands) {
+        if holders.iter().any(|holder| self.needs_no_read(holder)) {
             return Vec::new();
         }
         holders
@@ -168,23 +163,35 @@ impl<'a> Batch<'a> {
             .filter_map(|holder| self.base.claim(&holder.key).cloned())
             .collect()
     }
+
+    /// Whether this conflicting claim was confirmed already, was requested in this batch, or has no
+    /// object that could be read.
+    fn needs_no_read(&self, holder: &Claim) -> bool {
+        holder.key.kind == ObjectKind::Hold
+            || self.looked.contains(&holder.key)
+            || self.base.claim(&holder.key).is_none()
+    }
 }
 
 /// Admits requests in their order of arrival; a refusal does not affect the other requests.
 pub fn admit_all(ledger: &mut Ledger, requests: &[ClaimRequest]) -> Vec<Result<Grant, Refusal>> {
-    let admit = |request: &ClaimRequest| {
-        if let Some(Running { key, uid, since }) = &request.running {
-            ledger.adopt(key, uid, &Footprint::everything(), State::Active, since);
-        }
-        ledger.admit(
-            &request.key,
-            &request.uid,
-            &request.footprint,
-            &request.since,
-            &request.ask,
-        )
-    };
-    requests.iter().map(admit).collect()
+    requests
+        .iter()
+        .map(|request| admit_one(ledger, request))
+        .collect()
+}
+
+fn admit_one(ledger: &mut Ledger, request: &ClaimRequest) -> Result<Grant, Refusal> {
+    if let Some(Running { key, uid, since }) = &request.running {
+        ledger.adopt(key, uid, &Footprint::everything(), State::Active, since);
+    }
+    ledger.admit(
+        &request.key,
+        &request.uid,
+        &request.footprint,
+        &request.since,
+        &request.ask,
+    )
 }
 
 #[cfg(test)]

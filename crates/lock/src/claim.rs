@@ -272,11 +272,10 @@ impl Entry {
     }
 
     pub fn standing(&self) -> Standing {
-        let (state, renewals, word) = (self.state, self.renewals, self.word);
         Standing {
-            state,
-            renewals,
-            word,
+            state: self.state,
+            renewals: self.renewals,
+            word: self.word,
             revives: self.revives.clone(),
         }
     }

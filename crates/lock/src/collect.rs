@@ -14,7 +14,7 @@ use crate::{
     claim::{Claim, Entry, ObjectKey, Standing, State},
     lease::{LedgerError, LedgerStore},
     ledger::{Ask, Ledger},
-    observe::Observed,
+    observe::ObservedObject,
     protected_profile::ProtectedProfile,
     reconciler::LedgerReconciler,
     transition::{
@@ -26,11 +26,11 @@ use crate::{
 /// slower.
 const MAX_REMEMBERED: usize = 10_000;
 /// Longest time for one removal, retries included.
-const BUDGET: Duration = Duration::from_secs(10);
+const RETRY_BUDGET: Duration = Duration::from_secs(10);
 /// Time limit for the reads of one pass; claims not read by then stay until the next.
-const READS: Duration = Duration::from_secs(30);
+const READ_BUDGET: Duration = Duration::from_secs(30);
 /// Number of claims judged before the result is written: a later failure cannot undo that.
-const AT_A_TIME: usize = 256;
+const CLAIMS_PER_WRITE: usize = 256;
 
 /// The history of one observer, on its own monotonic clock: never another process's timestamp.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub struct Collector {
 
 /// Result of one pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Collected {
+pub struct CollectionOutcome {
     pub freed: Vec<(ObjectKey, String, Reason)>,
     /// Number of entries kept because the API server gave no definite answer.
     pub unknown: usize,
@@ -111,7 +111,8 @@ impl Collector {
         observed: &ObservedState,
         now: Instant,
     ) -> Duration {
-        let (at, standing) = ((key.clone(), entry.uid.clone()), entry.standing());
+        let at = (key.clone(), entry.uid.clone());
+        let standing = entry.standing();
         let ages = matches!(
             entry.state,
             State::Intent | State::Settling | State::Collected
@@ -153,9 +154,9 @@ impl Collector {
         store: &LedgerStore,
         scope: &str,
         now: Instant,
-    ) -> Result<Collected, LedgerError> {
+    ) -> Result<CollectionOutcome, LedgerError> {
         let Some(stored) = store.read(scope).await? else {
-            return Ok(Collected::default());
+            return Ok(CollectionOutcome::default());
         };
         self.forget_released(&stored.ledger);
         self.collect_claims(store, scope, &stored.ledger.claims, now)
@@ -168,10 +169,10 @@ impl Collector {
         scope: &str,
         claims: &[Claim],
         now: Instant,
-    ) -> Result<Collected, LedgerError> {
-        let mut result = Collected::default();
-        let until = tokio::time::Instant::now() + READS;
-        for claims in claims.chunks(AT_A_TIME) {
+    ) -> Result<CollectionOutcome, LedgerError> {
+        let mut result = CollectionOutcome::default();
+        let until = tokio::time::Instant::now() + READ_BUDGET;
+        for claims in claims.chunks(CLAIMS_PER_WRITE) {
             let mut judged = Vec::new();
             let seen = store.objects().observe_all(scope, claims, until).await;
             for (claim, seen) in claims.iter().zip(seen) {
@@ -184,8 +185,13 @@ impl Collector {
                 }
             }
             if !judged.is_empty() {
-                let done =
-                    apply(store, scope, &judged, tokio::time::Instant::now() + BUDGET).await?;
+                let done = apply(
+                    store,
+                    scope,
+                    &judged,
+                    tokio::time::Instant::now() + RETRY_BUDGET,
+                )
+                .await?;
                 result.freed.extend(done.freed);
                 result.late.extend(done.late);
             }
@@ -199,17 +205,19 @@ impl Collector {
         claim: &Claim,
         observed: &ObservedState,
         now: Instant,
-    ) -> Vec<Judged> {
-        let judge = |entry: &Entry| {
+    ) -> Vec<Judgement> {
+        let mut judgements = Vec::new();
+        for entry in &claim.entries {
             let transition = self.judge(&claim.key, entry, observed, now);
-            let judged = Judged {
-                key: claim.key.clone(),
-                entry: entry.clone(),
-                transition,
-            };
-            (transition != EntryTransition::Keep).then_some(judged)
-        };
-        claim.entries.iter().filter_map(judge).collect()
+            if transition != EntryTransition::Keep {
+                judgements.push(Judgement {
+                    key: claim.key.clone(),
+                    entry: entry.clone(),
+                    transition,
+                });
+            }
+        }
+        judgements
     }
 
     fn forget_released(&mut self, ledger: &Ledger) {
@@ -228,26 +236,25 @@ impl Collector {
 pub async fn collect_gone(
     protected: &ProtectedProfile,
     scope: &str,
-    gone: &[Observed],
-) -> Result<Collected, LedgerError> {
+    gone: &[ObservedObject],
+) -> Result<CollectionOutcome, LedgerError> {
     let store = &protected.store;
     let Some(stored) = store.read(scope).await? else {
-        return Ok(Collected::default());
+        return Ok(CollectionOutcome::default());
     };
     // It has seen only these objects, so no other entry counts as aged.
     let mut collector = protected.collector();
     for object in gone {
         collector.remember_stored(&object.uid);
     }
-    let is_gone = |claim: &Claim| {
-        gone.iter()
-            .any(|object| object.key == claim.key && claim.entry(&object.uid).is_some())
-    };
     let claims: Vec<Claim> = stored
         .ledger
         .claims
         .iter()
-        .filter(|claim| is_gone(claim))
+        .filter(|claim| {
+            gone.iter()
+                .any(|object| object.key == claim.key && claim.entry(&object.uid).is_some())
+        })
         .cloned()
         .collect();
     collector
@@ -262,7 +269,7 @@ pub async fn collect_gone(
 
 /// An entry, in the state in which it was judged, and its transition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Judged {
+pub struct Judgement {
     pub key: ObjectKey,
     pub entry: Entry,
     pub transition: EntryTransition,
@@ -272,9 +279,9 @@ pub struct Judged {
 pub(crate) async fn apply(
     store: &LedgerStore,
     scope: &str,
-    judged: &[Judged],
+    judged: &[Judgement],
     deadline: tokio::time::Instant,
-) -> Result<Collected, LedgerError> {
+) -> Result<CollectionOutcome, LedgerError> {
     let done = store
         .change(scope, deadline, |ledger: &mut Ledger| {
             apply_to(ledger, judged)
@@ -288,9 +295,9 @@ pub(crate) async fn apply(
 
 /// The step of a collection on a ledger: entries whose state has changed since they were judged
 /// stay.
-pub fn apply_to(ledger: &mut Ledger, judged: &[Judged]) -> Collected {
-    let mut done = Collected::default();
-    for Judged {
+pub fn apply_to(ledger: &mut Ledger, judged: &[Judgement]) -> CollectionOutcome {
+    let mut done = CollectionOutcome::default();
+    for Judgement {
         key,
         entry,
         transition,

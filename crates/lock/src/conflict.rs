@@ -42,15 +42,16 @@ impl Rules {
         claim: &Claim,
         entry: &Entry,
     ) -> bool {
-        let (one, other) = (key.kind, claim.key.kind);
-        let meet = || {
-            if one.is_deletion() || other.is_deletion() {
-                footprint.shares_backup(&entry.footprint)
-            } else {
-                footprint.overlaps(&entry.footprint)
-            }
-        };
-        self.may_exclude(one, other) && claim.key != *key && meet()
+        let one = key.kind;
+        let other = claim.key.kind;
+        if claim.key == *key || !self.may_exclude(one, other) {
+            return false;
+        }
+        if one.is_deletion() || other.is_deletion() {
+            footprint.shares_backup(&entry.footprint)
+        } else {
+            footprint.overlaps(&entry.footprint)
+        }
     }
 }
 

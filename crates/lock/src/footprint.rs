@@ -83,9 +83,12 @@ impl Footprint {
     /// The same footprint, reading this backup; `None` or an invalid name counts as any backup.
     #[must_use]
     pub fn from_backup(mut self, namespace: &str, name: Option<&str>) -> Self {
-        self.backup = match name {
-            Some(name) if is_object_name(name) => format!("{namespace}/{name}"),
-            _ => ANY_BACKUP.to_owned(),
+        self.backup = if let Some(name) = name
+            && is_object_name(name)
+        {
+            format!("{namespace}/{name}")
+        } else {
+            ANY_BACKUP.to_owned()
         };
         self
     }
@@ -169,9 +172,10 @@ impl Footprint {
 
     /// Whether both read or delete the same backup. Errs on the side of yes.
     pub(crate) fn shares_backup(&self, other: &Self) -> bool {
-        let any = |one: &Self| one.backup == ANY_BACKUP;
-        let none = |one: &Self| one.backup.is_empty();
-        !none(self) && !none(other) && (any(self) || any(other) || self.backup == other.backup)
+        if self.backup.is_empty() || other.backup.is_empty() {
+            return false;
+        }
+        self.backup == ANY_BACKUP || other.backup == ANY_BACKUP || self.backup == other.backup
     }
 
     /// Whether it contains everything that `other` may touch. Errs on the side of no.
@@ -203,10 +207,10 @@ impl Footprint {
 
     /// Its namespaces, if all of them are given as plain names.
     pub fn names(&self) -> Option<&BTreeSet<String>> {
-        match &self.namespaces {
-            Namespaces::Only(names) if names.iter().all(|name| is_plain(name)) => Some(names),
-            _ => None,
-        }
+        let Namespaces::Only(names) = &self.namespaces else {
+            return None;
+        };
+        names.iter().all(|name| is_plain(name)).then_some(names)
     }
 
     pub fn includes_cluster(&self) -> bool {
@@ -237,12 +241,10 @@ impl Footprint {
             Namespaces::All => None,
             Namespaces::AllBut(names) | Namespaces::Only(names) => Some(names),
         };
-        let bytes =
-            |names: &mut dyn Iterator<Item = &String>| names.map(String::len).sum::<usize>();
         let too_long = names.is_some_and(|names| {
             names.len() > MAX_NAMES
-                || bytes(&mut names.iter()) > MAX_BYTES
-                || bytes(&mut names.iter().filter(|name| !is_plain(name))) > MAX_GLOB_BYTES
+                || total_bytes(names.iter()) > MAX_BYTES
+                || total_bytes(names.iter().filter(|name| !is_plain(name))) > MAX_GLOB_BYTES
         });
         Self {
             namespaces: if too_long {
@@ -254,6 +256,10 @@ impl Footprint {
             backup: String::new(),
         }
     }
+}
+
+fn total_bytes<'a>(names: impl Iterator<Item = &'a String>) -> usize {
+    names.map(String::len).sum()
 }
 
 /// The namespaces of the objects that a Restore lists one by one (`None` for a cluster-scoped
@@ -344,22 +350,16 @@ fn may_overlap(one: &str, other: &str) -> bool {
     if is_plain(one) && is_plain(other) {
         return one == other;
     }
-    // Some glob dialects have braces and escapes; such a pattern may mean anything.
-    let strange = |pattern: &str| pattern.contains(['{', '}', '\\', '!', '^']);
-    strange(one) || strange(other) || globs_may_overlap(one, other)
+    has_dialect_syntax(one) || has_dialect_syntax(other) || globs_may_overlap(one, other)
+}
+
+/// Some glob dialects have braces and escapes; such a pattern may mean anything.
+fn has_dialect_syntax(pattern: &str) -> bool {
+    pattern.contains(['{', '}', '\\', '!', '^'])
 }
 
 impl fmt::Display for Footprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |names: &BTreeSet<String>| {
-            let shown: Vec<&str> = names.iter().take(3).map(String::as_str).collect();
-            let more = if names.len() > 3 {
-                format!(" and {} more", names.len() - 3)
-            } else {
-                String::new()
-            };
-            format!("{}{more}", shown.join(", "))
-        };
         let nowhere = matches!(&self.namespaces, Namespaces::Only(names) if names.is_empty());
         if nowhere && self.backup.is_empty() && !self.cluster {
             return f.write_str("nothing");
@@ -372,9 +372,15 @@ impl fmt::Display for Footprint {
         }
         match &self.namespaces {
             Namespaces::All => write!(f, "all namespaces"),
-            Namespaces::AllBut(names) => write!(f, "all namespaces but {}", list(names)),
-            Namespaces::Only(names) if names.len() == 1 => write!(f, "namespace {}", list(names)),
-            Namespaces::Only(names) => write!(f, "namespaces {}", list(names)),
+            Namespaces::AllBut(names) => write!(f, "all namespaces but {}", first_three(names)),
+            Namespaces::Only(names) => {
+                let noun = if names.len() == 1 {
+                    "namespace"
+                } else {
+                    "namespaces"
+                };
+                write!(f, "{noun} {}", first_three(names))
+            }
         }?;
         if self.cluster && self.namespaces != Namespaces::All {
             write!(f, " and cluster-scoped resources")?;
@@ -383,11 +389,25 @@ impl fmt::Display for Footprint {
     }
 }
 
+/// The first three names, and the number of the others.
+fn first_three(names: &BTreeSet<String>) -> String {
+    let shown: Vec<&str> = names.iter().take(3).map(String::as_str).collect();
+    let more = if names.len() > 3 {
+        format!(" and {} more", names.len() - 3)
+    } else {
+        String::new()
+    };
+    format!("{}{more}", shown.join(", "))
+}
+
 /// Upper bound of the length of a text in JSON without its quotes: a character that has to be
 /// escaped takes six bytes.
 pub(crate) fn json_bytes(text: &str) -> usize {
-    let escaped = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
-    text.len() + 5 * text.as_bytes().iter().filter(|byte| escaped(byte)).count()
+    let escaped = text
+        .bytes()
+        .filter(|byte| *byte < b' ' || matches!(byte, b'"' | b'\\'))
+        .count();
+    text.len() + 5 * escaped
 }
 
 #[cfg(test)]

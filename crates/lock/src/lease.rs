@@ -34,20 +34,20 @@ pub use self::error::{LedgerError, UpdateError};
 pub use self::lifecycle::{LedgerRepair, RepairOutcome};
 use self::{
     body::Owner,
-    marker::{EPOCHS, Marker},
+    marker::{EPOCHS_AHEAD, Marker},
 };
 use crate::{
-    claim::{Entry, VELERO_SCOPE},
+    claim::{Entry, ObjectKey, VELERO_SCOPE},
     conflict::Rules,
     errors::is_refusal,
     ledger::{FormatError, Ledger, Status},
-    observe::{Objects, Observed, REQUEST_TIMEOUT, SIDE_BY_SIDE},
+    observe::{MAX_CONCURRENT_READS, Objects, ObservedObject, REQUEST_TIMEOUT},
     registration::Installations,
     transition::{EndRules, Times},
 };
 
 /// Maximum number of tries for one change of a ledger.
-const TRIES: u32 = 12;
+const MAX_ATTEMPTS: u32 = 12;
 
 /// The name of a scope's Lease, and of its marker.
 pub fn lease_name(scope: &str) -> String {
@@ -60,7 +60,7 @@ pub fn lease_name(scope: &str) -> String {
 /// A ledger as it was read or written, with its Lease. A grant is valid only after a successful
 /// write.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct StoredLedger {
     pub ledger: Arc<Ledger>,
     /// The scope of the ledger.
     pub scope: String,
@@ -69,7 +69,7 @@ pub struct Stored {
     lease: Lease,
 }
 
-impl Stored {
+impl StoredLedger {
     /// Uid of the Lease: with the epoch, the fencing token.
     pub fn lease_uid(&self) -> &str {
         self.lease.metadata.uid.as_deref().unwrap_or_default()
@@ -160,7 +160,7 @@ impl LedgerStore {
     }
 
     /// The current ledger of a scope, whatever its status; `None` if there is none.
-    pub async fn read(&self, scope: &str) -> Result<Option<Stored>, LedgerError> {
+    pub async fn read(&self, scope: &str) -> Result<Option<StoredLedger>, LedgerError> {
         self.lease(scope)
             .await?
             .map(|lease| body::stored(self.owner(scope), lease))
@@ -168,30 +168,25 @@ impl LedgerStore {
     }
 
     /// Every ledger of this profile, by its Lease, including unreadable ones.
-    pub async fn list(&self) -> Result<Vec<(String, Result<Stored, LedgerError>)>, LedgerError> {
-        use backup_core::labels::{PROFILE_LABEL, SCOPE_ANNOTATION};
+    pub async fn list(
+        &self,
+    ) -> Result<Vec<(String, Result<StoredLedger, LedgerError>)>, LedgerError> {
+        use backup_core::labels::PROFILE_LABEL;
         let profile = self.profile().name.clone();
         let labelled = ListParams::default().labels(&format!("{PROFILE_LABEL}={profile}"));
         let list = bounded("leases", "list", self.leases.list(&labelled)).await?;
-        let read = |lease: Lease| {
-            let annotations = lease.metadata.annotations.as_ref();
-            let scope = annotations
-                .and_then(|all| all.get(SCOPE_ANNOTATION))
-                .cloned()
-                .unwrap_or_default();
+        let mut ledgers = Vec::with_capacity(list.items.len());
+        for lease in list.items {
+            let scope = annotated_scope(&lease);
             let stored = body::stored(self.owner(&scope), lease);
-            (scope, stored)
-        };
-        Ok(list.items.into_iter().map(read).collect())
+            ledgers.push((scope, stored));
+        }
+        Ok(ledgers)
     }
 
     /// The ledger in a Lease of this profile that the caller has listed.
-    pub fn of_lease(&self, lease: Lease) -> Result<Stored, LedgerError> {
-        let annotations = lease.metadata.annotations.as_ref();
-        let scope = annotations
-            .and_then(|all| all.get(backup_core::labels::SCOPE_ANNOTATION))
-            .cloned();
-        let scope = scope.unwrap_or_default();
+    pub fn of_lease(&self, lease: Lease) -> Result<StoredLedger, LedgerError> {
+        let scope = annotated_scope(&lease);
         let name = lease.metadata.name.clone().unwrap_or_default();
         if name != lease_name(&scope) {
             let why = format!(
@@ -226,11 +221,9 @@ impl LedgerStore {
     }
 
     /// Whether a ledger needs no check now or later, unless it is written.
-    fn rests(&self, stored: &Stored, marker: Option<&Marker>) -> bool {
-        let (ledger, stays) = (
-            &stored.ledger,
-            matches!(self.profile().scope, ScopeRule::Cluster),
-        );
+    fn rests(&self, stored: &StoredLedger, marker: Option<&Marker>) -> bool {
+        let ledger = &stored.ledger;
+        let stays = matches!(self.profile().scope, ScopeRule::Cluster);
         stays
             && ledger.status == Status::Open
             && ledger.is_empty()
@@ -267,24 +260,26 @@ impl LedgerStore {
 
     /// Adopts every running object that has no entry yet.
     async fn adopt_running(&self, ledger: &mut Ledger, scope: &str) -> Result<(), LedgerError> {
-        let entry_of = async |seen: Observed| {
-            let footprint = self.objects.footprint(&seen.key, &seen.spec).await?;
-            let entry = Entry::new(&seen.uid, footprint, seen.state(), &seen.created);
-            Ok::<_, LedgerError>((seen.key, entry))
-        };
         let running = self.objects.running(scope).await?;
         let running = stream::iter(running)
-            .map(entry_of)
-            .buffered(SIDE_BY_SIDE)
+            .map(|object| self.entry_of(object))
+            .buffered(MAX_CONCURRENT_READS)
             .try_collect()
             .await?;
         ledger.adopt_running(running, self.profile().engine);
         Ok(())
     }
 
+    /// The entry with which a running object is adopted.
+    async fn entry_of(&self, seen: ObservedObject) -> Result<(ObjectKey, Entry), LedgerError> {
+        let footprint = self.objects.footprint(&seen.key, &seen.spec).await?;
+        let entry = Entry::new(&seen.uid, footprint, seen.state(), &seen.created);
+        Ok((seen.key, entry))
+    }
+
     /// Gives every running object an entry of its own, replacing the overflow claim that stood for
     /// objects without room. Does nothing if there is still not enough room.
-    async fn spread_overflow(&self, stored: &Stored) -> Result<(), LedgerError> {
+    async fn spread_overflow(&self, stored: &StoredLedger) -> Result<(), LedgerError> {
         let mut ledger = stored.ledger.without_overflow();
         self.adopt_running(&mut ledger, &stored.scope).await?;
         if !ledger.overflows() {
@@ -299,10 +294,14 @@ impl LedgerStore {
     }
 
     /// Writes a ledger over the one that was read, if it has not changed since.
-    pub async fn write(&self, over: &Stored, mut ledger: Ledger) -> Result<Stored, LedgerError> {
+    pub async fn write(
+        &self,
+        over: &StoredLedger,
+        mut ledger: Ledger,
+    ) -> Result<StoredLedger, LedgerError> {
         // Long before the bound is reached: users who release and hold may write ledgers, but no
         // markers.
-        if ledger.epoch + EPOCHS / 2 > ledger.bound {
+        if ledger.epoch + EPOCHS_AHEAD / 2 > ledger.bound {
             match self.raise_marker(over, ledger.epoch).await {
                 Ok(bound) => ledger.bound = bound,
                 Err(LedgerError::Denied { .. }) if ledger.epoch <= ledger.bound => {}
@@ -316,7 +315,7 @@ impl LedgerStore {
         let put = self.leases.replace(&name, &post, &lease);
         let written = bounded(&name, "write", put).await?;
         self.ask_for_attention();
-        Ok(Stored {
+        Ok(StoredLedger {
             ledger: Arc::new(ledger),
             scope: over.scope.clone(),
             serial,
@@ -355,7 +354,7 @@ impl LedgerStore {
         scope: &str,
         deadline: Instant,
         mut change: impl FnMut(&mut Ledger) -> Result<T, E>,
-    ) -> Result<(T, Stored), UpdateError<E>> {
+    ) -> Result<(T, StoredLedger), UpdateError<E>> {
         let name = lease_name(scope);
         let mut tries = 0;
         loop {
@@ -380,7 +379,7 @@ impl LedgerStore {
             };
             let pause = pause_after(tries);
             tries += 1;
-            if tries >= TRIES || Instant::now() + pause >= deadline {
+            if tries >= MAX_ATTEMPTS || Instant::now() + pause >= deadline {
                 return Err(failure.into());
             }
             tokio::time::sleep(pause).await;
@@ -407,13 +406,22 @@ impl LedgerStore {
     }
 }
 
+/// The scope in the annotation of a Lease; empty if it has none.
+fn annotated_scope(lease: &Lease) -> String {
+    let annotations = lease.metadata.annotations.as_ref();
+    annotations
+        .and_then(|all| all.get(backup_core::labels::SCOPE_ANNOTATION))
+        .cloned()
+        .unwrap_or_default()
+}
+
 /// Pause after the `tries`th failed write of a ledger (from 0): random, up to a limit that doubles.
 pub fn pause_after(tries: u32) -> Duration {
-    const FIRST: Duration = Duration::from_millis(5);
-    const CAP: Duration = Duration::from_millis(100);
-    FIRST
+    const FIRST_PAUSE: Duration = Duration::from_millis(5);
+    const MAX_PAUSE: Duration = Duration::from_millis(100);
+    FIRST_PAUSE
         .saturating_mul(1 << tries.min(10))
-        .min(CAP)
+        .min(MAX_PAUSE)
         .mul_f64(fastrand::f64())
 }
 
@@ -422,11 +430,14 @@ async fn bounded<T>(
     verb: &str,
     request: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, LedgerError> {
-    let what = || format!("{verb} the ledger {lease}");
-    let source = match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
+    let error = match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
         Ok(Ok(answer)) => return Ok(answer),
-        Ok(Err(source)) => source,
-        Err(_) => return Err(LedgerError::Timeout { what: what() }),
+        Ok(Err(error)) => Some(error),
+        Err(_) => None,
+    };
+    let what = format!("{verb} the ledger {lease}");
+    let Some(source) = error else {
+        return Err(LedgerError::Timeout { what });
     };
     let code = if let kube::Error::Api(status) = &source {
         status.code
@@ -443,11 +454,11 @@ async fn bounded<T>(
             lease: lease.to_owned(),
         },
         code if is_refusal(code) => LedgerError::Denied {
-            what: what(),
+            what,
             source: Box::new(source),
         },
         _ => LedgerError::Unreachable {
-            what: what(),
+            what,
             source: Box::new(source),
         },
     })

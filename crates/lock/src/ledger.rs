@@ -213,15 +213,16 @@ impl Ledger {
         footprint: &Footprint,
         counts: impl Fn(&Claim, &Entry) -> bool,
     ) -> Vec<Claim> {
-        let of = |claim: &Claim| {
-            if !self.rules.may_exclude(key.kind, claim.key.kind) {
-                return None;
-            }
-            claim.only(|entry| {
-                counts(claim, entry) && self.rules.conflicts(key, footprint, claim, entry)
+        let mut holders: Vec<Claim> = self
+            .claims
+            .iter()
+            .filter(|claim| self.rules.may_exclude(key.kind, claim.key.kind))
+            .filter_map(|claim| {
+                claim.only(|entry| {
+                    counts(claim, entry) && self.rules.conflicts(key, footprint, claim, entry)
+                })
             })
-        };
-        let mut holders: Vec<Claim> = self.claims.iter().filter_map(of).collect();
+            .collect();
         holders.sort_by_key(|claim| Reverse(claim.state()));
         holders
     }
@@ -310,9 +311,10 @@ impl Ledger {
             }
             let waits = entry.waits();
             let came_later = placed && (waits || entry.state == State::Intent);
-            let asked = || self.rules.conflicts(key, footprint, claim, entry);
             let behind = waits && self.is_behind(claim, key);
-            keeps_out(entry, key.kind) && !behind && (!came_later || asked())
+            keeps_out(entry, key.kind)
+                && !behind
+                && (!came_later || self.rules.conflicts(key, footprint, claim, entry))
         });
         let conflict = (!holders.is_empty()).then(|| Conflict {
             key: key.clone(),
@@ -440,12 +442,12 @@ impl Ledger {
             State::Waiting => return Err(Refusal::Waiting(self.behind(key, uid))),
             _ => {}
         }
-        let (epoch, forced) = (entry.epoch, entry.forced);
-        let works = |claim: &Claim, entry: &Entry| {
+        let epoch = entry.epoch;
+        let forced = entry.forced;
+        let holders = self.in_the_way(key, &entry.footprint, |claim, entry| {
             matches!(entry.state, State::Active | State::Settling)
                 || claim.key.kind == ObjectKind::Hold && entry.state == State::Reserved
-        };
-        let holders = self.in_the_way(key, &entry.footprint, works);
+        });
         if !holders.is_empty() && !forced {
             return Err(Conflict {
                 key: key.clone(),
@@ -519,20 +521,27 @@ impl Ledger {
     /// The holders of the scope, for display: the name if there is one of a kind, otherwise their
     /// number.
     pub fn holder(&self) -> String {
-        let of = |kind: ObjectKind| {
-            let holds = |claim: &&Claim| claim.key.kind == kind && claim.state() >= State::Reserved;
-            let claims: Vec<&Claim> = self.claims.iter().filter(holds).collect();
-            let noun = kind.as_str().to_lowercase();
-            match claims.as_slice() {
-                [] => None,
-                [one] => Some(format!("{noun}/{}/{}", one.key.namespace, one.key.name)),
-                many => Some(format!("{} {noun}s", many.len())),
-            }
-        };
-        let parts: Vec<String> = ObjectKind::ALL.into_iter().filter_map(of).collect();
+        let parts: Vec<String> = ObjectKind::ALL
+            .into_iter()
+            .filter_map(|kind| self.holder_of_kind(kind))
+            .collect();
         match self.status {
             Status::Open => parts.join(" and "),
             status => format!("{status:?}").to_lowercase(),
+        }
+    }
+
+    fn holder_of_kind(&self, kind: ObjectKind) -> Option<String> {
+        let claims: Vec<&Claim> = self
+            .claims
+            .iter()
+            .filter(|claim| claim.key.kind == kind && claim.state() >= State::Reserved)
+            .collect();
+        let noun = kind.as_str().to_lowercase();
+        match claims.as_slice() {
+            [] => None,
+            [one] => Some(format!("{noun}/{}/{}", one.key.namespace, one.key.name)),
+            many => Some(format!("{} {noun}s", many.len())),
         }
     }
 
@@ -549,7 +558,9 @@ impl Ledger {
                 own.note.clear();
             }
             if own.state != State::Active {
-                (own.state, own.epoch, own.requester) = (entry.state, epoch, entry.requester);
+                own.state = entry.state;
+                own.epoch = epoch;
+                own.requester = entry.requester;
                 own.renew(&entry.revives);
             }
             return;
@@ -567,16 +578,10 @@ impl Ledger {
     /// Moves a name that begins to wait to the end of the order, if it has an older position: other
     /// claims have been waiting for longer.
     fn go_last(&mut self, key: &ObjectKey) {
-        let waits = |claim: &Claim| {
-            claim
-                .entries
-                .iter()
-                .any(|entry| entry.state == State::Waiting)
-        };
         if let Some(place) = self
             .claims
             .iter()
-            .position(|claim| claim.key == *key && !waits(claim))
+            .position(|claim| claim.key == *key && !claim.entries.iter().any(Entry::waits))
         {
             let claim = self.claims.remove(place);
             self.claims.push(claim);
@@ -591,9 +596,12 @@ impl Ledger {
         to: State,
     ) -> bool {
         let entry = self.entry_mut(key, uid).filter(|entry| from(entry.state));
-        entry
-            .map(|entry| (entry.state, entry.suspect) = (to, false))
-            .is_some()
+        let Some(entry) = entry else {
+            return false;
+        };
+        entry.state = to;
+        entry.suspect = false;
+        true
     }
 
     fn entry_mut(&mut self, key: &ObjectKey, uid: &str) -> Option<&mut Entry> {

@@ -28,14 +28,14 @@ use crate::{
 
 pub(crate) use profile::listed;
 pub use profile::{reference, resource};
-pub use seen::Observed;
+pub use seen::ObservedObject;
 
 /// Timeout of one request to the API server.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of concurrent reads for one ledger.
-pub const SIDE_BY_SIDE: usize = 16;
+pub const MAX_CONCURRENT_READS: usize = 16;
 /// Objects in one page of a list.
-const PAGE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 
 /// The API server gave no definite answer. Unknown is not absent.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +111,7 @@ impl Objects {
     /// Any other "not found", such as a kind that is not served, is an error. `None` also for a
     /// hold, which has no object, and for a name that no custom resource can have: it may come from
     /// a spec, and would change the path of the request.
-    pub async fn read(&self, key: &ObjectKey) -> Result<Option<Observed>, ObserveError> {
+    pub async fn read(&self, key: &ObjectKey) -> Result<Option<ObservedObject>, ObserveError> {
         let Some(resource) = profile::resource(&self.profile, key.kind) else {
             return Ok(None);
         };
@@ -121,15 +121,9 @@ impl Objects {
         let what = key.to_string();
         let api =
             Api::<DynamicObject>::namespaced_with(self.client.clone(), &key.namespace, &resource);
-        match bounded(&what, api.get(&key.name)).await {
-            Ok(object) => Ok(Some(Observed::of(&self.profile, key.kind, &object))),
-            Err(ObserveError::Api { source, .. })
-                if names(&source, &key.name, &resource.plural) =>
-            {
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        let answer = bounded(&what, api.get(&key.name)).await;
+        let object = if_found(answer, &key.name, &resource.plural)?;
+        Ok(object.map(|object| ObservedObject::of(&self.profile, key.kind, &object)))
     }
 
     /// The observation that a claim is judged by: its object, freshly read, and whether its data
@@ -138,7 +132,7 @@ impl Objects {
         &self,
         scope: &str,
         claim: &Claim,
-    ) -> Result<(ObservedState, Option<Observed>), ObserveError> {
+    ) -> Result<(ObservedState, Option<ObservedObject>), ObserveError> {
         let object = self.read(&claim.key).await?;
         let ends = object.as_ref().is_none_or(|object| object.over)
             && claim.key.kind == ObjectKind::Restore;
@@ -153,7 +147,7 @@ impl Objects {
         scope: &str,
         claims: &[Claim],
         until: tokio::time::Instant,
-    ) -> Vec<Result<(ObservedState, Option<Observed>), ObserveError>> {
+    ) -> Vec<Result<(ObservedState, Option<ObservedObject>), ObserveError>> {
         let observe = async |claim: &Claim| {
             let read = tokio::time::timeout_at(until, self.observe(scope, claim)).await;
             read.unwrap_or_else(|_| {
@@ -164,7 +158,7 @@ impl Objects {
         };
         stream::iter(claims)
             .map(observe)
-            .buffered(SIDE_BY_SIDE)
+            .buffered(MAX_CONCURRENT_READS)
             .collect()
             .await
     }
@@ -179,18 +173,10 @@ impl Objects {
         };
         let resource = profile::target(&rule.target);
         let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &resource);
-        match bounded(
-            &format!("{} {namespace}/{name}", rule.target.kind),
-            api.get(name),
-        )
-        .await
-        {
-            Ok(object) => Ok(rule.when.holds(&object.data)),
-            Err(ObserveError::Api { source, .. }) if names(&source, name, &resource.plural) => {
-                Ok(true)
-            }
-            Err(error) => Err(error),
-        }
+        let what = format!("{} {namespace}/{name}", rule.target.kind);
+        let answer = bounded(&what, api.get(name)).await;
+        let cluster = if_found(answer, name, &resource.plural)?;
+        Ok(cluster.is_none_or(|cluster| rule.when.holds(&cluster.data)))
     }
 
     /// Whether a namespace is being deleted, or gone.
@@ -202,7 +188,10 @@ impl Objects {
 
     /// The restore that holds the operator's own Lease of this scope, if there is such a Lease and
     /// the restore runs. That Lease is never written.
-    pub async fn external_holder(&self, scope: &str) -> Result<Option<Observed>, ObserveError> {
+    pub async fn external_holder(
+        &self,
+        scope: &str,
+    ) -> Result<Option<ObservedObject>, ObserveError> {
         let (Some(foreign), Some((namespace, cluster))) =
             (&self.profile.foreign_lease, profile::cluster_of(scope))
         else {
@@ -211,12 +200,10 @@ impl Objects {
         let name = foreign.name_for(cluster);
         let api: Api<k8s_openapi::api::coordination::v1::Lease> =
             Api::namespaced(self.client.clone(), namespace);
-        let lease = match bounded(&format!("the Lease {namespace}/{name}"), api.get(&name)).await {
-            Ok(lease) => lease,
-            Err(ObserveError::Api { source, .. }) if names(&source, &name, "leases") => {
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
+        let what = format!("the Lease {namespace}/{name}");
+        let answer = bounded(&what, api.get(&name)).await;
+        let Some(lease) = if_found(answer, &name, "leases")? else {
+            return Ok(None);
         };
         let identity = lease
             .spec
@@ -274,7 +261,7 @@ impl Objects {
     }
 
     /// Every object of a scope whose work has not ended, by fresh lists.
-    pub(crate) async fn running(&self, scope: &str) -> Result<Vec<Observed>, ObserveError> {
+    pub(crate) async fn running(&self, scope: &str) -> Result<Vec<ObservedObject>, ObserveError> {
         let is_cluster = matches!(self.profile.scope, ScopeRule::Cluster);
         let namespace = profile::cluster_of(scope)
             .filter(|_| !is_cluster)
@@ -288,14 +275,14 @@ impl Objects {
                 }
                 None => Api::all_with(client, &resource),
             };
-            let mut page = ListParams::default().limit(PAGE);
+            let mut page = ListParams::default().limit(PAGE_SIZE);
             loop {
                 let list =
                     bounded(&format!("the list of {}", resource.plural), api.list(&page)).await?;
                 let seen = list
                     .items
                     .iter()
-                    .map(|object| Observed::of(&self.profile, kind, object));
+                    .map(|object| ObservedObject::of(&self.profile, kind, object));
                 running.extend(seen.filter(|seen| {
                     !seen.over
                         && self.count_in(&seen.key.namespace)
@@ -319,13 +306,29 @@ fn backup_spec(spec: &Value) -> Option<BackupSpec> {
     }
 }
 
+/// The answer to a read of this object; `None` if exactly this object is not found.
+fn if_found<T>(
+    answer: Result<T, ObserveError>,
+    name: &str,
+    plural: &str,
+) -> Result<Option<T>, ObserveError> {
+    match answer {
+        Ok(object) => Ok(Some(object)),
+        Err(ObserveError::Api { source, .. }) if names(&source, name, plural) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether this error is the "not found" of exactly this object.
 fn names(error: &kube::Error, name: &str, plural: &str) -> bool {
     let kube::Error::Api(status) = error else {
         return false;
     };
-    let named = |d: &kube::core::response::StatusDetails| d.name == name && d.kind == plural;
-    status.is_not_found() && status.details.as_ref().is_some_and(named)
+    status.is_not_found()
+        && status
+            .details
+            .as_ref()
+            .is_some_and(|details| details.name == name && details.kind == plural)
 }
 
 async fn bounded<T>(

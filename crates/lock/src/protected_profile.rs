@@ -17,7 +17,7 @@ use crate::{
 /// How long a restore that a user has ended keeps its place although its worker has not removed its
 /// finalizer: the worker stops within two seconds, and requests in flight time out some seconds
 /// later.
-const WORKER_STOPS: Duration = Duration::from_secs(10);
+const WORKER_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A profile with all that is needed to protect its objects. Cheap to clone.
 #[derive(Clone)]
@@ -36,7 +36,7 @@ impl ProtectedProfile {
             .as_ref()
             .map_or(Duration::ZERO, |rule| rule.within);
         let worker_stops = if profile.engine {
-            WORKER_STOPS
+            WORKER_STOP_TIMEOUT
         } else {
             Duration::ZERO
         };
@@ -184,24 +184,27 @@ pub fn is_profile(path: &Path) -> bool {
 
 /// Name and text of each file, ordered by name.
 fn read_folder(folder: &Path) -> Result<Vec<(String, String)>, ProfilesError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| ProfilesError::Read { path, source }
-    };
     let mut paths = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(failed(folder))? {
-        paths.push(entry.map_err(failed(folder))?.path());
+    for entry in std::fs::read_dir(folder).map_err(|source| read_error(folder, source))? {
+        let entry = entry.map_err(|source| read_error(folder, source))?;
+        paths.push(entry.path());
     }
     paths.retain(|path| is_profile(path));
     paths.sort();
-    let read = |path: PathBuf| {
-        let bytes = std::fs::read(&path).map_err(failed(&path))?;
-        Ok((
-            path.display().to_string(),
-            String::from_utf8_lossy(&bytes).into_owned(),
-        ))
-    };
-    paths.into_iter().map(read).collect()
+    let mut files = Vec::with_capacity(paths.len());
+    for path in paths {
+        let bytes = std::fs::read(&path).map_err(|source| read_error(&path, source))?;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        files.push((path.display().to_string(), text));
+    }
+    Ok(files)
+}
+
+fn read_error(path: &Path, source: std::io::Error) -> ProfilesError {
+    ProfilesError::Read {
+        path: path.to_owned(),
+        source,
+    }
 }
 
 #[cfg(test)]

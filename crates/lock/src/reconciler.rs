@@ -12,21 +12,21 @@ use std::{
 
 use crate::{
     claim::VELERO_SCOPE,
-    collect::{Collected, Collector},
+    collect::{CollectionOutcome, Collector},
     lease::{LedgerError, LedgerRepair, RepairOutcome, Upkeep},
     protected_profile::ProtectedProfile,
 };
 
 /// Time after which an empty ledger of a profile is removed; Velero's stays.
-const IDLE: Duration = Duration::from_mins(10);
+const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
 /// Maximum time between two looks. The end of a backup or restore releases its claim at once; this
 /// is for missed ends.
-const PERIOD: Duration = Duration::from_secs(10);
+const MAX_PERIOD: Duration = Duration::from_secs(10);
 /// Number of periods between two looks while nothing is claimed.
 const IDLE_PERIODS: u32 = 6;
 /// Time after which every ledger is read directly, whatever lists show: they miss one that has lost
 /// its labels.
-const FULL_LOOK: Duration = Duration::from_mins(10);
+const FULL_LOOK_INTERVAL: Duration = Duration::from_mins(10);
 
 /// State about the ledgers of a profile, kept between looks.
 pub struct LedgerReconciler {
@@ -41,7 +41,7 @@ pub struct LedgerReconciler {
 impl LedgerReconciler {
     pub fn new(protected: ProtectedProfile) -> Self {
         Self {
-            repair: LedgerRepair::new(protected.times.grace, IDLE),
+            repair: LedgerRepair::new(protected.times.grace, IDLE_TIMEOUT),
             collectors: HashMap::new(),
             last_full_look: None,
             idle: false,
@@ -55,7 +55,7 @@ impl LedgerReconciler {
 
     /// The time between two looks for this grace: several looks in each.
     pub fn period(grace: Duration) -> Duration {
-        (grace / 8).clamp(Duration::from_millis(250), PERIOD)
+        (grace / 8).clamp(Duration::from_millis(250), MAX_PERIOD)
     }
 
     /// Waits until the next look is due: for a period, or for a few if nothing is claimed and no
@@ -81,8 +81,9 @@ impl LedgerReconciler {
         now: Instant,
     ) -> Result<BTreeSet<String>, LedgerError> {
         self.idle = false;
-        let is_young = |last: Instant| now.saturating_duration_since(last) < FULL_LOOK;
-        let full = !self.last_full_look.is_some_and(is_young);
+        let full = self
+            .last_full_look
+            .is_none_or(|last| now.saturating_duration_since(last) >= FULL_LOOK_INTERVAL);
         let mut found = self.protected.store.scopes().await?;
         if self.protected.profile.is_velero() {
             // Without any trace of a ledger nothing is needed.
@@ -106,7 +107,7 @@ impl LedgerReconciler {
         &mut self,
         scope: &str,
         now: Instant,
-    ) -> Result<(RepairOutcome, Collected), LedgerError> {
+    ) -> Result<(RepairOutcome, CollectionOutcome), LedgerError> {
         let Self {
             protected,
             repair,

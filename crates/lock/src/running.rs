@@ -21,11 +21,11 @@ use tokio::sync::Notify;
 use crate::{
     claim::{ObjectKey, ObjectKind},
     lease::LedgerStore,
-    observe::{Objects, Observed, listed},
+    observe::{Objects, ObservedObject, listed},
 };
 
 /// Minimum time between two warnings about a failing watch.
-const WARN_AGAIN: Duration = Duration::from_mins(1);
+const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Maximum number of objects remembered as gone until a caller takes them; the oldest are
 /// forgotten, and their claims end with the grace.
@@ -34,9 +34,9 @@ const MAX_GONE: usize = 1000;
 /// The objects of a profile whose work has not ended, as last seen. Ended objects are removed.
 #[derive(Default)]
 pub struct RunningObjects {
-    kinds: Mutex<HashMap<ObjectKind, BTreeMap<ObjectKey, Observed>>>,
+    kinds: Mutex<HashMap<ObjectKind, BTreeMap<ObjectKey, ObservedObject>>>,
     /// Objects that were seen stored and no longer run.
-    gone: Mutex<VecDeque<Observed>>,
+    gone: Mutex<VecDeque<ObservedObject>>,
     is_gone: Notify,
 }
 
@@ -53,7 +53,8 @@ impl RunningObjects {
         let mut events = watcher(api, watcher::Config::default())
             .default_backoff()
             .boxed();
-        let (mut listed, mut warned) = (BTreeMap::new(), None);
+        let mut listed = BTreeMap::new();
+        let mut warned = None;
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
@@ -67,7 +68,7 @@ impl RunningObjects {
                 }
                 Err(error) => {
                     let now = tokio::time::Instant::now();
-                    if warned.is_none_or(|at| now.duration_since(at) > WARN_AGAIN) {
+                    if warned.is_none_or(|at| now.duration_since(at) > WARNING_INTERVAL) {
                         warned = Some(now);
                         tracing::warn!(%kind, %error, "a watch failed; it is started again");
                     }
@@ -77,7 +78,7 @@ impl RunningObjects {
     }
 
     /// The running objects by scope; only where installations work.
-    pub fn by_scope(&self, objects: &Objects) -> BTreeMap<String, Vec<Observed>> {
+    pub fn by_scope(&self, objects: &Objects) -> BTreeMap<String, Vec<ObservedObject>> {
         by_scope(
             objects,
             self.kinds
@@ -89,7 +90,7 @@ impl RunningObjects {
     }
 
     /// Records objects that were seen stored and are gone.
-    pub fn note_gone(&self, objects: Vec<Observed>) {
+    pub fn note_gone(&self, objects: Vec<ObservedObject>) {
         if objects.is_empty() {
             return;
         }
@@ -105,7 +106,7 @@ impl RunningObjects {
     ///
     /// None of them can be stored again, so if a fresh read does not find one, its claim can be
     /// freed.
-    pub async fn gone(&self, objects: &Objects) -> BTreeMap<String, Vec<Observed>> {
+    pub async fn gone(&self, objects: &Objects) -> BTreeMap<String, Vec<ObservedObject>> {
         loop {
             self.is_gone.notified().await;
             let gone = by_scope(objects, self.gone.lock().drain(..));
@@ -118,9 +119,9 @@ impl RunningObjects {
 
 fn by_scope(
     objects: &Objects,
-    all: impl Iterator<Item = Observed>,
-) -> BTreeMap<String, Vec<Observed>> {
-    let mut scopes: BTreeMap<String, Vec<Observed>> = BTreeMap::new();
+    all: impl Iterator<Item = ObservedObject>,
+) -> BTreeMap<String, Vec<ObservedObject>> {
+    let mut scopes: BTreeMap<String, Vec<ObservedObject>> = BTreeMap::new();
     for seen in all.filter(|seen| objects.count_in(&seen.key.namespace)) {
         if let Some(scope) = &seen.scope {
             scopes.entry(scope.clone()).or_default().push(seen);
@@ -135,7 +136,7 @@ struct Change {
     /// An unknown object runs.
     is_new: bool,
     /// Objects that are no longer stored. Those missing from a list may only have ended.
-    gone: Vec<Observed>,
+    gone: Vec<ObservedObject>,
 }
 
 /// Applies an event.
@@ -143,17 +144,17 @@ fn apply(
     objects: &Objects,
     kind: ObjectKind,
     event: Event<DynamicObject>,
-    known: &mut BTreeMap<ObjectKey, Observed>,
-    listed: &mut BTreeMap<ObjectKey, Observed>,
+    known: &mut BTreeMap<ObjectKey, ObservedObject>,
+    listed: &mut BTreeMap<ObjectKey, ObservedObject>,
 ) -> Change {
-    let of = |object: &DynamicObject| Observed::of(objects.profile(), kind, object);
+    let profile = objects.profile();
     match event {
         Event::Init => {
             listed.clear();
             Change::default()
         }
         Event::InitApply(object) => {
-            let seen = of(&object);
+            let seen = ObservedObject::of(profile, kind, &object);
             if !seen.over {
                 listed.insert(seen.key.clone(), seen);
             }
@@ -161,11 +162,13 @@ fn apply(
         }
         Event::InitDone => {
             let before = std::mem::replace(known, std::mem::take(listed));
-            let is_there =
-                |seen: &Observed| known.get(&seen.key).is_some_and(|now| now.uid == seen.uid);
             let gone = before
                 .into_values()
-                .filter(|seen| !is_there(seen))
+                .filter(|seen| {
+                    known
+                        .get(&seen.key)
+                        .is_none_or(|current| current.uid != seen.uid)
+                })
                 .collect();
             Change {
                 is_new: !known.is_empty(),
@@ -173,7 +176,7 @@ fn apply(
             }
         }
         Event::Apply(object) => {
-            let seen = of(&object);
+            let seen = ObservedObject::of(profile, kind, &object);
             if seen.over {
                 known.remove(&seen.key);
                 return Change::default();
@@ -184,7 +187,7 @@ fn apply(
             }
         }
         Event::Delete(object) => {
-            let seen = of(&object);
+            let seen = ObservedObject::of(profile, kind, &object);
             known.remove(&seen.key);
             Change {
                 is_new: false,

@@ -9,7 +9,7 @@ use crate::{
 
 /// How long a refused restore is expected once it may come, if it has not come again so far. Looks
 /// are ten seconds apart: it keeps backups out for about twenty seconds.
-const EXPECTED: Duration = Duration::from_secs(10);
+const EXPECTED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeouts of entries that nothing else ends. Each is counted on the observer's own clock, from
 /// first sight.
@@ -40,8 +40,13 @@ impl Times {
     /// The timeout of an entry in its state.
     pub(crate) fn of(&self, entry: &Entry) -> Duration {
         match entry.state {
-            State::Intent if entry.word == Word::Expected => self.intent.min(EXPECTED),
-            State::Intent => self.intent,
+            State::Intent => {
+                if entry.word == Word::Expected {
+                    self.intent.min(EXPECTED_TIMEOUT)
+                } else {
+                    self.intent
+                }
+            }
             State::Settling => self.settle,
             State::Waiting
             | State::Reserved
@@ -154,7 +159,8 @@ impl EntryTransition {
     /// whether anything changed. [`EntryTransition::Readmit`] is an admission, and is not made
     /// here.
     pub fn apply(self, ledger: &mut Ledger, key: &ObjectKey, judged: &Entry) -> bool {
-        let (uid, state) = (judged.uid.as_str(), judged.state);
+        let uid = judged.uid.as_str();
+        let state = judged.state;
         let same = ledger
             .entry(key, uid)
             .is_some_and(|entry| entry.stands_as(judged));
@@ -184,13 +190,11 @@ pub fn decide(
 ) -> EntryTransition {
     use EntryTransition::{End, Keep, Lapse, Readmit, Settle, Suspect, Tombstone};
     let same = observed.is_of(entry);
-    let end = |reason| {
-        // An entry that only waited has touched nothing.
-        let worked = key.kind == ObjectKind::Restore && entry.state != State::Waiting;
-        let settles = worked && (ends.settles || !observed.settled);
-        if settles { Settle(reason) } else { End(reason) }
-    };
-    let orphan = || match (prior.aged, entry.suspect) {
+    // An entry that only waited has touched nothing.
+    let worked = key.kind == ObjectKind::Restore && entry.state != State::Waiting;
+    let settles = worked && (ends.settles || !observed.settled);
+    let end: fn(Reason) -> EntryTransition = if settles { Settle } else { End };
+    let orphan = match (prior.aged, entry.suspect) {
         (false, _) => Keep,
         (true, false) => Suspect,
         (true, true) if ends.tombstones && !key.kind.is_deletion() => Tombstone,
@@ -214,17 +218,24 @@ pub fn decide(
         // Its object is the backup that it deletes, so a missing object means success.
         (ObjectKind::Deletion, _) if !same => End(Reason::Gone),
         (ObjectKind::Deletion, _) if observed.deleting => Keep,
-        (ObjectKind::Deletion, _) => orphan(),
-        _ if same && observed.over => end(Reason::Over),
-        _ if same => Keep,
-        _ if observed.awaits(entry) => match (orphan(), end(Reason::Over)) {
-            // The revival was never stored, and the earlier work still has to settle.
-            (Tombstone | End(_), settle @ Settle(_)) => settle,
-            (orphan, _) => orphan,
-        },
-        (_, State::Active) => end(Reason::Gone),
-        _ if prior.stored => end(Reason::Gone),
-        _ => orphan(),
+        (ObjectKind::Deletion, _) => orphan,
+        (_, State::Waiting | State::Reserved | State::Active) => {
+            if same && observed.over {
+                end(Reason::Over)
+            } else if same {
+                Keep
+            } else if observed.awaits(entry) {
+                match (orphan, end(Reason::Over)) {
+                    // The revival was never stored, and the earlier work still has to settle.
+                    (Tombstone | End(_), settle @ Settle(_)) => settle,
+                    (orphan, _) => orphan,
+                }
+            } else if entry.state == State::Active || prior.stored {
+                end(Reason::Gone)
+            } else {
+                orphan
+            }
+        }
     }
 }
 

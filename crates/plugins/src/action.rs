@@ -19,7 +19,7 @@ use crate::{
 
 /// Timeout for a plugin to report progress, or to accept a cancellation. The callers' own timeouts
 /// are a little longer, so that an unresponsive process is detected.
-const ASKED: Duration = Duration::from_secs(15);
+const ASK_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// An action of any kind; `backup_item` and `restore_item` implement what it does.
 #[derive(Debug)]
@@ -59,14 +59,13 @@ impl PluginAction {
 
     /// Calls the method of its kind that processes an item.
     pub(crate) async fn call<Q: Question, A: Answer>(&self, question: Q) -> Result<A, PluginError> {
-        let (method, log) = (self.kind.execute(), self.log.as_ref());
         self.binary
             .call(
                 Call {
                     plugin: &self.name,
-                    method,
+                    method: self.kind.execute(),
                     limit: self.limit,
-                    log,
+                    log: self.log.as_ref(),
                 },
                 question,
             )
@@ -84,7 +83,7 @@ impl PluginAction {
                 Call {
                     plugin: &self.name,
                     method,
-                    limit: ASKED,
+                    limit: ASK_TIMEOUT,
                     log: None,
                 },
                 question,
@@ -165,22 +164,20 @@ impl PluginAction {
     }
 
     fn refused(&self, method: &'static str, reason: String) -> PluginError {
-        let (binary, plugin, call) = (self.binary.path(), self.name.clone(), name_of(method));
         PluginError::Refused {
-            binary,
-            plugin,
-            call,
+            binary: self.binary.path(),
+            plugin: self.name.clone(),
+            call: name_of(method),
             reason,
             lasting: true,
         }
     }
 
     pub(crate) fn nonsense(&self, method: &'static str, reason: String) -> PluginError {
-        let (binary, plugin, call) = (self.binary.path(), self.name.clone(), name_of(method));
         PluginError::Nonsense {
-            binary,
-            plugin,
-            call,
+            binary: self.binary.path(),
+            plugin: self.name.clone(),
+            call: name_of(method),
             reason,
         }
     }
@@ -188,7 +185,8 @@ impl PluginAction {
     /// `executing`: the call may have had its effect despite the error.
     pub(crate) fn told(&self, error: &PluginError, executing: bool) -> ActionError {
         tracing::warn!(category = error.category(), %error, "a plugin failed");
-        let (action, reason) = (self.name.clone(), error.to_string());
+        let action = self.name.clone();
+        let reason = error.to_string();
         if executing && error.leaves_outcome_unknown() {
             ActionError::Unknown { action, reason }
         } else if error.is_lasting() {
@@ -231,30 +229,32 @@ pub(crate) fn made(sent: &[u8], answered: &[u8]) -> Result<Option<Map<String, Va
 }
 
 pub(crate) fn ids(all: Vec<wire::ResourceIdentifier>) -> Result<Vec<ItemId>, String> {
-    let id = |wire::ResourceIdentifier {
-                  group,
-                  resource,
-                  namespace,
-                  name,
-              }| {
-        if resource.is_empty() || name.is_empty() {
-            return Err(format!(
-                "it asks for an object without a type or a name: {resource:?} {name:?}"
-            ));
-        }
-        let id = ResourceIdentifier {
-            group,
-            resource,
-            namespace,
-            name,
-        };
-        Ok(ItemId {
-            group_resource: id.group_resource(),
-            namespace: id.namespace().map(str::to_owned),
-            name: id.name,
-        })
+    all.into_iter().map(item_id).collect()
+}
+
+fn item_id(id: wire::ResourceIdentifier) -> Result<ItemId, String> {
+    let wire::ResourceIdentifier {
+        group,
+        resource,
+        namespace,
+        name,
+    } = id;
+    if resource.is_empty() || name.is_empty() {
+        return Err(format!(
+            "it asks for an object without a type or a name: {resource:?} {name:?}"
+        ));
+    }
+    let id = ResourceIdentifier {
+        group,
+        resource,
+        namespace,
+        name,
     };
-    all.into_iter().map(id).collect()
+    Ok(ItemId {
+        group_resource: id.group_resource(),
+        namespace: id.namespace().map(str::to_owned),
+        name: id.name,
+    })
 }
 
 pub(crate) fn progress_of(progress: wire::OperationProgress) -> OperationProgress {

@@ -2,12 +2,13 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use backup_actions::AppliesTo;
 use backup_runtime::backoff::Backoff;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{
@@ -26,11 +27,11 @@ const RESTART: Backoff = Backoff {
     cap: Duration::from_mins(1),
 };
 /// After this number of starts without an answer, calls fail instead of waiting for the next start.
-const HOPELESS: u32 = 4;
+const MAX_SILENT_STARTS: u32 = 4;
 /// Timeout for each question at the start.
-const ASKED_AT_START: Duration = Duration::from_secs(30);
+const START_ASK_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of plugins in one binary.
-const MOST: usize = 1_000;
+const MAX_PLUGINS: usize = 1_000;
 
 #[derive(Debug)]
 pub(crate) struct Binary {
@@ -77,7 +78,8 @@ impl Binary {
     /// Keeps it running for ever: restarts it when it ends, with a backoff that grows until the
     /// process answers.
     pub(crate) async fn supervise(self: Arc<Self>) {
-        let (path, mut failures) = (self.path(), 0_u32);
+        let path = self.path();
+        let mut failures = 0_u32;
         loop {
             let reason = match self.start().await {
                 Ok(process) => {
@@ -91,7 +93,7 @@ impl Binary {
                 }
                 Err(reason) => {
                     // Waiting for it would be useless.
-                    failures = failures.max(HOPELESS);
+                    failures = failures.max(MAX_SILENT_STARTS);
                     reason
                 }
             };
@@ -103,7 +105,7 @@ impl Binary {
                 ?delay,
                 "a plugin binary does not run; it is started again"
             );
-            let state = if failures > HOPELESS {
+            let state = if failures > MAX_SILENT_STARTS {
                 State::Down(reason)
             } else {
                 State::Starting
@@ -133,15 +135,15 @@ impl Binary {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let heard = move |said: LogLine| {
+        let process = Process::start(&self.path, &self.setup, move |said: LogLine| {
             if let Some(binary) = ears.upgrade() {
                 binary.listeners.hear(&of, &said);
             }
-        };
-        let process = Process::start(&self.path, &self.setup, heard).await?;
+        })
+        .await?;
         let offers = list(&process).await?;
         let offers = Some(offers);
-        let mut known = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.offers.lock();
         if *known != offers {
             for offer in offers.iter().flatten() {
                 tracing::info!(binary = %self.path(), kind = ?offer.kind, name = offer.name, "a plugin");
@@ -153,17 +155,15 @@ impl Binary {
 
     /// The plugins it offers. Waits during its first start; the error says why they are unknown.
     pub(crate) async fn offers(&self) -> Result<Vec<Offer>, PluginError> {
-        let known = || {
-            self.offers
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone()
-        };
-        if let Some(offers) = known() {
+        if let Some(offers) = self.known_offers() {
             return Ok(offers);
         }
         let _ = self.up().await?;
-        Ok(known().unwrap_or_default())
+        Ok(self.known_offers().unwrap_or_default())
+    }
+
+    fn known_offers(&self) -> Option<Vec<Offer>> {
+        self.offers.lock().clone()
     }
 
     pub(crate) async fn call<Q: Question, A: Answer>(
@@ -171,7 +171,8 @@ impl Binary {
         call: Call<'_>,
         question: Q,
     ) -> Result<A, PluginError> {
-        let (binary, begun) = (self.path(), Instant::now());
+        let binary = self.path();
+        let begun = Instant::now();
         let process = match tokio::time::timeout(call.limit, self.up()).await {
             Ok(process) => process?,
             Err(_) => {
@@ -193,33 +194,34 @@ impl Binary {
     }
 
     async fn up(&self) -> Result<Arc<Process>, PluginError> {
-        let down = |reason: &str| PluginError::Down {
-            binary: self.path(),
-            reason: reason.to_owned(),
-        };
         let mut state = self.state.subscribe();
         // A process that has ended stays in the state briefly.
-        let is_known = |state: &State| match state {
-            State::Starting => false,
-            State::Up(process) => !process.has_ended(),
-            State::Down(_) => true,
+        let state = state
+            .wait_for(|state| match state {
+                State::Starting => false,
+                State::Up(process) => !process.has_ended(),
+                State::Down(_) => true,
+            })
+            .await;
+        let reason = match state.as_deref() {
+            Ok(State::Up(process)) => return Ok(Arc::clone(process)),
+            Ok(State::Down(reason)) => reason.clone(),
+            Ok(State::Starting) | Err(_) => "it is not looked after".to_owned(),
         };
-        let state = state.wait_for(is_known).await;
-        match state.as_deref() {
-            Ok(State::Up(process)) => Ok(Arc::clone(process)),
-            Ok(State::Down(reason)) => Err(down(reason)),
-            Ok(State::Starting) | Err(_) => Err(down("it is not looked after")),
-        }
+        Err(PluginError::Down {
+            binary: self.path(),
+            reason,
+        })
     }
 }
 
 /// The offers of a process, of the kinds that are used.
 async fn list(process: &Process) -> Result<Vec<Offer>, String> {
     let listed: wire::ListPluginsResponse = process
-        .ask(method::LIST, (), ASKED_AT_START)
+        .ask(method::LIST, (), START_ASK_TIMEOUT)
         .await
         .map_err(|failure| format!("it does not say what it offers: {}", told(failure)))?;
-    if listed.plugins.len() > MOST {
+    if listed.plugins.len() > MAX_PLUGINS {
         return Err(format!(
             "it says that it offers {} plugins, which is nonsense",
             listed.plugins.len()
@@ -231,12 +233,15 @@ async fn list(process: &Process) -> Result<Vec<Offer>, String> {
             tracing::info!(kind, name, "a plugin of a kind that is not used here");
             continue;
         };
-        let applies_to = match kind.applies_to() {
-            _ if !is_name(&name) => Err(format!(
+        let applies_to = if is_name(&name) {
+            match kind.applies_to() {
+                Some(method) => applies_to(process, method, &name).await,
+                None => Ok(AppliesTo::default()),
+            }
+        } else {
+            Err(format!(
                 "{name:?} is no name of a plugin: it has to be domain/name"
-            )),
-            Some(method) => applies_to(process, method, &name).await,
-            None => Ok(AppliesTo::default()),
+            ))
         };
         offers.push(Offer {
             kind,
@@ -256,7 +261,7 @@ async fn applies_to(
         plugin: name.to_owned(),
     };
     let answer: wire::AppliesToResponse = process
-        .ask(method, question, ASKED_AT_START)
+        .ask(method, question, START_ASK_TIMEOUT)
         .await
         .map_err(|failure| {
             format!(
@@ -276,7 +281,7 @@ async fn applies_to(
 
 fn told(failure: Failure) -> String {
     match failure {
-        Failure::Late => format!("no answer within {ASKED_AT_START:?}"),
+        Failure::Late => format!("no answer within {START_ASK_TIMEOUT:?}"),
         Failure::Broken(reason) => reason,
         Failure::Status(code, message) => format!("{code:?}: {message}"),
     }

@@ -82,7 +82,7 @@ pub fn is_name(name: &str) -> bool {
 
 /// The offers that are used, sorted by name: for each the index of its binary, and the offer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chosen {
+pub struct OfferChoice {
     pub used: Vec<(usize, Offer)>,
     pub problems: Vec<String>,
 }
@@ -90,25 +90,27 @@ pub struct Chosen {
 /// Chooses among the offers of binaries (by their paths). A name that two of them offer, or that a
 /// built-in action has, is not used, as it is ambiguous. If a binary offers one name in both
 /// versions, the newer is used.
-pub fn choose(binaries: &[(String, Vec<Offer>)], built_in: &BTreeSet<String>) -> Chosen {
+pub fn choose(binaries: &[(String, Vec<Offer>)], built_in: &BTreeSet<String>) -> OfferChoice {
     let mut by_name: BTreeMap<&str, Vec<(usize, &Offer)>> = BTreeMap::new();
     for (index, (_, offers)) in binaries.iter().enumerate() {
         for offer in offers {
             let all = by_name.entry(&offer.name).or_default();
             match all.iter_mut().find(|(binary, _)| *binary == index) {
-                Some((_, known)) if known.kind < offer.kind => *known = offer,
-                Some(_) => {}
+                Some((_, known)) => {
+                    if known.kind < offer.kind {
+                        *known = offer;
+                    }
+                }
                 None => all.push((index, offer)),
             }
         }
     }
-    let mut chosen = Chosen::default();
+    let mut chosen = OfferChoice::default();
     for (name, offers) in by_name {
-        let path = |index: usize| binaries.get(index).map_or("", |(path, _)| path.as_str());
         match offers.as_slice() {
             [(index, _), ..] if built_in.contains(name) => chosen.problems.push(format!(
                 "the plugin binary {} offers {name}, which is built in: the plugin is not run",
-                path(*index)
+                path_of(binaries, *index)
             )),
             [(index, offer)] => match &offer.applies_to {
                 Ok(_) => chosen.used.push((*index, (*offer).clone())),
@@ -117,7 +119,10 @@ pub fn choose(binaries: &[(String, Vec<Offer>)], built_in: &BTreeSet<String>) ->
                     .push(format!("the action {name} is not run: {reason}")),
             },
             many => {
-                let paths: Vec<_> = many.iter().map(|(index, _)| path(*index)).collect();
+                let paths: Vec<_> = many
+                    .iter()
+                    .map(|(index, _)| path_of(binaries, *index))
+                    .collect();
                 chosen.problems.push(format!(
                     "{name} is offered by more than one plugin binary, so none of them is run: {}. Remove all but one",
                     paths.join(", ")
@@ -126,6 +131,10 @@ pub fn choose(binaries: &[(String, Vec<Offer>)], built_in: &BTreeSet<String>) ->
         }
     }
     chosen
+}
+
+fn path_of(binaries: &[(String, Vec<Offer>)], index: usize) -> &str {
+    binaries.get(index).map_or("", |(path, _)| path.as_str())
 }
 
 #[cfg(test)]

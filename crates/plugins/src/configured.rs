@@ -31,9 +31,9 @@ const RESTART: Backoff = Backoff {
     cap: Duration::from_mins(1),
 };
 /// Timeout for a plugin to accept its settings; some contact their store.
-const INIT: Duration = Duration::from_secs(30);
+const INIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Backoff after the plugin was stopped: no calls are expected then.
-const FOR_GOOD: Duration = Duration::from_hours(24);
+const STOP_BACKOFF: Duration = Duration::from_hours(24);
 /// Variables that name the default credentials in Velero's deployments
 /// (`pkg/install/deployment.go`, v1.18).
 const DEFAULT_CREDENTIALS: [&str; 4] = [
@@ -69,7 +69,7 @@ impl fmt::Debug for Settings {
 
 /// A plugin with its settings. Its process is started on demand.
 #[derive(Debug)]
-pub struct Configured {
+pub struct ConfiguredPlugin {
     path: PathBuf,
     setup: Setup,
     plugin: String,
@@ -96,7 +96,7 @@ struct Running {
     _credentials: Option<NamedTempFile>,
 }
 
-impl Configured {
+impl ConfiguredPlugin {
     /// A plugin of a binary, with the settings for `init`.
     pub(crate) fn new(
         path: PathBuf,
@@ -178,16 +178,13 @@ impl Configured {
     }
 
     async fn start(&self) -> Result<Running, PluginError> {
-        let down = |reason: String| PluginError::Down {
-            binary: self.binary(),
-            reason,
-        };
-        let (mut setup, mut config) = (self.setup.clone(), self.settings.config.clone());
+        let mut setup = self.setup.clone();
+        let mut config = self.settings.config.clone();
         let credentials = match &self.settings.credentials {
             None => None,
             Some(Credentials::Own(text) | Credentials::Default(text)) => Some(
                 private_file(text)
-                    .map_err(|error| down(format!("no file for its credentials: {error}")))?,
+                    .map_err(|error| self.down(format!("no file for its credentials: {error}")))?,
             ),
         };
         if let Some(file) = &credentials {
@@ -200,21 +197,33 @@ impl Configured {
                     .extend(DEFAULT_CREDENTIALS.map(|name| (name.to_owned(), path.clone())));
             }
         }
-        let (of, listeners) = (self.plugin.clone(), Arc::clone(&self.listeners));
-        let heard = move |said: LogLine| listeners.hear(&of, &said);
-        let process = Process::start(&self.path, &setup, heard)
-            .await
-            .map_err(down)?;
+        let of = self.plugin.clone();
+        let listeners = Arc::clone(&self.listeners);
+        let process = Process::start(&self.path, &setup, move |said: LogLine| {
+            listeners.hear(&of, &said);
+        })
+        .await
+        .map_err(|reason| self.down(reason))?;
         let question = InitRequest {
             plugin: self.plugin.clone(),
             config: HashMap::from_iter(config),
         };
-        match process.ask::<_, ()>(self.init, question, INIT).await {
+        match process
+            .ask::<_, ()>(self.init, question, INIT_TIMEOUT)
+            .await
+        {
             Ok(()) => Ok(Running {
                 process: Arc::new(process),
                 _credentials: credentials,
             }),
-            Err(failure) => Err(self.error(self.init, INIT, failure)),
+            Err(failure) => Err(self.error(self.init, INIT_TIMEOUT, failure)),
+        }
+    }
+
+    fn down(&self, reason: String) -> PluginError {
+        PluginError::Down {
+            binary: self.binary(),
+            reason,
         }
     }
 
@@ -248,7 +257,7 @@ impl Configured {
             binary: self.binary(),
             reason: "the controller is ending".to_owned(),
         };
-        state.resting = Some((Instant::now() + FOR_GOOD, error));
+        state.resting = Some((Instant::now() + STOP_BACKOFF, error));
         if let Some(running) = state.running.take() {
             running.process.stop().await;
         }
@@ -298,7 +307,7 @@ mod tests {
             !format!("{settings:?}").contains("115"),
             "no bytes of a secret"
         );
-        let plugin = Configured::new(
+        let plugin = ConfiguredPlugin::new(
             path.clone(),
             Setup::default(),
             "x/y".into(),

@@ -28,9 +28,9 @@ use tonic_prost::ProstCodec;
 use crate::wire::{Answer, Question};
 
 /// Maximum size of an answer (bytes). An object of Kubernetes has at most a few MiB.
-const LARGEST: usize = 16 * 1024 * 1024;
+const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// Maximum size of headers (bytes): errors include the plugin's stack.
-const HEADERS: u32 = 256 * 1024;
+const MAX_HEADER_BYTES: u32 = 256 * 1024;
 
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -59,7 +59,7 @@ impl Connection {
             .await
             .map_err(|error| format!("can not connect to {}: {error}", socket.display()))?;
         let handshake = Builder::new(TokioExecutor::new())
-            .max_header_list_size(HEADERS)
+            .max_header_list_size(MAX_HEADER_BYTES)
             .handshake(TokioIo::new(stream))
             .await;
         let (sender, connection) = handshake
@@ -122,7 +122,7 @@ impl Connection {
 
     pub(super) fn grpc(&self) -> Grpc<Channel> {
         let origin = Uri::from_static("http://plugin");
-        Grpc::with_origin(self.channel.clone(), origin).max_decoding_message_size(LARGEST)
+        Grpc::with_origin(self.channel.clone(), origin).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 }
 

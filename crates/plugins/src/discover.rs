@@ -7,14 +7,14 @@ use std::{
 };
 
 /// Maximum depth of nested folders that are searched.
-const DEPTH: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// All executable files of a folder and its subfolders, sorted by path; empty if there is no such
 /// folder (Velero `pkg/plugin/clientmgmt/process/registry.go`, v1.18). Links are followed, as an
 /// installation may put links there.
 pub(crate) fn executables(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    match look(folder, DEPTH, &mut found) {
+    match look(folder, MAX_DEPTH, &mut found) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !folder.exists() => {
             return Ok(Vec::new());
         }

@@ -57,7 +57,8 @@ impl PluginError {
         method: &'static str,
         limit: Duration,
     ) -> Self {
-        let (plugin, call) = (plugin.to_owned(), name_of(method));
+        let plugin = plugin.to_owned();
+        let call = name_of(method);
         match failure {
             Failure::Late => Self::Late {
                 binary,

@@ -115,7 +115,11 @@ fn any_line_of_a_plugin_is_read() {
         let (mut source, mut reader, mut words) = (bytes, Reader::default(), Vec::new());
         while let Some(line) = runtime.block_on(lines::next(&mut source)).unwrap() {
             // Each invalid byte becomes a character of three bytes.
-            assert!(line.len() <= 3 * lines::LONGEST, "{} bytes", line.len());
+            assert!(
+                line.len() <= 3 * lines::MAX_LINE_BYTES,
+                "{} bytes",
+                line.len()
+            );
             words.push(format!(
                 "{:?} {}",
                 reader.read(&line).level,

@@ -10,7 +10,7 @@ pub(crate) const COOKIE: (&str, &str) = ("VELERO_PLUGIN", "hello");
 pub(crate) const PROTOCOL: &str = "2";
 /// Minimum length of a certificate; some older versions of go-plugin write something shorter in its
 /// place.
-const NO_CERTIFICATE: usize = 50;
+const MIN_CERTIFICATE_BYTES: usize = 50;
 
 /// Parses the address of a plugin from its line `1|2|unix|<path>|grpc|…`; the error says what is
 /// wrong with the line.
@@ -39,7 +39,7 @@ pub(crate) fn address(line: &str) -> Result<PathBuf, String> {
     }
     if rest
         .get(1)
-        .is_some_and(|certificate| certificate.len() > NO_CERTIFICATE)
+        .is_some_and(|certificate| certificate.len() > MIN_CERTIFICATE_BYTES)
     {
         return Err("it asks for TLS, which plugins of Velero do not use".to_owned());
     }

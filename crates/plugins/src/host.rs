@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     action::PluginAction,
     binary::Binary,
-    catalog::{Chosen, Kind, Offer, choose},
-    configured::{Configured, Settings},
+    catalog::{Kind, Offer, OfferChoice, choose},
+    configured::{ConfiguredPlugin, Settings},
     discover,
     log::PluginLog,
     objects::PluginBucket,
@@ -48,7 +48,7 @@ struct Inner {
 }
 
 /// Interval between checks for idle plugins that run with settings.
-const SWEEP: Duration = Duration::from_mins(1);
+const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The binaries in the folder; the error says why it could not be read.
 type Found = Result<Arc<[Arc<Binary>]>, String>;
@@ -93,13 +93,12 @@ impl Host {
     }
 
     fn over(folder: Option<PathBuf>, setup: Setup, limit: Duration, found: Option<Found>) -> Self {
-        let (binaries, configured) = (watch::Sender::new(found), Pool::default());
         Self(Arc::new(Inner {
             folder,
             setup,
             limit,
-            binaries,
-            configured,
+            binaries: watch::Sender::new(found),
+            configured: Pool::default(),
         }))
     }
 
@@ -120,8 +119,10 @@ impl Host {
                 return;
             }
         };
-        let binary = |path| Arc::new(Binary::new(path, self.0.setup.clone()));
-        let binaries: Arc<[Arc<Binary>]> = paths.into_iter().map(binary).collect();
+        let binaries: Arc<[Arc<Binary>]> = paths
+            .into_iter()
+            .map(|path| Arc::new(Binary::new(path, self.0.setup.clone())))
+            .collect();
         let mut running = JoinSet::new();
         for binary in binaries.iter() {
             running.spawn(Arc::clone(binary).supervise());
@@ -129,7 +130,10 @@ impl Host {
         self.0
             .binaries
             .send_replace(Some(Ok(Arc::clone(&binaries))));
-        while tokio::time::timeout(SWEEP, stop.cancelled()).await.is_err() {
+        while tokio::time::timeout(SWEEP_INTERVAL, stop.cancelled())
+            .await
+            .is_err()
+        {
             self.end_all(self.0.configured.take_idle()).await;
         }
         running.abort_all();
@@ -146,7 +150,7 @@ impl Host {
         log: Option<&PluginLog>,
     ) -> Actions {
         let listed = self.listed().await;
-        let Chosen { used, problems } = listed.choose(kinds, built_in);
+        let OfferChoice { used, problems } = listed.choose(kinds, built_in);
         let usable = used.into_iter().filter_map(|(index, offer)| {
             let (binary, _) = listed.binaries.get(index)?;
             PluginAction::new(Arc::clone(binary), offer, self.0.limit, log).map(Arc::new)
@@ -179,24 +183,40 @@ impl Host {
         bucket: &str,
         settings: Settings,
     ) -> Result<PluginBucket, Missing> {
-        let found = self.find(Kind::ObjectStore, plugin, settings).await;
-        let (bucket, limit) = (bucket.to_owned(), self.0.limit);
-        found.map(|plugin| PluginBucket { plugin, bucket, limit }).map_err(|Chosen { used, problems }| {
-            let there = used.iter().map(|(_, offer)| offer.name.as_str()).collect::<Vec<_>>().join(", ");
-            let there = if there.is_empty() { "there are none" } else { &there };
-            let folder = self.0.folder.as_ref().map(|folder| format!(" {}", folder.display()));
-            let reason = format!(
-                "no plugin offers an object store {plugin}; plugins: {there}; built in: {}. Put the plugin's binary into the \
-                 folder{} of the controller and start it again, or correct spec.provider",
-                backup_store::BUILT_IN.join(", "),
-                folder.unwrap_or_default()
-            );
-            Missing::new(reason, &problems)
-        })
+        match self.find(Kind::ObjectStore, plugin, settings).await {
+            Ok(plugin) => Ok(PluginBucket {
+                plugin,
+                bucket: bucket.to_owned(),
+                limit: self.0.limit,
+            }),
+            Err(others) => Err(self.no_object_store(plugin, &others)),
+        }
+    }
+
+    fn no_object_store(&self, plugin: &str, others: &OfferChoice) -> Missing {
+        let names: Vec<&str> = others
+            .used
+            .iter()
+            .map(|(_, offer)| offer.name.as_str())
+            .collect();
+        let names = if names.is_empty() {
+            "there are none".to_owned()
+        } else {
+            names.join(", ")
+        };
+        let folder = self.0.folder.as_ref();
+        let folder = folder.map(|folder| format!(" {}", folder.display()));
+        let reason = format!(
+            "no plugin offers an object store {plugin}; plugins: {names}; built in: {}. Put the plugin's binary into the \
+             folder{} of the controller and start it again, or correct spec.provider",
+            backup_store::BUILT_IN.join(", "),
+            folder.unwrap_or_default()
+        );
+        Missing::new(reason, &others.problems)
     }
 
     pub async fn volume_snapshotters(&self) -> PluginNames {
-        let Chosen { used, problems } = self
+        let OfferChoice { used, problems } = self
             .listed()
             .await
             .choose(&[Kind::VolumeSnapshotter], &BTreeSet::new());
@@ -230,7 +250,7 @@ impl Host {
         kind: Kind,
         plugin: &str,
         settings: Settings,
-    ) -> Result<Arc<Configured>, Chosen> {
+    ) -> Result<Arc<ConfiguredPlugin>, OfferChoice> {
         let listed = self.listed().await;
         let chosen = listed.choose(&[kind], &BTreeSet::new());
         match chosen.used.iter().find(|(_, offer)| offer.name == plugin) {
@@ -246,25 +266,25 @@ impl Host {
         index: usize,
         offer: &Offer,
         settings: Settings,
-    ) -> Arc<Configured> {
+    ) -> Arc<ConfiguredPlugin> {
         let path = binaries
             .get(index)
             .map(|(binary, _)| binary.path())
             .unwrap_or_default();
-        let make = |settings| {
-            let setup = self.0.setup.clone();
-            Configured::new(
-                path.clone().into(),
-                setup,
-                offer.name.clone(),
-                offer.kind.execute(),
-                settings,
-            )
-        };
-        self.0.configured.get(&path, &offer.name, settings, make)
+        self.0
+            .configured
+            .get(&path, &offer.name, settings, |settings| {
+                ConfiguredPlugin::new(
+                    path.clone().into(),
+                    self.0.setup.clone(),
+                    offer.name.clone(),
+                    offer.kind.execute(),
+                    settings,
+                )
+            })
     }
 
-    async fn end_all(&self, plugins: Vec<Arc<Configured>>) {
+    async fn end_all(&self, plugins: Vec<Arc<ConfiguredPlugin>>) {
         futures::future::join_all(plugins.iter().map(|plugin| plugin.stop())).await;
     }
 
@@ -295,18 +315,18 @@ impl Host {
             .and_then(|found| found.clone())
     }
 
-    async fn listed(&self) -> Listed {
+    async fn listed(&self) -> OfferListing {
         let binaries = match self.found().await {
             Some(Ok(binaries)) => binaries,
             Some(Err(reason)) => {
-                return Listed {
+                return OfferListing {
                     problems: vec![reason],
-                    ..Listed::default()
+                    ..OfferListing::default()
                 };
             }
-            None => return Listed::default(),
+            None => return OfferListing::default(),
         };
-        let mut listed = Listed::default();
+        let mut listed = OfferListing::default();
         let asked = binaries
             .iter()
             .map(|binary| async { (Arc::clone(binary), binary.offers().await) });
@@ -342,26 +362,23 @@ impl Missing {
 }
 
 #[derive(Default)]
-struct Listed {
+struct OfferListing {
     binaries: Vec<(Arc<Binary>, Vec<Offer>)>,
     problems: Vec<String>,
 }
 
-impl Listed {
-    fn choose(&self, kinds: &[Kind], built_in: &BTreeSet<String>) -> Chosen {
-        let of = |offers: &[Offer]| {
-            offers
+impl OfferListing {
+    fn choose(&self, kinds: &[Kind], built_in: &BTreeSet<String>) -> OfferChoice {
+        let mut of_kinds = Vec::new();
+        for (binary, offers) in &self.binaries {
+            let offers: Vec<Offer> = offers
                 .iter()
                 .filter(|offer| kinds.contains(&offer.kind))
                 .cloned()
-                .collect()
-        };
-        let offers: Vec<_> = self
-            .binaries
-            .iter()
-            .map(|(binary, offers)| (binary.path(), of(offers)))
-            .collect();
-        let mut chosen = choose(&offers, built_in);
+                .collect();
+            of_kinds.push((binary.path(), offers));
+        }
+        let mut chosen = choose(&of_kinds, built_in);
         chosen.problems.extend(self.problems.iter().cloned());
         chosen
     }

@@ -5,7 +5,7 @@ use std::io;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
 
 /// Maximum length that is kept of a line (bytes).
-pub(crate) const LONGEST: usize = 8 * 1024;
+pub(crate) const MAX_LINE_BYTES: usize = 8 * 1024;
 
 /// The next line, without its end; lines that are too long are cut. `None` at the end of the input.
 pub(crate) async fn next<R: AsyncBufRead + Unpin>(reader: &mut R) -> io::Result<Option<String>> {
@@ -21,7 +21,7 @@ pub(crate) async fn next<R: AsyncBufRead + Unpin>(reader: &mut R) -> io::Result<
             Some(at) => (&chunk[..at], at + 1, true),
             None => (chunk, chunk.len(), false),
         };
-        let room = LONGEST.saturating_sub(line.len());
+        let room = MAX_LINE_BYTES.saturating_sub(line.len());
         line.extend_from_slice(&part[..part.len().min(room)]);
         reader.consume(used);
         if ended {
@@ -42,7 +42,7 @@ mod tests {
 
     #[tokio::test]
     async fn lines_are_cut_and_the_last_one_needs_no_end() {
-        let long = "x".repeat(3 * LONGEST);
+        let long = "x".repeat(3 * MAX_LINE_BYTES);
         let input = format!("one\r\n\n{long}\nlast");
         // A small buffer, so that lines do not fit.
         let mut reader = tokio::io::BufReader::with_capacity(7, input.as_bytes());
@@ -50,7 +50,7 @@ mod tests {
         while let Some(line) = next(&mut reader).await.unwrap() {
             lines.push(line);
         }
-        assert_eq!(lines, ["one", "", &long[..LONGEST], "last"]);
+        assert_eq!(lines, ["one", "", &long[..MAX_LINE_BYTES], "last"]);
     }
 
     #[tokio::test]

@@ -6,35 +6,36 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::log_line::{Level, LogLine};
 
-const WAITING: usize = 1_000;
+const MAX_WAITING_LINES: usize = 1_000;
 /// Maximum number of lines that all plugins together may write into one backup's log.
-const ALL: usize = 10_000;
-/// Maximum number of lines that go into our own log within [`LINES_EVERY`].
-const LINES: u64 = 100;
-const LINES_EVERY: Duration = Duration::from_secs(10);
+const MAX_LINES: usize = 10_000;
+/// Maximum number of lines that go into our own log within [`OWN_LOG_PERIOD`].
+const MAX_OWN_LOG_LINES: u64 = 100;
+const OWN_LOG_PERIOD: Duration = Duration::from_secs(10);
 /// Time to wait for a plugin's last lines after its last answer.
-const LAST_LINES: Duration = Duration::from_millis(50);
+const LAST_LINES_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Lines for one backup. Clones share the log.
 #[derive(Clone, Debug, Default)]
-pub struct PluginLog(Arc<Heard>);
+pub struct PluginLog(Arc<SharedLog>);
 
 #[derive(Debug, Default)]
-struct Heard {
-    kept: Mutex<Kept>,
+struct SharedLog {
+    kept: Mutex<LogBuffer>,
     came: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct LogBuffer {
     lines: VecDeque<LogLine>,
     all: usize,
     /// Number of lines dropped since lines were last taken.
@@ -44,7 +45,7 @@ struct Kept {
 impl PluginLog {
     fn add(&self, said: LogLine) {
         let mut kept = lock(&self.0.kept);
-        if kept.lines.len() >= WAITING || kept.all >= ALL {
+        if kept.lines.len() >= MAX_WAITING_LINES || kept.all >= MAX_LINES {
             kept.dropped += 1;
             return;
         }
@@ -77,7 +78,7 @@ impl PluginLog {
     pub async fn settle(&self, tell: impl FnMut(Vec<LogLine>)) {
         let was_executed = Arc::weak_count(&self.0) > 0;
         let patience = if was_executed {
-            LAST_LINES
+            LAST_LINES_TIMEOUT
         } else {
             Duration::ZERO
         };
@@ -111,7 +112,7 @@ pub(crate) struct Listeners {
 
 #[derive(Debug)]
 struct Listener {
-    log: Weak<Heard>,
+    log: Weak<SharedLog>,
     calls: usize,
 }
 
@@ -165,7 +166,7 @@ impl Listeners {
 #[derive(Debug)]
 pub(crate) struct Listening<'a> {
     listeners: &'a Listeners,
-    log: Weak<Heard>,
+    log: Weak<SharedLog>,
 }
 
 impl Drop for Listening<'_> {
@@ -187,30 +188,33 @@ struct LogRateLimit(Mutex<Option<(Instant, u64)>>);
 impl LogRateLimit {
     /// Writes a line into our own log, if the limit allows it.
     fn log(&self, said: &LogLine) {
+        if said.level == Level::Debug || !self.take() {
+            return;
+        }
         let text = &said.text;
         match said.level {
-            Level::Info if self.take() => tracing::info!("{text}"),
-            Level::Warning if self.take() => tracing::warn!("{text}"),
-            Level::Error if self.take() => tracing::error!("{text}"),
-            _ => {}
+            Level::Debug => {}
+            Level::Info => tracing::info!("{text}"),
+            Level::Warning => tracing::warn!("{text}"),
+            Level::Error => tracing::error!("{text}"),
         }
     }
 
     fn take(&self) -> bool {
         let mut taken = lock(&self.0);
         let (since, count) = taken.take().unwrap_or_else(|| (Instant::now(), 0));
-        let (since, count) = if since.elapsed() < LINES_EVERY {
+        let (since, count) = if since.elapsed() < OWN_LOG_PERIOD {
             (since, count)
         } else {
             (Instant::now(), 0)
         };
         *taken = Some((since, count + 1));
-        count < LINES
+        count < MAX_OWN_LOG_LINES
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]
@@ -283,23 +287,23 @@ mod tests {
     #[test]
     fn a_flood_is_cut_and_said() {
         let log = PluginLog::default();
-        for _ in 0..WAITING + 5 {
+        for _ in 0..MAX_WAITING_LINES + 5 {
             log.add(said("x"));
         }
         let lines = log.take();
-        assert_eq!(lines.len(), WAITING + 1);
-        assert_eq!(lines[WAITING].level, Level::Warning);
+        assert_eq!(lines.len(), MAX_WAITING_LINES + 1);
+        assert_eq!(lines[MAX_WAITING_LINES].level, Level::Warning);
         assert!(
-            lines[WAITING].text.contains(" 5 lines"),
+            lines[MAX_WAITING_LINES].text.contains(" 5 lines"),
             "{}",
-            lines[WAITING].text
+            lines[MAX_WAITING_LINES].text
         );
-        for _ in 0..2 * ALL {
+        for _ in 0..2 * MAX_LINES {
             log.add(said("x"));
-            if lock(&log.0.kept).lines.len() == WAITING {
+            if lock(&log.0.kept).lines.len() == MAX_WAITING_LINES {
                 log.take();
             }
         }
-        assert_eq!(lock(&log.0.kept).all, ALL);
+        assert_eq!(lock(&log.0.kept).all, MAX_LINES);
     }
 }

@@ -58,12 +58,11 @@ impl Reader {
 }
 
 fn structured(fields: &Map<String, Value>) -> Option<LogLine> {
-    let text = |names: &[&str]| names.iter().find_map(|name| fields.get(*name)?.as_str());
-    let mut message = text(&["@message", "msg", "message"])?.to_owned();
-    if let Some(error) = text(&["error"]) {
+    let mut message = first_text(fields, &["@message", "msg", "message"])?.to_owned();
+    if let Some(error) = first_text(fields, &["error"]) {
         message = format!("{message}: {error}");
     }
-    let level = match text(&["@level", "level"]).unwrap_or_default() {
+    let level = match first_text(fields, &["@level", "level"]).unwrap_or_default() {
         "trace" | "debug" => Level::Debug,
         "warn" | "warning" => Level::Warning,
         "error" | "fatal" | "panic" => Level::Error,
@@ -73,6 +72,10 @@ fn structured(fields: &Map<String, Value>) -> Option<LogLine> {
         level,
         text: message,
     })
+}
+
+fn first_text<'a>(fields: &'a Map<String, Value>, names: &[&str]) -> Option<&'a str> {
+    names.iter().find_map(|name| fields.get(*name)?.as_str())
 }
 
 #[cfg(test)]

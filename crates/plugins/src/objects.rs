@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::{
-    configured::Configured,
+    configured::ConfiguredPlugin,
     connection::Failure,
     error::PluginError,
     process::Process,
@@ -18,13 +18,13 @@ use crate::{
 };
 
 /// Size of an object's part in one message (bytes); gRPC servers in Go accept up to 4 MiB.
-const PIECE: usize = 64 * 1024;
+const PIECE_BYTES: usize = 64 * 1024;
 /// Timeout for a call without a stream.
-const ASKED: Duration = Duration::from_mins(1);
+const ASK_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
 pub struct PluginBucket {
-    pub(crate) plugin: Arc<Configured>,
+    pub(crate) plugin: Arc<ConfiguredPlugin>,
     /// The bucket in the plugin's settings.
     pub(crate) bucket: String,
     /// Timeout for each message of an object.
@@ -64,7 +64,8 @@ impl PluginBucket {
         method: &'static str,
         question: Q,
     ) -> Result<A, PluginError> {
-        let (process, limit) = (self.plugin.process().await?, ASKED.min(self.limit));
+        let process = self.plugin.process().await?;
+        let limit = ASK_TIMEOUT.min(self.limit);
         self.plugin.ask(&process, method, question, limit).await
     }
 
@@ -86,17 +87,16 @@ impl ObjectPlugin for PluginBucket {
             bucket,
             key,
         } = self.object(key);
-        let message = move |body| wire::PutObjectRequest {
-            plugin: plugin.clone(),
-            bucket: bucket.clone(),
-            key: key.clone(),
-            body,
-        };
         // The first message has no bytes, as an empty object needs one, too.
         let pieces = body.map_ok(pieces).try_flatten();
         let messages = stream::once(async { Ok(Bytes::new()) })
             .chain(pieces)
-            .map_ok(message);
+            .map_ok(move |body| wire::PutObjectRequest {
+                plugin: plugin.clone(),
+                bucket: bucket.clone(),
+                key: key.clone(),
+                body,
+            });
         let pace = Pace {
             message: self.limit,
             answer: self.limit,
@@ -131,27 +131,25 @@ impl ObjectPlugin for PluginBucket {
     }
 
     async fn get(&self, key: &str) -> Result<Body, PluginFault> {
-        let (process, plugin, limit) =
-            (self.process().await?, Arc::clone(&self.plugin), self.limit);
-        let told = async move |process: Arc<Process>, failure| {
-            let failure = process.explained(failure).await;
-            fault(&plugin.error(method::GET, limit, failure))
-        };
+        let process = self.process().await?;
+        let plugin = Arc::clone(&self.plugin);
+        let limit = self.limit;
         let asked = process
             .connection()
             .receive(method::GET, self.object(key), limit)
             .await;
         let messages = match asked {
             Ok(messages) => messages,
-            Err(failure) => return Err(told(process, failure).await),
+            Err(failure) => return Err(get_fault(&plugin, &process, limit, failure).await),
         };
         process.was_useful();
         let body = messages.then(move |message| {
-            let (process, told) = (Arc::clone(&process), told.clone());
+            let process = Arc::clone(&process);
+            let plugin = Arc::clone(&plugin);
             async move {
                 match message {
                     Ok(wire::Bytes { data }) => Ok(data),
-                    Err(failure) => Err(told(process, failure).await),
+                    Err(failure) => Err(get_fault(&plugin, &process, limit, failure).await),
                 }
             }
         });
@@ -199,13 +197,23 @@ impl ObjectPlugin for PluginBucket {
     }
 }
 
+/// The fault of a failed read of an object.
+async fn get_fault(
+    plugin: &ConfiguredPlugin,
+    process: &Process,
+    limit: Duration,
+    failure: Failure,
+) -> PluginFault {
+    let failure = process.explained(failure).await;
+    fault(&plugin.error(method::GET, limit, failure))
+}
+
 /// Splits bytes into pieces that fit into a message.
 fn pieces(mut bytes: Bytes) -> impl futures::Stream<Item = Result<Bytes, PluginFault>> {
-    let next = move || {
-        let piece = bytes.split_to(bytes.len().min(PIECE));
+    stream::iter(std::iter::from_fn(move || {
+        let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
         (!piece.is_empty()).then_some(Ok(piece))
-    };
-    stream::iter(std::iter::from_fn(next))
+    }))
 }
 
 fn fault(error: &PluginError) -> PluginFault {

@@ -5,12 +5,13 @@ use std::{
     path::Path,
     process::{ExitStatus, Stdio},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufRead, BufReader},
@@ -28,15 +29,15 @@ use crate::{
 };
 
 /// Timeout for a binary to report its address (go-plugin's `StartTimeout`).
-pub(crate) const START: Duration = Duration::from_mins(1);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// Timeout for its health check.
-const HEALTH: Duration = Duration::from_secs(10);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for it to exit by itself (go-plugin: 2 s).
-const END: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout for reading its remaining output after its end.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Number of lines that are shown with its end.
-const SHOWN: usize = 3;
+const MAX_SHOWN_LINES: usize = 3;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Setup {
@@ -112,23 +113,23 @@ impl Process {
             Ok::<_, String>(connection)
         };
         let opened = tokio::select! {
-            opened = tokio::time::timeout(START, opening) => opened,
+            opened = tokio::time::timeout(START_TIMEOUT, opening) => opened,
             reason = end(&mut ended) => return Err(too_soon(&reason)),
         };
         let connection = match opened {
             Ok(Ok(connection)) => connection,
             // After its exit there is no address line; report the exit instead.
             Ok(Err(reason)) => {
-                let reason = match tokio::time::timeout(LAST_WORDS, end(&mut ended)).await {
+                let reason = match tokio::time::timeout(OUTPUT_TIMEOUT, end(&mut ended)).await {
                     Ok(ended) => too_soon(&ended),
                     Err(_) => words.after(reason),
                 };
                 return Err(reason);
             }
             Err(_) => {
-                return Err(
-                    words.after(format!("it has not said where it listens within {START:?}"))
-                );
+                return Err(words.after(format!(
+                    "it has not said where it listens within {START_TIMEOUT:?}"
+                )));
             }
         };
         let stdio = Arc::clone(&connection);
@@ -165,18 +166,20 @@ impl Process {
     /// killed.
     pub(crate) async fn explained(&self, failure: Failure) -> Failure {
         match failure {
-            Failure::Late if healthy(&self.connection).await.is_err() => {
-                self.kill.cancel();
-                let _ = tokio::time::timeout(END, self.ended()).await;
+            Failure::Late => {
+                if healthy(&self.connection).await.is_err() {
+                    self.kill.cancel();
+                    let _ = tokio::time::timeout(END_TIMEOUT, self.ended()).await;
+                }
                 Failure::Late
             }
             Failure::Broken(reason) => {
                 // Without its connection the process is useless; most have ended.
-                let how = tokio::time::timeout(END, self.ended()).await;
+                let how = tokio::time::timeout(END_TIMEOUT, self.ended()).await;
                 self.kill.cancel();
                 Failure::Broken(how.unwrap_or(reason))
             }
-            other => other,
+            other @ Failure::Status(..) => other,
         }
     }
 
@@ -201,9 +204,12 @@ impl Process {
     pub(crate) async fn stop(&self) {
         let _ = self
             .connection
-            .ask::<(), ()>(method::SHUTDOWN, (), END)
+            .ask::<(), ()>(method::SHUTDOWN, (), END_TIMEOUT)
             .await;
-        if tokio::time::timeout(END, self.ended()).await.is_err() {
+        if tokio::time::timeout(END_TIMEOUT, self.ended())
+            .await
+            .is_err()
+        {
             self.kill.cancel();
         }
     }
@@ -214,7 +220,7 @@ async fn healthy(connection: &Connection) -> Result<(), String> {
         service: wire::HEALTH_SERVICE.to_owned(),
     };
     match connection
-        .ask::<_, wire::HealthCheckResponse>(method::HEALTH, question, HEALTH)
+        .ask::<_, wire::HealthCheckResponse>(method::HEALTH, question, HEALTH_TIMEOUT)
         .await
     {
         Ok(answer) if answer.status == wire::SERVING => Ok(()),
@@ -223,7 +229,7 @@ async fn healthy(connection: &Connection) -> Result<(), String> {
             answer.status
         )),
         Err(Failure::Late) => Err(format!(
-            "it has not said within {HEALTH:?} whether it is healthy"
+            "it has not said within {HEALTH_TIMEOUT:?} whether it is healthy"
         )),
         Err(Failure::Broken(reason)) => Err(reason),
         Err(Failure::Status(code, message)) => {
@@ -247,7 +253,7 @@ async fn keep(
             child.wait().await
         }
     };
-    let _ = tokio::time::timeout(LAST_WORDS, read.join_next()).await;
+    let _ = tokio::time::timeout(OUTPUT_TIMEOUT, read.join_next()).await;
     let how = status.map_or_else(
         |error| format!("it can not be waited for: {error}"),
         describe,
@@ -284,8 +290,8 @@ struct Words(Arc<Mutex<VecDeque<String>>>);
 
 impl Words {
     fn keep(&self, line: &str) {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.len() == SHOWN {
+        let mut lines = self.0.lock();
+        if lines.len() == MAX_SHOWN_LINES {
             lines.pop_front();
         }
         lines.push_back(line.chars().take(200).collect());
@@ -293,7 +299,7 @@ impl Words {
 
     /// A message, followed by the last lines.
     fn after(&self, sentence: String) -> String {
-        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.0.lock();
         if lines.is_empty() {
             return sentence;
         }

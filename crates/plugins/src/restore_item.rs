@@ -39,26 +39,11 @@ impl PluginAction {
         items: &[ItemId],
         restore: &Restore,
     ) -> Result<bool, PluginError> {
-        let id = |item: &ItemId| {
-            let namespace = item.namespace.as_deref();
-            let ResourceIdentifier {
-                group,
-                resource,
-                namespace,
-                name,
-            } = ResourceIdentifier::new(&item.group_resource, namespace, &item.name);
-            wire::ResourceIdentifier {
-                group,
-                resource,
-                namespace,
-                name,
-            }
-        };
         let method = messages::method::READY;
         let question = messages::ReadyRequest {
             plugin: self.name.clone(),
             restore: self.json(restore, method)?,
-            additional_items: items.iter().map(id).collect(),
+            additional_items: items.iter().map(wire_id).collect(),
         };
         let answer: messages::ReadyResponse = self.ask(method, question).await?;
         Ok(answer.ready)
@@ -141,12 +126,26 @@ pub(crate) fn read(
     })
 }
 
+fn wire_id(item: &ItemId) -> wire::ResourceIdentifier {
+    let namespace = item.namespace.as_deref();
+    let ResourceIdentifier {
+        group,
+        resource,
+        namespace,
+        name,
+    } = ResourceIdentifier::new(&item.group_resource, namespace, &item.name);
+    wire::ResourceIdentifier {
+        group,
+        resource,
+        namespace,
+        name,
+    }
+}
+
 /// A duration; `None` if it is zero or invalid.
 fn span(span: wire::Time) -> Option<Duration> {
-    let (seconds, nanos) = (
-        u64::try_from(span.seconds).ok()?,
-        u32::try_from(span.nanos).ok()?,
-    );
+    let seconds = u64::try_from(span.seconds).ok()?;
+    let nanos = u32::try_from(span.nanos).ok()?;
     let nanos = Duration::from_nanos(u64::from(nanos));
     Duration::from_secs(seconds)
         .checked_add(nanos)

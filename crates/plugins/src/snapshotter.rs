@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::{
-    configured::Configured,
+    configured::ConfiguredPlugin,
     error::PluginError,
     log::PluginLog,
     wire::{Answer, Question, messages, name_of},
@@ -56,7 +56,7 @@ pub struct From<'a> {
 /// A snapshotter of a plugin binary, with the settings of a location.
 #[derive(Debug)]
 pub(crate) struct Snapshotter {
-    pub(crate) plugin: Arc<Configured>,
+    pub(crate) plugin: Arc<ConfiguredPlugin>,
     pub(crate) limit: Duration,
     /// Log for its output during calls.
     pub(crate) log: Option<PluginLog>,
@@ -93,11 +93,10 @@ impl Snapshotter {
     }
 
     fn nonsense(&self, method: &'static str, reason: &str) -> PluginError {
-        let (binary, plugin, call) = (self.plugin.binary(), self.name(), name_of(method));
         PluginError::Nonsense {
-            binary,
-            plugin,
-            call,
+            binary: self.plugin.binary(),
+            plugin: self.name(),
+            call: name_of(method),
             reason: reason.to_owned(),
         }
     }
@@ -194,10 +193,11 @@ impl VolumeSnapshotter for Snapshotter {
         let answer: PersistentVolume = self.ask(SET_VOLUME_ID, question).await?;
         let made: Value = serde_json::from_slice(&answer.persistent_volume)
             .map_err(|error| self.nonsense(SET_VOLUME_ID, &format!("it is no JSON: {error}")))?;
-        match made.pointer("/metadata/name").and_then(Value::as_str) {
-            Some(name) if !name.is_empty() => Ok(made),
-            _ => Err(self.nonsense(SET_VOLUME_ID, "it is an object without a name")),
+        let name = made.pointer("/metadata/name").and_then(Value::as_str);
+        if name.is_none_or(str::is_empty) {
+            return Err(self.nonsense(SET_VOLUME_ID, "it is an object without a name"));
         }
+        Ok(made)
     }
 }
 

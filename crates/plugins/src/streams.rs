@@ -121,12 +121,13 @@ async fn feed<Q, E>(
             Ok(message) => message,
             Err(error) => return Unsent::Ours(error),
         };
-        let (is_last, given) = (message.is_none(), give.send(message));
-        match tokio::time::timeout(pace.message, given).await {
-            Ok(Ok(())) if !is_last => {}
-            // All messages are sent; or the call has its answer and takes no more.
-            Ok(_) => break,
-            Err(_) => return Unsent::Theirs(Failure::Late),
+        let is_last = message.is_none();
+        let Ok(given) = tokio::time::timeout(pace.message, give.send(message)).await else {
+            return Unsent::Theirs(Failure::Late);
+        };
+        // All messages are sent; or the call has its answer and takes no more.
+        if is_last || given.is_err() {
+            break;
         }
     }
     tokio::time::sleep(pace.answer).await;

@@ -14,9 +14,9 @@ use tokio::sync::Semaphore;
 use crate::{errors::plain, retry::timed};
 
 /// Maximum number of Events being sent; more are dropped.
-const IN_FLIGHT: usize = 32;
+const MAX_IN_FLIGHT: usize = 32;
 /// Maximum length of a note; the API server refuses longer ones.
-const NOTE_BYTES: usize = 1024;
+const MAX_NOTE_BYTES: usize = 1024;
 
 /// Records Events. Cheap to clone.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ impl Events {
         };
         Self {
             recorder: Recorder::new(client, reporter),
-            permits: Arc::new(Semaphore::new(IN_FLIGHT)),
+            permits: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
         }
     }
 
@@ -115,12 +115,12 @@ fn forced(annotations: Option<&BTreeMap<String, String>>, phase: &str) -> String
     )
 }
 
-/// At most [`NOTE_BYTES`], cut between characters.
+/// At most [`MAX_NOTE_BYTES`], cut between characters.
 fn shortened(note: &str) -> String {
-    if note.len() <= NOTE_BYTES {
+    if note.len() <= MAX_NOTE_BYTES {
         return note.to_owned();
     }
-    let end = note.floor_char_boundary(NOTE_BYTES - '…'.len_utf8());
+    let end = note.floor_char_boundary(MAX_NOTE_BYTES - '…'.len_utf8());
     format!("{}…", &note[..end])
 }
 
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(shortened("short"), "short");
         let cut = shortened(&"é".repeat(2000));
         assert!(
-            cut.len() <= NOTE_BYTES && cut.ends_with('…'),
+            cut.len() <= MAX_NOTE_BYTES && cut.ends_with('…'),
             "{}",
             cut.len()
         );

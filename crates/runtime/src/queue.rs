@@ -54,7 +54,7 @@ pub enum Action {
 
 /// Time for running reconciles to finish after the process is asked to stop. They are then dropped:
 /// every step of ours can be resumed.
-const DRAIN: Duration = Duration::from_secs(20);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs `reconcile` for every key of `keys`, at most `concurrency` at once and never two for one
 /// key. A key that comes while it is being reconciled is reconciled once more. Memory is bounded by
@@ -102,7 +102,7 @@ pub async fn run_queue<F, Fut, E>(
         }
     }
     let drained = async { while workers.join_next().await.is_some() {} };
-    if tokio::time::timeout(DRAIN, drained).await.is_err() {
+    if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
         tracing::info!(
             controller = name,
             "work is left to be resumed after the restart"

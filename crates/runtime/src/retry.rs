@@ -124,7 +124,9 @@ where
     K: Resource + Serialize + DeserializeOwned + Clone + Debug + Send + Sync,
 {
     let started = Instant::now();
-    let (kind, name, uid) = (kind_of::<K>(), object.name_any(), object.uid());
+    let kind = kind_of::<K>();
+    let name = object.name_any();
+    let uid = object.uid();
     let mut current = object.clone();
     let mut read_again = false;
     let mut perhaps_stored: Option<Value> = None;
@@ -156,7 +158,8 @@ where
                     return Ok(PatchOutcome::Stale);
                 };
                 require_version(&mut body, current.resource_version());
-                let (params, merge) = (PatchParams::default(), Patch::Merge(&body));
+                let params = PatchParams::default();
+                let merge = Patch::Merge(&body);
                 match leadership
                     .write(WRITE_TIMEOUT, api.patch(&name, &params, &merge))
                     .await

@@ -22,33 +22,33 @@ use choice::{Rest, Way};
 
 /// Maximum number of pages waiting for the writer. With the one being written and the one being
 /// read, at most three are in memory, besides the first pages of the next lists.
-const AHEAD: usize = 1;
-/// Maximum number of first pages read concurrently. Only short ones are: [`FIRST_ITEMS`],
-/// [`FIRST_BYTES`].
-const LISTS_AHEAD: usize = 8;
+const MAX_PAGES_AHEAD: usize = 1;
+/// Maximum number of first pages read concurrently. Only short ones are: [`MAX_FIRST_ITEMS`],
+/// [`MAX_FIRST_BYTES`].
+const MAX_LISTS_AHEAD: usize = 8;
 /// Maximum number of items of a first page. Most lists end with it.
-const FIRST_ITEMS: u32 = 100;
+const MAX_FIRST_ITEMS: u32 = 100;
 /// A larger first page is dropped (bytes), and read again when the list is due.
-const FIRST_BYTES: u64 = 2 << 20;
+const MAX_FIRST_BYTES: u64 = 2 << 20;
 /// Up to this many lists are started after one failure of the list over all namespaces; more only
-/// after all [`RETRIES`] failed.
-const FEW: usize = 16;
+/// after all [`MAX_RETRIES`] failed.
+const MAX_LISTS_AFTER_FAILURE: usize = 16;
 /// Backoff between attempts for one page: about half a minute in total.
 const BACKOFF: Backoff = Backoff {
     first: Duration::from_millis(700),
     cap: Duration::from_secs(20),
 };
 /// Maximum number of retries of one page.
-const RETRIES: usize = 6;
+const MAX_RETRIES: usize = 6;
 /// Maximum number of restarts of a list because its continue token has expired.
-const RESTARTS: usize = 10;
+const MAX_RESTARTS: usize = 10;
 /// Pages larger than this (bytes) make the following ones smaller, so that large objects do not
 /// fill the memory.
 const PAGE_BYTES: usize = 8 << 20;
 
 /// The items of one type to walk.
 #[derive(Clone, Debug)]
-pub enum Walked {
+pub enum ListChoice {
     One(Listing),
     /// The lists of some namespaces, or one over all namespaces that holds the same items, and
     /// others.
@@ -79,12 +79,17 @@ impl Part {
     }
 }
 
-impl Walked {
+impl ListChoice {
     /// The listing that represents all of it in messages.
     pub fn whole(&self) -> &Listing {
         match self {
             Self::One(listing) | Self::Either { whole: listing, .. } => listing,
         }
+    }
+
+    /// Whether there is no list to read, and so no items.
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Either { parts, .. } if parts.is_empty())
     }
 }
 
@@ -108,12 +113,9 @@ pub enum Step {
 /// Starts to walk lists in order. Items may come twice after a [`Remedy::Restart`], and if a list
 /// over all namespaces is replaced by one for each; the receiver detects duplicates. The walk ends
 /// with the last list, or when the receiver is dropped.
-pub fn start(client: Client, walked: Vec<Walked>, page_size: u32) -> mpsc::Receiver<Step> {
-    let (steps, receiver) = mpsc::channel(AHEAD);
+pub fn start(client: Client, walked: Vec<ListChoice>, page_size: u32) -> mpsc::Receiver<Step> {
+    let (steps, receiver) = mpsc::channel(MAX_PAGES_AHEAD);
     tokio::spawn(async move {
-        // An element without parts has no items.
-        let wanted =
-            |one: &Walked| !matches!(one, Walked::Either { parts, .. } if parts.is_empty());
         let walk = Walk {
             client,
             page_size,
@@ -121,12 +123,12 @@ pub fn start(client: Client, walked: Vec<Walked>, page_size: u32) -> mpsc::Recei
         };
         let starts: Vec<Start> = walked
             .iter()
-            .filter(|one| wanted(one))
+            .filter(|one| !one.is_empty())
             .map(|one| walk.begin(one))
             .collect();
         let mut begun = std::pin::pin!(walk.ahead(starts));
         for (index, one) in walked.iter().enumerate() {
-            if wanted(one) {
+            if !one.is_empty() {
                 let Some(Some((start, first))) = begun.next().await else {
                     return;
                 };
@@ -163,14 +165,14 @@ struct Walk {
 /// Methods for steps return `None` once the receiver is dropped.
 impl Walk {
     /// The first page to read.
-    fn begin(&self, walked: &Walked) -> Start {
-        let most = self.page_size.min(FIRST_ITEMS);
+    fn begin(&self, walked: &ListChoice) -> Start {
+        let most = self.page_size.min(MAX_FIRST_ITEMS);
         let (listing, limit) = match walked {
-            Walked::Either { whole, parts, .. } => match parts.as_ref() {
+            ListChoice::Either { whole, parts, .. } => match parts.as_ref() {
                 [only] => (only.of(whole), most),
                 _ => (whole.clone(), choice::first_page(parts.len()).min(most)),
             },
-            Walked::One(listing) => (listing.clone(), most),
+            ListChoice::One(listing) => (listing.clone(), most),
         };
         Start {
             listing,
@@ -183,29 +185,41 @@ impl Walk {
     /// that has panicked.
     fn ahead(&self, starts: Vec<Start>) -> impl Stream<Item = Option<(Start, First)>> + use<> {
         let client = self.client.clone();
-        let read = move |start: Start| {
-            let client = client.clone();
-            // A task: it continues while the writer is busy with earlier items.
-            let mut task = Task(tokio::spawn(async move {
-                let from = start
-                    .not_older_than
-                    .as_deref()
-                    .map_or(Position::Newest, Position::NotOlderThan);
-                let page =
-                    page::fetch_small(&client, &start.listing, start.limit, from, FIRST_BYTES)
-                        .await;
-                (
-                    start,
-                    page.map_err(|error| (error.remedy(), error.to_string())),
-                )
-            }));
-            async move { (&mut task.0).await.ok() }
-        };
-        stream::iter(starts).map(read).buffered(LISTS_AHEAD)
+        stream::iter(starts)
+            .map(move |start| {
+                let client = client.clone();
+                // A task: it continues while the writer is busy with earlier items.
+                let mut task = Task(tokio::spawn(async move {
+                    let from = start
+                        .not_older_than
+                        .as_deref()
+                        .map_or(Position::Newest, Position::NotOlderThan);
+                    let page = page::fetch_small(
+                        &client,
+                        &start.listing,
+                        start.limit,
+                        from,
+                        MAX_FIRST_BYTES,
+                    )
+                    .await;
+                    (
+                        start,
+                        page.map_err(|error| (error.remedy(), error.to_string())),
+                    )
+                }));
+                async move { (&mut task.0).await.ok() }
+            })
+            .buffered(MAX_LISTS_AHEAD)
     }
 
-    async fn one(&self, index: usize, walked: &Walked, start: Start, first: First) -> Option<()> {
-        let Walked::Either {
+    async fn one(
+        &self,
+        index: usize,
+        walked: &ListChoice,
+        start: Start,
+        first: First,
+    ) -> Option<()> {
+        let ListChoice::Either {
             whole,
             parts,
             namespaces,
@@ -216,12 +230,12 @@ impl Walk {
         if parts.len() == 1 {
             return self.listed(index, start, Some(first)).await.map(drop);
         }
-        let first = match first {
+        let is_vanished = matches!(first, Err((Remedy::Vanished, _)));
+        let first = if first.is_err() && !is_vanished && parts.len() > MAX_LISTS_AFTER_FAILURE {
             // Avoids many more requests to an overloaded server.
-            Err((remedy, _)) if remedy != Remedy::Vanished && parts.len() > FEW => {
-                self.fetch(whole, start.limit, Position::Newest).await
-            }
-            first => first,
+            self.fetch(whole, start.limit, Position::Newest).await
+        } else {
+            first
         };
         // Errors in other namespaces, or too many items there, must not affect the wanted
         // namespaces.
@@ -245,7 +259,7 @@ impl Walk {
                 None
             }
         };
-        let limit = self.page_size.min(FIRST_ITEMS);
+        let limit = self.page_size.min(MAX_FIRST_ITEMS);
         let starts = parts.iter().map(|part| Start {
             listing: part.of(whole),
             limit,
@@ -272,7 +286,9 @@ impl Walk {
         first: Page,
     ) -> Option<Whole> {
         let version = first.version().map(str::to_owned);
-        let (mut read, mut page, mut limit) = (0, first, self.page_size.min(FIRST_ITEMS));
+        let mut read = 0;
+        let mut page = first;
+        let mut limit = self.page_size.min(MAX_FIRST_ITEMS);
         loop {
             read += page.items.len() as u64;
             let rest = match (page.next(), page.counted()) {
@@ -309,8 +325,11 @@ impl Walk {
 
     /// Reads a list to its end; `first` is the result for its first page, if that was read ahead.
     async fn listed(&self, index: usize, start: Start, mut first: Option<First>) -> Option<End> {
-        let (listing, is_newest) = (start.listing, start.not_older_than.is_none());
-        let (mut token, mut limit, mut restarts) = (None::<String>, self.page_size, 0);
+        let listing = start.listing;
+        let is_newest = start.not_older_than.is_none();
+        let mut token = None::<String>;
+        let mut limit = self.page_size;
+        let mut restarts = 0;
         if first.as_ref().is_some_and(Result::is_ok) {
             limit = start.limit;
         }
@@ -327,7 +346,7 @@ impl Walk {
             };
             let page = match fetched {
                 Ok(page) => page,
-                Err((Remedy::Restart, _)) if restarts < RESTARTS => {
+                Err((Remedy::Restart, _)) if restarts < MAX_RESTARTS => {
                     restarts += 1;
                     token = None;
                     continue;
@@ -383,13 +402,14 @@ impl Walk {
         limit: u32,
         from: Position<'_>,
     ) -> Result<Page, (Remedy, String)> {
-        let mut delays = BACKOFF.delays().take(RETRIES);
+        let mut delays = BACKOFF.delays().take(MAX_RETRIES);
         loop {
             let error = match page::fetch(&self.client, listing, limit, from).await {
                 Ok(page) => return Ok(page),
                 Err(error) => error,
             };
-            let (remedy, reason) = (error.remedy(), error.to_string());
+            let remedy = error.remedy();
+            let reason = error.to_string();
             let Some(delay) = delays.next().filter(|_| remedy == Remedy::Retry) else {
                 return Err((remedy, reason));
             };

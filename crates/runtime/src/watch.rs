@@ -142,13 +142,6 @@ pub fn versions<K: NamespacedKind>(
 ) -> impl Stream<Item = VersionEvent> + Send + 'static {
     let mut all = BTreeSet::new();
     events(cluster, ApiResource::erase::<K>(&())).filter_map(move |event: Event<Metadata>| {
-        let applied = |object: Metadata| {
-            let meta = object.metadata;
-            VersionEvent::Applied {
-                name: meta.name.unwrap_or_default(),
-                version: meta.resource_version.unwrap_or_default(),
-            }
-        };
         std::future::ready(match event {
             Event::Init => {
                 all.clear();
@@ -156,15 +149,23 @@ pub fn versions<K: NamespacedKind>(
             }
             Event::InitApply(object) => {
                 all.insert(object.metadata.name.clone().unwrap_or_default());
-                Some(applied(object))
+                Some(applied_version(object))
             }
             Event::InitDone => Some(VersionEvent::Listed(std::mem::take(&mut all))),
-            Event::Apply(object) => Some(applied(object)),
+            Event::Apply(object) => Some(applied_version(object)),
             Event::Delete(object) => Some(VersionEvent::Deleted(
                 object.metadata.name.unwrap_or_default(),
             )),
         })
     })
+}
+
+fn applied_version(object: Metadata) -> VersionEvent {
+    let meta = object.metadata;
+    VersionEvent::Applied {
+        name: meta.name.unwrap_or_default(),
+        version: meta.resource_version.unwrap_or_default(),
+    }
 }
 
 /// The keys of the objects that [`objects`] delivers, for controllers that read the object when it
@@ -187,7 +188,8 @@ pub fn keys_with<K: NamespacedKind>(
     observe: impl Fn(&Key, Option<K>) + Send + 'static,
 ) -> impl Stream<Item = Key> + Send + 'static {
     health.expect(part);
-    let (health, events) = (health.clone(), cluster.events.clone());
+    let health = health.clone();
+    let events = cluster.events.clone();
     objects::<K>(cluster).filter_map(move |touched| {
         let key = match touched {
             WatchEvent::Listed => {

@@ -17,7 +17,7 @@ use crate::{
         ITEM_OPERATIONS, JobKeys, LOG, Layout, POD_VOLUME_BACKUPS, RESOURCE_LIST, RESULTS,
         VOLUME_INFO, VOLUME_SNAPSHOTS,
     },
-    staging::Staged,
+    staging::StagedObject,
 };
 
 pub use abandon::Abandonment;
@@ -44,14 +44,11 @@ impl StoredJob for Backup {
     }
 
     fn check(metadata: &Backup, name: &str, uid: &str) -> Result<(), StoreError> {
-        let of = (
-            metadata.metadata.name.as_deref(),
-            metadata.metadata.uid.as_deref(),
-        );
-        if of != (Some(name), Some(uid)) {
+        let found_name = metadata.metadata.name.as_deref();
+        let found_uid = metadata.metadata.uid.as_deref();
+        if found_name != Some(name) || found_uid != Some(uid) {
             let message = format!(
-                "{:?} with uid {:?} is not the backup that was opened, {name:?} with uid {uid:?}",
-                of.0, of.1
+                "{found_name:?} with uid {found_uid:?} is not the backup that was opened, {name:?} with uid {uid:?}"
             );
             return Err(StoreError::config("metadata", message));
         }
@@ -115,7 +112,7 @@ impl CommittedPlan<Backup> {
             .await
     }
 
-    async fn commit(&self, staged: &Staged) -> Result<Backup, StoreError> {
+    async fn commit(&self, staged: &StagedObject) -> Result<Backup, StoreError> {
         let key = self.keys.metadata();
         match self.location.publish(&key, staged).await {
             // Other bytes may be ours, too: from an earlier decision, or written by another
@@ -123,34 +120,28 @@ impl CommittedPlan<Backup> {
             Ok(()) | Err(StoreError::Exists { .. }) => {}
             Err(error) => return Err(error),
         }
-        match self.location.read_metadata(&self.keys.name).await? {
-            Some(stored)
-                if stored.metadata.uid == self.outcome.metadata.uid
-                    && stored.phase() == self.outcome.phase() =>
-            {
-                Ok(stored)
-            }
-            Some(stored) => {
-                let (uid, phase) = (
-                    stored.metadata.uid.as_deref().unwrap_or_default(),
-                    stored.phase(),
-                );
-                let detail =
-                    format!("it holds a backup with uid {uid:?} as {phase}; it is left alone");
-                Err(self.location.exists(&key, detail))
-            }
-            None => Err(self.location.unreachable("read back", &key, VANISHED)),
+        let Some(stored) = self.location.read_metadata(&self.keys.name).await? else {
+            return Err(self.location.unreachable("read back", &key, VANISHED));
+        };
+        let phase = stored.phase();
+        if stored.metadata.uid == self.outcome.metadata.uid && phase == self.outcome.phase() {
+            return Ok(stored);
         }
+        let uid = stored.metadata.uid.as_deref().unwrap_or_default();
+        let detail = format!("it holds a backup with uid {uid:?} as {phase}; it is left alone");
+        Err(self.location.exists(&key, detail))
     }
 
     /// The metadata claims that the contents exist, so they are checked once more: bucket rules,
     /// users and other programs may have removed them.
     async fn check_contents(&mut self) -> Result<(), StoreError> {
-        let (key, expected) = (self.keys.contents(), self.bytes());
+        let key = self.keys.contents();
+        let expected = self.bytes();
         let found = self.location.look_at(&key).await?;
         // A plugin reports no sizes; it has confirmed that it holds all of it.
-        let is_whole = |size: Option<u64>| size.is_none_or(|size| size == expected);
-        if found.as_ref().is_some_and(|there| is_whole(there.size)) {
+        if let Some(there) = &found
+            && there.size.is_none_or(|size| size == expected)
+        {
             return Ok(());
         }
         self.done = 0;
@@ -176,7 +167,10 @@ impl Location {
         if keys.upload_notes().has_any(&found) {
             self.remove_begun(&keys, false).await?;
         }
-        let goes = |key: &Path| keys.is_private(key) && !keys.is_marker(key);
-        self.delete(found.into_iter().filter(goes).collect()).await
+        let removed = found
+            .into_iter()
+            .filter(|key| keys.is_private(key) && !keys.is_marker(key))
+            .collect();
+        self.delete(removed).await
     }
 }

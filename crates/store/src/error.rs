@@ -130,78 +130,92 @@ impl StoreError {
     /// An error of the object store while we tried to `action` `url`.
     pub(crate) fn from_store(action: &str, url: &str, source: &object_store::Error) -> Self {
         use object_store::Error as E;
-        let (action, url, detail) = (action.to_owned(), url.to_owned(), brief(source));
-        match cause::<PluginFault>(source) {
-            Some(fault)
-                if fault.fault == Fault::Permanent || fault.status().is_some_and(is_final) =>
-            {
-                return Self::Denied {
+        let action = action.to_owned();
+        let url = url.to_owned();
+        let detail = brief(source);
+        if let Some(fault) = cause::<PluginFault>(source) {
+            return if fault.fault == Fault::Permanent || fault.status().is_some_and(is_final) {
+                Self::Denied {
                     action,
                     url,
                     detail,
-                };
-            }
-            Some(_) => {
-                return Self::Unreachable {
+                }
+            } else {
+                Self::Unreachable {
                     action,
                     url,
                     detail,
-                };
-            }
-            None => {}
-        }
-        let advice = match status(source) {
-            _ if is_missing_bucket(source) => {
-                return Self::missing_bucket(format!("the bucket of {url}"));
-            }
-            // A 404 with another meaning, such as an unknown user, is no missing key.
-            Some(404) if matches!(source, E::NotFound { .. }) || code(source) == "NoSuchKey" => {
-                return Self::NotFound {
-                    what: url,
-                    remedy: detail,
-                };
-            }
-            Some(409 | 412) => return Self::Exists { url, detail },
-            Some(401) => "; check the Secret in spec.credential of the BackupStorageLocation",
-            // It ends once the clock is right, and waiting for that loses nothing.
-            Some(403) if code(source) == "RequestTimeTooSkewed" => {
-                return Self::Unreachable {
-                    action,
-                    url,
-                    detail: detail + "; set the clock of this node",
-                };
-            }
-            Some(403) => "; check the rights of the credentials and the policy of the bucket",
-            Some(status) if is_final(status) => {
-                "; check the settings and the credentials of the BackupStorageLocation"
-            }
-            _ if is_refused_deletion(source) => {
-                "; check the rights of the credentials and the policy of the bucket"
-            }
-            _ => match source {
-                E::InvalidPath { .. } => return Self::config("spec.objectStorage.prefix", detail),
-                E::NotSupported { .. }
-                | E::NotImplemented { .. }
-                | E::UnknownConfigurationKey { .. } => "",
-                _ if cause(source).map(io::Error::kind)
-                    == Some(io::ErrorKind::PermissionDenied) =>
-                {
-                    ""
                 }
-                _ => {
-                    return Self::Unreachable {
-                        action,
-                        url,
-                        detail,
-                    };
-                }
-            },
-        };
-        Self::Denied {
-            action,
-            url,
-            detail: detail + advice,
+            };
         }
+        if is_missing_bucket(source) {
+            return Self::missing_bucket(format!("the bucket of {url}"));
+        }
+        let status = status(source);
+        // A 404 with another meaning, such as an unknown user, is no missing key.
+        if status == Some(404)
+            && (matches!(source, E::NotFound { .. }) || code(source) == "NoSuchKey")
+        {
+            return Self::NotFound {
+                what: url,
+                remedy: detail,
+            };
+        }
+        if matches!(status, Some(409 | 412)) {
+            return Self::Exists { url, detail };
+        }
+        // It ends once the clock is right, and waiting for that loses nothing.
+        if status == Some(403) && code(source) == "RequestTimeTooSkewed" {
+            return Self::Unreachable {
+                action,
+                url,
+                detail: detail + "; set the clock of this node",
+            };
+        }
+        if let Some(advice) = refusal_advice(source) {
+            return Self::Denied {
+                action,
+                url,
+                detail: detail + advice,
+            };
+        }
+        if let E::InvalidPath { .. } = source {
+            return Self::config("spec.objectStorage.prefix", detail);
+        }
+        let is_permanent = matches!(
+            source,
+            E::NotSupported { .. } | E::NotImplemented { .. } | E::UnknownConfigurationKey { .. }
+        ) || cause(source).map(io::Error::kind)
+            == Some(io::ErrorKind::PermissionDenied);
+        if is_permanent {
+            Self::Denied {
+                action,
+                url,
+                detail,
+            }
+        } else {
+            Self::Unreachable {
+                action,
+                url,
+                detail,
+            }
+        }
+    }
+}
+
+/// What the user can check after the store has refused a request; `None` for any other error.
+fn refusal_advice(source: &object_store::Error) -> Option<&'static str> {
+    let status = status(source);
+    if status == Some(401) {
+        Some("; check the Secret in spec.credential of the BackupStorageLocation")
+    } else if status == Some(403) {
+        Some("; check the rights of the credentials and the policy of the bucket")
+    } else if status.is_some_and(is_final) {
+        Some("; check the settings and the credentials of the BackupStorageLocation")
+    } else if is_refused_deletion(source) {
+        Some("; check the rights of the credentials and the policy of the bucket")
+    } else {
+        None
     }
 }
 

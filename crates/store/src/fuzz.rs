@@ -53,12 +53,9 @@ fn repaired(archive: &[u8]) -> Vec<u8> {
 }
 
 fn seeds_of_archives() -> Vec<Vec<u8>> {
-    let object = |name: &str| {
-        json!({ "metadata": { "name": name, "labels": { "a": "b" } }, "spec": [1, null] })
-            .to_string()
-    };
     let long = format!("resources/pods/namespaces/a/{}.json", "x".repeat(200));
-    let (p, long_object) = (object("p"), object(&"x".repeat(200)));
+    let p = object("p");
+    let long_object = object(&"x".repeat(200));
     vec![
         tar(&[
             ("metadata/version", "1.1.0\n"),
@@ -74,13 +71,19 @@ fn seeds_of_archives() -> Vec<Vec<u8>> {
     ]
 }
 
+/// The JSON of an object of this name.
+fn object(name: &str) -> String {
+    json!({ "metadata": { "name": name, "labels": { "a": "b" } }, "spec": [1, null] }).to_string()
+}
+
 /// Reads everything in an archive; returns a word for each item.
 fn read(archive: &[u8]) -> Result<String, StoreError> {
     let contents = Contents::index(URL, archive, LIMITS)?;
     let mut words = vec![contents.namespaces().len().to_string()];
     for group_resource in contents.types() {
         for item in contents.items(&group_resource) {
-            let (path, name) = (contents.path_of(item)?, contents.name_of(item)?);
+            let path = contents.path_of(item)?;
+            let name = contents.name_of(item)?;
             assert!(
                 path.starts_with("resources/") && !path.split('/').any(|part| part == ".."),
                 "{path:?}"

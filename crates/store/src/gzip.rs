@@ -26,21 +26,22 @@ pub(crate) fn file<T: Serialize + ?Sized>(
     key: Path,
     value: &T,
 ) -> Result<(Path, Bytes), StoreError> {
-    let encode = || -> io::Result<Vec<u8>> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::new(LEVEL));
-        // Compression works in blocks; serde_json writes single characters.
-        let mut buffered = io::BufWriter::with_capacity(32 * 1024, &mut encoder);
-        serde_json::to_writer(&mut buffered, value)?;
-        buffered.write_all(b"\n")?;
-        buffered.flush()?;
-        drop(buffered);
-        encoder.finish()
-    };
-    match encode() {
+    match json_member(value) {
         Ok(bytes) => Ok((key, bytes.into())),
         Err(error) => Err(StoreError::io(
             format!("encode {}", key.filename().unwrap_or_default()),
             error,
         )),
     }
+}
+
+fn json_member<T: Serialize + ?Sized>(value: &T) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::new(LEVEL));
+    // Compression works in blocks; serde_json writes single characters.
+    let mut buffered = io::BufWriter::with_capacity(32 * 1024, &mut encoder);
+    serde_json::to_writer(&mut buffered, value)?;
+    buffered.write_all(b"\n")?;
+    buffered.flush()?;
+    drop(buffered);
+    encoder.finish()
 }

@@ -37,7 +37,7 @@ pub use committed_plan::CommittedPlan;
 pub use files::JobFiles;
 pub use journal::{EntryPosition, Journal};
 pub use owner::Claimant;
-pub(crate) use owner::SMALL;
+pub(crate) use owner::MAX_NOTE_BYTES;
 pub use pending_upload::PendingUpload;
 
 /// A kind of object whose results are stored: Backup or Restore. Other crates name it but call none

@@ -79,12 +79,11 @@ impl Layout {
 
 /// Checks that a name can be one part of a key. Names of Kubernetes objects pass unchanged.
 fn part(name: &str) -> Result<PathPart<'_>, StoreError> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     if name.is_empty()
         || name.len() > 253
         || name == "."
         || name == ".."
-        || !name.chars().all(plain)
+        || !name.chars().all(is_plain)
     {
         let message = format!(
             "{name:?} cannot be part of a key: letters, digits, '-', '.' and '_' are expected"
@@ -92,6 +91,11 @@ fn part(name: &str) -> Result<PathPart<'_>, StoreError> {
         return Err(StoreError::config("metadata.name", message));
     }
     Ok(PathPart::from(name))
+}
+
+/// Whether a character may be in a part of a key.
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_')
 }
 
 #[derive(Clone, Debug)]
@@ -164,8 +168,8 @@ impl JobKeys {
     /// The same for objects that took the folder of a backup over, by the number of the record that
     /// allowed it. Some stores refuse a key that was deleted before, so the first marker is not
     /// replaced.
-    pub(crate) fn later_owners(&self) -> Numbered {
-        Numbered {
+    pub(crate) fn later_owners(&self) -> NumberedKeys {
+        NumberedKeys {
             folder: self.folder.clone().join(PRIVATE),
             kind: "owner-",
         }
@@ -200,21 +204,21 @@ impl JobKeys {
             .or_else(|| found.contains(&self.record(0)).then_some(0))
     }
 
-    pub(crate) fn records(&self) -> Numbered {
+    pub(crate) fn records(&self) -> NumberedKeys {
         self.numbered("record-")
     }
 
     /// States of the operations; the highest number counts.
-    pub(crate) fn operations(&self) -> Numbered {
+    pub(crate) fn operations(&self) -> NumberedKeys {
         self.numbered(OPERATIONS)
     }
 
-    pub(crate) fn journal(&self) -> Numbered {
+    pub(crate) fn journal(&self) -> NumberedKeys {
         self.numbered(JOURNAL)
     }
 
     /// Notes of uploads that have started, so that their parts can be removed after a crash.
-    pub(crate) fn upload_notes(&self) -> Numbered {
+    pub(crate) fn upload_notes(&self) -> NumberedKeys {
         self.numbered("upload-")
     }
 
@@ -234,12 +238,12 @@ impl JobKeys {
 
     /// The log at a moment (milliseconds since 1970) while items were processed. Written on
     /// request.
-    pub(crate) fn log_snapshots(&self) -> Numbered {
+    pub(crate) fn log_snapshots(&self) -> NumberedKeys {
         self.numbered(LOG_SNAPSHOT)
     }
 
-    fn numbered(&self, kind: &'static str) -> Numbered {
-        Numbered {
+    fn numbered(&self, kind: &'static str) -> NumberedKeys {
+        NumberedKeys {
             folder: self.private.clone(),
             kind,
         }
@@ -248,12 +252,12 @@ impl JobKeys {
 
 /// Private keys of one kind, which are numbered.
 #[derive(Clone, Debug)]
-pub(crate) struct Numbered {
+pub(crate) struct NumberedKeys {
     pub(crate) folder: Path,
     kind: &'static str,
 }
 
-impl Numbered {
+impl NumberedKeys {
     pub(crate) fn key(&self, number: u64) -> Path {
         self.folder.clone().join(format!("{}{number}", self.kind))
     }

@@ -43,7 +43,7 @@ pub use job::{
     AwaitingOperations, Claimant, CommittedPlan, EntryPosition, FoundJob, JobFiles, Journal,
     PendingUpload, StoredJob,
 };
-pub use listed_names::{ListedNames, Unlisted};
+pub use listed_names::{ListedNames, UnlistedItems};
 pub use location::{
     AllowedPlaces, BUILT_IN, BackupFolder, DeletedBackup, IncompleteBackup, Location, Regions,
     Remnant, RetainedVersions, SavedVolumes, SideFile, bucket_and_prefix, is_built_in, plugin_of,

@@ -18,7 +18,7 @@ const MAX_LIST: u64 = 64 * 1024 * 1024;
 
 /// Maximum mean length of the names in a list (bytes), so that a text without an end cannot fill
 /// memory. Usual names with their namespaces have 60.
-const MEAN_NAME: u64 = 256;
+const MAX_MEAN_NAME: u64 = 256;
 
 /// A hash of each name in a list, of any type.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub struct ListedNames(HashSet<u64>);
 
 /// Items in a tarball that its list does not name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unlisted {
+pub struct UnlistedItems {
     pub count: usize,
     /// The path of one of these items.
     pub example: String,
@@ -43,8 +43,8 @@ fn hash(namespace: Option<&str>, name: &str) -> u64 {
 impl ListedNames {
     /// Finds the items whose names are not in the list. Reads paths from local disk. Errors: that
     /// disk fails.
-    pub fn missing_of(&self, contents: &Contents) -> Result<Option<Unlisted>, StoreError> {
-        let mut found: Option<Unlisted> = None;
+    pub fn missing_of(&self, contents: &Contents) -> Result<Option<UnlistedItems>, StoreError> {
+        let mut found: Option<UnlistedItems> = None;
         for group_resource in contents.types() {
             for item in contents.items(&group_resource) {
                 if self
@@ -56,7 +56,7 @@ impl ListedNames {
                 match &mut found {
                     Some(found) => found.count += 1,
                     None => {
-                        found = Some(Unlisted {
+                        found = Some(UnlistedItems {
                             count: 1,
                             example: contents.path_of(item)?,
                         });
@@ -83,7 +83,8 @@ impl Location {
             return Ok(None);
         };
         let mut names = ListedNames::default();
-        let unpacked = MultiGzDecoder::new(&bytes[..]).take(MEAN_NAME.saturating_mul(max as u64));
+        let unpacked =
+            MultiGzDecoder::new(&bytes[..]).take(MAX_MEAN_NAME.saturating_mul(max as u64));
         let mut json = serde_json::Deserializer::from_reader(BufReader::new(unpacked));
         let read = List {
             names: &mut names,
@@ -181,7 +182,7 @@ mod tests {
             .await
             .unwrap();
         let contents = location.read_contents("b", Limits::DEFAULT).await.unwrap();
-        let unlisted = Unlisted {
+        let unlisted = UnlistedItems {
             count: 1,
             example: "resources/pods/namespaces/ns/one.json".to_owned(),
         };

@@ -18,7 +18,7 @@ mod format;
 mod snapshot;
 
 /// Lines are compressed once the buffer has reached this size (bytes).
-const BUFFER: usize = 256 * 1024;
+const BUFFER_BYTES: usize = 256 * 1024;
 
 /// A log that is uploaded when the work is done. It is an unlinked temporary file, so nothing is
 /// left after a crash.
@@ -63,7 +63,7 @@ impl LogFile {
         let mut spool = self.0.lock();
         format::line(&mut spool.text, level, message, fields, at);
         spool.lines += 1;
-        if spool.text.len() >= BUFFER && spool.flush().is_err() {
+        if spool.text.len() >= BUFFER_BYTES && spool.flush().is_err() {
             spool.lost += spool.lines;
             spool.forget();
         }

@@ -72,8 +72,12 @@ impl Location {
         let key = self.layout().target(target)?;
         let snapshot = match FileOwner::of(&target.kind) {
             Some(FileOwner::Backup) => match self.find_job::<Backup>(&target.name, of.uid).await? {
-                FoundJob::Stored(stored) if is_of(&stored, of) => return self.stored(key).await,
-                FoundJob::Stored(_) => return Ok(LookupResult::OfAnother),
+                FoundJob::Stored(stored) => {
+                    if is_of(&stored, of) {
+                        return self.stored(key).await;
+                    }
+                    return Ok(LookupResult::OfAnother);
+                }
                 FoundJob::Awaiting(awaiting) => awaiting.file(&key)?.map(|(_, bytes)| bytes),
                 FoundJob::Committed(plan) => self.recorded_for(&plan.record, &key).await?,
                 FoundJob::Nothing => {
@@ -86,10 +90,10 @@ impl Location {
             {
                 FoundJob::Awaiting(awaiting) => awaiting.file(&key)?.map(|(_, bytes)| bytes),
                 FoundJob::Committed(plan) => self.recorded_for(&plan.record, &key).await?,
-                FoundJob::Stored(_) | FoundJob::Nothing if of.ended => {
-                    return self.stored(key).await;
-                }
                 FoundJob::Stored(_) | FoundJob::Nothing => {
+                    if of.ended {
+                        return self.stored(key).await;
+                    }
                     return self
                         .look_up_log_snapshot(FileOwner::Restore, target, of)
                         .await;
@@ -167,9 +171,8 @@ impl StoredFile {
         let (location, key, e_tag) = match self.place {
             Place::Memory(bytes) => {
                 let len = bytes.len();
-                let at = |place: u64| usize::try_from(place).map_or(len, |place| place.min(len));
                 let part = range.map_or(bytes.clone(), |range| {
-                    bytes.slice(at(range.start)..at(range.end))
+                    bytes.slice(index_within(len, range.start)..index_within(len, range.end))
                 });
                 return Ok(stream::iter([Ok(part)]).boxed());
             }
@@ -191,6 +194,11 @@ impl StoredFile {
             .map_err(move |error| location.failed("read", &key, &error))
             .boxed())
     }
+}
+
+/// An offset as an index into `len` bytes, at most their end.
+fn index_within(len: usize, offset: u64) -> usize {
+    usize::try_from(offset).map_or(len, |offset| offset.min(len))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub type PendingRestore = PendingUpload<Restore>;
 pub type CommittedRestore = CommittedPlan<Restore>;
 pub type AwaitingRestore = AwaitingOperations<Restore>;
 
-/// What is published in a Restore at its end. Earlier versions recorded the status alone.
+/// What is published in a Restore at its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RestoreEnd {
     #[serde(flatten)]
@@ -74,23 +74,7 @@ impl Location {
         let keys = Restore::keys(self.layout(), restore, &claimant.uid)?;
         match self.claimant(&keys).await? {
             Some(before) if before.uid == claimant.uid => {}
-            Some(before) if before.is_same_installation(claimant) => {
-                // The marker goes last: after a crash before that, this is repeated; after a crash
-                // later, the folder is empty.
-                self.delete_marker_last(&keys, self.list(&keys.folder).await?)
-                    .await?;
-                self.put_marker(&keys, &keys.owner(), claimant).await?;
-            }
-            Some(before) => {
-                return Err(self.exists(
-                    &keys.folder,
-                    format!(
-                        "it belongs to another restore of this name, of another cluster or installation (uid {:?}); \
-                         choose another name",
-                        before.uid
-                    ),
-                ));
-            }
+            Some(before) => self.replace_restore(&keys, &before, claimant).await?,
             None => {
                 self.refuse_foreign(&keys, &self.list(&keys.folder).await?)?;
                 self.claim(&keys, claimant).await?;
@@ -103,6 +87,30 @@ impl Location {
             claimant.uid.clone(),
             1,
         ))
+    }
+
+    /// Removes the files of an earlier restore in the same installation, and claims its folder.
+    async fn replace_restore(
+        &self,
+        keys: &JobKeys,
+        before: &Claimant,
+        claimant: &Claimant,
+    ) -> Result<(), StoreError> {
+        if !before.is_same_installation(claimant) {
+            return Err(self.exists(
+                &keys.folder,
+                format!(
+                    "it belongs to another restore of this name, of another cluster or installation (uid {:?}); \
+                     choose another name",
+                    before.uid
+                ),
+            ));
+        }
+        // The marker goes last: after a crash before that, this is repeated; after a crash later,
+        // the folder is empty.
+        self.delete_marker_last(keys, self.list(&keys.folder).await?)
+            .await?;
+        self.put_marker(keys, &keys.owner(), claimant).await
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Part {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Uploaded {
+pub(crate) struct UploadedParts {
     /// The store's id of the upload.
     pub upload: String,
     /// In order; all of [`PART_SIZE`] but the last.
@@ -33,10 +33,10 @@ pub(crate) struct Uploaded {
 
 /// An object that is committed and not yet visible.
 #[derive(Clone, Debug)]
-pub(crate) enum Staged {
+pub(crate) enum StagedObject {
     /// The object is small, and its bytes are in memory.
     Inline(Bytes),
-    Upload(Uploaded),
+    Upload(UploadedParts),
 }
 
 struct Digests {
@@ -45,7 +45,7 @@ struct Digests {
     size: u64,
 }
 
-impl Staged {
+impl StagedObject {
     /// Its size (bytes).
     pub(crate) fn bytes(&self) -> u64 {
         match self {
@@ -68,18 +68,22 @@ impl Location {
     ///
     /// Errors: [`StoreError::Exists`] for any other bytes, which are left unchanged;
     /// [`StoreError::Lost`] if the store no longer has the staged bytes and the key does not exist.
-    pub(crate) async fn publish(&self, key: &Path, staged: &Staged) -> Result<(), StoreError> {
+    pub(crate) async fn publish(
+        &self,
+        key: &Path,
+        staged: &StagedObject,
+    ) -> Result<(), StoreError> {
         match staged {
-            Staged::Inline(bytes) => self.put_new(key, bytes.clone()).await,
-            Staged::Upload(parts) => self.complete(key, staged, parts).await,
+            StagedObject::Inline(bytes) => self.put_new(key, bytes.clone()).await,
+            StagedObject::Upload(parts) => self.complete(key, staged, parts).await,
         }
     }
 
     async fn complete(
         &self,
         key: &Path,
-        staged: &Staged,
-        parts: &Uploaded,
+        staged: &StagedObject,
+        parts: &UploadedParts,
     ) -> Result<(), StoreError> {
         // Not every store supports the condition of the completion, so we look first.
         if self.holds(key, staged).await? {
@@ -111,20 +115,16 @@ impl Location {
 
     /// Whether the key holds exactly these bytes, and not only the first of them. Errors:
     /// [`StoreError::Exists`] if it holds others.
-    pub(crate) async fn holds(&self, key: &Path, staged: &Staged) -> Result<bool, StoreError> {
+    pub(crate) async fn holds(
+        &self,
+        key: &Path,
+        staged: &StagedObject,
+    ) -> Result<bool, StoreError> {
         let Some(there) = self.look_at(key).await? else {
             return Ok(false);
         };
-        let foreign = |size: u64| {
-            let detail = format!(
-                "it holds {size} bytes that are not those being written ({} bytes); it is left alone. Choose another \
-                 name, or remove it",
-                staged.bytes()
-            );
-            self.exists(key, detail)
-        };
         if let Some(size) = there.size.filter(|size| *size != staged.bytes()) {
-            return Err(foreign(size));
+            return Err(self.foreign_object(key, size, staged));
         }
         let Some(object) = self.get(key).await? else {
             return Ok(false);
@@ -137,12 +137,25 @@ impl Location {
             tracing::warn!(%key, size = found.size, "a write was broken off in the middle; it is written again");
             return Ok(false);
         }
-        Err(foreign(found.size))
+        Err(self.foreign_object(key, found.size, staged))
+    }
+
+    /// The error for a key that holds other bytes than those being written.
+    fn foreign_object(&self, key: &Path, size: u64, staged: &StagedObject) -> StoreError {
+        let detail = format!(
+            "it holds {size} bytes that are not those being written ({} bytes); it is left alone. Choose another \
+             name, or remove it",
+            staged.bytes()
+        );
+        self.exists(key, detail)
     }
 
     /// Hashes an object as it is read; holds one chunk from the network at a time.
     async fn digests_of(&self, key: &Path, object: GetResult) -> Result<Digests, StoreError> {
-        let (mut pieces, mut hash, mut filled, mut size) = (Vec::new(), Sha256::new(), 0, 0);
+        let mut pieces = Vec::new();
+        let mut hash = Sha256::new();
+        let mut filled = 0;
+        let mut size = 0;
         let mut stream = object.into_stream();
         while let Some(chunk) = stream.next().await {
             let mut chunk = chunk.map_err(|error| self.failed("read", key, &error))?;
@@ -173,7 +186,7 @@ impl Location {
         &self,
         key: &Path,
         found: &Digests,
-        staged: &Staged,
+        staged: &StagedObject,
     ) -> Result<bool, StoreError> {
         if self.plugin().is_none() || found.size >= staged.bytes() {
             return Ok(false);
@@ -193,29 +206,31 @@ impl Location {
     async fn digest_of_first(
         &self,
         key: &Path,
-        staged: &Staged,
+        staged: &StagedObject,
         piece: usize,
         mut bytes: usize,
     ) -> Result<String, StoreError> {
         let (parts, plugin) = match (staged, self.plugin()) {
-            (Staged::Upload(parts), Some(plugin)) => (parts, plugin),
-            (Staged::Inline(all), _) => {
+            (StagedObject::Upload(parts), Some(plugin)) => (parts, plugin),
+            (StagedObject::Inline(all), _) => {
                 let from = piece * PART_SIZE;
                 return Ok(sha256(all.get(from..from + bytes).unwrap_or_default()));
             }
-            (Staged::Upload(_), None) => return Ok(String::new()),
+            (StagedObject::Upload(_), None) => return Ok(String::new()),
         };
         let Some(part) = parts.parts.get(piece) else {
             return Ok(String::new());
         };
-        let failed = |error: object_store::Error| self.failed("read the parts of", key, &error);
-        let mut body = plugin.part(key, &parts.upload, &part.id).map_err(failed)?;
+        let action = "read the parts of";
+        let mut body = plugin
+            .part(key, &parts.upload, &part.id)
+            .map_err(|error| self.failed(action, key, &error))?;
         let mut hash = Sha256::new();
         while bytes > 0
             && let Some(chunk) = body
                 .try_next()
                 .await
-                .map_err(|fault| failed(fault.into()))?
+                .map_err(|fault| self.failed(action, key, &fault.into()))?
         {
             let used = chunk.len().min(bytes);
             hash.update(&chunk[..used]);

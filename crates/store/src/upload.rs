@@ -1,7 +1,7 @@
 //! One object being uploaded: parts if it is large, bytes in memory if it is not. It is not visible
 //! before [`Location::publish`].
 //!
-//! Memory: one part being filled and up to [`IN_FLIGHT`] being sent, for any size of the object.
+//! Memory: one part being filled and up to [`MAX_CONCURRENT_PARTS`] being sent, for any size of the object.
 
 use backup_core::digest::sha256;
 use std::{collections::BTreeMap, sync::Arc};
@@ -14,10 +14,10 @@ use crate::{
     Location, StoreError,
     error::{brief, is_lost_upload, is_taken},
     layout::PART_SIZE,
-    staging::{Part, Staged, Uploaded},
+    staging::{Part, StagedObject, UploadedParts},
 };
 
-const IN_FLIGHT: usize = 2;
+const MAX_CONCURRENT_PARTS: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct Upload {
@@ -69,7 +69,7 @@ impl Upload {
     }
 
     /// Resumes an upload whose full `parts` are sent; `tail`, less than one part, is not.
-    pub(crate) fn resume(mut self, parts: Option<Uploaded>, tail: &[u8]) -> Self {
+    pub(crate) fn resume(mut self, parts: Option<UploadedParts>, tail: &[u8]) -> Self {
         self.bytes = tail.len() as u64;
         self.pending.extend_from_slice(tail);
         if let Some(parts) = parts {
@@ -90,7 +90,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Adds bytes. Waits while [`IN_FLIGHT`] parts are being sent. After an error: [`Self::abort`].
+    /// Adds bytes. Waits while [`MAX_CONCURRENT_PARTS`] parts are being sent. After an error: [`Self::abort`].
     pub(crate) async fn write(&mut self, mut bytes: Bytes) -> Result<(), StoreError> {
         self.failed_part()?;
         self.bytes += bytes.len() as u64;
@@ -108,17 +108,17 @@ impl Upload {
 
     /// The whole object, staged: less than a part stays in memory. From here on, dropping this
     /// removes nothing.
-    pub(crate) async fn finish(&mut self) -> Result<Staged, StoreError> {
+    pub(crate) async fn finish(&mut self) -> Result<StagedObject, StoreError> {
         if self.begun.is_some() && !self.pending.is_empty() {
             self.send_part().await?;
         }
         let (parts, tail) = self.pause().await?;
-        Ok(parts.map_or(Staged::Inline(tail), Staged::Upload))
+        Ok(parts.map_or(StagedObject::Inline(tail), StagedObject::Upload))
     }
 
     /// The sent parts, and the rest that is less than a part. From here on, dropping this removes
     /// nothing.
-    pub(crate) async fn pause(&mut self) -> Result<(Option<Uploaded>, Bytes), StoreError> {
+    pub(crate) async fn pause(&mut self) -> Result<(Option<UploadedParts>, Bytes), StoreError> {
         while let Some(joined) = self.wire.join_next().await {
             self.joined(joined)?;
         }
@@ -130,7 +130,7 @@ impl Upload {
             ));
         }
         let tail = self.pending.split().freeze();
-        let uploaded = self.begun.take().map(|upload| Uploaded {
+        let uploaded = self.begun.take().map(|upload| UploadedParts {
             upload: upload.to_string(),
             parts: std::mem::take(&mut self.parts).into_values().collect(),
             bytes: self.bytes - tail.len() as u64,
@@ -151,7 +151,7 @@ impl Upload {
     }
 
     async fn send_part(&mut self) -> Result<(), StoreError> {
-        while self.wire.len() >= IN_FLIGHT {
+        while self.wire.len() >= MAX_CONCURRENT_PARTS {
             if let Some(joined) = self.wire.join_next().await {
                 self.joined(joined)?;
             }
@@ -160,7 +160,9 @@ impl Upload {
             Some(upload) => Arc::clone(upload),
             None => self.begin().await?,
         };
-        let (location, key, place) = (self.location.clone(), self.key.clone(), self.sent);
+        let location = self.location.clone();
+        let key = self.key.clone();
+        let place = self.sent;
         let bytes = self.pending.split().freeze();
         self.sent += 1;
         self.wire.spawn(async move {
@@ -221,7 +223,9 @@ impl Drop for Upload {
         if let Some(upload) = self.begun.take().filter(|_| !self.recorded)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            let (location, key, note) = (self.location.clone(), self.key.clone(), self.note.take());
+            let location = self.location.clone();
+            let key = self.key.clone();
+            let note = self.note.take();
             let mut wire = std::mem::take(&mut self.wire);
             runtime.spawn(async move {
                 wire.shutdown().await;

@@ -280,12 +280,16 @@ fn phase_of(text: &str) -> Result<Until, String> {
 }
 
 fn until(text: &str) -> Result<Until, String> {
-    match text.split_once('=') {
-        Some(("phase", phase)) => phase_of(phase),
-        None if text == "end" => Ok(Until::End),
-        None if text == "free" => Ok(Until::Free),
-        // Phases begin with a capital.
-        None if text.starts_with(|first: char| first.is_ascii_uppercase()) => phase_of(text),
+    if let Some(phase) = text.strip_prefix("phase=") {
+        return phase_of(phase);
+    }
+    // Phases begin with a capital.
+    if text.starts_with(|first: char| first.is_ascii_uppercase()) && !text.contains('=') {
+        return phase_of(text);
+    }
+    match text {
+        "end" => Ok(Until::End),
+        "free" => Ok(Until::Free),
         _ => Err("expected end, phase=PHASE or free".to_owned()),
     }
 }

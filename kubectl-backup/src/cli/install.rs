@@ -81,22 +81,17 @@ impl ChoiceArgs {
     /// What was chosen before, with what is given now over it. The tag is this program's version
     /// unless it is given: it is what an upgrade is for.
     pub(crate) fn over(&self, before: Options) -> Options {
-        let list = |given: &[String], before: Vec<String>| match given {
-            [] => before,
-            [none] if none == NONE => Vec::new(),
-            given => given.to_vec(),
-        };
         let mut options = Options {
             mode: self.mode.unwrap_or(before.mode),
-            profiles: list(&self.profiles, before.profiles),
+            profiles: given_or_before(&self.profiles, before.profiles),
             host_network: self.host_network.unwrap_or(before.host_network),
             monitoring: self.monitoring.unwrap_or(before.monitoring),
             registry: self.registry.clone().or(before.registry),
             tag: self.tag.clone(),
             replicas: self.replicas.or(before.replicas),
-            features: list(&self.features, before.features),
-            webhook_args: list(&self.webhook_args, before.webhook_args),
-            controller_args: list(&self.controller_args, before.controller_args),
+            features: given_or_before(&self.features, before.features),
+            webhook_args: given_or_before(&self.webhook_args, before.webhook_args),
+            controller_args: given_or_before(&self.controller_args, before.controller_args),
         };
         if let Some(on) = self.snapshots {
             options.set_snapshots(on);
@@ -106,10 +101,21 @@ impl ChoiceArgs {
 
     /// Whether a flag says if snapshots of CSI volumes are taken.
     pub(crate) fn decides_on_snapshots(&self) -> bool {
-        let has_features = |arg: &String| arg.starts_with("--features");
         self.snapshots.is_some()
             || !self.features.is_empty()
-            || self.controller_args.iter().any(has_features)
+            || self
+                .controller_args
+                .iter()
+                .any(|arg| arg.starts_with("--features"))
+    }
+}
+
+/// The given list, or else the earlier one. `none` is the empty list.
+fn given_or_before(given: &[String], before: Vec<String>) -> Vec<String> {
+    match given {
+        [] => before,
+        [none] if none == NONE => Vec::new(),
+        given => given.to_vec(),
     }
 }
 

@@ -102,26 +102,24 @@ impl std::fmt::Display for Target {
     }
 }
 
+const EXPECTED_TARGET: &str = "expected KIND/NAME or KIND/NAMESPACE/NAME, with kind backup, restore, deletebackuprequest, deletion or hold";
+
 fn target(text: &str) -> Result<Target, String> {
-    let expected = || {
-        "expected KIND/NAME or KIND/NAMESPACE/NAME, with kind backup, restore, deletebackuprequest, deletion or hold"
-            .to_owned()
-    };
     let parts: Vec<&str> = text.split('/').collect();
     let (kind, namespace, name) = match parts.as_slice() {
         [kind, name] => (*kind, None, *name),
         [kind, namespace, name] => (*kind, Some(*namespace), *name),
-        _ => return Err(expected()),
+        _ => return Err(EXPECTED_TARGET.to_owned()),
     };
     let word = kind.to_ascii_lowercase();
     let word = word.strip_suffix(".velero.io").unwrap_or(&word);
-    let is = |kind: &ObjectKind| {
+    let kind = ObjectKind::ALL.into_iter().find(|kind| {
         let name = kind.as_str().to_lowercase();
         word == name || word.strip_suffix('s') == Some(&name)
-    };
-    let kind = ObjectKind::ALL.into_iter().find(is).ok_or_else(expected)?;
+    });
+    let kind = kind.ok_or(EXPECTED_TARGET)?;
     if name.is_empty() || namespace.is_some_and(str::is_empty) {
-        return Err(expected());
+        return Err(EXPECTED_TARGET.to_owned());
     }
     Ok(Target {
         kind,
@@ -133,11 +131,14 @@ fn target(text: &str) -> Result<Target, String> {
 /// A reason that fits into a ledger and an Event, on one line.
 fn reason(text: &str) -> Result<String, String> {
     let text = text.trim();
-    match text {
-        "" => Err("a reason is needed: those who are kept out will read it".to_owned()),
-        _ if text.len() > 256 => Err("at most 256 bytes, please".to_owned()),
-        _ if text.chars().any(char::is_control) => Err("one line, please".to_owned()),
-        _ => Ok(text.to_owned()),
+    if text.is_empty() {
+        Err("a reason is needed: those who are kept out will read it".to_owned())
+    } else if text.len() > 256 {
+        Err("at most 256 bytes, please".to_owned())
+    } else if text.chars().any(char::is_control) {
+        Err("one line, please".to_owned())
+    } else {
+        Ok(text.to_owned())
     }
 }
 

@@ -66,15 +66,21 @@ impl Form {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        match text.split_once('=') {
-            Some(("jsonpath", template)) => Template::parse(template).map(Self::JsonPath),
-            Some(("custom-columns", columns)) => {
-                columns.split(',').map(column).collect::<Result<_, _>>().map(Self::Columns)
-            }
-            None if text == "jsonpath" => {
+        if let Some(template) = text.strip_prefix("jsonpath=") {
+            return Template::parse(template).map(Self::JsonPath);
+        }
+        if let Some(columns) = text.strip_prefix("custom-columns=") {
+            return columns
+                .split(',')
+                .map(column)
+                .collect::<Result<_, _>>()
+                .map(Self::Columns);
+        }
+        match text {
+            "jsonpath" => {
                 Err("jsonpath needs a value, such as jsonpath={.items[*].metadata.name}".to_owned())
             }
-            None if text == "custom-columns" => {
+            "custom-columns" => {
                 Err("custom-columns needs a value, such as custom-columns=NAME:.metadata.name".to_owned())
             }
             _ => Output::from_str(text, false).map(Self::Plain).map_err(|_| {
@@ -86,15 +92,18 @@ impl Form {
 }
 
 fn column(text: &str) -> Result<Column, String> {
-    match text.split_once(':') {
-        Some((header, path)) if !header.is_empty() && !path.is_empty() => Ok(Column {
-            header: header.to_owned(),
-            path: Path::parse(path)?,
-        }),
-        _ => Err(format!(
+    let parts = text
+        .split_once(':')
+        .filter(|(header, path)| !header.is_empty() && !path.is_empty());
+    let Some((header, path)) = parts else {
+        return Err(format!(
             "{text:?} is no column: expected HEADER:PATH, such as NAME:.metadata.name"
-        )),
-    }
+        ));
+    };
+    Ok(Column {
+        header: header.to_owned(),
+        path: Path::parse(path)?,
+    })
 }
 
 /// Flags of every command that lists.
@@ -132,7 +141,7 @@ pub(crate) struct ListFlags {
 
 /// The parts of a table that are printed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct TableParts {
     pub(crate) wide: bool,
     pub(crate) headers: bool,
     pub(crate) namespaces: bool,
@@ -143,8 +152,8 @@ impl OutputArgs {
         self.form == Form::Plain(Output::Wide)
     }
 
-    pub(crate) fn shown(&self, list: &ListFlags) -> Shown {
-        Shown {
+    pub(crate) fn shown(&self, list: &ListFlags) -> TableParts {
+        TableParts {
             wide: self.is_wide(),
             headers: !self.no_headers,
             namespaces: list.all_namespaces,

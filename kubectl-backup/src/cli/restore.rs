@@ -144,12 +144,10 @@ pub(crate) struct RestoreCreateArgs {
 }
 
 pub(super) fn mapping(text: &str) -> Result<(String, String), String> {
-    match text.split_once(':') {
-        Some((from, to)) if !from.is_empty() && !to.is_empty() && !to.contains(':') => {
-            Ok((from.to_owned(), to.to_owned()))
-        }
-        _ => Err("expected from:to".to_owned()),
-    }
+    text.split_once(':')
+        .filter(|(from, to)| !from.is_empty() && !to.is_empty() && !to.contains(':'))
+        .map(|(from, to)| (from.to_owned(), to.to_owned()))
+        .ok_or_else(|| "expected from:to".to_owned())
 }
 
 fn object(text: &str) -> Result<String, String> {

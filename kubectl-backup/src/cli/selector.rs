@@ -49,14 +49,6 @@ enum Term {
 }
 
 fn parse_term(term: &str) -> Option<Term> {
-    let expression = |key: &str, operator: &str, values: Option<Vec<String>>| {
-        let key = label_key(key)?;
-        Some(Term::Expression(LabelSelectorRequirement {
-            key,
-            operator: operator.to_owned(),
-            values,
-        }))
-    };
     if let Some(key) = term.strip_prefix('!') {
         return expression(key, "DoesNotExist", None);
     }
@@ -85,20 +77,35 @@ fn parse_term(term: &str) -> Option<Term> {
     expression(term, "Exists", None)
 }
 
+fn expression(key: &str, operator: &str, values: Option<Vec<String>>) -> Option<Term> {
+    let key = label_key(key)?;
+    Some(Term::Expression(LabelSelectorRequirement {
+        key,
+        operator: operator.to_owned(),
+        values,
+    }))
+}
+
 fn label_key(text: &str) -> Option<String> {
     let text = text.trim();
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-    (!text.is_empty() && text.chars().all(fits)).then(|| text.to_owned())
+    let is_valid = text
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/'));
+    (!text.is_empty() && is_valid).then(|| text.to_owned())
 }
 
 fn label_value(text: &str) -> Option<String> {
     let text = text.trim();
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    (text.len() <= 63 && text.chars().all(fits)).then(|| text.to_owned())
+    let is_valid = text
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    (text.len() <= 63 && is_valid).then(|| text.to_owned())
 }
 
 fn split_outside_parentheses(text: &str) -> Vec<&str> {
-    let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_i32);
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let mut depth = 0_i32;
     for (at, c) in text.char_indices() {
         match c {
             '(' => depth += 1,

@@ -57,7 +57,7 @@ pub(crate) struct BackupSpecArgs {
     pub(crate) exclude_namespace_scoped_resources: Vec<String>,
     /// Order within a resource, such as 'pods=ns1/p1,ns1/p2;persistentvolumes=pv1'
     #[arg(long, value_name = "ORDER", value_parser = ordered)]
-    pub(crate) ordered_resources: Option<Ordered>,
+    pub(crate) ordered_resources: Option<ItemOrder>,
     /// Commands to run in pods around their backup: an entry of spec.hooks.resources, as YAML; may
     /// be repeated
     #[arg(long = "hook", value_name = "YAML", value_parser = backup_hook)]
@@ -185,21 +185,24 @@ fn name(text: &str) -> Result<String, String> {
 
 /// The order of items, by resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ordered(pub(crate) BTreeMap<String, String>);
+pub(crate) struct ItemOrder(pub(crate) BTreeMap<String, String>);
 
-fn ordered(text: &str) -> Result<Ordered, String> {
-    let one = |part: &str| match part.split_once('=') {
-        Some((resource, items)) if !resource.trim().is_empty() && !items.trim().is_empty() => {
-            Ok((resource.trim().to_owned(), items.trim().to_owned()))
-        }
-        _ => Err(format!(
-            "{part:?} is no order: expected RESOURCE=ITEM,ITEM, with ; between resources"
-        )),
-    };
+fn ordered(text: &str) -> Result<ItemOrder, String> {
     text.split(';')
-        .map(one)
+        .map(order_of_resource)
         .collect::<Result<_, _>>()
-        .map(Ordered)
+        .map(ItemOrder)
+}
+
+/// A resource and the order of its items.
+fn order_of_resource(text: &str) -> Result<(String, String), String> {
+    text.split_once('=')
+        .map(|(resource, items)| (resource.trim(), items.trim()))
+        .filter(|(resource, items)| !resource.is_empty() && !items.is_empty())
+        .map(|(resource, items)| (resource.to_owned(), items.to_owned()))
+        .ok_or_else(|| {
+            format!("{text:?} is no order: expected RESOURCE=ITEM,ITEM, with ; between resources")
+        })
 }
 
 /// A hook as a flag: an entry of `spec.hooks.resources`, as YAML or JSON.
@@ -248,7 +251,7 @@ mod tests {
 
     #[test]
     fn orders_are_read_as_velero_reads_them() {
-        let Ordered(all) = ordered("pods=ns1/p1,ns1/p2;persistentvolumes=pv1").unwrap();
+        let ItemOrder(all) = ordered("pods=ns1/p1,ns1/p2;persistentvolumes=pv1").unwrap();
         assert_eq!(all["pods"], "ns1/p1,ns1/p2");
         assert_eq!(all["persistentvolumes"], "pv1");
         for wrong in ["", "pods", "pods=", "=a", "pods=a;"] {

@@ -87,26 +87,28 @@ const OTHERS: [(&str, &str); 4] = [
 pub(crate) fn refusal(words: &[String], flag: &str) -> Option<String> {
     let name = flag.strip_prefix("--")?;
     let installs = words.iter().any(|word| word == "install");
-    let known = |table: &[(&str, &'static str)]| {
-        table
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, sentence)| *sentence)
-    };
-    let by_prefix = || {
-        INSTALL_PREFIXES
-            .iter()
-            .find(|(prefix, _)| name.starts_with(prefix))
-            .map(|(_, sentence)| *sentence)
-    };
     let sentence = if installs {
-        known(&INSTALL).or_else(by_prefix)
+        sentence_of(name, &INSTALL).or_else(|| sentence_of_prefix(name))
     } else {
-        known(&OTHERS)
+        sentence_of(name, &OTHERS)
     }?;
     Some(format!(
         "--{name} is a flag of velero that does not exist here: {sentence}"
     ))
+}
+
+fn sentence_of(name: &str, table: &[(&str, &'static str)]) -> Option<&'static str> {
+    table
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, sentence)| *sentence)
+}
+
+fn sentence_of_prefix(name: &str) -> Option<&'static str> {
+    INSTALL_PREFIXES
+        .iter()
+        .find(|(prefix, _)| name.starts_with(prefix))
+        .map(|(_, sentence)| *sentence)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 
 /// Timeout of one watch request (seconds). API servers may end longer watches.
-const LONGEST: u32 = 290;
+const WATCH_TIMEOUT_SECONDS: u32 = 290;
 
 /// A watch of one object, if the cluster grants watches and the request succeeds.
 pub(super) struct Changes<K> {
@@ -32,7 +32,7 @@ where
         let name = object.meta().name.as_deref().unwrap_or_default();
         let params = WatchParams::default()
             .fields(&format!("metadata.name={name}"))
-            .timeout(LONGEST);
+            .timeout(WATCH_TIMEOUT_SECONDS);
         let version = object.meta().resource_version.clone().unwrap_or_default();
         Self {
             api,

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Maximum number of tries of a creation that gets no answer.
-const TRIES: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandResult {
     let connection = Connection::new();
@@ -31,7 +31,7 @@ pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandRes
     backup.metadata.name = Some(name.unwrap_or_else(|| names::unnamed(prefix, terminal.now())));
     spec::describe_object(&mut backup.metadata, &args.creation.object);
     spec::fill(&mut backup.spec, &args.spec);
-    let checked = Checked::new(
+    let checked = SpecErrors::new(
         validate::backup(&backup.spec),
         validate::engine_backup(&backup.spec),
     );
@@ -68,7 +68,7 @@ pub(crate) type Connection = tokio::sync::OnceCell<Session>;
 
 /// Errors in a spec that can be found without a cluster.
 #[derive(Default)]
-pub(crate) struct Checked {
+pub(crate) struct SpecErrors {
     /// Every server refuses these.
     invalid: Vec<Finding>,
     /// Errors for which only our controller refuses the spec: a Velero server (guard mode) may
@@ -76,7 +76,7 @@ pub(crate) struct Checked {
     unsupported: Vec<Finding>,
 }
 
-impl Checked {
+impl SpecErrors {
     /// `by_engine` holds all findings of our controller, including `invalid`.
     pub(crate) fn new(invalid: Vec<Finding>, mut by_engine: Vec<Finding>) -> Self {
         by_engine.retain(|finding| !invalid.contains(finding));
@@ -94,7 +94,7 @@ fn listed(findings: &[Finding]) -> String {
 }
 
 /// Fails with all findings of `invalid`; `what` is the start of the message.
-pub(crate) fn check_invalid(what: &str, checked: &Checked) -> Result<(), Problem> {
+pub(crate) fn check_invalid(what: &str, checked: &SpecErrors) -> Result<(), Problem> {
     if checked.invalid.is_empty() {
         return Ok(());
     }
@@ -104,7 +104,7 @@ pub(crate) fn check_invalid(what: &str, checked: &Checked) -> Result<(), Problem
     )))
 }
 
-pub(crate) enum Made<K> {
+pub(crate) enum CreationOutcome<K> {
     /// Not stored; the second field says how it was checked.
     Dry(K, &'static str),
     Stored(K),
@@ -112,11 +112,11 @@ pub(crate) enum Made<K> {
 
 pub(crate) async fn make<K: TableKind>(
     mut object: K,
-    checked: &Checked,
+    checked: &SpecErrors,
     args: &CreationArgs,
     connection: &Connection,
     terminal: &mut Terminal,
-) -> Result<Made<K>, Problem> {
+) -> Result<CreationOutcome<K>, Problem> {
     let name = object.meta().name.clone().unwrap_or_default();
     if !names::is_object_name(&name) {
         return Err(Problem::usage(format!(
@@ -134,7 +134,7 @@ pub(crate) async fn make<K: TableKind>(
             terminal.say(&message);
         }
         object.meta_mut().namespace = Some(installation_namespace(terminal));
-        return Ok(Made::Dry(object, " (dry run)"));
+        return Ok(CreationOutcome::Dry(object, " (dry run)"));
     }
     let session = connection
         .get_or_try_init(|| Session::connect(terminal))
@@ -144,25 +144,25 @@ pub(crate) async fn make<K: TableKind>(
     let created = create(session, &object, dry_run, args.retry_for, terminal).await?;
     terminal.say_api_warnings();
     Ok(if dry_run {
-        Made::Dry(created, " (server dry run)")
+        CreationOutcome::Dry(created, " (server dry run)")
     } else {
-        Made::Stored(created)
+        CreationOutcome::Stored(created)
     })
 }
 
 pub(crate) async fn finish<K: Workload>(
     object: K,
-    checked: &Checked,
+    checked: &SpecErrors,
     args: &CreationArgs,
     connection: &Connection,
     terminal: &mut Terminal,
 ) -> CommandResult {
     let created = match make(object, checked, args, connection, terminal).await? {
-        Made::Dry(object, how) => {
+        CreationOutcome::Dry(object, how) => {
             print(&object, args.output, how, terminal)?;
             return Ok(Exit::Done);
         }
-        Made::Stored(created) => created,
+        CreationOutcome::Stored(created) => created,
     };
     if !args.wait.wait {
         print(&created, args.output, "", terminal)?;
@@ -240,8 +240,9 @@ async fn create_only<K: TableKind>(
         dry_run,
         field_manager: Some(FIELD_MANAGER.to_owned()),
     };
-    let mut pauses = pauses().take(TRIES - 1);
-    let (mut is_first, mut lost) = (true, false);
+    let mut pauses = pauses().take(MAX_ATTEMPTS - 1);
+    let mut is_first = true;
+    let mut lost = false;
     loop {
         let problem = match session.create(object, &params).await {
             Ok(created) => return Ok(created),
@@ -289,12 +290,12 @@ fn is_within(asked: &Value, stored: &Value) -> bool {
 }
 
 /// Time without an answer after which stderr says what the command waits for.
-const SLOW_ANSWER: Duration = Duration::from_secs(4);
+const SLOW_ANSWER_DELAY: Duration = Duration::from_secs(4);
 
-/// Runs `work`; calls `tell` after [`SLOW_ANSWER`].
+/// Runs `work`; calls `tell` after [`SLOW_ANSWER_DELAY`].
 async fn told_if_slow<T>(work: impl Future<Output = T>, tell: impl FnOnce()) -> T {
     let mut work = std::pin::pin!(work);
-    if let Ok(done) = timeout(SLOW_ANSWER, &mut work).await {
+    if let Ok(done) = timeout(SLOW_ANSWER_DELAY, &mut work).await {
         return done;
     }
     tell();
@@ -302,7 +303,7 @@ async fn told_if_slow<T>(work: impl Future<Output = T>, tell: impl FnOnce()) -> 
 }
 
 /// Pause after a transient error that names no time.
-const UNNAMED: Duration = Duration::from_secs(5);
+const DEFAULT_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Creates an object. A permanent refusal (one without a time) ends the retries at once.
 async fn create<K: TableKind>(
@@ -357,13 +358,18 @@ async fn create<K: TableKind>(
 /// the time that the answer names plus up to a third, so that clients refused together do not retry
 /// together. The last try is at the deadline.
 fn wait(problem: &Problem, left: Duration) -> Option<Duration> {
-    let asked = match problem.kind {
-        ProblemKind::Refused { retry_after } => retry_after?,
-        ProblemKind::Api { retry_after, .. } if problem.is_transient() => {
-            retry_after.unwrap_or(UNNAMED)
-        }
-        _ if problem.is_transient() => UNNAMED,
-        _ => return None,
+    let asked = if let ProblemKind::Refused { retry_after } = problem.kind {
+        retry_after?
+    } else if !problem.is_transient() {
+        return None;
+    } else if let ProblemKind::Api {
+        retry_after: Some(pause),
+        ..
+    } = problem.kind
+    {
+        pause
+    } else {
+        DEFAULT_RETRY_PAUSE
     };
     let asked = asked.min(left);
     Some((asked + (asked / 3).mul_f64(fastrand::f64())).min(left))

@@ -36,13 +36,13 @@ use crate::{
 };
 
 /// Time limit for each part.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PART_TIMEOUT: Duration = Duration::from_secs(30);
 /// Parts that are read, and kept in memory, at the same time.
-const AT_ONCE: usize = 3;
+const MAX_CONCURRENT_PARTS: usize = 3;
 /// Maximum number of container logs.
-const LOGS: usize = 40;
+const MAX_LOGS: usize = 40;
 /// Bytes that are copied in one step.
-const PIECE: usize = 64 * 1024;
+const PIECE_BYTES: usize = 64 * 1024;
 
 pub(super) async fn run(args: DebugArgs, terminal: &mut Terminal) -> CommandResult {
     let name = format!("backup-debug-{}", terminal.now().strftime("%Y%m%d%H%M%S"));
@@ -135,7 +135,7 @@ async fn collect(
     archive: &mut Archive,
 ) -> Result<(), Problem> {
     let found = within(
-        PATIENCE,
+        PART_TIMEOUT,
         cluster::list::<Pod>(session, ListParams::default()),
     )
     .await;
@@ -160,17 +160,17 @@ async fn collect(
                 &format!("the pods are not known: {unavailable}"),
             ));
         }
-        FetchResult::Known(_) if logs.is_empty() => {
-            let why = "there is no pod of the controller or the webhook in the namespace";
-            missing.push(Part::missing("logs", why));
+        FetchResult::Known(_) => {
+            if logs.is_empty() {
+                let why = "there is no pod of the controller or the webhook in the namespace";
+                missing.push(Part::missing("logs", why));
+            } else if logs.len() > MAX_LOGS {
+                missing.push(Part::missing(
+                    "logs",
+                    &format!("{} more containers", logs.len() - MAX_LOGS),
+                ));
+            }
         }
-        FetchResult::Known(_) if logs.len() > LOGS => {
-            missing.push(Part::missing(
-                "logs",
-                &format!("{} more containers", logs.len() - LOGS),
-            ));
-        }
-        FetchResult::Known(_) => {}
     }
     parts.push(Box::pin(async move {
         gather("pods.yaml", async |kept| match found {
@@ -179,12 +179,12 @@ async fn collect(
         })
         .await
     }));
-    for log in logs.iter().take(LOGS) {
+    for log in logs.iter().take(MAX_LOGS) {
         parts.push(Box::pin(gather(log.file(), move |kept| {
             pods::read(session, log, args.tail, kept)
         })));
     }
-    let mut parts = stream::iter(parts).buffered(AT_ONCE);
+    let mut parts = stream::iter(parts).buffered(MAX_CONCURRENT_PARTS);
     while let Some(part) = parts.next().await {
         archive.add(part)?;
     }
@@ -241,25 +241,13 @@ fn object<'a, W: Workload>(
     name: &'a str,
 ) -> Vec<Pending<'a>> {
     let kind = W::KIND;
-    let group = W::COMMAND
-        .strip_prefix("kubectl backup")
-        .unwrap_or_default()
-        .split_whitespace();
-    let describe = move |more: &'static [&'static str]| {
-        let words: Vec<&str> = group
-            .clone()
-            .chain(["describe"])
-            .chain(more.iter().copied())
-            .collect();
-        words.into_iter().chain(["--", name]).collect::<Vec<&str>>()
-    };
     let lines: [(&str, &'static [&'static str]); 2] = [
         ("describe.txt", &["--details"]),
         ("describe.yaml", &["-o", "yaml"]),
     ];
     let mut parts: Vec<Pending<'a>> = Vec::new();
     for (file, more) in lines {
-        let words = describe(more);
+        let words = describe_words::<W>(more, name);
         parts.push(Box::pin(gather(
             format!("{kind}/{file}"),
             async move |kept| part::command(session, terminal, &words, kept).await,
@@ -285,6 +273,19 @@ fn object<'a, W: Workload>(
     parts
 }
 
+/// The words of the command that describes the object.
+fn describe_words<'a, W: Workload>(flags: &[&'a str], name: &'a str) -> Vec<&'a str> {
+    let mut words: Vec<&'a str> = W::COMMAND
+        .strip_prefix("kubectl backup")
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    words.push("describe");
+    words.extend(flags.iter().copied());
+    words.extend(["--", name]);
+    words
+}
+
 /// Objects of the installation's namespace; only the object called `name` if `name` is not empty.
 async fn objects<K>(session: &Session, file: impl Into<String>, name: &str) -> Part
 where
@@ -304,7 +305,7 @@ fn copy(
     from: &mut std::fs::File,
     mut to: impl FnMut(&[u8]) -> Result<(), Problem>,
 ) -> Result<(), Problem> {
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; PIECE_BYTES];
     loop {
         let read = from
             .read(&mut piece)

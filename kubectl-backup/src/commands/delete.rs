@@ -21,9 +21,9 @@ use crate::{
 };
 
 /// Maximum number of tries after write conflicts.
-const TRIES: u32 = 3;
+const MAX_ATTEMPTS: u32 = 3;
 /// Polls of a backup whose request is gone before the command reports that nothing was deleted.
-const LOOKS_WITHOUT_REQUEST: u32 = 3;
+const MAX_POLLS_WITHOUT_REQUEST: u32 = 3;
 
 pub(super) async fn backups(
     DeleteBackupsArgs {
@@ -32,30 +32,39 @@ pub(super) async fn backups(
     }: DeleteBackupsArgs,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let delete = async |session: &Session, name: &str, terminal: &mut Terminal| {
-        let Some(backup) = ended_backup(session, name, terminal).await? else {
-            return Ok(Exit::Done);
-        };
-        let request = request(session, &backup, forget_data).await?;
-        terminal.data(&format!(
-            "{} deletion requested\n",
-            full_name::<Backup>(name)
-        ))?;
-        terminal.say("The restores from it that have ended go with it, and their logs.");
-        if args.wait {
-            return until_deleted(session, &backup, &request.name_any(), &args, terminal).await;
-        }
-        terminal.say(&format!("Follow it with: kubectl backup describe {name}"));
-        Ok(Exit::Done)
-    };
     let what = " with all that is stored of it, and the restores from it";
     delete_each::<Backup, _>(
         &args.deletion,
         async |_, _| what.to_owned(),
         terminal,
-        delete,
+        async |session: &Session, name: &str, terminal: &mut Terminal| {
+            delete_backup(session, name, forget_data, &args, terminal).await
+        },
     )
     .await
+}
+
+async fn delete_backup(
+    session: &Session,
+    name: &str,
+    forget_data: bool,
+    args: &DeleteArgs,
+    terminal: &mut Terminal,
+) -> CommandResult {
+    let Some(backup) = ended_backup(session, name, terminal).await? else {
+        return Ok(Exit::Done);
+    };
+    let request = request(session, &backup, forget_data).await?;
+    terminal.data(&format!(
+        "{} deletion requested\n",
+        full_name::<Backup>(name)
+    ))?;
+    terminal.say("The restores from it that have ended go with it, and their logs.");
+    if args.wait {
+        return until_deleted(session, &backup, &request.name_any(), args, terminal).await;
+    }
+    terminal.say(&format!("Follow it with: kubectl backup describe {name}"));
+    Ok(Exit::Done)
 }
 
 /// Returns the backup if it has ended. A backup that has not started has no stored data and is
@@ -71,7 +80,7 @@ async fn ended_backup(
     // A backup that cannot be decoded can be deleted as well.
     let api: Api<DynamicObject> =
         Api::namespaced_with(session.client.clone(), &session.namespace, &resource);
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let backup = session
             .call(About::of::<Backup>("get", name), api.get(name))
             .await?;
@@ -126,44 +135,58 @@ pub(super) async fn objects<K: TableKind>(
     consequence: impl AsyncFnOnce(&Session, &[String]) -> String,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let delete = async |session: &Session, name: &str, terminal: &mut Terminal| {
-        let uid = session.get_metadata::<K>(name).await?.metadata.uid;
-        // Deletes only the object that the user confirmed, not a newer one of the same name.
-        session
-            .delete::<K>(
-                name,
-                Preconditions {
-                    uid: uid.clone(),
-                    resource_version: None,
-                },
-            )
-            .await?;
-        terminal.data(&format!("{} deleted\n", full_name::<K>(name)))?;
-        if !args.wait {
-            return Ok(Exit::Done);
-        }
-        let waited = poll(
-            session,
-            terminal,
-            args.timeout.as_std(),
-            async |_: &mut Terminal| {
-                let found = optional(session.get_metadata::<K>(name).await)?;
-                Ok(if found.is_some_and(|found| found.metadata.uid == uid) {
-                    Look::Same
-                } else {
-                    Look::Found(())
-                })
+    delete_each::<K, _>(
+        &args.deletion,
+        consequence,
+        terminal,
+        async |session: &Session, name: &str, terminal: &mut Terminal| {
+            delete_object::<K>(session, name, &args, terminal).await
+        },
+    )
+    .await
+}
+
+async fn delete_object<K: TableKind>(
+    session: &Session,
+    name: &str,
+    args: &DeleteArgs,
+    terminal: &mut Terminal,
+) -> CommandResult {
+    let uid = session.get_metadata::<K>(name).await?.metadata.uid;
+    // Deletes only the object that the user confirmed, not a newer one of the same name.
+    session
+        .delete::<K>(
+            name,
+            Preconditions {
+                uid: uid.clone(),
+                resource_version: None,
             },
         )
         .await?;
-        Ok(ended(
-            waited,
-            &format!("{} {name}", K::KIND),
-            &args,
-            terminal,
-        ))
-    };
-    delete_each::<K, _>(&args.deletion, consequence, terminal, delete).await
+    terminal.data(&format!("{} deleted\n", full_name::<K>(name)))?;
+    if !args.wait {
+        return Ok(Exit::Done);
+    }
+    let waited = poll(
+        session,
+        terminal,
+        args.timeout.as_std(),
+        async |_: &mut Terminal| {
+            let found = optional(session.get_metadata::<K>(name).await)?;
+            Ok(if found.is_some_and(|found| found.metadata.uid == uid) {
+                Look::Same
+            } else {
+                Look::Found(())
+            })
+        },
+    )
+    .await?;
+    Ok(ended(
+        waited,
+        &format!("{} {name}", K::KIND),
+        args,
+        terminal,
+    ))
 }
 
 /// The request's name, derived from the backup: a second request for the same backup has the same
@@ -186,7 +209,8 @@ async fn request(
     backup: &DynamicObject,
     forget_data: bool,
 ) -> Result<DeleteBackupRequest, Problem> {
-    let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
+    let name = backup.name_any();
+    let uid = backup.uid().unwrap_or_default();
     let request_name = request_name(&name, &uid);
     let spec = DeleteBackupRequestSpec {
         backup_name: name.clone(),
@@ -208,7 +232,7 @@ async fn request(
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PostParams::default()
     };
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         match session.create(&request, &params).await {
             Err(problem) if problem.kind == ProblemKind::Exists => {}
             other => return other,
@@ -268,30 +292,31 @@ async fn until_deleted(
 ) -> CommandResult {
     let name = backup.name_any();
     let again = format!("kubectl backup delete {name} --wait");
-    let mut looks_without = 0;
+    let mut polls_without_request = 0;
     let waited = poll(session, terminal, args.timeout.as_std(), async |_: &mut Terminal| {
         let found = optional(session.get_metadata::<Backup>(&name).await)?;
         if found.is_none_or(|found| found.metadata.uid != backup.metadata.uid) {
             return Ok(Look::Found(()));
         }
-        match optional(session.get::<DeleteBackupRequest>(request_name).await)? {
-            Some(request) if has_failed(&request) => {
-                let errors: Vec<String> = request.status.errors.iter().map(|error| plain(error)).collect();
-                Err(Problem::other(format!("backup {name:?} was not deleted: {}", errors.join("; ")))
-                    .with_remedy(format!("Once the cause is gone, ask again: {again}")))
+        let Some(request) = optional(session.get::<DeleteBackupRequest>(request_name).await)?
+        else {
+            // The server deletes the request after the backup, so the next poll finds the
+            // backup gone, too.
+            if polls_without_request < MAX_POLLS_WITHOUT_REQUEST {
+                polls_without_request += 1;
+                return Ok(Look::Same);
             }
-            Some(_) => Ok(Look::Same),
-            // The server deletes the request after the backup, so the next poll finds the backup
-            // gone, too.
-            None if looks_without < LOOKS_WITHOUT_REQUEST => {
-                looks_without += 1;
-                Ok(Look::Same)
-            }
-            None => Err(Problem::other(format!(
+            return Err(Problem::other(format!(
                 "backup {name:?} is still there, but the request to delete it ({request_name}) is gone"
             ))
-            .with_remedy(format!("Ask again: {again}"))),
+            .with_remedy(format!("Ask again: {again}")));
+        };
+        if !has_failed(&request) {
+            return Ok(Look::Same);
         }
+        let errors: Vec<String> = request.status.errors.iter().map(|error| plain(error)).collect();
+        Err(Problem::other(format!("backup {name:?} was not deleted: {}", errors.join("; ")))
+            .with_remedy(format!("Once the cause is gone, ask again: {again}")))
     })
     .await?;
     let exit = ended(

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::{
     locks::problem::{damage, lost},
-    poll::{LONGEST, Look, poll},
+    poll::{Look, MAX_WAIT, poll},
     prelude::*,
     schedules,
     wait::until_ended,
@@ -28,7 +28,7 @@ use crate::{
     stored::{StoredFile, document},
     view::{
         DeletionView, Description, FileContents, LocationSummary, RunView, WorkloadParts,
-        locks::FoundLedger,
+        locks::{Damage, FoundLedger},
         progress::{Meter, share},
         related,
         stored::{FilesState, operations},
@@ -37,11 +37,11 @@ use crate::{
 };
 
 /// Maximum number of events and requests that are read: a screen shows only a few.
-const FEW: u32 = 100;
+const MAX_RELATED_OBJECTS: u32 = 100;
 
 /// With `-w`, time that one redraw waits for the parts. Parts that take longer appear in a later
 /// redraw.
-const REDRAW: Duration = Duration::from_secs(2);
+const REDRAW_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) async fn run<W: Workload>(args: DescribeArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
@@ -65,14 +65,15 @@ async fn newest<W: Workload>(session: &Session) -> Result<String, Problem> {
         &session.namespace,
         &ApiResource::erase::<W>(&()),
     );
-    let created = |one: &DynamicObject| one.metadata.creation_timestamp.as_ref().map(|at| at.0);
-    let keep = |one: DynamicObject| Some((created(&one), one.name_any()));
     let all = session
         .list(
             About::of::<W>("list", ""),
             &api,
             ListParams::default(),
-            keep,
+            |one: DynamicObject| {
+                let created = one.metadata.creation_timestamp.as_ref().map(|at| at.0);
+                Some((created, one.name_any()))
+            },
         )
         .await?;
     all.into_iter().max().map(|(_, name)| name).ok_or_else(|| {
@@ -98,7 +99,9 @@ async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<Workloa
             None => (FetchResult::Known(None), Place::Gone),
         };
         let mut parts = parts.borrow_mut();
-        (parts.source, parts.location, parts.place) = (source, location, place);
+        parts.source = source;
+        parts.location = location;
+        parts.place = place;
     };
     join!(
         source,
@@ -115,13 +118,12 @@ fn show(
     args: &DescribeArgs,
     terminal: &mut Terminal,
 ) -> Result<(), Problem> {
-    let screen = |now, style| Ok(text(description, now, style, args.details));
     json::show(
         description.kind,
         description,
         args.document,
         terminal,
-        screen,
+        |now, style| Ok(text(description, now, style, args.details)),
     )
 }
 
@@ -190,7 +192,9 @@ async fn deletions(session: &Session, backup: Option<&Backup>) -> FetchResult<Ve
         return FetchResult::Known(Vec::new());
     };
     let label = format!("{}={}", labels::BACKUP_NAME, labels::valid_value(&backup));
-    let params = ListParams::default().labels(&label).limit(FEW);
+    let params = ListParams::default()
+        .labels(&label)
+        .limit(MAX_RELATED_OBJECTS);
     let requests = fetched(session, session.page::<DeleteBackupRequest>(&params)).await;
     requests.map(|requests| related::deletions(&requests, &backup))
 }
@@ -204,7 +208,11 @@ async fn events<W: Workload>(session: &Session, meta: &ObjectMeta) -> FetchResul
     );
     fetched(
         session,
-        session.page(&ListParams::default().fields(&fields).limit(FEW)),
+        session.page(
+            &ListParams::default()
+                .fields(&fields)
+                .limit(MAX_RELATED_OBJECTS),
+        ),
     )
     .await
 }
@@ -219,31 +227,26 @@ pub(super) async fn read_ledger(session: &Session) -> Result<Option<Ledger>, Pro
 
 /// Velero's ledger, or what is wrong with it; `None` if it does not exist.
 pub(super) async fn found_ledger(session: &Session) -> Result<Option<FoundLedger>, Problem> {
-    let profile = Profile::velero();
     let store = LedgerStore::new(session.client.clone(), &session.namespace);
-    let found = |lease_uid: &str, finalizers: &[String], ledger| FoundLedger {
-        namespace: session.namespace.clone(),
-        scope: VELERO_SCOPE.to_owned(),
-        lease: lease_name(VELERO_SCOPE),
-        lease_uid: lease_uid.to_owned(),
-        finalizers: finalizers.to_vec(),
-        profile,
-        is_known: true,
-        ledger,
-    };
     match store.read(VELERO_SCOPE).await {
         Ok(Some(stored)) => {
             let ledger = Ok((*stored.ledger).clone());
-            Ok(Some(found(stored.lease_uid(), stored.finalizers(), ledger)))
+            Ok(Some(velero_ledger(
+                session,
+                stored.lease_uid(),
+                stored.finalizers(),
+                ledger,
+            )))
         }
         // A user who may read a ledger may not be permitted to read its marker.
         Ok(None) => {
             let is_lost = store.had_ledger(VELERO_SCOPE).await.unwrap_or(false);
-            Ok(is_lost.then(|| found("", &[], Err(lost()))))
+            Ok(is_lost.then(|| velero_ledger(session, "", &[], Err(lost()))))
         }
-        Err(error @ (LedgerError::Format { .. } | LedgerError::BeingDeleted { .. })) => Ok(Some(
-            found("", &[], Err(damage(&error, &session.namespace))),
-        )),
+        Err(error @ (LedgerError::Format { .. } | LedgerError::BeingDeleted { .. })) => {
+            let damage = damage(&error, &session.namespace);
+            Ok(Some(velero_ledger(session, "", &[], Err(damage))))
+        }
         Err(LedgerError::Denied { source, .. } | LedgerError::Unreachable { source, .. }) => {
             Err(session.explain(
                 &About::of::<Lease>("get", &lease_name(VELERO_SCOPE)),
@@ -254,9 +257,28 @@ pub(super) async fn found_ledger(session: &Session) -> Result<Option<FoundLedger
     }
 }
 
+fn velero_ledger(
+    session: &Session,
+    lease_uid: &str,
+    finalizers: &[String],
+    ledger: Result<Ledger, Damage>,
+) -> FoundLedger {
+    FoundLedger {
+        namespace: session.namespace.clone(),
+        scope: VELERO_SCOPE.to_owned(),
+        lease: lease_name(VELERO_SCOPE),
+        lease_uid: lease_uid.to_owned(),
+        finalizers: finalizers.to_vec(),
+        profile: Profile::velero(),
+        is_known: true,
+        ledger,
+    }
+}
+
 /// Reads the files that the object's state gives a reason to read.
 async fn files<W: Workload>(session: &Session, work: &W) -> FileContents {
-    let (status, files) = (work.status(), W::FILES);
+    let status = work.status();
+    let files = W::FILES;
     let is_whole = status.is_whole();
     let is_stored = status.stage.is_past_items() || is_whole;
     let has_results = is_stored || status.stage == Stage::Failed && files.has_results_of_failed;
@@ -310,9 +332,11 @@ async fn seen_file<W: Workload, T: DeserializeOwned>(
         let read = Box::pin(document(session, &file)).await;
         seen = match &read {
             Ok(_) => FilesState::Found,
-            Err(problem) if problem.kind == ProblemKind::NoFile => FilesState::Missing,
-            Err(problem) if problem.kind == ProblemKind::BadFile => FilesState::Bad,
-            Err(_) => FilesState::Unread,
+            Err(problem) => match problem.kind {
+                ProblemKind::NoFile => FilesState::Missing,
+                ProblemKind::BadFile => FilesState::Bad,
+                _ => FilesState::Unread,
+            },
         };
         read
     };
@@ -332,7 +356,7 @@ async fn watch<W: Workload>(
         let work = session.get::<W>(name).await?;
         let (exit, work) = match work.status().ended() {
             Some(completed) => (Exit::of_end(completed), Some(work)),
-            None => until_ended::<W>(session, terminal, work, LONGEST.into()).await?,
+            None => until_ended::<W>(session, terminal, work, MAX_WAIT.into()).await?,
         };
         if let Some(work) = &work {
             show(
@@ -349,7 +373,7 @@ async fn watch<W: Workload>(
     let waited = poll(
         session,
         terminal,
-        LONGEST,
+        MAX_WAIT,
         async |terminal: &mut Terminal| {
             let work = session.get::<W>(name).await?;
             let ended = work.status().ended();
@@ -362,7 +386,7 @@ async fn watch<W: Workload>(
                 let begun = fetching.get_or_insert_with(|| {
                     async move { Box::pin(fetch(session, &of, parts)).await }.boxed_local()
                 });
-                if timeout(REDRAW, begun).await.is_ok() {
+                if timeout(REDRAW_TIMEOUT, begun).await.is_ok() {
                     fetching = None;
                 }
             }

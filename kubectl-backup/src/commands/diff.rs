@@ -31,7 +31,7 @@ use crate::{
 use external::Sides;
 
 /// Maximum number of concurrent requests.
-const CONNECTIONS: usize = 16;
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 const HIDDEN: &str = "***";
 
 pub(crate) async fn run(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
@@ -54,22 +54,16 @@ async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
     has_namespaces(&args, &contents)?;
     let items = named(&contents)?;
     let selected = items.iter().filter(|(item, _)| comparison.selects(item));
-    let compare = async |(item, place): &(ItemName, ItemRef)| {
-        comparison
-            .item(
-                item,
-                contents.object(place).map_err(|error| unread(&error))?,
-            )
-            .await
-    };
-    let mut compared = stream::iter(selected).map(compare).buffered(CONNECTIONS);
+    let mut compared = stream::iter(selected)
+        .map(|(item, place)| comparison.pair(&contents, item, place))
+        .buffered(MAX_CONCURRENT_REQUESTS);
     let mut sides = Sides::new()?;
     let mut found = BackupDiff {
         of: args.name.clone(),
         ..BackupDiff::default()
     };
     while let Some(result) = compared.next().await {
-        let Some(Compared {
+        let Some(ObjectPair {
             kind,
             namespace,
             name,
@@ -80,10 +74,13 @@ async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
             continue;
         };
         found.compared += 1;
-        let state = match &cluster {
-            Some(cluster) if existing::same_objects(cluster, &backup) => continue,
-            Some(_) => State::Differs,
-            None => State::Missing,
+        let state = if let Some(cluster) = &cluster {
+            if existing::same_objects(cluster, &backup) {
+                continue;
+            }
+            State::Differs
+        } else {
+            State::Missing
         };
         if args.document.output.is_none() {
             sides.add(&kind, namespace.as_deref(), &name, cluster, backup)?;
@@ -107,11 +104,13 @@ async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
         }
         terminal.say(&found.summary());
     }
-    Ok(match differs {
-        true => Exit::Failed,
+    Ok(if differs {
+        Exit::Failed
+    } else if found.compared == 0 {
         // A wrong argument must not look like no differences.
-        false if found.compared == 0 => Exit::Usage,
-        false => Exit::Done,
+        Exit::Usage
+    } else {
+        Exit::Done
     })
 }
 
@@ -123,8 +122,13 @@ async fn contents(
 ) -> Result<Contents, Problem> {
     let file = StoredFile::of(DownloadTargetKind::BackupContents, &backup.metadata);
     let title = format!("the tarball of {}", backup.name_any());
-    let work = move |source| Contents::index(&title, source, Limits::LOOSE);
-    let (contents, _) = piped(session, &file, work, |line| terminal.say(line)).await?;
+    let (contents, _) = piped(
+        session,
+        &file,
+        move |source| Contents::index(&title, source, Limits::LOOSE),
+        |line| terminal.say(line),
+    )
+    .await?;
     contents.map_err(|error| unread(&error))
 }
 
@@ -184,7 +188,7 @@ pub(super) struct Comparison<'a> {
 }
 
 /// An item and the object of its name in the cluster, both rewritten.
-pub(super) struct Compared {
+pub(super) struct ObjectPair {
     kind: String,
     namespace: Option<String>,
     name: String,
@@ -214,15 +218,19 @@ impl<'a> Comparison<'a> {
         contents: &Contents,
         terminal: &mut Terminal,
     ) -> Result<(), Problem> {
-        let (held, mut types) = (contents.types(), Vec::new());
+        let held = contents.types();
+        let mut types = Vec::new();
         for name in &args.include_resources {
             if is_glob(name) {
                 let pattern = name.to_lowercase();
-                let is_meant = |full: &&String| {
-                    glob_match(&pattern, full)
-                        || glob_match(&pattern, full.split('.').next().unwrap_or(full))
-                };
-                let meant: Vec<String> = held.iter().filter(is_meant).cloned().collect();
+                let meant: Vec<String> = held
+                    .iter()
+                    .filter(|full| {
+                        glob_match(&pattern, full)
+                            || glob_match(&pattern, full.split('.').next().unwrap_or(full))
+                    })
+                    .cloned()
+                    .collect();
                 if meant.is_empty() {
                     terminal.say(&format!(
                         "warning: no type in backup {} matches {name}",
@@ -270,12 +278,23 @@ impl<'a> Comparison<'a> {
         of_type && of_namespace && !NON_RESTORABLE.contains(&item.group_resource.as_str())
     }
 
+    /// Like [`Self::item`], for an item that is stored at this place.
+    async fn pair(
+        &self,
+        contents: &Contents,
+        item: &ItemName,
+        place: &ItemRef,
+    ) -> Result<Option<ObjectPair>, Problem> {
+        let object = contents.object(place).map_err(|error| unread(&error))?;
+        self.item(item, object).await
+    }
+
     /// Returns `None` for items that a restore skips or that a controller creates.
     pub(super) async fn item(
         &self,
         item: &ItemName,
         object: Object,
-    ) -> Result<Option<Compared>, Problem> {
+    ) -> Result<Option<ObjectPair>, Problem> {
         let mut rules = self.rules.clone();
         // A volume is compared even if a restore would not keep it.
         rules.kept_volumes = Arc::new([item.name.clone()].into());
@@ -284,14 +303,8 @@ impl<'a> Comparison<'a> {
         {
             return Ok(None);
         }
-        let text = |key| {
-            object
-                .get(key)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        let api_version = text(&object, "apiVersion");
+        let kind = text(&object, "kind");
         let target = item
             .namespace
             .as_deref()
@@ -303,19 +316,10 @@ impl<'a> Comparison<'a> {
         let cluster = self
             .read(item, &api_version, &kind, target.as_deref(), &name)
             .await?;
-        let rewritten = |object: &Object, rules: &RestoreRules| {
-            let mut object =
-                transform::rewritten(object, &item.group_resource, target.as_deref(), rules);
-            restore::json::remove(
-                &mut object,
-                &["metadata", "labels"],
-                &[labels::BACKUP_NAME, labels::RESTORE_NAME],
-            );
-            object
-        };
-        let backup = rewritten(&object, &rules);
-        let cluster = cluster.map(|object| rewritten(&object, &rules.in_place()));
-        Ok(Some(Compared {
+        let backup = rewritten(&object, item, target.as_deref(), &rules);
+        let cluster =
+            cluster.map(|object| rewritten(&object, item, target.as_deref(), &rules.in_place()));
+        Ok(Some(ObjectPair {
             kind,
             namespace: target,
             name,
@@ -361,6 +365,31 @@ impl<'a> Comparison<'a> {
     }
 }
 
+/// The string in a field of the object, or an empty one.
+fn text(object: &Object, key: &str) -> String {
+    object
+        .get(key)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// Rewrites an object as a restore into the target namespace does, without the labels of a restore.
+fn rewritten(
+    object: &Object,
+    item: &ItemName,
+    target: Option<&str>,
+    rules: &RestoreRules,
+) -> Object {
+    let mut object = transform::rewritten(object, &item.group_resource, target, rules);
+    restore::json::remove(
+        &mut object,
+        &["metadata", "labels"],
+        &[labels::BACKUP_NAME, labels::RESTORE_NAME],
+    );
+    object
+}
+
 /// Whether another object controls this one, and would create it again.
 fn is_controlled(object: &Object) -> bool {
     let owners = restore::json::object(object, &["metadata"])
@@ -374,13 +403,12 @@ const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Hides the values of a Secret.
 pub(super) fn hide_values(secret: &mut Object) {
-    let hidden = |value: &mut Value| *value = json!(HIDDEN);
     for field in ["data", "stringData"] {
         let values = secret.get_mut(field).and_then(Value::as_object_mut);
         values
             .into_iter()
             .flat_map(|values| values.values_mut())
-            .for_each(hidden);
+            .for_each(|value| *value = json!(HIDDEN));
     }
     hide_applied(secret);
 }
@@ -406,24 +434,26 @@ fn hide_secrets(cluster: &mut Option<Object>, backup: &mut Object) {
             .and_then(|object| object.get(field))
             .cloned()
             .unwrap_or_default();
-        let hide = |object: &mut Object, other: &Value, where_: &str| {
-            let Some(values) = object.get_mut(field).and_then(Value::as_object_mut) else {
-                return;
-            };
-            for (key, value) in values {
-                let same = other.get(key) == Some(value);
-                *value = json!(if same {
-                    HIDDEN.to_owned()
-                } else {
-                    format!("{HIDDEN} ({where_})")
-                });
-            }
-        };
         let after = backup.get(field).cloned().unwrap_or_default();
-        hide(backup, &before, "in the backup");
+        hide_field(backup, field, &before, "in the backup");
         if let Some(cluster) = cluster {
-            hide(cluster, &after, "in the cluster");
+            hide_field(cluster, field, &after, "in the cluster");
         }
+    }
+}
+
+/// Hides the values of the field, and marks those that differ from the values of `other`.
+fn hide_field(object: &mut Object, field: &str, other: &Value, place: &str) {
+    let Some(values) = object.get_mut(field).and_then(Value::as_object_mut) else {
+        return;
+    };
+    for (key, value) in values {
+        let same = other.get(key) == Some(value);
+        *value = json!(if same {
+            HIDDEN.to_owned()
+        } else {
+            format!("{HIDDEN} ({place})")
+        });
     }
 }
 

@@ -25,7 +25,7 @@ use crate::{
     view::locks::named,
 };
 
-const CHECK: Duration = Duration::from_secs(2);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 type Check<'session> = (
     &'static str,
@@ -33,8 +33,8 @@ type Check<'session> = (
 );
 
 pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandResult {
-    let session = Session::connect(terminal).await?;
-    let (session, now) = (&session, terminal.now());
+    let session = &Session::connect(terminal).await?;
+    let now = terminal.now();
     let checks: [Check<'_>; 14] = [
         ("API server", Box::pin(cluster::api_server(session, now))),
         ("CRDs", Box::pin(cluster::definitions(session))),
@@ -80,10 +80,11 @@ pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandR
 }
 
 async fn within((name, check): Check<'_>) -> Vec<Finding> {
-    match tokio::time::timeout(CHECK, check).await {
+    match tokio::time::timeout(CHECK_TIMEOUT, check).await {
         Ok(Ok(findings)) => findings,
         Ok(Err(problem)) => {
-            let (what, remedy) = (plain(&problem.to_string()), problem.remedy);
+            let what = plain(&problem.to_string());
+            let remedy = problem.remedy;
             // A component that the user cannot reach counts as broken; one that the user may not
             // read is unknown.
             let is_broken = matches!(
@@ -99,7 +100,7 @@ async fn within((name, check): Check<'_>) -> Vec<Finding> {
                 Topic(name).unknown(&what, remedy)
             }]
         }
-        Err(_) => vec![Topic(name).unknown(&format!("no answer within {CHECK:?}"), None)],
+        Err(_) => vec![Topic(name).unknown(&format!("no answer within {CHECK_TIMEOUT:?}"), None)],
     }
 }
 
@@ -133,7 +134,8 @@ async fn slipped_past(session: &Session) -> Result<Vec<Finding>, Problem> {
         .iter()
         .filter(|found| found.ledger.is_ok() && !found.finalizers.is_empty());
     findings.extend(kept.map(|found| {
-        let (lease, finalizers) = (plain(&found.lease), plain(&found.finalizers.join(", ")));
+        let lease = plain(&found.lease);
+        let finalizers = plain(&found.finalizers.join(", "));
         let text = format!(
             "the ledger {lease} has the finalizer {finalizers} of another program: if it is deleted, no Backup or Restore can be \
              created until that is taken off"
@@ -165,20 +167,10 @@ fn shadows(terminal: &Terminal) -> Vec<Finding> {
     let path = terminal.var("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
     let root = cli::command();
-    let shadow = |command: &clap::Command| {
-        let program = format!("kubectl-backup-{}", command.get_name());
-        let found = folders
-            .iter()
-            .map(|folder| folder.join(&program))
-            .find(|file| file.is_file())?;
-        let text = format!(
-            "{} answers `kubectl backup {}`, not this program",
-            found.display(),
-            command.get_name()
-        );
-        Some(on.bad(text, "Remove it from the PATH, or rename it."))
-    };
-    let mut findings: Vec<Finding> = root.get_subcommands().filter_map(shadow).collect();
+    let mut findings: Vec<Finding> = root
+        .get_subcommands()
+        .filter_map(|command| shadowing_program(on, &folders, command.get_name()))
+        .collect();
     let mut ours: Vec<PathBuf> = folders
         .iter()
         .map(|folder| folder.join("kubectl-backup"))
@@ -200,6 +192,20 @@ fn shadows(terminal: &Terminal) -> Vec<Finding> {
         findings.push(on.good("no other program on the PATH takes its place"));
     }
     findings
+}
+
+/// A finding if a program in these folders answers instead of the command.
+fn shadowing_program(on: Topic, folders: &[PathBuf], command: &str) -> Option<Finding> {
+    let program = format!("kubectl-backup-{command}");
+    let found = folders
+        .iter()
+        .map(|folder| folder.join(&program))
+        .find(|file| file.is_file())?;
+    let text = format!(
+        "{} answers `kubectl backup {command}`, not this program",
+        found.display()
+    );
+    Some(on.bad(text, "Remove it from the PATH, or rename it."))
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -289,13 +295,9 @@ impl Report {
         for finding in &self.findings {
             text += &finding.lines(style);
         }
-        let count = |tone: Tone| {
-            self.findings
-                .iter()
-                .filter(|finding| finding.tone == tone)
-                .count()
-        };
-        let (bad, warn, unknown) = (count(Tone::Bad), count(Tone::Warn), count(Tone::Unknown));
+        let bad = self.count(Tone::Bad);
+        let warn = self.count(Tone::Warn);
+        let unknown = self.count(Tone::Unknown);
         let good = if unknown == 0 {
             "Nothing is broken"
         } else {
@@ -312,6 +314,13 @@ impl Report {
             unknown => writeln!(text, "\n{verdict} Not known: {unknown}."),
         };
         text
+    }
+
+    fn count(&self, tone: Tone) -> usize {
+        self.findings
+            .iter()
+            .filter(|finding| finding.tone == tone)
+            .count()
     }
 }
 

@@ -36,22 +36,33 @@ pub(super) async fn run(args: DownloadArgs, terminal: &mut Terminal) -> CommandR
     let contents = StoredFile::of(DownloadTargetKind::BackupContents, &meta);
     if to_stdout {
         let Terminal { out, err, .. } = &mut *terminal;
-        let sink = |bytes: &[u8]| out.write_all(bytes).map_err(Problem::from);
+        let reading = read(
+            &session,
+            &contents,
+            |bytes| out.write_all(bytes).map_err(Problem::from),
+            |line| drop(writeln!(err, "{line}")),
+        );
         tokio::select! {
-            read = read(&session, &contents, sink, |line| drop(writeln!(err, "{line}"))) => read?,
+            read = reading => read?,
             _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
         };
         terminal.data("")?;
         return Ok(Exit::Done);
     }
     let mut file = NewFile::create(path.clone(), args.force)?;
-    let sink = |bytes: &[u8]| file.write(bytes);
+    let reading = read(
+        &session,
+        &contents,
+        |bytes| file.write(bytes),
+        |line| terminal.say(line),
+    );
     let length = tokio::select! {
-        read = read(&session, &contents, sink, |line| terminal.say(line)) => read?.length,
+        read = reading => read?.length,
         _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
     };
     file.keep()?;
-    let (path, size) = (path.display(), size(length));
+    let path = path.display();
+    let size = size(length);
     terminal.say(&format!(
         "{path} ({size}): everything of backup {name}, Secrets included"
     ));

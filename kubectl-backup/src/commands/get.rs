@@ -17,7 +17,7 @@ use crate::{
     view::{InstallationPlaces, KindTable},
 };
 
-const HINT: Duration = Duration::from_secs(2);
+const HINT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Lists the objects of a kind, or shows the named ones.
 pub(crate) async fn run<K: TableKind>(args: GetArgs, terminal: &mut Terminal) -> CommandResult {
@@ -34,8 +34,9 @@ pub(crate) async fn run<K: TableKind>(args: GetArgs, terminal: &mut Terminal) ->
 
 /// All locations of the installation, or why they cannot be listed.
 pub(super) async fn places(session: &Session) -> Places {
-    let place = |one: BackupStorageLocation| Some((one.name_any(), Place::of(&one)));
-    let all = session.list_readable(ListParams::default(), place);
+    let all = session.list_readable(ListParams::default(), |one: BackupStorageLocation| {
+        Some((one.name_any(), Place::of(&one)))
+    });
     match fetched(session, all).await {
         FetchResult::Known(all) => Places(Ok(all.into_iter().collect())),
         FetchResult::Missing { unavailable } => Places(Err(unavailable)),
@@ -44,7 +45,8 @@ pub(super) async fn places(session: &Session) -> Places {
 
 /// The locations of each installation that has objects in the list.
 async fn installation_places(session: &Session, args: &GetArgs) -> InstallationPlaces {
-    let (mut by_namespace, none) = (BTreeMap::<_, Places>::new(), Places(Ok(BTreeMap::new())));
+    let mut by_namespace = BTreeMap::<_, Places>::new();
+    let none = Places(Ok(BTreeMap::new()));
     if !args.list.all_namespaces {
         let named = args
             .names
@@ -66,17 +68,12 @@ async fn installation_places(session: &Session, args: &GetArgs) -> InstallationP
         };
     }
     let api: Api<Readable<BackupStorageLocation>> = Api::all(session.client.clone());
-    let place = |one: Readable<BackupStorageLocation>| {
+    let about = About::of::<BackupStorageLocation>("list", "");
+    let all = session.list(about, &api, ListParams::default(), |one| {
         let one = one.object?;
         Some((one.namespace()?, one.name_any(), Place::of(&one)))
-    };
-    let about = About::of::<BackupStorageLocation>("list", "");
-    match fetched(
-        session,
-        session.list(about, &api, ListParams::default(), place),
-    )
-    .await
-    {
+    });
+    match fetched(session, all).await {
         FetchResult::Known(all) => {
             let mut found = BTreeMap::<String, BTreeMap<String, Place>>::new();
             for (namespace, name, place) in all {
@@ -123,9 +120,10 @@ pub(crate) async fn list(
         return follow::run(session, &api, lines, terminal).await;
     }
     let problems = if args.names.is_empty() {
-        let line = |object| Some(lines.line(object, None));
         let all = session
-            .list(table.about("list", ""), &api, chosen(args), line)
+            .list(table.about("list", ""), &api, chosen(args), |object| {
+                Some(lines.line(object, None))
+            })
             .await?;
         lines.set(all);
         Vec::new()
@@ -208,7 +206,7 @@ async fn only_other_installation(session: &Session) -> Option<String> {
     let kind = ApiResource::erase::<BackupStorageLocation>(&());
     let api: Api<DynamicObject> = Api::all_with(session.client.clone(), &kind);
     let params = ListParams::default().limit(PAGE_SIZE);
-    let list = tokio::time::timeout(HINT, api.list_metadata(&params))
+    let list = tokio::time::timeout(HINT_TIMEOUT, api.list_metadata(&params))
         .await
         .ok()?
         .ok()?;

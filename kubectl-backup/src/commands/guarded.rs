@@ -5,10 +5,10 @@ pub(crate) mod kinds;
 
 use std::collections::BTreeMap;
 
-use backup_lock::observe::Observed;
+use backup_lock::observe::ObservedObject;
 use serde::{Deserialize as _, Serialize};
 
-use self::kinds::Served;
+use self::kinds::ServedKind;
 use super::{
     get::{check, list},
     known_profiles::{KnownProfiles, known_profiles},
@@ -43,7 +43,10 @@ pub(crate) async fn get(
     }
     if let [name] = get.names.as_mut_slice() {
         let (namespace, alone) = placed(name, place.as_deref())?;
-        (place, *name) = (Some(namespace.to_owned()), alone.to_owned());
+        let namespace = namespace.to_owned();
+        let alone = alone.to_owned();
+        place = Some(namespace);
+        *name = alone;
     }
     for name in &get.names {
         placed(name, place.as_deref())?;
@@ -100,13 +103,12 @@ pub(crate) async fn describe(
         Api::namespaced_with(there.client.clone(), &there.namespace, &table.resource);
     let object = there.call(table.about("get", name), api.get(name)).await?;
     let view = description(&served, &object, &found);
-    let screen = |now, style| Ok(text(&view, now, style));
     json::show(
         "GuardedDescription",
         &view,
         args.describe.document,
         terminal,
-        screen,
+        |now, style| Ok(text(&view, now, style)),
     )?;
     Ok(Exit::Done)
 }
@@ -133,18 +135,18 @@ fn placed<'a>(name: &'a str, namespace: Option<&'a str>) -> Result<(&'a str, &'a
 
 /// The table for a kind; with a column for claims if the ledgers are given.
 fn table(
-    Served {
+    ServedKind {
         profile,
         kind,
         resource,
         ..
-    }: Served,
+    }: ServedKind,
     found: Option<FetchResult<Vec<FoundLedger>>>,
 ) -> KindTable {
     let columns = if found.is_some() {
         HEADERS.len()
     } else {
-        WITHOUT_CLAIMS
+        COLUMNS_WITHOUT_CLAIMS
     };
     let found = found.unwrap_or_else(|| FetchResult::Known(Vec::new()));
     KindTable {
@@ -153,11 +155,11 @@ fn table(
         is_ours: false,
         columns: Columns {
             headers: &HEADERS[..columns],
-            narrow: columns.min(NARROW),
+            narrow: columns.min(NARROW_COLUMNS),
             status: 1,
         },
         row: Box::new(move |object, now, style| {
-            let observed = Observed::of(&profile, kind, &DynamicObject::deserialize(object)?);
+            let observed = ObservedObject::of(&profile, kind, &DynamicObject::deserialize(object)?);
             let mut row = row(&observed, &claim(&found, &observed), now, style);
             row.truncate(columns);
             Ok(row)
@@ -169,9 +171,9 @@ fn table(
 const HEADERS: [&str; 9] = [
     "NAME", "STATE", "ENDED", "SCOPE", "AGE", "CLAIM", "SINCE", "NOTE", "UID",
 ];
-const NARROW: usize = 8;
+const NARROW_COLUMNS: usize = 8;
 /// Number of columns that need only the object.
-const WITHOUT_CLAIMS: usize = 5;
+const COLUMNS_WITHOUT_CLAIMS: usize = 5;
 
 /// An object of another operator, as `describe` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -201,16 +203,16 @@ struct GuardedDescription {
 }
 
 fn description(
-    Served {
+    ServedKind {
         profile,
         kind,
         resource,
         ..
-    }: &Served,
+    }: &ServedKind,
     object: &DynamicObject,
     found: &FetchResult<Vec<FoundLedger>>,
 ) -> GuardedDescription {
-    let observed = Observed::of(profile, *kind, object);
+    let observed = ObservedObject::of(profile, *kind, object);
     GuardedDescription {
         profile: profile.name.clone(),
         resource: format!("{}.{}", resource.plural, resource.group),
@@ -230,22 +232,26 @@ fn description(
 }
 
 fn words(status: Option<&Value>) -> BTreeMap<String, String> {
-    let word = |value: &Value| match value {
-        Value::String(text) if !text.is_empty() => Some(plain(text)),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Bool(is) => Some(is.to_string()),
-        _ => None,
-    };
     let fields = status.and_then(Value::as_object).into_iter().flatten();
     fields
         .filter_map(|(name, value)| Some((plain(name), word(value)?)))
         .collect()
 }
 
+/// The text of a single word or number; `None` for any other value.
+fn word(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => (!text.is_empty()).then(|| plain(text)),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(is) => Some(is.to_string()),
+        _ => None,
+    }
+}
+
 /// The claim of an object in the ledger of its scope.
 fn claim(
     found: &FetchResult<Vec<FoundLedger>>,
-    object: &Observed,
+    object: &ObservedObject,
 ) -> FetchResult<Option<EntryView>> {
     let all = match found {
         FetchResult::Known(all) => all,
@@ -270,7 +276,7 @@ fn claim(
 }
 
 fn row(
-    object: &Observed,
+    object: &ObservedObject,
     claim: &FetchResult<Option<EntryView>>,
     now: Timestamp,
     style: Style,
@@ -292,8 +298,14 @@ fn row(
             since(&entry.since, now),
             entry.remarks(),
         ),
-        FetchResult::Known(None) if object.over => (dash(), dash(), String::new()),
-        FetchResult::Known(None) => (style.tone(Tone::Warn, "no claim"), dash(), String::new()),
+        FetchResult::Known(None) => {
+            let place = if object.over {
+                dash()
+            } else {
+                style.tone(Tone::Warn, "no claim")
+            };
+            (place, dash(), String::new())
+        }
     };
     if !object.known {
         let unknown = "a state that its profile does not know counts as running";
@@ -337,7 +349,8 @@ fn text(view: &GuardedDescription, now: Timestamp, style: Style) -> String {
         text: String::new(),
         style,
     };
-    let (title, age) = (style.title(name), since(&view.created, now));
+    let title = style.title(name);
+    let age = since(&view.created, now);
     screen.line(&format!(
         "{title}   {state}, {end}{going}   created {age} ago"
     ));
@@ -383,10 +396,12 @@ fn text(view: &GuardedDescription, now: Timestamp, style: Style) -> String {
 
 fn claim_text(view: &GuardedDescription, now: Timestamp) -> String {
     let text = view.claim.shown(|claim| {
-        Some(match claim {
-            Some(entry) => place(entry, now),
-            None if view.has_ended => "none, as it has ended".to_owned(),
-            None => "none: the lock does not protect it".to_owned(),
+        Some(if let Some(entry) = claim {
+            place(entry, now)
+        } else if view.has_ended {
+            "none, as it has ended".to_owned()
+        } else {
+            "none: the lock does not protect it".to_owned()
         })
     });
     text.unwrap_or_default()

@@ -23,9 +23,9 @@ use backup_deploy::{Mode, Options, PROGRAMS, Stage};
 use tokio::time::Instant;
 
 use self::{
-    objects::{Installed, Outcome, installed},
+    objects::{Installation, Outcome, installed},
     plan::Plan,
-    preflight::Observed,
+    preflight::ClusterState,
     snapshots::Decision,
 };
 use super::{
@@ -124,10 +124,14 @@ pub(super) async fn upgrade(args: UpgradeArgs, terminal: &mut Terminal) -> Comma
 
 /// The options of the installation. To take over an installation that another tool made, the user
 /// has to name its mode.
-fn options_of(before: &Installed, mode: Option<Mode>, namespace: &str) -> Result<Options, Problem> {
+fn options_of(
+    before: &Installation,
+    mode: Option<Mode>,
+    namespace: &str,
+) -> Result<Options, Problem> {
     if mode.is_some_and(|mode| mode != before.mode) {
-        let (mode, other) = (before.mode.as_str(), before.mode == Mode::Engine);
-        let other = if other {
+        let mode = before.mode.as_str();
+        let other = if before.mode == Mode::Engine {
             Mode::Guard.as_str()
         } else {
             Mode::Engine.as_str()
@@ -253,7 +257,7 @@ async fn apply(
     session: &Session,
     plan: &Plan,
     stage: Stage,
-    observed: &Observed,
+    observed: &ClusterState,
     terminal: &mut Terminal,
 ) -> Result<(), Problem> {
     let mut counts = BTreeMap::<Outcome, usize>::new();
@@ -333,7 +337,7 @@ mod tests {
             (None, Mode::Engine, Some(Mode::Engine), Ok(0)),
             (None, Mode::Engine, None, Err("--mode=engine")),
         ] {
-            let before = Installed {
+            let before = Installation {
                 options: options.cloned(),
                 mode: is,
                 version: "v0".to_owned(),

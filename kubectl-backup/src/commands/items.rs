@@ -26,14 +26,14 @@ fn item_name(text: &str) -> Result<ObjectName<'_>, Problem> {
 }
 
 /// An item that the user has named, and the types that its type name may refer to.
-struct Wanted<'a> {
+struct ItemQuery<'a> {
     name: ObjectName<'a>,
     of_type: TypeQuery,
     /// Whether an item of this type was found.
     met: Cell<bool>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> ItemQuery<'a> {
     async fn new(session: &Session, name: ObjectName<'a>) -> Self {
         Self {
             name,
@@ -106,9 +106,9 @@ pub(super) async fn ls(args: LsArgs, terminal: &mut Terminal) -> CommandResult {
         .as_deref()
         .and_then(|place| place.split_once('/'))
         .map(|(_, of_type)| of_type);
-    let of_type = match typed {
-        Some(typed) if !typed.is_empty() => Some(TypeQuery::new(&session, typed).await),
-        _ => None,
+    let of_type = match typed.filter(|typed| !typed.is_empty()) {
+        Some(typed) => Some(TypeQuery::new(&session, typed).await),
+        None => None,
     };
     let met = Cell::new(false);
     let items = index.items().map(|item| {
@@ -122,8 +122,12 @@ pub(super) async fn ls(args: LsArgs, terminal: &mut Terminal) -> CommandResult {
         Ok(item)
     });
     let listing = listing(&args.name, args.place.as_deref(), of_type.as_ref(), items)?;
-    if let (Some(place), true) = (&args.place, listing.items.is_empty()) {
-        if let (Some(of_type), Some(typed), false) = (&of_type, typed, met.get())
+    if let Some(place) = &args.place
+        && listing.items.is_empty()
+    {
+        if let Some(of_type) = &of_type
+            && let Some(typed) = typed
+            && !met.get()
             && !of_type.is_known()
         {
             let namespace = place.split('/').next().unwrap_or_default();
@@ -143,18 +147,12 @@ pub(super) async fn ls(args: LsArgs, terminal: &mut Terminal) -> CommandResult {
             args.name
         )));
     }
-    let names = || {
-        listing
-            .items
-            .iter()
-            .fold(String::new(), |all, one| all + &one.name + "\n")
-    };
     json::show_list(
         "BackupListing",
         ("items", &listing),
         &args.output,
         terminal,
-        names,
+        || listing.names(),
         |_, _| Ok(listing.rows(!args.output.no_headers)?),
     )?;
     Ok(Exit::Done)
@@ -172,7 +170,6 @@ fn listing(
         None => (None, ""),
         Some((namespace, of_type)) => (Some(namespace), of_type),
     };
-    let counted = |name, types, items| ListedPlace { name, types, items };
     let mut inside = BTreeMap::<String, (BTreeSet<String>, usize)>::new();
     let mut names = Vec::new();
     items.try_for_each(|item| {
@@ -190,7 +187,13 @@ fn listing(
             (Some(_), "") => (group_resource, None),
             (Some(_), _) => {
                 let is_wanted = wanted.is_some_and(|wanted| wanted.is(&group_resource));
-                names.extend(is_wanted.then(|| counted(name, None, None)));
+                if is_wanted {
+                    names.push(ListedPlace {
+                        name,
+                        types: None,
+                        items: None,
+                    });
+                }
                 return Ok(());
             }
         };
@@ -205,10 +208,13 @@ fn listing(
         (Some(_), "") => &["TYPE", "ITEMS"],
         (Some(_), _) => &["NAME"],
     };
-    let types = |types: &BTreeSet<String>| namespace.is_none().then_some(types.len());
     let inside = inside
         .into_iter()
-        .map(|(name, (of, items))| counted(name, types(&of), Some(items)));
+        .map(|(name, (types, items))| ListedPlace {
+            name,
+            types: namespace.is_none().then_some(types.len()),
+            items: Some(items),
+        });
     let items = inside.chain(names).collect();
     Ok(Listing {
         of: of.to_owned(),
@@ -220,14 +226,25 @@ fn listing(
 
 impl Listing {
     fn rows(&self, with_headers: bool) -> std::io::Result<String> {
-        let row = |one: &ListedPlace| {
-            let counts = [one.types, one.items]
-                .into_iter()
-                .flatten()
-                .map(|count| count.to_string());
-            std::iter::once(plain(&one.name)).chain(counts).collect()
-        };
-        table(self.headers, with_headers, self.items.iter().map(row))
+        let rows = self.items.iter().map(ListedPlace::row);
+        table(self.headers, with_headers, rows)
+    }
+
+    /// The names of the entries, one on each line.
+    fn names(&self) -> String {
+        self.items
+            .iter()
+            .fold(String::new(), |all, one| all + &one.name + "\n")
+    }
+}
+
+impl ListedPlace {
+    fn row(&self) -> Vec<String> {
+        let counts = [self.types, self.items]
+            .into_iter()
+            .flatten()
+            .map(|count| count.to_string());
+        std::iter::once(plain(&self.name)).chain(counts).collect()
     }
 }
 
@@ -235,7 +252,7 @@ pub(super) async fn cat(args: CatArgs, terminal: &mut Terminal) -> CommandResult
     let name = item_name(&args.item)?;
     let session = Session::connect(terminal).await?;
     let backup = backup(&session, &args.name).await?;
-    let wanted = Wanted::new(&session, name).await;
+    let wanted = ItemQuery::new(&session, name).await;
     let found = tokio::select! {
         found = archive::object(&session, &backup, |item| wanted.is(item), terminal) => found?,
         _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),

@@ -29,12 +29,11 @@ impl KnownProfiles {
     /// The profile of this name. An unknown profile gets default rules: releases and holds depend
     /// only on the name.
     pub(crate) fn get_or_stand_in(&self, name: &str) -> Profile {
-        let stand_in = || Profile {
+        self.get(name).cloned().unwrap_or_else(|| Profile {
             name: name.to_owned(),
             engine: false,
             ..Profile::velero()
-        };
-        self.get(name).cloned().unwrap_or_else(stand_in)
+        })
     }
 
     /// Why other profiles may exist, or the webhook may use different ones.
@@ -67,12 +66,14 @@ pub(crate) async fn known_profiles(session: &Session) -> KnownProfiles {
             unusable,
         },
         FetchResult::Missing { unavailable } => {
-            let unguarded = |profile| PublishedProfile {
-                profile,
-                guarded: false,
-                over: Vec::new(),
-            };
-            let all = Profile::builtin().into_iter().map(unguarded).collect();
+            let all = Profile::builtin()
+                .into_iter()
+                .map(|profile| PublishedProfile {
+                    profile,
+                    guarded: false,
+                    over: Vec::new(),
+                })
+                .collect();
             KnownProfiles {
                 all,
                 unavailable: Some(unavailable),

@@ -45,32 +45,35 @@ pub(crate) async fn run(command: LocationsCommand, terminal: &mut Terminal) -> C
 
 /// The consequence for the Backups in these locations.
 async fn backups_that_are_lost(session: &Session, locations: &[String]) -> String {
-    let in_them = |backup: Backup| {
-        let location = backup.spec.storage_location.as_ref()?;
-        locations.contains(location).then(|| backup.name_any())
+    let backups = session
+        .list_readable(ListParams::default(), |backup: Backup| {
+            let location = backup.spec.storage_location.as_ref()?;
+            locations.contains(location).then(|| backup.name_any())
+        })
+        .await;
+    let Ok(backups) = backups else {
+        return "; the bucket stays, and until a location of this name is there again, its Backups cannot be restored or deleted"
+            .to_owned();
     };
-    match session.list_readable(ListParams::default(), in_them).await {
-        Ok(backups) if backups.is_empty() => "; the bucket stays, and no Backup is in it".to_owned(),
-        Ok(backups) => format!(
-            "; the bucket stays, and until a location of this name is there again, {} cannot be restored or deleted: {}",
-            counted(backups.len(), "Backup"),
-            named(&backups)
-        ),
-        Err(_) => "; the bucket stays, and until a location of this name is there again, its Backups cannot be restored or deleted"
-            .to_owned(),
+    if backups.is_empty() {
+        return "; the bucket stays, and no Backup is in it".to_owned();
     }
+    format!(
+        "; the bucket stays, and until a location of this name is there again, {} cannot be restored or deleted: {}",
+        counted(backups.len(), "Backup"),
+        named(&backups)
+    )
 }
 
 async fn one(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let view = describe(&session.get::<BackupStorageLocation>(&args.name).await?);
-    let screen = |now, style| Ok(view.text(now, style));
     json::show(
         "LocationDescription",
         &view,
         args.document,
         terminal,
-        screen,
+        |now, style| Ok(view.text(now, style)),
     )?;
     Ok(Exit::Done)
 }
@@ -136,28 +139,12 @@ async fn all(session: &Session, args: &SyncArgs, terminal: &mut Terminal) -> Com
             )
         };
     let about = About::of::<BackupStorageLocation>("list", "");
-    // A location that cannot be decoded does not hide the others.
-    let seen = |item: DeserializeGuard<BackupStorageLocation>| {
-        Some(
-            item.0
-                .map(|location| view::location(&location))
-                .map_err(|error| {
-                    let name = error.metadata.name.unwrap_or_default();
-                    let namespace = error.metadata.namespace.unwrap_or_default();
-                    let resource = ApiResource::erase::<BackupStorageLocation>(&());
-                    unreadable_warning(
-                        BackupStorageLocation::KIND,
-                        &resource,
-                        &namespace,
-                        &name,
-                        &error.error,
-                    )
-                }),
-        )
-    };
     let mut locations = Vec::new();
+    // A location that cannot be decoded does not hide the others.
     for one in session
-        .list(about, &api, ListParams::default(), seen)
+        .list(about, &api, ListParams::default(), |item| {
+            Some(synced_location(item))
+        })
         .await?
     {
         match one {
@@ -170,6 +157,26 @@ async fn all(session: &Session, args: &SyncArgs, terminal: &mut Terminal) -> Com
         return Ok(Exit::Done);
     }
     show(session, locations, args, terminal)
+}
+
+/// The location as `sync` shows it, or a warning if it cannot be decoded.
+fn synced_location(
+    item: DeserializeGuard<BackupStorageLocation>,
+) -> Result<SyncedLocation, String> {
+    item.0
+        .map(|location| view::location(&location))
+        .map_err(|error| {
+            let name = error.metadata.name.unwrap_or_default();
+            let namespace = error.metadata.namespace.unwrap_or_default();
+            let resource = ApiResource::erase::<BackupStorageLocation>(&());
+            unreadable_warning(
+                BackupStorageLocation::KIND,
+                &resource,
+                &namespace,
+                &name,
+                &error.error,
+            )
+        })
 }
 
 /// Prints a row for every change, like `get -w`.
@@ -208,14 +215,17 @@ fn show(
     if let Some(path) = &args.list.sort_by {
         jsonpath::sort(&mut list.locations, path);
     }
-    let name = |one: &SyncedLocation| full_name::<BackupStorageLocation>(&one.name) + "\n";
-    let names = || list.locations.iter().map(name).collect();
     json::show_list(
         "SyncList",
         ("locations", &list),
         &args.output,
         terminal,
-        names,
+        || {
+            list.locations
+                .iter()
+                .map(|one| full_name::<BackupStorageLocation>(&one.name) + "\n")
+                .collect()
+        },
         |now, style| {
             Ok(match list.locations.as_slice() {
                 [one] if args.location.is_some() => view::one(one, now, style)?,
@@ -255,27 +265,25 @@ fn agreed(
     let Some(accepted) = accepted else {
         return Ok(None);
     };
-    match view::location(location)
+    let refused = view::location(location)
         .last_pass
-        .map_or(0, |pass| pass.refused)
-    {
-        0 => {
-            let message = format!(
-                "nothing was refused when location {name:?} was last compared with the cluster"
-            );
-            Err(Problem::other(message).with_remedy(format!(
-                "Compare it first: kubectl backup locations sync {name} --now"
-            )))
-        }
-        refused if refused > accepted => {
-            let message =
-                format!("{refused} removals of location {name:?} were refused, not {accepted}");
-            Err(Problem::other(message).with_remedy(format!(
-                "See what is gone: kubectl backup locations sync {name}"
-            )))
-        }
-        _ => Ok(Some(accepted)),
+        .map_or(0, |pass| pass.refused);
+    if refused == 0 {
+        let message = format!(
+            "nothing was refused when location {name:?} was last compared with the cluster"
+        );
+        return Err(Problem::other(message).with_remedy(format!(
+            "Compare it first: kubectl backup locations sync {name} --now"
+        )));
     }
+    if refused > accepted {
+        let message =
+            format!("{refused} removals of location {name:?} were refused, not {accepted}");
+        return Err(Problem::other(message).with_remedy(format!(
+            "See what is gone: kubectl backup locations sync {name}"
+        )));
+    }
+    Ok(Some(accepted))
 }
 
 async fn ask(

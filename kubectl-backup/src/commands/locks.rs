@@ -7,17 +7,17 @@ pub(crate) mod release;
 
 use std::collections::BTreeSet;
 
-use backup_lock::{VELERO_SCOPE, observe::Observed};
+use backup_lock::{VELERO_SCOPE, observe::ObservedObject};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 
 use self::fetch::{Ledgers, Within};
 use super::{
     known_profiles::{KnownProfiles, known_profiles},
-    poll::{LONGEST, Look, poll},
+    poll::{Look, MAX_WAIT, poll},
     prelude::*,
 };
 use crate::{
-    cli::{Form, ListArgs, Output, Shown},
+    cli::{Form, ListArgs, Output, TableParts},
     jsonpath,
     print::json::Document,
     view::locks::{
@@ -31,9 +31,9 @@ use crate::{
 const BUDGET: Duration = Duration::from_secs(20);
 
 /// All ledgers, and running objects without a claim.
-pub(crate) struct Unclaimed {
+pub(crate) struct UnclaimedObjects {
     pub(crate) ledgers: Ledgers,
-    pub(crate) objects: Vec<Observed>,
+    pub(crate) objects: Vec<ObservedObject>,
     /// Checks that could not be made, one sentence each.
     pub(crate) unchecked: Vec<String>,
 }
@@ -42,7 +42,7 @@ pub(crate) async fn unclaimed(
     session: &Session,
     known: &KnownProfiles,
     within: Within,
-) -> Result<Unclaimed, Problem> {
+) -> Result<UnclaimedObjects, Problem> {
     let mut ledgers = Ledgers::read(session, known, within).await?;
     let profiles: BTreeSet<String> = ledgers
         .all
@@ -56,7 +56,7 @@ pub(crate) async fn unclaimed(
         ledgers = Ledgers::read(session, known, within).await?;
         objects.retain(|object| !ledgers.claims(object));
     }
-    Ok(Unclaimed {
+    Ok(UnclaimedObjects {
         ledgers,
         objects,
         unchecked,
@@ -89,7 +89,7 @@ const fn within(args: &ListArgs) -> Within {
 /// The requested ledgers, and running objects without a claim.
 async fn read(session: &Session, args: &ListArgs) -> Result<LockList, Problem> {
     let known = known_profiles(session).await;
-    let Unclaimed {
+    let UnclaimedObjects {
         ledgers,
         objects,
         unchecked,
@@ -114,13 +114,12 @@ async fn read(session: &Session, args: &ListArgs) -> Result<LockList, Problem> {
 
 fn show(list: &LockList, args: &ListArgs, terminal: &mut Terminal) -> Result<(), Problem> {
     let output = &args.output;
-    let names = || screen::names(list);
     json::show_list(
         "LockList",
         ("scopes", list),
         output,
         terminal,
-        names,
+        || screen::names(list),
         |now, style| Ok(screen::text(list, output.shown(&args.list), now, style)?),
     )?;
     if !matches!(
@@ -173,7 +172,7 @@ async fn watch(session: &Session, args: &ListArgs, terminal: &mut Terminal) -> C
     let watched = poll(
         session,
         terminal,
-        LONGEST,
+        MAX_WAIT,
         async |terminal: &mut Terminal| {
             let found = Ledgers::read(session, &known, within(args)).await?.all;
             let now = lines(&view::locks(
@@ -211,7 +210,7 @@ fn show_changes(
     let header = is_first && !output.no_headers;
     let text = match &output.form {
         Form::Plain(Output::Table | Output::Wide) => {
-            let how = Shown {
+            let how = TableParts {
                 headers: header,
                 ..output.shown(&args.list)
             };

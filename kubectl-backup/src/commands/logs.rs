@@ -10,7 +10,7 @@ use flate2::write::MultiGzDecoder;
 use tokio::time::Instant;
 
 use super::{
-    poll::{LONGEST, Look, poll},
+    poll::{Look, MAX_WAIT, poll},
     prelude::*,
 };
 use crate::{
@@ -21,9 +21,9 @@ use tail::{Piece, Tail};
 
 /// Each reading of a growing log transfers all of it: the next pause is the duration of the reading
 /// times this factor.
-const SPARING: u32 = 10;
+const READ_PAUSE_FACTOR: u32 = 10;
 /// Pause after a reading that found no log.
-const NOTHING_YET: Duration = Duration::from_secs(10);
+const NO_LOG_PAUSE: Duration = Duration::from_secs(10);
 
 pub(super) async fn run<W: Workload>(args: LogsArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
@@ -32,7 +32,8 @@ pub(super) async fn run<W: Workload>(args: LogsArgs, terminal: &mut Terminal) ->
     }
     // Reads only the metadata: an object that cannot be decoded has a log, too.
     let meta = session.get_metadata::<W>(&args.name).await?.metadata;
-    let (file, mut tail) = (StoredFile::of(W::FILES.log, &meta), Tail::default());
+    let file = StoredFile::of(W::FILES.log, &meta);
+    let mut tail = Tail::default();
     tokio::select! {
         done = show(&session, &file, args.errors, &mut tail, terminal) => done?,
         _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
@@ -46,15 +47,18 @@ async fn follow<W: Workload>(
     args: &LogsArgs,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let (mut tail, mut uid, mut seen, mut again) =
-        (Tail::default(), None, String::new(), Instant::now());
+    let mut tail = Tail::default();
+    let mut uid = None;
+    let mut seen = String::new();
+    let mut again = Instant::now();
     let followed = poll(
         session,
         terminal,
-        LONGEST,
+        MAX_WAIT,
         async |terminal: &mut Terminal| {
             let work = session.get::<W>(&args.name).await?;
-            let (status, now) = (work.status(), work.meta().uid.clone());
+            let status = work.status();
+            let now = work.meta().uid.clone();
             if *uid.get_or_insert_with(|| now.clone()) != now {
                 let message = format!(
                     "{} {:?} was deleted while its log was followed",
@@ -63,7 +67,8 @@ async fn follow<W: Workload>(
                 );
                 return Err(Problem::other(message));
             }
-            let (ended, is_news) = (status.ended(), status.phase != seen);
+            let ended = status.ended();
+            let is_news = status.phase != seen;
             let grows = status.stage == Stage::InProgress && Instant::now() >= again;
             if !is_news && !grows {
                 return Ok(Look::Same);
@@ -71,7 +76,7 @@ async fn follow<W: Workload>(
             let file = StoredFile::of(W::FILES.log, work.meta());
             let began = Instant::now();
             let pause = match show(session, &file, args.errors, &mut tail, terminal).await {
-                Ok(()) => began.elapsed() * SPARING,
+                Ok(()) => began.elapsed() * READ_PAUSE_FACTOR,
                 // There is no log yet, or the object failed before one was written.
                 Err(problem)
                     if matches!(problem.kind, ProblemKind::NoFile | ProblemKind::NotGiven)
@@ -80,7 +85,7 @@ async fn follow<W: Workload>(
                     if is_news {
                         terminal.say(&problem.message);
                     }
-                    NOTHING_YET
+                    NO_LOG_PAUSE
                 }
                 Err(problem) => return Err(problem),
             };
@@ -116,10 +121,8 @@ async fn show(
         ..
     } = &mut *terminal;
     let mut text = MultiGzDecoder::new(Vec::new());
-    let unreadable = |error: std::io::Error| {
-        Problem::bad_file(format!("the log of {} cannot be read: {error}", file.name))
-    };
-    let (mut reading, mut is_another) = (tail.read(), false);
+    let mut reading = tail.read();
+    let mut is_another = false;
     let mut print = |text: &mut Vec<u8>, is_last: bool| -> Result<(), Problem> {
         match reading.take(text, is_last) {
             Piece::Unknown => return Ok(()),
@@ -150,12 +153,19 @@ async fn show(
         *text = rest;
         Ok(())
     };
-    let sink = |bytes: &[u8]| {
-        text.write_all(bytes).map_err(unreadable)?;
-        print(text.get_mut(), false)
-    };
-    read(session, file, sink, |line| drop(writeln!(err, "{line}"))).await?;
-    text.try_finish().map_err(unreadable)?;
+    read(
+        session,
+        file,
+        |bytes| {
+            text.write_all(bytes)
+                .map_err(|error| unreadable(file.name, &error))?;
+            print(text.get_mut(), false)
+        },
+        |line| drop(writeln!(err, "{line}")),
+    )
+    .await?;
+    text.try_finish()
+        .map_err(|error| unreadable(file.name, &error))?;
     print(text.get_mut(), true)?;
     terminal.data("")?;
     if is_another {
@@ -165,6 +175,10 @@ async fn show(
         ));
     }
     Ok(())
+}
+
+fn unreadable(name: &str, error: &std::io::Error) -> Problem {
+    Problem::bad_file(format!("the log of {name} cannot be read: {error}"))
 }
 
 fn whole_lines(text: &[u8]) -> usize {

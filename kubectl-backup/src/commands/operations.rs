@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{
-    poll::{LONGEST, Look, poll},
+    poll::{Look, MAX_WAIT, poll},
     prelude::*,
 };
 use crate::{
@@ -65,31 +65,41 @@ async fn watch<W: Workload>(
     let watched = poll(
         session,
         terminal,
-        LONGEST,
+        MAX_WAIT,
         async |terminal: &mut Terminal| {
             let work = session.get::<W>(&args.name).await?;
             let operations = read(session, &work).await?;
-            let is_new = |now: &OperationView| shown_last.get(&key(now)) != Some(now);
-            let changed = operations.iter().any(is_new);
+            let changed = operations.iter().any(|now| is_new(&shown_last, now));
             let next = operations
                 .iter()
                 .map(|operation| (key(operation), operation.clone()))
                 .collect();
             if changed {
                 let header = shown_last.is_empty() && !args.output.no_headers;
-                show(operations, args, header, is_new, terminal)?;
+                show(
+                    operations,
+                    args,
+                    header,
+                    |now| is_new(&shown_last, now),
+                    terminal,
+                )?;
             }
             shown_last = next;
-            Ok(match changed {
-                _ if work.status().stage.is_terminal() => {
-                    Look::Found(work.status().ended() == Some(true))
-                }
-                true => Look::Changed,
-                false => Look::Same,
+            Ok(if work.status().stage.is_terminal() {
+                Look::Found(work.status().ended() == Some(true))
+            } else if changed {
+                Look::Changed
+            } else {
+                Look::Same
             })
         },
     );
     Ok(watched.await?.map_or_else(|exit| exit, Exit::of_end))
+}
+
+/// Whether the operation was not shown before, or has changed since.
+fn is_new(shown_last: &HashMap<(String, String), OperationView>, now: &OperationView) -> bool {
+    shown_last.get(&key(now)) != Some(now)
 }
 
 /// Ids are unique only within an action.

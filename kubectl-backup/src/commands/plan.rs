@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Maximum line length (bytes): the plan of some 500,000 items. A line is held in memory.
-const LONGEST: usize = 64 << 20;
+const MAX_LINE_BYTES: usize = 64 << 20;
 
 /// Shows the plan of a restore. Exits with 3 if the restore would not be Completed.
 pub(crate) async fn run(
@@ -46,40 +46,53 @@ async fn read(
     file: &StoredFile<'_>,
     terminal: &mut Terminal,
 ) -> Result<RestorePlan, Problem> {
-    let (mut line, mut end) = (Vec::new(), None);
+    let mut line = Vec::new();
+    let mut end = None;
     let shows_progress = terminal.err_is_terminal;
-    let nonsense =
-        |why: &str| Problem::other(format!("the plan of {} cannot be read: {why}", file.name));
-    let sink = |bytes: &[u8]| {
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            line.extend_from_slice(piece);
-            if !piece.ends_with(b"\n") {
-                break;
-            }
-            match serde_json::from_slice(&line).map_err(|error| nonsense(&error.to_string()))? {
-                PlanLine::Progress { done, total } if shows_progress => {
-                    terminal.say(&format!("{done} of {} looked at", counted(total, "item")));
+    stored::read(
+        session,
+        file,
+        |bytes| {
+            for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+                line.extend_from_slice(piece);
+                if !piece.ends_with(b"\n") {
+                    break;
                 }
-                PlanLine::Progress { .. } => {}
-                last => end = Some(last),
+                let read = serde_json::from_slice(&line)
+                    .map_err(|error| unreadable(file.name, &error.to_string()))?;
+                if let PlanLine::Progress { done, total } = read {
+                    if shows_progress {
+                        terminal.say(&format!("{done} of {} looked at", counted(total, "item")));
+                    }
+                } else {
+                    end = Some(read);
+                }
+                line.clear();
             }
-            line.clear();
-        }
-        if line.len() > LONGEST {
-            Err(nonsense("it is too large"))
-        } else {
-            Ok(())
-        }
-    };
-    stored::read(session, file, sink, |_| ()).await?;
+            if line.len() > MAX_LINE_BYTES {
+                Err(unreadable(file.name, "it is too large"))
+            } else {
+                Ok(())
+            }
+        },
+        |_| (),
+    )
+    .await?;
     match end {
         Some(PlanLine::Plan(plan)) => Ok(*plan),
         Some(PlanLine::Refused(why)) => {
             let message = format!("restore {:?} would not start: {}", file.name, plain(&why));
             Err(Problem::new(ProblemKind::WouldNotStart, message))
         }
-        _ => Err(nonsense("it ended before it was complete; try again")),
+        _ => Err(unreadable(
+            file.name,
+            "it ended before it was complete; try again",
+        )),
     }
+}
+
+fn unreadable(name: &str, why: &str) -> Problem {
+    Problem::other(format!("the plan of {name} cannot be read: {why}"))
 }
 
 fn screen(name: &str, plan: RestorePlan, terminal: &Terminal) -> String {
@@ -90,7 +103,8 @@ fn screen(name: &str, plan: RestorePlan, terminal: &Terminal) -> String {
         left_out,
         notes,
     } = plan;
-    let (errors, warnings) = (results.errors(), results.warnings());
+    let errors = results.errors();
+    let warnings = results.warnings();
     let (tone, phase) = match (errors, warnings) {
         (0, 0) if missing_data.is_none() => (Tone::Good, "Completed"),
         (0, _) => (Tone::Warn, "Completed"),

@@ -9,10 +9,10 @@ use super::prelude::*;
 use crate::backoff::{self, MAX_POLL_INTERVAL};
 
 /// Grace period for start-up errors of the API server (403 until RBAC is loaded).
-pub(super) const STARTING: Duration = Duration::from_secs(30);
+pub(super) const START_UP_GRACE: Duration = Duration::from_secs(30);
 
 /// Timeout if the user sets none.
-pub(super) const LONGEST: Duration = Duration::from_hours(24 * 365);
+pub(super) const MAX_WAIT: Duration = Duration::from_hours(24 * 365);
 
 /// The result, or the exit code after a timeout or an interrupt.
 pub(super) type Polled<T> = Result<T, Exit>;
@@ -89,8 +89,8 @@ where
             }
             Ok(Err(problem)) => {
                 let since = away.unwrap_or_else(Instant::now);
-                let may_pass =
-                    problem.is_transient() || problem.is_of_start() && since.elapsed() < STARTING;
+                let may_pass = problem.is_transient()
+                    || problem.is_of_start() && since.elapsed() < START_UP_GRACE;
                 if !may_pass {
                     return Err(problem);
                 }

@@ -31,7 +31,9 @@ pub(crate) async fn run(args: ShowProfilesArgs, terminal: &mut Terminal) -> Comm
         all.push(view(one, &served, known.unavailable.as_deref()));
     }
     let doubt = known.doubt();
-    if let (Some(name), true) = (&args.profile, all.is_empty()) {
+    if let Some(name) = &args.profile
+        && all.is_empty()
+    {
         let known = known
             .all
             .iter()
@@ -46,32 +48,35 @@ pub(crate) async fn run(args: ShowProfilesArgs, terminal: &mut Terminal) -> Comm
             Problem::other(format!("this program knows no profile {name:?}")).with_remedy(remedy),
         );
     }
-    let note = |doubt| format!("{doubt}; these are the profiles that this program knows");
     let list = ProfileList {
         profiles: all,
-        notes: doubt.map(note).into_iter().collect(),
+        notes: doubt
+            .map(|doubt| format!("{doubt}; these are the profiles that this program knows"))
+            .into_iter()
+            .collect(),
     };
     let output = &args.output;
-    let names = || {
-        list.profiles
-            .iter()
-            .map(|one| one.name.clone() + "\n")
-            .collect()
-    };
     json::show_list(
         "ProfileList",
         ("profiles", &list),
         output,
         terminal,
-        names,
+        || {
+            list.profiles
+                .iter()
+                .map(|one| one.name.clone() + "\n")
+                .collect()
+        },
         |_, style| {
-            if let ([one], Some(_)) = (list.profiles.as_slice(), &args.profile) {
+            if let [one] = list.profiles.as_slice()
+                && args.profile.is_some()
+            {
                 return one_text(one, style);
             }
             let headers = if output.is_wide() {
                 &HEADERS[..]
             } else {
-                &HEADERS[..NARROW]
+                &HEADERS[..NARROW_COLUMNS]
             };
             Ok(table(
                 headers,
@@ -140,14 +145,13 @@ fn view(
         guarded,
         over,
     } = one;
-    let kind = |rule: &KindRule| KindView {
-        resource: format!("{}.{}", rule.plural, definition.group),
-        is_served: served.clone().map(|all| all.contains(&rule.plural)),
-    };
     let told = unavailable.map_or(FetchResult::Known(()), FetchResult::missing);
     ProfileView {
         name: definition.name.clone(),
-        kinds: vec![kind(&definition.backup), kind(&definition.restore)],
+        kinds: vec![
+            KindView::of(&definition.backup, &definition.group, served),
+            KindView::of(&definition.restore, &definition.group, served),
+        ],
         is_guarded: told.clone().map(|()| *guarded),
         policy: PolicyView::of(&definition.policy),
         policy_from: told.map(|()| {
@@ -157,6 +161,15 @@ fn view(
                 .collect()
         }),
         definition: definition.clone(),
+    }
+}
+
+impl KindView {
+    fn of(rule: &KindRule, group: &str, served: &FetchResult<Vec<String>>) -> Self {
+        Self {
+            resource: format!("{}.{group}", rule.plural),
+            is_served: served.clone().map(|all| all.contains(&rule.plural)),
+        }
     }
 }
 
@@ -229,7 +242,7 @@ const HEADERS: [&str; 10] = [
     "FROM",
     "KINDS",
 ];
-const NARROW: usize = 9;
+const NARROW_COLUMNS: usize = 9;
 
 fn row(profile: &ProfileView) -> Vec<String> {
     let policy = &profile.policy;

@@ -12,7 +12,7 @@ use backup_core::{
 };
 
 use super::{
-    create::{Checked, Connection, Made, finish, make},
+    create::{Connection, CreationOutcome, SpecErrors, finish, make},
     plan,
     prelude::*,
     spec::{self, config_map, over, select, set},
@@ -31,10 +31,9 @@ pub(crate) async fn run(
         args.creation.dry_run = Some(DryRun::Server);
     }
     let connection = Connection::new();
-    if let (Some(backup), false) = (
-        &args.source.from_backup,
-        args.creation.dry_run == Some(DryRun::Client),
-    ) {
+    if let Some(backup) = &args.source.from_backup
+        && args.creation.dry_run != Some(DryRun::Client)
+    {
         check_backup(
             backup,
             connection
@@ -72,13 +71,13 @@ pub(crate) async fn run(
             restore.spec.schedule_name = None;
         }
     }
-    let checked = Checked::new(
+    let checked = SpecErrors::new(
         validate::restore(&restore.spec),
         validate::engine_restore(&restore.spec),
     );
     if args.creation.dry_run == Some(DryRun::Server) && args.creation.output.is_none() {
         let made = make(restore, &checked, &args.creation, &connection, terminal).await?;
-        let (Made::Dry(restore, _) | Made::Stored(restore)) = made;
+        let (CreationOutcome::Dry(restore, _) | CreationOutcome::Stored(restore)) = made;
         let session = connection
             .get_or_try_init(|| Session::connect(terminal))
             .await?;
@@ -94,7 +93,7 @@ pub(crate) async fn run(
 /// restore would cover far more objects.
 async fn keeps_objects(
     restore: &Restore,
-    checked: &Checked,
+    checked: &SpecErrors,
     creation: &CreationArgs,
     connection: &Connection,
     terminal: &mut Terminal,
@@ -105,7 +104,7 @@ async fn keeps_objects(
         ..CreationArgs::default()
     };
     let made = make(restore.clone(), checked, &tried, connection, terminal).await?;
-    let (Made::Dry(kept, _) | Made::Stored(kept)) = made;
+    let (CreationOutcome::Dry(kept, _) | CreationOutcome::Stored(kept)) = made;
     if kept.spec.included_objects == restore.spec.included_objects {
         return Ok(());
     }
@@ -269,10 +268,13 @@ fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
 
 /// Restricts the spec to these objects and their namespaces.
 fn select_objects(spec: &mut RestoreSpec, objects: &[String]) {
-    let named = || objects.iter().filter_map(|text| ObjectName::parse(text));
-    let namespaces: BTreeSet<&str> = named().filter_map(|object| object.namespace).collect();
+    let names: Vec<ObjectName<'_>> = objects
+        .iter()
+        .filter_map(|text| ObjectName::parse(text))
+        .collect();
+    let namespaces: BTreeSet<&str> = names.iter().filter_map(|name| name.namespace).collect();
     spec.included_namespaces = namespaces.into_iter().map(str::to_owned).collect();
-    if named().any(|object| object.namespace.is_none()) {
+    if names.iter().any(|name| name.namespace.is_none()) {
         spec.include_cluster_resources.get_or_insert(true);
     }
     spec.included_objects = objects.to_vec();

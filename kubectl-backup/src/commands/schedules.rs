@@ -9,7 +9,7 @@ use backup_core::{
 use serde_json::Map;
 
 use super::{
-    create::{self, Checked, Connection, Made},
+    create::{self, Connection, CreationOutcome, SpecErrors},
     delete, get,
     locations::change::patch_spec,
     prelude::*,
@@ -59,13 +59,12 @@ async fn describe(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandRes
     let schedule = get_named::<Schedule>(&session, name).await?;
     let (backups, places) = futures::join!(backups(&session, name), get::places(&session));
     let view = view::describe(&schedule, backups, &places, terminal.now());
-    let screen = |now, style| view::text(&view, now, style);
     json::show(
         "ScheduleDescription",
         &view,
         args.document,
         terminal,
-        screen,
+        |now, style| view::text(&view, now, style),
     )?;
     Ok(Exit::Done)
 }
@@ -109,8 +108,10 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
     };
     let connection = Connection::new();
     match create::make(schedule, &checked, &creation, &connection, terminal).await? {
-        Made::Dry(schedule, how) => create::print(&schedule, args.output, how, terminal)?,
-        Made::Stored(schedule) => {
+        CreationOutcome::Dry(schedule, how) => {
+            create::print(&schedule, args.output, how, terminal)?;
+        }
+        CreationOutcome::Stored(schedule) => {
             create::print(&schedule, args.output, "", terminal)?;
             let session = connection
                 .get_or_try_init(|| Session::connect(terminal))
@@ -164,10 +165,7 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
         &format!("schedule {name:?} would not be valid"),
         &checked(&after),
     )?;
-    let as_json = |schedule: &Schedule| {
-        serde_json::to_value(&schedule.spec).map_err(|error| Problem::other(error.to_string()))
-    };
-    let changes = changes(&as_json(&before)?, &as_json(&after)?);
+    let changes = changes(&spec_value(&before)?, &spec_value(&after)?);
     if changes.is_empty() {
         terminal.data(&format!("{} unchanged\n", full_name::<Schedule>(name)))?;
         return Ok(Exit::Done);
@@ -179,34 +177,42 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     Ok(Exit::Done)
 }
 
+fn spec_value(schedule: &Schedule) -> Result<Value, Problem> {
+    serde_json::to_value(&schedule.spec).map_err(|error| Problem::other(error.to_string()))
+}
+
 /// The merge patch (RFC 7386) that turns `before` into `after`.
 fn changes(before: &Value, after: &Value) -> Map<String, Value> {
     let empty = Map::new();
-    let fields = |value: &'_ Value| value.as_object().cloned().unwrap_or_default();
-    let (before, after) = (before.as_object().unwrap_or(&empty), fields(after));
+    let before = before.as_object().unwrap_or(&empty);
+    let after = after.as_object().cloned().unwrap_or_default();
     let gone = before
         .keys()
         .filter(|key| !after.contains_key(*key))
         .map(|key| (key.clone(), Value::Null));
     let mut changed: Map<String, Value> = gone.collect();
     for (key, value) in after {
-        match before.get(&key) {
-            Some(same) if *same == value => {}
-            Some(other) if other.is_object() && value.is_object() => {
-                changed.insert(key, changes(other, &value).into());
-            }
-            _ => {
-                changed.insert(key, value);
-            }
+        let earlier = before.get(&key);
+        if earlier == Some(&value) {
+            continue;
         }
+        let change = if let Some(earlier) = earlier
+            && earlier.is_object()
+            && value.is_object()
+        {
+            Value::Object(changes(earlier, &value))
+        } else {
+            value
+        };
+        changed.insert(key, change);
     }
     changed
 }
 
 /// An expression that at least one of Velero's libraries accepts is left to the server.
-fn checked(schedule: &Schedule) -> Checked {
+fn checked(schedule: &Schedule) -> SpecErrors {
     let invalid = validate::schedule(&schedule.spec, &Dialect::ALL);
-    Checked::new(
+    SpecErrors::new(
         invalid,
         validate::engine_schedule(&schedule.spec, &Dialect::ALL),
     )

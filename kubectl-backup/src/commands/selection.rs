@@ -9,7 +9,7 @@ use super::prelude::*;
 use crate::cli::{DeletionArgs, SelectionArgs};
 
 /// Maximum number of names in a question.
-const NAMED: usize = 20;
+const MAX_NAMES: usize = 20;
 
 /// The names of the selected objects, including objects that cannot be decoded. Prints a message if
 /// there are none.
@@ -162,5 +162,5 @@ pub(super) fn no_terminal(verb: &str, what: &str) -> Problem {
 
 /// The first names, and the number of the others.
 pub(super) fn named(all: &[String]) -> String {
-    listed(&all[..all.len().min(NAMED)], all.len())
+    listed(&all[..all.len().min(MAX_NAMES)], all.len())
 }

@@ -15,7 +15,7 @@ use super::prelude::*;
 use crate::cli::{Alternatives, BackupSpecArgs, FileArgs, ItemArgs, ObjectArgs};
 
 /// Maximum size of a manifest (bytes).
-const LARGEST: u64 = 4 << 20;
+const MAX_MANIFEST_BYTES: u64 = 4 << 20;
 
 /// Replaces the list by the values of the flag, if there are any.
 pub(crate) fn set(field: &mut Vec<String>, flag: &[String]) {
@@ -38,10 +38,12 @@ pub(crate) fn select(
     items: &ItemArgs,
 ) {
     if let Some(selector) = &items.selector {
-        (*one, *several) = (Some(selector.clone()), None);
+        *one = Some(selector.clone());
+        *several = None;
     }
     if let Some(Alternatives(selectors)) = &items.or_selector {
-        (*one, *several) = (None, Some(selectors.clone()));
+        *one = None;
+        *several = Some(selectors.clone());
     }
 }
 
@@ -168,7 +170,7 @@ pub(crate) fn read(path: &Path, terminal: &mut Terminal) -> std::io::Result<Stri
     } else {
         Box::new(std::fs::File::open(path)?)
     };
-    source.take(LARGEST).read_to_string(&mut text)?;
+    source.take(MAX_MANIFEST_BYTES).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -185,34 +187,30 @@ where
     } else {
         path.display().to_string()
     };
-    let wrong = |why: String, remedy: &str| {
-        Problem::other(format!("cannot use the manifest {shown}: {why}")).with_remedy(remedy)
-    };
-    let unreadable =
-        |error: std::io::Error| wrong(error.to_string(), "Check the path after -f; - is stdin.");
-    let text = read(path, terminal).map_err(unreadable)?;
+    let text = read(path, terminal).map_err(|error| {
+        unusable(
+            &shown,
+            &error.to_string(),
+            "Check the path after -f; - is stdin.",
+        )
+    })?;
     let expected = format!(
         "It has to be one {} of {}.",
         K::kind(&()),
         K::api_version(&())
     );
-    let parse = |error: &dyn std::fmt::Display| {
-        // Only the first line: the following lines quote the text around the error.
-        wrong(
-            plain(error.to_string().lines().next().unwrap_or_default()),
-            &expected,
-        )
-    };
-    let mut value: Value = serde_saphyr::from_str(&text).map_err(|error| parse(&error))?;
+    let mut value: Value =
+        serde_saphyr::from_str(&text).map_err(|error| unparsable(&shown, &error, &expected))?;
     if value["kind"] != K::kind(&()).as_ref() || value["apiVersion"] != K::api_version(&()).as_ref()
     {
         let kind = plain(value["kind"].as_str().unwrap_or("no kind"));
-        return Err(wrong(format!("it is {kind}"), &expected));
+        return Err(unusable(&shown, &format!("it is {kind}"), &expected));
     }
     if let Some(object) = value.as_object_mut() {
         object.remove("status");
     }
-    let mut object: K = serde_json::from_value(value).map_err(|error| parse(&error))?;
+    let mut object: K =
+        serde_json::from_value(value).map_err(|error| unparsable(&shown, &error, &expected))?;
     let meta = object.meta_mut();
     // The manifest may come from a cluster: keep only metadata of new objects.
     *meta = ObjectMeta {
@@ -222,4 +220,14 @@ where
         ..ObjectMeta::default()
     };
     Ok(object)
+}
+
+fn unusable(manifest: &str, why: &str, remedy: &str) -> Problem {
+    Problem::other(format!("cannot use the manifest {manifest}: {why}")).with_remedy(remedy)
+}
+
+fn unparsable(manifest: &str, error: &dyn std::fmt::Display, expected: &str) -> Problem {
+    // Only the first line: the following lines quote the text around the error.
+    let why = plain(error.to_string().lines().next().unwrap_or_default());
+    unusable(manifest, &why, expected)
 }

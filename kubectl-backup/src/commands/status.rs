@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     describe::found_ledger,
-    poll::{LONGEST, Look, poll},
+    poll::{Look, MAX_WAIT, poll},
     prelude::*,
 };
 use crate::{
@@ -31,12 +31,12 @@ use crate::{
 };
 
 /// Interval between two pages of `-w`: each page needs lists of all objects.
-const PERIOD: Duration = Duration::from_secs(10);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Time limit for reading the item lists of backups. Lists that are not read by then are not
 /// checked.
 const LISTS_TIMEOUT: Duration = Duration::from_secs(20);
-const PARALLEL_READS: usize = 8;
+const MAX_CONCURRENT_READS: usize = 8;
 
 pub(super) async fn run(args: StatusArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
@@ -55,7 +55,7 @@ async fn watch(session: &Session, args: &StatusArgs, terminal: &mut Terminal) ->
     let watched = poll(
         session,
         terminal,
-        LONGEST,
+        MAX_WAIT,
         async |terminal: &mut Terminal| {
             if Instant::now() < due {
                 return Ok(Look::<()>::Same);
@@ -68,7 +68,7 @@ async fn watch(session: &Session, args: &StatusArgs, terminal: &mut Terminal) ->
             } else {
                 text
             })?;
-            due = Instant::now() + PERIOD;
+            due = Instant::now() + REFRESH_INTERVAL;
             Ok(Look::Same)
         },
     );
@@ -77,21 +77,25 @@ async fn watch(session: &Session, args: &StatusArgs, terminal: &mut Terminal) ->
 
 fn text(status: &ClusterStatus, args: &StatusArgs, terminal: &Terminal) -> Result<String, Problem> {
     let output = &args.output;
-    // Names of the namespaces that are not protected, for use in scripts.
-    let names = || {
-        let bad = status.namespaces.iter().filter(|one| !one.protected);
-        bad.fold(String::new(), |all, one| {
-            all + "namespace/" + &one.name + "\n"
-        })
-    };
     json::list_text(
         "ClusterStatus",
         ("namespaces", status),
         output,
         terminal,
-        names,
+        || unprotected_names(status),
         |now, style| Ok(view::text(status, now, style, output.is_wide())?),
     )
+}
+
+/// Names of the namespaces that are not protected, for use in scripts.
+fn unprotected_names(status: &ClusterStatus) -> String {
+    status
+        .namespaces
+        .iter()
+        .filter(|one| !one.protected)
+        .fold(String::new(), |all, one| {
+            all + "namespace/" + &one.name + "\n"
+        })
 }
 
 /// Lists everything concurrently, and keeps only the needed fields.
@@ -162,31 +166,10 @@ async fn read_lists(
     deadline: Instant,
     held: &mut FetchResult<HeldByBackup>,
 ) {
-    let read = |view::UnreadBackup { name, uid }: view::UnreadBackup| async move {
-        let meta = ObjectMeta {
-            name: Some(name.clone()),
-            uid: Some(uid),
-            ..ObjectMeta::default()
-        };
-        let file = StoredFile::of(DownloadTargetKind::BackupResourceList, &meta);
-        let mut is_forbidden = false;
-        let read = async {
-            match Box::pin(document::<ResourceList>(session, &file)).await {
-                Ok(list) => Ok(HeldItems::from(list)),
-                Err(problem) if problem.kind == ProblemKind::NoFile => Ok(HeldItems::default()),
-                Err(problem) => {
-                    is_forbidden = problem.kind == ProblemKind::Forbidden;
-                    Err(problem)
-                }
-            }
-        };
-        let list = fetched(session, read).await;
-        (name, list, is_forbidden)
-    };
     let mut all = pin!(
         stream::iter(lists)
-            .map(read)
-            .buffer_unordered(PARALLEL_READS)
+            .map(|backup| read_list(session, backup))
+            .buffer_unordered(MAX_CONCURRENT_READS)
     );
     while let Ok(Some((name, list, is_forbidden))) = timeout_at(deadline, all.next()).await {
         match (list, &mut *held) {
@@ -198,6 +181,33 @@ async fn read_lists(
             (_, FetchResult::Missing { .. }) => return,
         }
     }
+}
+
+/// Reads the item list of a backup. Returns the backup's name, its items, and whether the user may
+/// not read the list.
+async fn read_list(
+    session: &Session,
+    view::UnreadBackup { name, uid }: view::UnreadBackup,
+) -> (String, FetchResult<HeldItems>, bool) {
+    let meta = ObjectMeta {
+        name: Some(name.clone()),
+        uid: Some(uid),
+        ..ObjectMeta::default()
+    };
+    let file = StoredFile::of(DownloadTargetKind::BackupResourceList, &meta);
+    let mut is_forbidden = false;
+    let read = async {
+        match Box::pin(document::<ResourceList>(session, &file)).await {
+            Ok(list) => Ok(HeldItems::from(list)),
+            Err(problem) if problem.kind == ProblemKind::NoFile => Ok(HeldItems::default()),
+            Err(problem) => {
+                is_forbidden = problem.kind == ProblemKind::Forbidden;
+                Err(problem)
+            }
+        }
+    };
+    let list = fetched(session, read).await;
+    (name, list, is_forbidden)
 }
 
 /// Reads the metadata of all objects of a kind.
@@ -212,23 +222,27 @@ where
     let api: Api<DynamicObject> =
         Api::all_with(session.client.clone(), &ApiResource::erase::<K>(&()));
     let about = About::called("list", word, plural, "");
-    let keep = |one: DynamicObject| {
-        let at = one.metadata.creation_timestamp.as_ref().map(|at| at.0);
-        let status = one
-            .managed_fields()
-            .iter()
-            .filter(|entry| entry.subresource.as_deref() == Some("status"));
-        let status_changed = status
-            .filter_map(|entry| Some(entry.time.as_ref()?.0))
-            .max();
-        Some(ClusterObject {
-            namespace: one.namespace().unwrap_or_default(),
-            name: one.name_any(),
-            at,
-            status_changed,
+    session
+        .list(about, &api, ListParams::default(), |one| {
+            Some(cluster_object(&one))
         })
-    };
-    session.list(about, &api, ListParams::default(), keep).await
+        .await
+}
+
+fn cluster_object(object: &DynamicObject) -> ClusterObject {
+    let created = object.metadata.creation_timestamp.as_ref();
+    let status_changed = object
+        .managed_fields()
+        .iter()
+        .filter(|entry| entry.subresource.as_deref() == Some("status"))
+        .filter_map(|entry| Some(entry.time.as_ref()?.0))
+        .max();
+    ClusterObject {
+        namespace: object.namespace().unwrap_or_default(),
+        name: object.name_any(),
+        at: created.map(|created| created.0),
+        status_changed,
+    }
 }
 
 /// Describes the holders of the lock, the waiting objects, and the refused restores that keep

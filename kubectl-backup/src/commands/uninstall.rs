@@ -20,7 +20,7 @@ use kube::api::Preconditions;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    install::objects::{self, Found, Installed, full_name, installed},
+    install::objects::{self, Installation, InstalledObject, full_name, installed},
     poll::{Look, Polled, in_vain, poll},
     prelude::*,
     selection::no_terminal,
@@ -33,8 +33,8 @@ use crate::{
 /// The Secret with the webhook's certificate, and the Lease for the leader election of controllers.
 const CERTIFICATE: &str = "backup-webhook-tls";
 const LEADER: &str = "backup-controller";
-/// Maximum number of tries to remove a finalizer.
-const TRIES: usize = 8;
+/// Maximum number of retries of the removal of a finalizer.
+const MAX_RETRIES: usize = 8;
 
 pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
@@ -129,39 +129,33 @@ pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> Command
 
 /// Objects of the installation: those that this version can install, and those that this command
 /// installed in any version. The label alone does not suffice: other programs may use it, too.
-async fn ours(session: &Session) -> Result<Vec<Found>, Problem> {
+async fn ours(session: &Session) -> Result<Vec<InstalledObject>, Problem> {
     let known = backup_deploy::everything(&session.namespace)
         .map_err(|error| Problem::other(error.to_string()))?;
     let known: BTreeSet<(&str, &str)> = known.iter().map(backup_deploy::id).collect();
     let mut all = objects::labelled(session).await?;
     // The ConfigMap that the webhook has published is removed, too.
-    let is_published = |found: &Found| found.kind.kind == "ConfigMap" && found.name == CONFIG_MAP;
     all.retain(|found| {
         found.is_applied
             || known.contains(&(found.kind.kind, found.name.as_str()))
-            || is_published(found)
+            || found.kind.kind == "ConfigMap" && found.name == CONFIG_MAP
     });
     Ok(all)
 }
 
 /// Prints the objects that would be removed, in the order of their removal.
-fn show(all: &[Found], output: Option<Output>, terminal: &mut Terminal) -> CommandResult {
-    let in_order = Stage::REMOVAL
+fn show(all: &[InstalledObject], output: Option<Output>, terminal: &mut Terminal) -> CommandResult {
+    let in_order: Vec<&InstalledObject> = Stage::REMOVAL
         .into_iter()
-        .flat_map(|stage| all.iter().filter(move |found| found.kind.stage == stage));
-    let names = |how: &str| -> String {
-        in_order
-            .clone()
-            .map(|found| full_name(found.kind, &found.name) + how + "\n")
-            .collect()
-    };
+        .flat_map(|stage| all.iter().filter(move |found| found.kind.stage == stage))
+        .collect();
     let text = match output {
-        None => names(" (dry run)"),
-        Some(Output::Name) => names(""),
+        None => names(&in_order, " (dry run)"),
+        Some(Output::Name) => names(&in_order, ""),
         Some(form) => {
             let items: Vec<Value> = in_order
-                .clone()
-                .map(|Found { kind, name, .. }| {
+                .iter()
+                .map(|InstalledObject { kind, name, .. }| {
                     let slash = if kind.group.is_empty() { "" } else { "/" };
                     json!({ "apiVersion": format!("{}{slash}{}", kind.group, kind.version), "kind": kind.kind,
                         "metadata": { "name": name } })
@@ -174,10 +168,18 @@ fn show(all: &[Found], output: Option<Output>, terminal: &mut Terminal) -> Comma
     Ok(Exit::Done)
 }
 
+/// The full names of the objects, each with this suffix on a line of its own.
+fn names(objects: &[&InstalledObject], suffix: &str) -> String {
+    objects
+        .iter()
+        .map(|object| full_name(object.kind, &object.name) + suffix + "\n")
+        .collect()
+}
+
 fn confirmed(
     args: &UninstallArgs,
     count: usize,
-    before: Option<&Installed>,
+    before: Option<&Installation>,
     namespace: &str,
     terminal: &mut Terminal,
 ) -> Result<bool, Problem> {
@@ -209,17 +211,17 @@ fn confirmed(
 
 async fn remove(
     session: &Session,
-    all: &[Found],
+    all: &[InstalledObject],
     stage: Stage,
     terminal: &mut Terminal,
 ) -> Result<(), Problem> {
-    let mut of_stage: Vec<&Found> = all
+    let mut of_stage: Vec<&InstalledObject> = all
         .iter()
         .filter(|found| found.kind.stage == stage)
         .collect();
     // A binding activates a policy, so the binding is deleted before the policy.
     of_stage.sort_by_key(|found| std::cmp::Reverse(found.kind.kind));
-    for Found { kind, name, .. } in &of_stage {
+    for InstalledObject { kind, name, .. } in &of_stage {
         objects::delete(session, kind, name).await?;
     }
     if !of_stage.is_empty() {
@@ -245,15 +247,11 @@ async fn stopped(
     let params = ListParams::default().labels(&format!("{PART_OF}={INSTALLATION}"));
     poll(session, terminal, left, async |_: &mut Terminal| {
         let about = About::of::<Pod>("list", "");
-        let keep = |pod: DynamicObject| {
-            let name = pod
-                .labels()
-                .get("app.kubernetes.io/name")
-                .map(String::as_str);
-            name.is_some_and(|name| PROGRAMS.contains(&name))
-                .then_some(())
-        };
-        let pods = session.list(about, &api, params.clone(), keep).await?;
+        let pods = session
+            .list(about, &api, params.clone(), |pod| {
+                is_of_program(&pod).then_some(())
+            })
+            .await?;
         Ok(if pods.is_empty() {
             Look::Found(())
         } else {
@@ -261,6 +259,15 @@ async fn stopped(
         })
     })
     .await
+}
+
+/// Whether a pod runs the controller or the webhook.
+fn is_of_program(pod: &DynamicObject) -> bool {
+    let name = pod
+        .labels()
+        .get("app.kubernetes.io/name")
+        .map(String::as_str);
+    name.is_some_and(|name| PROGRAMS.contains(&name))
 }
 
 /// Waits until all these objects are gone.
@@ -290,27 +297,26 @@ async fn running(session: &Session) -> Vec<String> {
     let words = [("backup", backups), ("restore", restores)]
         .into_iter()
         .filter(|(_, count)| *count > 0);
-    let verb = |count| if count == 1 { "runs" } else { "run" };
     words
-        .map(|(what, count)| format!("{} {}", counted(count, what), verb(count)))
+        .map(|(what, count)| {
+            let verb = if count == 1 { "runs" } else { "run" };
+            format!("{} {verb}", counted(count, what))
+        })
         .collect()
 }
 
 /// Number of objects with this finalizer; 0 if they cannot be listed (the definition is gone).
 async fn with_finalizer<K: NamespacedKind>(session: &Session, finalizer: &str) -> usize {
     let api: Api<DeserializeGuard<K>> = session.api();
-    let keep = |item: DeserializeGuard<K>| {
-        item.finalizers()
-            .iter()
-            .any(|one| one == finalizer)
-            .then_some(())
-    };
     let found = session
         .list(
             About::of::<K>("list", ""),
             &api,
             ListParams::default(),
-            keep,
+            |item| {
+                let is_held = item.finalizers().iter().any(|one| one == finalizer);
+                is_held.then_some(())
+            },
         )
         .await;
     found.map_or(0, |found| found.len())
@@ -321,15 +327,12 @@ async fn with_finalizer<K: NamespacedKind>(session: &Session, finalizer: &str) -
 /// would remain.
 async fn free<K: NamespacedKind>(session: &Session) -> Result<(), Problem> {
     let api: Api<DeserializeGuard<K>> = session.api();
-    let keep = |item: DeserializeGuard<K>| {
-        (!item.finalizers().is_empty()).then(|| (item.name_any(), item.uid()))
-    };
     let listed = session
         .list(
             About::of::<K>("list", ""),
             &api,
             ListParams::default(),
-            keep,
+            |item| (!item.finalizers().is_empty()).then(|| (item.name_any(), item.uid())),
         )
         .await;
     let held = match listed {
@@ -339,16 +342,18 @@ async fn free<K: NamespacedKind>(session: &Session) -> Result<(), Problem> {
     };
     for (name, uid) in held {
         // The API server enforces a deleted policy for a short time.
-        let mut pauses = pauses().take(TRIES);
+        let mut pauses = pauses().take(MAX_RETRIES);
         loop {
             let patch = json!({ "metadata": { "finalizers": null } });
-            match session.patch::<K>(&name, uid.as_ref(), patch).await {
-                Err(problem) if problem.is_not_found() => break,
-                Err(problem) => match pauses.next() {
-                    Some(pause) => sleep(pause).await,
-                    None => return Err(problem),
-                },
-                Ok(_) => break,
+            let Err(problem) = session.patch::<K>(&name, uid.as_ref(), patch).await else {
+                break;
+            };
+            if problem.is_not_found() {
+                break;
+            }
+            match pauses.next() {
+                Some(pause) => sleep(pause).await,
+                None => return Err(problem),
             }
         }
     }

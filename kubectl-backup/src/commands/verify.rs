@@ -51,21 +51,19 @@ pub(crate) async fn run(args: VerifyArgs, terminal: &mut Terminal) -> CommandRes
         can_be_read(&session, &backup).await?;
     }
     keep(&session, &backup, findings.len(), terminal).await;
-    let (of, phase) = (args.name, backup.status().phase);
     let verification = Verification {
-        of,
-        phase,
+        of: args.name,
+        phase: backup.status().phase,
         good: findings.is_empty(),
         files,
         findings,
     };
-    let screen = |_, style| verification.text(style);
     json::show(
         "BackupVerification",
         &verification,
         args.document,
         terminal,
-        screen,
+        |_, style| verification.text(style),
     )?;
     Ok(if verification.good {
         Exit::Done
@@ -152,54 +150,59 @@ impl FileReader<'_> {
     async fn all(&mut self) -> Result<(), Problem> {
         let backup = self.backup;
         let status = &backup.status;
-        let of_list = |list: &ResourceList| {
-            (
-                counted(list.values().map(Vec::len).sum::<usize>(), "name"),
-                counts::list(backup, list),
-            )
-        };
         let list = self
-            .document(Kind::BackupResourceList, true, of_list)
+            .document(Kind::BackupResourceList, true, |list: &ResourceList| {
+                let names = list.values().map(Vec::len).sum::<usize>();
+                (counted(names, "name"), counts::list(backup, list))
+            })
             .await?;
-        let of_results = |results: &Results| {
-            let found = format!(
-                "{}, {}",
-                counted(results.errors(), "error"),
-                counted(results.warnings(), "warning")
-            );
-            (found, counts::results(status, results))
-        };
         let has_messages = status.errors + status.warnings > 0;
         let results = self
-            .document(Kind::BackupResults, has_messages, of_results)
+            .document(Kind::BackupResults, has_messages, |results: &Results| {
+                let found = format!(
+                    "{}, {}",
+                    counted(results.errors(), "error"),
+                    counted(results.warnings(), "warning")
+                );
+                (found, counts::results(status, results))
+            })
             .await?;
-        let of_operations = |all: &Option<Vec<BackupOperation>>| {
-            let all = all.as_deref().unwrap_or_default();
-            (
-                counted(all.len(), "operation"),
-                counts::operations(status, all),
-            )
-        };
         let operated = status.backup_item_operations_attempted > 0;
-        self.document(Kind::BackupItemOperations, operated, of_operations)
-            .await?;
-        let of_volumes = |all: &Option<Vec<VolumeView>>| {
-            let all = all.as_deref().unwrap_or_default();
-            (counted(all.len(), "volume"), counts::volumes(status, all))
-        };
+        self.document(
+            Kind::BackupItemOperations,
+            operated,
+            |all: &Option<Vec<BackupOperation>>| {
+                let all = all.as_deref().unwrap_or_default();
+                (
+                    counted(all.len(), "operation"),
+                    counts::operations(status, all),
+                )
+            },
+        )
+        .await?;
         let by_csi = status.csi_volume_snapshots_attempted > 0;
-        self.document(Kind::BackupVolumeInfos, by_csi, of_volumes)
-            .await?;
-        let of_snapshots = |all: &Option<Vec<Value>>| {
-            let count = all.as_ref().map_or(0, Vec::len);
-            (
-                counted(count, "native snapshot"),
-                counts::snapshots(status, count),
-            )
-        };
+        self.document(
+            Kind::BackupVolumeInfos,
+            by_csi,
+            |all: &Option<Vec<VolumeView>>| {
+                let all = all.as_deref().unwrap_or_default();
+                (counted(all.len(), "volume"), counts::volumes(status, all))
+            },
+        )
+        .await?;
         let native = status.volume_snapshots_attempted > 0;
-        self.document(Kind::BackupVolumeSnapshots, native, of_snapshots)
-            .await?;
+        self.document(
+            Kind::BackupVolumeSnapshots,
+            native,
+            |all: &Option<Vec<Value>>| {
+                let count = all.as_ref().map_or(0, Vec::len);
+                (
+                    counted(count, "native snapshot"),
+                    counts::snapshots(status, count),
+                )
+            },
+        )
+        .await?;
         self.log().await?;
         self.contents(list.as_ref(), results.as_ref()).await
     }
@@ -224,18 +227,25 @@ impl FileReader<'_> {
 
     async fn log(&mut self) -> Result<(), Problem> {
         let kind = Kind::BackupLog;
-        let damaged =
-            |error: std::io::Error| Problem::bad_file(format!("it cannot be read: {error}"));
-        let (mut text, mut length) = (MultiGzDecoder::new(Vec::new()), 0_usize);
+        let mut text = MultiGzDecoder::new(Vec::new());
+        let mut length = 0_usize;
         let file = StoredFile::of(kind.clone(), &self.backup.metadata);
-        let sink = |bytes: &[u8]| {
-            text.write_all(bytes).map_err(damaged)?;
-            length += std::mem::take(text.get_mut()).len();
-            Ok(())
-        };
-        let stored = read(self.session, &file, sink, |line| self.terminal.say(line)).await;
-        let read =
-            stored.and_then(|stored| text.try_finish().map(|()| stored.length).map_err(damaged));
+        let stored = read(
+            self.session,
+            &file,
+            |bytes: &[u8]| {
+                text.write_all(bytes).map_err(|error| unreadable(&error))?;
+                length += std::mem::take(text.get_mut()).len();
+                Ok(())
+            },
+            |line| self.terminal.say(line),
+        )
+        .await;
+        let read = stored.and_then(|stored| {
+            text.try_finish()
+                .map(|()| stored.length)
+                .map_err(|error| unreadable(&error))
+        });
         length += text.get_ref().len();
         if let Some(stored) = self.usable(&kind, true, read)? {
             self.seen(&kind, stored, format!("{} of text", size(length as u64)));
@@ -251,13 +261,17 @@ impl FileReader<'_> {
         let kind = Kind::BackupContents;
         let file = StoredFile::of(kind.clone(), &self.backup.metadata);
         let name = self.backup.name_any();
-        let work = move |source| tarball::read(&name, source);
-        let read = piped(self.session, &file, work, |line| self.terminal.say(line)).await;
+        let read = piped(
+            self.session,
+            &file,
+            move |source| tarball::read(&name, source),
+            |line| self.terminal.say(line),
+        )
+        .await;
         let read = read.and_then(|(tarball, read)| {
-            let damaged = |error: backup_store::StoreError| Problem::bad_file(error.to_string());
             tarball
                 .map(|tarball| (tarball, read.length))
-                .map_err(damaged)
+                .map_err(|error| Problem::bad_file(error.to_string()))
         });
         if let Some((tarball, size)) = self.usable(&kind, true, read)? {
             self.seen(&kind, size, tarball.summary());
@@ -309,13 +323,17 @@ impl FileReader<'_> {
     }
 
     fn wrong(&mut self, kind: &Kind, messages: Vec<String>, remedy: &str) {
-        let finding = |message| FileFinding {
-            file: kind.to_string(),
-            message,
-            remedy: remedy.to_owned(),
-        };
-        self.findings.extend(messages.into_iter().map(finding));
+        self.findings
+            .extend(messages.into_iter().map(|message| FileFinding {
+                file: kind.to_string(),
+                message,
+                remedy: remedy.to_owned(),
+            }));
     }
+}
+
+fn unreadable(error: &std::io::Error) -> Problem {
+    Problem::bad_file(format!("it cannot be read: {error}"))
 }
 
 /// Remedy for a missing or damaged file.

@@ -29,14 +29,13 @@ pub(crate) async fn run(args: VersionArgs, terminal: &mut Terminal) -> CommandRe
                     within(limit, controller(&session)),
                     within(limit, api_server(&session))
                 );
-                (view.controller, view.api_server) = (Some(controller), Some(api_server));
+                view.controller = Some(controller);
+                view.api_server = Some(api_server);
             }
             Err(problem) => {
                 let why = plain(&problem.to_string());
-                (view.controller, view.api_server) = (
-                    Some(FetchResult::missing(why.clone())),
-                    Some(FetchResult::missing(why)),
-                );
+                view.controller = Some(FetchResult::missing(why.clone()));
+                view.api_server = Some(FetchResult::missing(why));
             }
         }
     }
@@ -119,13 +118,9 @@ impl VersionView {
     }
 
     fn text(&self) -> String {
-        let plugins = |known: &ControllerView| {
-            Some(format!("{}  (plugins: {})", known.version, known.plugins))
-        };
-        let controller = self
-            .controller
-            .as_ref()
-            .and_then(|fetched| fetched.shown(plugins));
+        let controller = self.controller.as_ref().and_then(|fetched| {
+            fetched.shown(|known| Some(format!("{}  (plugins: {})", known.version, known.plugins)))
+        });
         let api_server = self
             .api_server
             .as_ref()

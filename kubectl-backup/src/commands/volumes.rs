@@ -176,22 +176,26 @@ async fn snapshot_controller(session: &Session, now: Timestamp) -> SnapshotContr
     let api: Api<Lease> = Api::all(session.client.clone());
     let params =
         ListParams::default().fields(&format!("metadata.name={SNAPSHOT_CONTROLLER_LEASE}"));
-    let renewed = |lease: Lease| Some(lease.spec?.renew_time?.0);
-    match session
+    let renewals = session
         .list(
             About::of::<Lease>("list", SNAPSHOT_CONTROLLER_LEASE),
             &api,
             params,
-            renewed,
+            |lease: Lease| Some(lease.spec?.renew_time?.0),
         )
-        .await
-    {
-        Ok(all) => match all.into_iter().max() {
-            Some(at) if now.duration_since(at) <= MAX_RENEWAL_AGE => SnapshotController::Runs,
-            Some(at) => SnapshotController::Stopped(human(now.duration_since(at).as_secs())),
-            None => SnapshotController::Unknown,
-        },
-        Err(problem) => SnapshotController::Unread(problem.to_string()),
+        .await;
+    let last = match renewals {
+        Ok(all) => all.into_iter().max(),
+        Err(problem) => return SnapshotController::Unread(problem.to_string()),
+    };
+    let Some(last) = last else {
+        return SnapshotController::Unknown;
+    };
+    let age = now.duration_since(last);
+    if age <= MAX_RENEWAL_AGE {
+        SnapshotController::Runs
+    } else {
+        SnapshotController::Stopped(human(age.as_secs()))
     }
 }
 
@@ -252,41 +256,50 @@ async fn classes(session: &Session) -> Result<Option<Vec<DynamicObject>>, Proble
 }
 
 async fn claims(session: &Session) -> Result<Vec<Claim>, Problem> {
-    let driver = |volume: PersistentVolume| {
-        let source = match volume.spec?.csi {
-            Some(csi) => Source::Csi(csi.driver),
-            None => Source::Other,
-        };
-        Some((volume.metadata.name?, source))
-    };
-    let bound = |claim: PersistentVolumeClaim| {
-        let is_bound = claim.status.as_ref()?.phase.as_deref() == Some("Bound");
-        let volume = claim
-            .spec
-            .as_ref()?
-            .volume_name
-            .clone()
-            .filter(|_| is_bound)?;
-        let name = format!(
-            "{}/{}",
-            claim.namespace().unwrap_or_default(),
-            claim.name_any()
-        );
-        Some((volume, name, claim.metadata.annotations.unwrap_or_default()))
-    };
-    let (volumes, claims) = futures::try_join!(all(session, driver), all(session, bound))?;
+    let (volumes, claims) =
+        futures::try_join!(all(session, name_and_source), all(session, bound_claim))?;
     let mut volumes: BTreeMap<String, Source> = volumes.into_iter().collect();
-    let claim = |(volume, name, annotations): (String, String, BTreeMap<String, String>)| Claim {
+    let claims = claims.into_iter().map(|(volume, name, annotations)| Claim {
         name,
         annotations,
         source: volumes.remove(&volume).unwrap_or(Source::Gone),
+    });
+    Ok(claims.collect())
+}
+
+fn name_and_source(volume: PersistentVolume) -> Option<(String, Source)> {
+    let source = match volume.spec?.csi {
+        Some(csi) => Source::Csi(csi.driver),
+        None => Source::Other,
     };
-    Ok(claims.into_iter().map(claim).collect())
+    Some((volume.metadata.name?, source))
+}
+
+/// The name of the volume, and the name and the annotations of the claim; `None` if it is not
+/// bound.
+fn bound_claim(claim: PersistentVolumeClaim) -> Option<(String, String, BTreeMap<String, String>)> {
+    let is_bound = claim.status.as_ref()?.phase.as_deref() == Some("Bound");
+    let volume = claim
+        .spec
+        .as_ref()?
+        .volume_name
+        .clone()
+        .filter(|_| is_bound)?;
+    let name = format!(
+        "{}/{}",
+        claim.namespace().unwrap_or_default(),
+        claim.name_any()
+    );
+    Some((volume, name, claim.metadata.annotations.unwrap_or_default()))
 }
 
 async fn plugin_locations(session: &Session) -> Result<Vec<String>, Problem> {
-    let name = |location: VolumeSnapshotLocation| Some(location.name_any());
-    match session.list_readable(ListParams::default(), name).await {
+    let names = session
+        .list_readable(ListParams::default(), |location: VolumeSnapshotLocation| {
+            Some(location.name_any())
+        })
+        .await;
+    match names {
         Err(problem) if is_absent(&problem) => Ok(Vec::new()),
         found => found,
     }
@@ -316,7 +329,8 @@ impl Volumes {
             .chain(used)
             .map(String::as_str)
             .collect();
-        let (mut usable, mut why) = (Vec::new(), Why::NoDriver);
+        let mut usable = Vec::new();
+        let mut why = Why::NoDriver;
         for driver in drivers {
             match choose_class(driver, &BTreeMap::new(), None, &BTreeMap::new(), classes) {
                 Ok(_) => usable.push(driver),
@@ -334,11 +348,18 @@ impl Volumes {
         let may_be_plugin = !self.plugin_locations.is_empty();
         let driver = match &claim.source {
             Source::Gone => return Fate::Lost(Why::Gone),
-            Source::Other if may_be_plugin => return Fate::Plugin,
-            Source::Other => return Fate::Lost(Why::NotCsi),
-            Source::Csi(_) if may_be_plugin && snapshots != Snapshots::On => return Fate::Plugin,
+            Source::Other => {
+                return if may_be_plugin {
+                    Fate::Plugin
+                } else {
+                    Fate::Lost(Why::NotCsi)
+                };
+            }
             Source::Csi(driver) => driver,
         };
+        if may_be_plugin && snapshots != Snapshots::On {
+            return Fate::Plugin;
+        }
         let Some(classes) = &self.classes else {
             return Fate::Lost(Why::NotServed);
         };
@@ -366,39 +387,43 @@ impl Volumes {
         if by_fate.is_empty() {
             return vec![ON.good("no claim is bound to a volume")];
         }
-        let finding = |(fate, mut names): (Fate, Vec<&str>)| {
-            names.sort_unstable();
-            let count = names.len();
-            names.truncate(MAX_NAMED);
-            let named = plain(&listed(&names, count));
-            match fate {
-                Fate::Snapshot => self.snapshots(&format!("{count} of {of}")),
-                Fate::Plugin => {
-                    let locations = plain(&self.plugin_locations.join(", "));
-                    let why = format!(
-                        "whether a plugin takes snapshots of {count} of {of} (locations: {locations}): {named}"
-                    );
-                    ON.unknown(
-                        &why,
-                        Some("`kubectl backup describe` of a backup says it.".to_owned()),
-                    )
-                }
-                Fate::Unknown => {
-                    let why = format!(
-                        "whether the controller takes snapshots of {count} of {of}: {named}"
-                    );
-                    ON.unknown(&why, Some("It does with --features=EnableCSI.".to_owned()))
-                }
-                Fate::Lost(why) => {
-                    let text = format!(
-                        "a backup would not hold the data of {count} of {of}: {named}; {}",
-                        plain(&why.reason())
-                    );
-                    ON.warn(text, plain(&why.remedy()))
-                }
+        by_fate
+            .into_iter()
+            .map(|(fate, names)| self.finding(&fate, names, &of))
+            .collect()
+    }
+
+    /// The finding for the claims of one fate; `of` counts all volumes.
+    fn finding(&self, fate: &Fate, mut names: Vec<&str>, of: &str) -> Finding {
+        names.sort_unstable();
+        let count = names.len();
+        names.truncate(MAX_NAMED);
+        let listing = plain(&listed(&names, count));
+        match fate {
+            Fate::Snapshot => self.snapshots(&format!("{count} of {of}")),
+            Fate::Plugin => {
+                let locations = plain(&self.plugin_locations.join(", "));
+                let why = format!(
+                    "whether a plugin takes snapshots of {count} of {of} (locations: {locations}): {listing}"
+                );
+                ON.unknown(
+                    &why,
+                    Some("`kubectl backup describe` of a backup says it.".to_owned()),
+                )
             }
-        };
-        by_fate.into_iter().map(finding).collect()
+            Fate::Unknown => {
+                let why =
+                    format!("whether the controller takes snapshots of {count} of {of}: {listing}");
+                ON.unknown(&why, Some("It does with --features=EnableCSI.".to_owned()))
+            }
+            Fate::Lost(why) => {
+                let text = format!(
+                    "a backup would not hold the data of {count} of {of}: {listing}; {}",
+                    plain(&why.reason())
+                );
+                ON.warn(text, plain(&why.remedy()))
+            }
+        }
     }
 
     /// The finding for volumes that are saved by snapshots.

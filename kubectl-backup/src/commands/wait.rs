@@ -2,7 +2,7 @@
 //! scope is free. An unknown phase is shown, and does not count as an end.
 
 use backup_core::restorability::{Answer, Evidence, Place, Restorability};
-use backup_lock::{claim::Claim, ledger::Status};
+use backup_lock::ledger::Status;
 use futures::{FutureExt as _, future::select_all};
 use tokio::time::{Instant, sleep};
 
@@ -14,7 +14,7 @@ use super::{
         hold::scope_part,
         problem::{self, LockRole},
     },
-    poll::{Look, STARTING, poll, poll_on},
+    poll::{Look, START_UP_GRACE, poll, poll_on},
     prelude::*,
     selection::Worst,
 };
@@ -32,7 +32,7 @@ use crate::{
 
 /// Without a terminal: minimum interval between lines about items. Lines about phases are always
 /// printed.
-const QUIET: Duration = Duration::from_secs(10);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) async fn backups(args: WaitForArgs, terminal: &mut Terminal) -> CommandResult {
     let is_free = args.until.until == Until::Free;
@@ -90,10 +90,11 @@ async fn first_look<W: Workload>(
     name: &str,
     deadline: Instant,
 ) -> Result<W, Problem> {
-    let (start, mut pauses) = (Instant::now(), pauses());
+    let start = Instant::now();
+    let mut pauses = pauses();
     loop {
         let found = session.get::<W>(name).await;
-        let may_pass = start.elapsed() < STARTING && Instant::now() < deadline;
+        let may_pass = start.elapsed() < START_UP_GRACE && Instant::now() < deadline;
         match (found, pauses.next()) {
             (Err(problem), Some(pause)) if problem.is_transient() && may_pass => sleep(pause).await,
             (found, _) => return found,
@@ -117,7 +118,7 @@ pub(super) async fn until_ended<W: Workload>(
 }
 
 /// An object for whose end the command waits.
-struct Awaited<W> {
+struct AwaitedObject<W> {
     name: String,
     uid: Option<String>,
     progress: ProgressLine,
@@ -144,18 +145,10 @@ async fn until_reached<W: Workload>(
         .iter()
         .map(|work| Changes::after(session.api::<W>(), work))
         .collect();
-    let awaited = |work: W| {
-        let name = work.name_any();
-        let progress = ProgressLine::new(W::KIND, &name, rewrite);
-        Awaited {
-            name,
-            uid: work.meta().uid.clone(),
-            progress,
-            version: None,
-            reached: None,
-        }
-    };
-    let mut all: Vec<Awaited<W>> = works.into_iter().map(awaited).collect();
+    let mut all: Vec<AwaitedObject<W>> = works
+        .into_iter()
+        .map(|work| AwaitedObject::new(&work, rewrite))
+        .collect();
     let left = deadline.saturating_duration_since(Instant::now());
     let waited = poll_on(
         session,
@@ -180,39 +173,66 @@ async fn until_reached<W: Workload>(
                     is_new |= one.look(work, judged.as_ref(), waits, phase, terminal);
                 }
             }
-            Ok(match is_new {
-                _ if all.iter().all(|one| one.reached.is_some()) => Look::Found(()),
-                true => Look::Changed,
-                false => Look::Same,
+            Ok(if all.iter().all(|one| one.reached.is_some()) {
+                Look::Found(())
+            } else if is_new {
+                Look::Changed
+            } else {
+                Look::Same
             })
         },
     )
     .await;
     let exit = waited?.err().unwrap_or(Exit::Done);
-    let reached = |mut one: Awaited<W>| {
-        one.progress.clear(terminal);
-        one.reached.unwrap_or_else(|| {
-            let (kind, name) = (W::KIND, &one.name);
-            let missed = phase.map_or_else(
-                || "has not ended".to_owned(),
-                |phase| format!("is not {phase}"),
-            );
-            let what = match exit {
-                Exit::TimedOut => format!("error: {kind} {name} {missed} after {timeout}; it"),
-                _ => format!("interrupted: {kind} {name}"),
-            };
-            terminal.say(&format!("{what} continues in the cluster"));
-            if let Some(cause) = &one.progress.blocked {
-                terminal.say(&format!("  {cause}"));
-            }
-            terminal.say(&format!("  {} describe {name}", W::COMMAND));
-            Ok((exit, None))
-        })
-    };
-    Ok(all.into_iter().map(reached).collect())
+    Ok(all
+        .into_iter()
+        .map(|one| one.into_result(phase, exit, timeout, terminal))
+        .collect())
 }
 
-impl<W: Workload> Awaited<W> {
+impl<W: Workload> AwaitedObject<W> {
+    fn new(work: &W, rewrite: bool) -> Self {
+        let name = work.name_any();
+        let progress = ProgressLine::new(W::KIND, &name, rewrite);
+        Self {
+            name,
+            uid: work.meta().uid.clone(),
+            progress,
+            version: None,
+            reached: None,
+        }
+    }
+
+    /// The result, or `exit` and a message if the waiting stopped before the object was ready.
+    fn into_result(
+        mut self,
+        phase: Option<&str>,
+        exit: Exit,
+        timeout: GoDuration,
+        terminal: &mut Terminal,
+    ) -> Reached<W> {
+        self.progress.clear(terminal);
+        if let Some(reached) = self.reached {
+            return reached;
+        }
+        let kind = W::KIND;
+        let name = &self.name;
+        let missed = phase.map_or_else(
+            || "has not ended".to_owned(),
+            |phase| format!("is not {phase}"),
+        );
+        let what = match exit {
+            Exit::TimedOut => format!("error: {kind} {name} {missed} after {timeout}; it"),
+            _ => format!("interrupted: {kind} {name}"),
+        };
+        terminal.say(&format!("{what} continues in the cluster"));
+        if let Some(cause) = &self.progress.blocked {
+            terminal.say(&format!("  {cause}"));
+        }
+        terminal.say(&format!("  {} describe {name}", W::COMMAND));
+        Ok((exit, None))
+    }
+
     /// Updates the state; returns true if it is new.
     fn look(
         &mut self,
@@ -287,7 +307,9 @@ fn tell_end<W: Workload>(
     is_end_wanted: bool,
     terminal: &mut Terminal,
 ) -> Exit {
-    let (kind, name, status) = (W::KIND, work.name_any(), work.status());
+    let kind = W::KIND;
+    let name = work.name_any();
+    let status = work.status();
     if is_there {
         terminal.say(&format!("{kind} {name}: {}", status.phase));
         return Exit::Done;
@@ -380,7 +402,7 @@ impl ProgressLine {
         if status.ended().is_some() {
             return true; // the end is shown with its verdict
         }
-        if !new_phase && !self.rewrite && self.shown.elapsed() < QUIET {
+        if !new_phase && !self.rewrite && self.shown.elapsed() < PROGRESS_INTERVAL {
             return true;
         }
         self.phase.clone_from(phase);
@@ -427,17 +449,16 @@ async fn free(session: &Session, args: &WaitForArgs, terminal: &mut Terminal) ->
                 return Ok(Look::Found(()));
             };
             let ledger = stored.ledger.without_lapsed();
-            let in_the_way = |claim: &&Claim| {
-                args.namespaces.is_empty()
-                    || claim
-                        .entries
-                        .iter()
-                        .any(|entry| entry.footprint.overlaps(&footprint))
-            };
             let mut holders: Vec<String> = ledger
                 .claims
                 .iter()
-                .filter(in_the_way)
+                .filter(|claim| {
+                    args.namespaces.is_empty()
+                        || claim
+                            .entries
+                            .iter()
+                            .any(|entry| entry.footprint.overlaps(&footprint))
+                })
                 .map(|claim| named(&claim.key))
                 .collect();
             if ledger.status == Status::Rebuilding {

@@ -8,7 +8,7 @@ use backup_lock::{
     Footprint, Ledger, ObjectKey, State, VELERO_SCOPE,
     claim::{Entry, Word},
     ledger::Status,
-    observe::Observed,
+    observe::ObservedObject,
 };
 use serde::Serialize;
 
@@ -44,7 +44,7 @@ pub(crate) struct Damage {
 /// A stored object that has not ended, and its footprint.
 #[derive(Clone, Debug)]
 pub(crate) struct UnendedObject {
-    pub(crate) object: Observed,
+    pub(crate) object: ObservedObject,
     pub(crate) footprint: Footprint,
 }
 
@@ -230,7 +230,7 @@ fn scope(found: &FoundLedger, seen: &[UnendedObject]) -> ScopeView {
 }
 
 /// Whether an object has a claim, waits for one, or must not get one because of a forced release.
-pub(crate) fn is_claimed(ledger: &Ledger, object: &Observed) -> bool {
+pub(crate) fn is_claimed(ledger: &Ledger, object: &ObservedObject) -> bool {
     ledger
         .entry(&object.key, &object.uid)
         .is_some_and(Entry::has_its_place)

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::{Columns, location::tone};
 use crate::{
-    cli::Shown,
+    cli::TableParts,
     print::{Screen, Style, ago_or_never, plain, table},
 };
 
@@ -96,7 +96,7 @@ pub(crate) const COLUMNS: Columns = Columns {
     status: 1,
 };
 
-pub(crate) fn rows(list: &SyncList, shown: Shown, now: Timestamp) -> std::io::Result<String> {
+pub(crate) fn rows(list: &SyncList, shown: TableParts, now: Timestamp) -> std::io::Result<String> {
     let mut headers = COLUMNS.headers.to_vec();
     let rows = list.locations.iter().map(|location| {
         let place = shown.namespaces.then(|| location.namespace.clone());
@@ -171,7 +171,7 @@ pub(crate) fn one(
     let skips = pass
         .skipped
         .iter()
-        .map(|(what, count)| format!("{count} {}", plain(what)))
+        .map(|(what, count)| format!("{count} {}", plain(what.as_str())))
         .collect::<Vec<_>>();
     let skipped = if skips.is_empty() {
         "0".to_owned()
@@ -205,10 +205,13 @@ pub(crate) fn one(
     screen.facts(13, lines);
     if !pass.notes.is_empty() {
         screen.section("NOTES");
-        let rows = pass
-            .notes
-            .iter()
-            .map(|note| vec![plain(&note.name), plain(&note.what), plain(&note.reason)]);
+        let rows = pass.notes.iter().map(|note| {
+            vec![
+                plain(&note.name),
+                plain(note.what.as_str()),
+                plain(&note.reason),
+            ]
+        });
         screen.lines(table(&["BACKUP", "WHAT", "WHY"], true, rows)?.lines());
         if pass.more > 0 {
             screen.line(&format!("  and {} more", pass.more));

@@ -5,6 +5,7 @@ use backup_core::{
 };
 
 use crate::{forms::events, person::NOW, prelude::*};
+use backup_core::sync::NoteKind;
 
 fn named(name: &str, pass: Option<&Summary>) -> Value {
     let named = json!({ "metadata": { "name": name, "uid": format!("uid-of-{name}") } });
@@ -27,12 +28,12 @@ fn mixed() -> Summary {
     };
     pass.skip(
         "twice",
-        "conflict",
+        NoteKind::Conflict,
         "the cluster has a Backup of this name that is stored in location other",
     );
     pass.skip(
         "half",
-        "unfinished",
+        NoteKind::Unfinished,
         "there is no velero-backup.json:\n\u{1b}[2Jit is not finished",
     );
     pass
@@ -45,7 +46,7 @@ fn refused() -> Summary {
         ..mixed()
     };
     let gone = "40 of 41 stored backups that have not expired are gone from the bucket at once";
-    pass.note("", "refused", gone);
+    pass.note("", NoteKind::RemovalRefused, gone);
     pass
 }
 

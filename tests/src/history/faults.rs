@@ -5,15 +5,16 @@ use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     fmt,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::{fleet::Fleet, locked};
+use super::fleet::Fleet;
 
 /// Longer than a leader's lease.
 const PAST_ITS_LEASE: Duration = Duration::from_secs(20);
@@ -213,11 +214,11 @@ impl Faults {
     }
 
     pub(crate) fn reached(&self) -> BTreeMap<Point, u64> {
-        locked(&self.reached).clone()
+        self.reached.lock().clone()
     }
 
     pub(crate) fn count(&self, point: Point) {
-        *locked(&self.reached).entry(point).or_default() += 1;
+        *self.reached.lock().entry(point).or_default() += 1;
     }
 
     /// Registers an attempt of a history, through this API server, for its own fault or else that
@@ -229,8 +230,8 @@ impl Faults {
         own: Option<Point>,
         server: usize,
     ) -> Option<Point> {
-        let point = own.or_else(|| locked(&self.of_history).get(&history).copied())?;
-        locked(&self.due).insert(
+        let point = own.or_else(|| self.of_history.lock().get(&history).copied())?;
+        self.due.lock().insert(
             attempt,
             Due {
                 point,
@@ -244,43 +245,44 @@ impl Faults {
     /// Completes when the client of an attempt is to disconnect.
     pub(crate) fn leave(&self, attempt: u64) -> oneshot::Receiver<()> {
         let (tell, told) = oneshot::channel();
-        locked(&self.leaving).insert(attempt, tell);
+        self.leaving.lock().insert(attempt, tell);
         told
     }
 
     /// Ends an attempt. Faults of its operator may still happen.
     pub(crate) fn disarm(&self, attempt: u64) {
-        locked(&self.due).remove(&attempt);
-        locked(&self.leaving).remove(&attempt);
-        locked(&self.at_ledger)
+        self.due.lock().remove(&attempt);
+        self.leaving.lock().remove(&attempt);
+        self.at_ledger
+            .lock()
             .retain(|_, (point, of)| *of != attempt || *point == Point::OperatorReplyLost);
     }
 
     /// Registers a history that is to trigger the fault of a process.
     pub(crate) fn begin_history(&self, history: u64, point: Point) {
-        locked(&self.of_history).insert(history, point);
+        self.of_history.lock().insert(history, point);
     }
 
     /// Ends a history. A fault that it did not trigger is left to another one.
     pub(crate) fn end_history(&self, history: u64) {
-        if let Some(point) = locked(&self.of_history).remove(&history) {
-            locked(&self.owed).push_back(point);
+        if let Some(point) = self.of_history.lock().remove(&history) {
+            self.owed.lock().push_back(point);
         }
     }
 
     /// A fault that was planned and has not happened yet.
     pub(crate) fn take_owed(&self) -> Option<Point> {
-        locked(&self.owed).pop_front()
+        self.owed.lock().pop_front()
     }
 
     pub(crate) fn set_link(&self, link: Link) {
-        *locked(&self.link) = link;
+        *self.link.lock() = link;
     }
 
     /// Delays a request of our programs to the API servers as the network does, and says what is
     /// lost of it.
     pub(crate) async fn passage(&self) -> Passage {
-        let link = *locked(&self.link);
+        let link = *self.link.lock();
         match link {
             Link::Good => Passage::Whole,
             Link::Slow(time) => {
@@ -304,22 +306,24 @@ impl Faults {
     /// the uid from now on.
     pub(crate) fn reviewed(&self, attempt: u64, uid: &str) {
         use Point::{LedgerReplyLost, OperatorReplyLost, WebhookKilled, WebhookStopped};
-        let due = locked(&self.due).get(&attempt).copied();
+        let due = self.due.lock().get(&attempt).copied();
         if let Some(Due {
             point: point @ (LedgerReplyLost | OperatorReplyLost | WebhookKilled | WebhookStopped),
             ..
         }) = due
         {
-            locked(&self.at_ledger).insert(uid.to_owned(), (point, attempt));
+            self.at_ledger
+                .lock()
+                .insert(uid.to_owned(), (point, attempt));
         }
     }
 
     /// The fault that is due now that our webhook has admitted this attempt.
     pub(crate) fn admitted(self: &Arc<Self>, attempt: u64) -> Option<Point> {
-        let due = locked(&self.due).get(&attempt).copied()?;
+        let due = self.due.lock().get(&attempt).copied()?;
         match due.point {
             Point::WebhookReplyCut | Point::ClientGone | Point::SiblingDenies => {
-                if let Some(tell) = locked(&self.leaving).remove(&attempt) {
+                if let Some(tell) = self.leaving.lock().remove(&attempt) {
                     let _ = tell.send(());
                 }
                 self.disarm(attempt);
@@ -344,7 +348,9 @@ impl Faults {
     pub(crate) fn ledger_written(self: &Arc<Self>, replica: usize, text: &str) -> Option<Point> {
         let (point, attempt) =
             self.take_at_ledger(text, |point| point != Point::OperatorReplyLost)?;
-        let history = locked(&self.due)
+        let history = self
+            .due
+            .lock()
             .get(&attempt)
             .map(|due| due.history)
             .unwrap_or_default();
@@ -386,7 +392,7 @@ impl Faults {
     /// Whether the operator is to be stopped or crashed, now that it works on an object of this
     /// history.
     pub(crate) fn at_work(&self, history: u64) -> Option<Point> {
-        let point = *locked(&self.of_history).get(&history)?;
+        let point = *self.of_history.lock().get(&history)?;
         let ours = matches!(
             point,
             Point::OperatorStopped | Point::OperatorCrashed | Point::LeaderLeaseDeleted
@@ -415,7 +421,7 @@ impl Faults {
         let free = !self.busy.swap(true, Ordering::SeqCst);
         if free {
             self.count(point);
-            locked(&self.of_history).remove(&history);
+            self.of_history.lock().remove(&history);
         }
         free
     }
@@ -425,7 +431,7 @@ impl Faults {
     }
 
     fn take_at_ledger(&self, text: &str, wanted: impl Fn(Point) -> bool) -> Option<(Point, u64)> {
-        let mut at_ledger = locked(&self.at_ledger);
+        let mut at_ledger = self.at_ledger.lock();
         let stands = |(uid, (point, _)): &(&String, &(Point, u64))| {
             wanted(*point) && text.contains(uid.as_str())
         };

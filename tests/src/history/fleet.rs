@@ -3,16 +3,13 @@
 use std::{
     net::SocketAddr,
     path::Path,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::locked;
 use crate::process::Process;
 
 /// Time until a load balancer has noticed a stop.
@@ -55,7 +52,7 @@ impl Fleet {
 
     /// Adds the process to a member that only had an address.
     pub(crate) fn put(&self, index: usize, process: Process) {
-        *locked(&self.members[index].process) = Some(process);
+        *self.members[index].process.lock() = Some(process);
     }
 
     /// The members in the order in which a load balancer would try them.
@@ -104,7 +101,9 @@ impl Fleet {
             tokio::time::sleep(Duration::from_secs(1)).await;
             for (index, member) in self.members.iter().enumerate() {
                 // A killed member is already out, and is restarted by the fault that killed it.
-                let ended = locked(&member.process)
+                let ended = member
+                    .process
+                    .lock()
                     .as_mut()
                     .is_some_and(Process::has_ended);
                 if ended && !member.out.load(Ordering::SeqCst) {
@@ -117,7 +116,9 @@ impl Fleet {
     /// The first member whose log fulfils a condition.
     pub(crate) fn position(&self, is: impl Fn(&str) -> bool) -> Option<usize> {
         let log = |member: &Member| {
-            locked(&member.process)
+            member
+                .process
+                .lock()
                 .as_ref()
                 .map(Process::log)
                 .unwrap_or_default()
@@ -138,7 +139,7 @@ impl Fleet {
     pub(crate) async fn restart(&self, index: usize) {
         self.members[index].out.store(true, Ordering::SeqCst);
         tokio::time::sleep(DOWN).await;
-        let taken = locked(&self.members[index].process).take();
+        let taken = self.members[index].process.lock().take();
         self.start(index, taken).await;
     }
 
@@ -147,7 +148,7 @@ impl Fleet {
         for (index, member) in self.members.iter().enumerate() {
             member.out.store(true, Ordering::SeqCst);
             tokio::time::sleep(NOTICED).await;
-            let mut taken = locked(&member.process).take();
+            let mut taken = member.process.lock().take();
             if let Some(process) = &mut taken {
                 let _ = process.stop(ENDS_WITHIN).await;
                 process.set_program(program);
@@ -160,7 +161,7 @@ impl Fleet {
         let member = &self.members[index];
         if let Some(mut process) = process {
             let _ = process.restart().await;
-            *locked(&member.process) = Some(process);
+            *member.process.lock() = Some(process);
         }
         for _ in 0..600 {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -176,13 +177,15 @@ impl Fleet {
     pub(crate) fn give_back(&self) -> Vec<Process> {
         self.members
             .iter()
-            .filter_map(|member| locked(&member.process).take())
+            .filter_map(|member| member.process.lock().take())
             .collect()
     }
 
     pub(crate) fn logs(&self, lines: usize) -> String {
         let log = |member: &Member| {
-            locked(&member.process)
+            member
+                .process
+                .lock()
                 .as_ref()
                 .map(|process| format!("--- {} ---\n{}\n", process.name(), process.tail(lines)))
         };
@@ -191,7 +194,7 @@ impl Fleet {
 
     fn with(&self, index: usize, act: impl FnOnce(&mut Process)) {
         if let Some(member) = self.members.get(index) {
-            locked(&member.process).as_mut().map(act);
+            member.process.lock().as_mut().map(act);
         }
     }
 }

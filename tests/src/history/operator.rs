@@ -54,36 +54,35 @@ pub(crate) struct Operator {
 /// Requests of the clients to the operator.
 #[derive(Default)]
 pub(crate) struct Wishes {
-    work: std::sync::Mutex<std::collections::HashMap<u64, Duration>>,
-    finish: std::sync::Mutex<HashSet<(Kind, String)>>,
+    work: parking_lot::Mutex<std::collections::HashMap<u64, Duration>>,
+    finish: parking_lot::Mutex<HashSet<(Kind, String)>>,
 }
 
 impl Wishes {
     /// Sets how long the work on each object of a history takes; zero ends running work.
     pub(crate) fn work(&self, history: u64, time: Duration) {
-        super::locked(&self.work).insert(history, time);
+        self.work.lock().insert(history, time);
     }
 
     /// Removes all requests for a history.
     pub(crate) fn forget(&self, history: u64) {
-        super::locked(&self.work).remove(&history);
-        super::locked(&self.finish).retain(|(_, name)| plan::number_of(name) != Some(history));
+        self.work.lock().remove(&history);
+        self.finish
+            .lock()
+            .retain(|(_, name)| plan::number_of(name) != Some(history));
     }
 
     /// Requests the end of the work on this name.
     pub(crate) fn finish(&self, kind: Kind, name: &str) {
-        super::locked(&self.finish).insert((kind, name.to_owned()));
+        self.finish.lock().insert((kind, name.to_owned()));
     }
 
     fn time(&self, history: u64) -> Duration {
-        super::locked(&self.work)
-            .get(&history)
-            .copied()
-            .unwrap_or_default()
+        self.work.lock().get(&history).copied().unwrap_or_default()
     }
 
     fn finished(&self, kind: Kind, name: &str) -> bool {
-        super::locked(&self.finish).remove(&(kind, name.to_owned()))
+        self.finish.lock().remove(&(kind, name.to_owned()))
     }
 }
 

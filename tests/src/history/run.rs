@@ -3,11 +3,12 @@
 use std::{
     collections::{BTreeMap, HashMap},
     path::Path,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use futures::{StreamExt as _, future::join_all, stream};
+use parking_lot::Mutex;
 use tokio::{
     sync::{Mutex as Turn, Semaphore},
     time::sleep,
@@ -17,7 +18,6 @@ use super::{
     check::Rules,
     disturbances::disturb,
     faults::Point,
-    locked,
     plan::{self, Plan, Setting},
     record::Record,
     report::Report,
@@ -123,9 +123,7 @@ pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report>
         ..
     } = run;
     drop(of_the_run);
-    let mut report = report
-        .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut report = report.into_inner();
     report.elapsed = start.elapsed();
     report.missed = missed;
     report.reached = stage.faults.reached();
@@ -202,7 +200,7 @@ impl Run {
         while faults && !self.missed().is_empty() && extra < count + EXTRA {
             let missed = self.missed();
             let end = extra + missed.len() as u64;
-            *locked(&self.wanted) = (extra..end).zip(missed).collect();
+            *self.wanted.lock() = (extra..end).zip(missed).collect();
             self.play(extra..end).await;
             extra = end;
         }
@@ -254,13 +252,13 @@ impl Run {
         loop {
             sleep(TOLD_EVERY).await;
             let faults = &self.stage.faults;
-            let report = locked(&self.report);
+            let report = self.report.lock();
             println!(
                 "{} histories, {} conflicts, {} violations; open: {:?}; {} at a fault of a process{}",
                 report.histories,
                 report.conflicts,
                 report.violations.len(),
-                locked(&self.doing).iter().take(20).collect::<Vec<_>>(),
+                self.doing.lock().iter().take(20).collect::<Vec<_>>(),
                 if faults.busy() { "now" } else { "not" },
                 if report.trouble.is_empty() {
                     String::new()
@@ -272,7 +270,7 @@ impl Run {
     }
 
     fn doing(&self, number: u64, what: &'static str) {
-        locked(&self.doing).insert(number, what);
+        self.doing.lock().insert(number, what);
     }
 
     async fn history(&self, number: u64) {
@@ -299,7 +297,7 @@ impl Run {
             Whose::Operators { cluster } => Some(self.clusters[cluster].lock().await),
             Whose::Ours | Whose::Installations { .. } => None,
         };
-        let wanted = locked(&self.wanted).get(&number).copied();
+        let wanted = self.wanted.lock().get(&number).copied();
         let of_a_process = wanted.filter(|point| self.process_faults().contains(point));
         if let Some(point) = wanted.filter(|_| of_a_process.is_none()) {
             plan.hit_all(point);
@@ -381,7 +379,7 @@ impl Run {
                 "history {number}: some objects never ended: {unended}"
             ));
             write_for_readers(
-                &locked(&self.report).folder,
+                &self.report.lock().folder,
                 number,
                 &format!("{unended}\n{record:#?}"),
             );
@@ -429,7 +427,7 @@ impl Run {
     }
 
     fn judge(&self, number: u64, record: &Record) {
-        let mut report = locked(&self.report);
+        let mut report = self.report.lock();
         let before = report.violations.len();
         report.add(number, record, self.rules);
         if report.violations.len() > before {
@@ -444,11 +442,11 @@ impl Run {
                 println!("history {number}: {violation}");
             }
         }
-        locked(&self.doing).remove(&number);
+        self.doing.lock().remove(&number);
     }
 
     fn trouble(&self, what: &str) {
-        locked(&self.report).trouble.push(what.to_owned());
+        self.report.lock().trouble.push(what.to_owned());
     }
 
     /// Waits until a condition holds. False: timeout.

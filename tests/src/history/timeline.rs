@@ -2,19 +2,18 @@
 
 use std::{
     collections::HashMap,
-    sync::Mutex,
     time::{Duration, Instant},
 };
 
 use backup_core::labels::{BLOCKED_ANNOTATION, COLLECTS_AGAIN_ANNOTATION};
 use backup_lock::{Ledger, ObjectKind, State};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::{
     buckets::Buckets,
     etcd::Change,
-    locked,
     plan::{self, Area, Kind, Object},
     record::{At, Life, Record, Span, Standing, Write},
 };
@@ -109,7 +108,7 @@ impl Timeline {
             time: self.now(),
         };
         {
-            let mut seen = locked(&self.seen);
+            let mut seen = self.seen.lock();
             if change.key.starts_with(LEDGERS) {
                 seen.ledger(&change.key, change.value.as_deref(), at);
             } else if let Some(lease) = change.key.strip_prefix(LEASES) {
@@ -124,18 +123,18 @@ impl Timeline {
 
     /// Records that the watch broke: no more changes are seen.
     pub(crate) fn broke(&self, why: &str) {
-        locked(&self.seen).trouble.push(why.to_owned());
+        self.seen.lock().trouble.push(why.to_owned());
     }
 
     /// Adds to the record of a history.
     pub(crate) fn record<T>(&self, history: u64, add: impl FnOnce(&mut Record) -> T) -> T {
-        add(locked(&self.seen).records.entry(history).or_default())
+        add(self.seen.lock().records.entry(history).or_default())
     }
 
     /// Removes the record of a history, to judge it.
     pub(crate) fn close(&self, history: u64) -> Record {
         let now = self.now();
-        let mut seen = locked(&self.seen);
+        let mut seen = self.seen.lock();
         seen.histories.retain(|_, of| *of != history);
         let mut record = seen.records.remove(&history).unwrap_or_default();
         record.closed = now;
@@ -144,14 +143,14 @@ impl Timeline {
 
     /// The object of this uid, and its history.
     pub(crate) fn life(&self, uid: &str) -> Option<(u64, Life)> {
-        let seen = locked(&self.seen);
+        let seen = self.seen.lock();
         let history = seen.histories.get(uid)?;
         Some((*history, seen.records.get(history)?.lives.get(uid)?.clone()))
     }
 
     /// All stored objects that are not over: ours, or those of the guarded operator.
     pub(crate) fn unfinished(&self, guarded: bool) -> Vec<String> {
-        let seen = locked(&self.seen);
+        let seen = self.seen.lock();
         let unfinished = |(history, uid): &&(u64, String)| {
             seen.records
                 .get(history)
@@ -167,7 +166,7 @@ impl Timeline {
 
     /// Number of stored objects of a history, and number of those that are not over and will be.
     pub(crate) fn left(&self, history: u64) -> (usize, usize) {
-        let seen = locked(&self.seen);
+        let seen = self.seen.lock();
         let Some(record) = seen.records.get(&history) else {
             return (0, 0);
         };
@@ -182,12 +181,13 @@ impl Timeline {
 
     /// The histories with a record.
     pub(crate) fn open(&self) -> Vec<u64> {
-        locked(&self.seen).records.keys().copied().collect()
+        self.seen.lock().records.keys().copied().collect()
     }
 
     /// Whether an entry of a ledger names this history.
     pub(crate) fn in_ledger(&self, prefix: &str) -> bool {
-        locked(&self.seen)
+        self.seen
+            .lock()
             .ledgers
             .values()
             .any(|ledger| ledger.text.contains(prefix))
@@ -195,7 +195,7 @@ impl Timeline {
 
     /// Number of ledger versions seen, the largest size, and parse errors.
     pub(crate) fn ledger_seen(&self) -> (u64, usize, Vec<String>) {
-        let seen = locked(&self.seen);
+        let seen = self.seen.lock();
         (seen.versions, seen.largest, seen.trouble.clone())
     }
 }

@@ -4,10 +4,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
-    },
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 
 use backup_tests::history::random::Random;
@@ -16,6 +13,7 @@ use kube::{
     Client,
     api::{ListParams, PostParams, WatchEvent, WatchParams},
 };
+use parking_lot::Mutex;
 
 use crate::{
     other_operators::{self, CNPG, Operator, PG, PSMDB, PXC},
@@ -463,7 +461,7 @@ impl Seen {
         ) else {
             return Ok(());
         };
-        let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lives = self.lives.lock();
         let seen = lives
             .entry(object.metadata.uid.clone().unwrap_or_default())
             .or_insert_with(|| Life {
@@ -480,7 +478,7 @@ impl Seen {
     }
 
     fn ended(&self, kind: Kind) -> usize {
-        let lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        let lives = self.lives.lock();
         lives
             .values()
             .filter(|life| life.kind == kind && life.end.is_some())
@@ -495,7 +493,7 @@ impl Seen {
 
     fn judge(&self, live: &Live) -> anyhow::Result<()> {
         let (backups, restores) = (self.ended(Kind::Backup), self.ended(Kind::Restore));
-        let lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        let lives = self.lives.lock();
         let lives: Vec<&Life> = lives.values().collect();
         for (number, one) in lives.iter().enumerate() {
             for other in &lives[number + 1..] {

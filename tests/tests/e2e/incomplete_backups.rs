@@ -1,6 +1,7 @@
 //! Folders in a bucket without a finished backup are reported, and removed if they are old, hold
 //! nothing of value, and have no owner.
 
+use backup_core::sync::NoteKind;
 use std::{
     path::Path,
     sync::{
@@ -55,7 +56,7 @@ fn told<'s>(summary: &'s Summary, name: &str, what: &str) -> &'s str {
     let note = summary
         .notes
         .iter()
-        .find(|note| note.name == name && note.what == what);
+        .find(|note| note.name == name && note.what.as_str() == what);
     note.map_or("", |note| note.reason.as_str())
 }
 
@@ -157,13 +158,13 @@ async fn incomplete_backups_are_reported_and_only_old_ones_removed(
         );
     }
     ensure!(
-        seen.skipped_as("stray") == 5 && seen.removed == 0,
+        seen.skipped_as(&NoteKind::Stray) == 5 && seen.removed == 0,
         "{seen:?}"
     );
     world.backup_arrives("old-backup").await?;
     let seen = world.sync(bucket, None).await?;
     ensure!(
-        seen.pruned == 0 && seen.skipped_as("stray") == 5,
+        seen.pruned == 0 && seen.skipped_as(&NoteKind::Stray) == 5,
         "{seen:?}"
     );
     for name in stay.map(|(name, ..)| name).iter().chain(&[

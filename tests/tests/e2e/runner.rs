@@ -4,15 +4,11 @@
 //! started them, and because users want to see progress. Names as arguments run the tests that
 //! contain one of them; `--list` lists all.
 
-use std::{
-    collections::VecDeque,
-    process::ExitCode,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::{collections::VecDeque, process::ExitCode, time::Instant};
 
 use backup_tests::{Skip, World, WorldBuilder, network};
 use futures::future::LocalBoxFuture;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 /// A test: its name, which states a promise, and its function.
@@ -79,7 +75,7 @@ pub fn run(suites: Vec<Suite>) -> ExitCode {
         }
     });
     // Repeated at the end, for readers who only see the end of the output.
-    let Outcome { passed, failures } = &*locked(&outcome);
+    let Outcome { passed, failures } = &*outcome.lock();
     for failure in failures {
         println!("FAILED {failure}");
     }
@@ -111,11 +107,7 @@ fn worlds_at_once() -> usize {
 }
 
 fn next(queue: &Mutex<VecDeque<Suite>>) -> Option<Suite> {
-    locked(queue).pop_front()
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    queue.lock().pop_front()
 }
 
 impl Suite {
@@ -142,7 +134,7 @@ impl Suite {
                 let failed = tests
                     .iter()
                     .map(|(name, _)| format!("{name}: its world did not start"));
-                return locked(outcome).failures.extend(failed);
+                return outcome.lock().failures.extend(failed);
             }
         };
         for (name, test) in tests {
@@ -153,7 +145,7 @@ impl Suite {
             };
             match result {
                 Ok(()) => {
-                    locked(outcome).passed += 1;
+                    outcome.lock().passed += 1;
                     println!(
                         "test {name} ... ok ({:.1} s)",
                         start.elapsed().as_secs_f64()
@@ -162,7 +154,7 @@ impl Suite {
                 Err(error) if error.is::<Skip>() => println!("test {name} ... skipped: {error}"),
                 Err(error) => {
                     println!("test {name} ... FAILED\n{error:?}\n{}", world.logs(12));
-                    locked(outcome).failures.push(summary(name, &error));
+                    outcome.lock().failures.push(summary(name, &error));
                 }
             }
         }
@@ -202,7 +194,7 @@ impl Suite {
                     .map(|(name, _)| format!("{name}: {error:#}")),
             ),
         }
-        let mut outcome = locked(outcome);
+        let mut outcome = outcome.lock();
         outcome.passed += passed;
         outcome.failures.extend(failures);
     }

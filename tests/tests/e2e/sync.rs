@@ -1,6 +1,7 @@
 //! Backups found in a bucket are imported into the cluster, ended and without any effect; folders
 //! that are no such backup are reported, and affect no other.
 
+use backup_core::sync::NoteKind;
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicUsize, Ordering},
@@ -130,7 +131,7 @@ async fn a_tarball_that_is_stored_again_is_waited_for(world: &mut World) -> anyh
         .await?;
     world.backup_arrives(never).await?;
     let told = world.sync(bucket, None).await?;
-    ensure!(told.skipped.get("unfinished") == Some(&1), "{told:?}");
+    ensure!(told.skipped_as(&NoteKind::Unfinished) == 1, "{told:?}");
     ensure!(
         world.backups().get_opt(waits).await?.is_none(),
         "it came before its tarball"
@@ -236,9 +237,9 @@ async fn synced_backups_have_ended_and_unusable_ones_are_reported(
 
     let told = world.sync(bucket, None).await?;
     ensure!(told.error.is_none(), "{told:?}");
-    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    let mut counts: BTreeMap<NoteKind, u64> = BTreeMap::new();
     for what in expected.values() {
-        *counts.entry((*what).to_owned()).or_default() += 1;
+        *counts.entry(NoteKind::from(*what)).or_default() += 1;
     }
     ensure!(
         told.skipped == counts,
@@ -308,7 +309,7 @@ async fn a_backup_whose_deletion_was_asked_for_does_not_come_back(
         .await?;
     world.backup_arrives("refused-once").await?;
     let told = world.sync(bucket, None).await?;
-    ensure!(told.skipped.get("deleting") == Some(&1), "{told:?}");
+    ensure!(told.skipped_as(&NoteKind::Deleting) == 1, "{told:?}");
     ensure!(
         world.backups().get_opt("stuck").await?.is_none(),
         "it came back"
@@ -367,7 +368,7 @@ async fn of_two_backups_with_one_name_the_second_is_reported(
         .find(|note| note.name == "twice")
         .context("not told")?;
     ensure!(
-        note.what == "conflict" && note.reason.contains("first"),
+        note.what == NoteKind::Conflict && note.reason.contains("first"),
         "{note:?}"
     );
     ensure!(

@@ -14,7 +14,7 @@ use backup_core::{
 use backup_lock::{
     Claim, Footprint, ObjectKey, ObjectKind, Registration, State,
     claim::Word,
-    observe::{Observed, resource},
+    observe::{ObservedObject, resource},
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::core::{
@@ -22,7 +22,7 @@ use kube::core::{
     response::{StatusCause, StatusDetails},
 };
 
-use crate::restore_rights::Lacking;
+use crate::restore_rights::MissingRights;
 
 /// Seconds after which a retry may make sense, as a hint to programs.
 const TRY_AGAIN_SECONDS: u32 = 30;
@@ -38,7 +38,7 @@ pub(crate) struct Blocker {
     /// The claim, with the entries that are in the way.
     pub claim: Claim,
     /// The object of that name; `None` if it is not stored.
-    pub object: Option<Observed>,
+    pub object: Option<ObservedObject>,
     /// Latest time of its end, where time alone ends it.
     pub free_at: Timestamp,
 }
@@ -412,8 +412,13 @@ pub(crate) fn may_not_break(group: &str, key: &ObjectKey, user: &str) -> Status 
 }
 
 /// A restore would do what its author may not do directly.
-pub(crate) fn lacks_rights(group: &str, key: &ObjectKey, user: &str, lacking: &Lacking) -> Status {
-    let Lacking {
+pub(crate) fn lacks_rights(
+    group: &str,
+    key: &ObjectKey,
+    user: &str,
+    lacking: &MissingRights,
+) -> Status {
+    let MissingRights {
         field,
         everything_in,
         instead,

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use backup_lock::{
     Collector, Ledger, ProtectedProfile,
     admission::{Batch, ClaimRequest, REFUSAL_MEMORY, admit_all},
-    lease::{self, LedgerError, Stored},
+    lease::{self, LedgerError, StoredLedger},
     ledger::{Grant, Refusal},
 };
 use tokio::{
@@ -14,8 +14,8 @@ use tokio::{
 };
 
 use super::{
-    Verdict, Waiting,
-    decide::{Running, decide, look},
+    Verdict, WaitingRequest,
+    decide::{RunningByKey, decide, look},
 };
 use crate::{admit::denial::Blocker, metrics::Metrics};
 
@@ -39,7 +39,7 @@ pub(crate) struct Task {
 
 /// The ledger that this replica last wrote or read: a guess that only a successful write confirms.
 struct RememberedLedger {
-    stored: Stored,
+    stored: StoredLedger,
     /// Time at which that was requested.
     at: Instant,
 }
@@ -58,7 +58,7 @@ impl Task {
 
     /// Runs until no request has come for [`IDLE_TIMEOUT`]. Requests that come at the last moment
     /// are still answered.
-    pub(crate) async fn run(mut self, mut queue: mpsc::Receiver<Waiting>) {
+    pub(crate) async fn run(mut self, mut queue: mpsc::Receiver<WaitingRequest>) {
         let mut batch = Vec::with_capacity(MAX_BATCH);
         let mut burst = false;
         loop {
@@ -83,7 +83,7 @@ impl Task {
 
     /// Decides on a batch, with jittered pauses, and never past the latest deadline in it. If
     /// others write the ledger all the time, only the deadline limits the attempts.
-    async fn work(&mut self, mut batch: Vec<Waiting>) {
+    async fn work(&mut self, mut batch: Vec<WaitingRequest>) {
         let mut verdict = Verdict::trouble("the ledger could not be written in time");
         let mut tries = 0;
         let mut failures = 0;
@@ -220,7 +220,7 @@ impl Task {
     /// be written.
     async fn refuse(
         &mut self,
-        known: &Stored,
+        known: &StoredLedger,
         requests: &[ClaimRequest],
         until: Instant,
     ) -> Option<Vec<Verdict>> {
@@ -229,7 +229,7 @@ impl Task {
             return None;
         }
         let ledger = &known.ledger;
-        let running = Running::new();
+        let running = RunningByKey::new();
         let Self {
             protected,
             scope,
@@ -244,7 +244,7 @@ impl Task {
             .then_some(decided.verdicts)
     }
 
-    fn remember(&mut self, stored: Stored, at: Instant) {
+    fn remember(&mut self, stored: StoredLedger, at: Instant) {
         self.metrics.ledger_written();
         self.remembered = Some(RememberedLedger { stored, at });
     }
@@ -265,13 +265,13 @@ fn is_running(blocker: &Blocker) -> bool {
     blocker.object.as_ref().is_some_and(|object| !object.over)
 }
 
-fn answer(batch: Vec<Waiting>, verdicts: Vec<Verdict>) {
+fn answer(batch: Vec<WaitingRequest>, verdicts: Vec<Verdict>) {
     for (waiting, verdict) in batch.into_iter().zip(verdicts) {
         send(waiting, verdict);
     }
 }
 
-fn send(waiting: Waiting, verdict: Verdict) {
+fn send(waiting: WaitingRequest, verdict: Verdict) {
     // An error means that the client has given up.
     let _ = waiting.reply.send(verdict);
 }

@@ -7,7 +7,7 @@ use backup_lock::{
     Claim, Collector, Conflict, Ledger, ObjectKey, ProtectedProfile,
     admission::{Batch, ClaimRequest},
     ledger::{Grant, Refusal},
-    observe::Observed,
+    observe::ObservedObject,
     transition::{ObservedState, Reason},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -25,11 +25,11 @@ pub(crate) struct BatchDecision {
 }
 
 /// The conflicting objects as read, or why they could not be read.
-type ReadObjects = HashMap<ObjectKey, Result<Option<Observed>, String>>;
+type ReadObjects = HashMap<ObjectKey, Result<Option<ObservedObject>, String>>;
 
 /// Running objects that were read concurrently with the ledger. All others have to be read after
 /// the ledger.
-pub(crate) type Running = HashMap<ObjectKey, (ObservedState, Observed)>;
+pub(crate) type RunningByKey = HashMap<ObjectKey, (ObservedState, ObservedObject)>;
 
 /// Reads the objects of these claims.
 pub(crate) async fn look(
@@ -37,7 +37,7 @@ pub(crate) async fn look(
     scope: &str,
     claims: &[Claim],
     until: Instant,
-) -> Running {
+) -> RunningByKey {
     let seen = protected
         .store
         .objects()
@@ -59,7 +59,7 @@ pub(crate) async fn decide(
     collector: &mut Collector,
     fresh: &Ledger,
     requests: &[ClaimRequest],
-    mut running: Running,
+    mut running: RunningByKey,
     until: Instant,
 ) -> BatchDecision {
     let mut batch = Batch::new(fresh, requests);

@@ -70,7 +70,8 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 async fn measure(plane: &mut Plane<'_>, args: &Args, table: &mut Table) -> anyhow::Result<()> {
-    let (start, budget) = (Instant::now(), Duration::from_secs(args.seconds));
+    let start = Instant::now();
+    let budget = Duration::from_secs(args.seconds);
     for point in Point::value_variants() {
         if args.only.is_some_and(|only| only != *point) {
             continue;

@@ -20,11 +20,11 @@ type Events = Pin<Box<dyn Stream<Item = watcher::Result<Event<Backup>>> + Send>>
 /// The last known states of Backups.
 pub struct BackupWatch {
     events: Events,
-    backups: BTreeMap<String, Observed>,
+    backups: BTreeMap<String, WatchedBackup>,
     writes: u32,
 }
 
-struct Observed {
+struct WatchedBackup {
     backup: Backup,
     ended: Option<Instant>,
     writes_while_it_waits: u32,
@@ -51,9 +51,10 @@ impl BackupWatch {
         patience: Duration,
     ) -> anyhow::Result<Vec<Instant>> {
         let wanted: BTreeSet<&String> = names.iter().collect();
-        let ended =
-            |backup: &Backup| backup.phase().is_terminal() && wanted.contains(&backup.name_any());
-        self.until(names.len(), patience, ended).await?;
+        self.until(names.len(), patience, |backup| {
+            backup.phase().is_terminal() && wanted.contains(&backup.name_any())
+        })
+        .await?;
         let times = names.iter().map(|name| self.backups.get(name)?.ended);
         let mut times: Vec<Instant> = times.collect::<Option<_>>().context("one has not ended")?;
         times.sort_unstable();
@@ -67,11 +68,11 @@ impl BackupWatch {
         operations: u16,
         patience: Duration,
     ) -> anyhow::Result<()> {
-        let waits = |backup: &Backup| {
+        self.until(backups.into(), patience, |backup| {
             backup.phase() == BackupPhase::WaitingForPluginOperations
                 && backup.status.backup_item_operations_attempted == i64::from(operations)
-        };
-        self.until(backups.into(), patience, waits).await
+        })
+        .await
     }
 
     /// Waits until `backups` backups have completed. Returns the highest number of writes of one
@@ -121,7 +122,7 @@ impl BackupWatch {
                 .values()
                 .filter(|one| is_so(&one.backup))
                 .count();
-            for Observed { backup, .. } in self.backups.values() {
+            for WatchedBackup { backup, .. } in self.backups.values() {
                 let phase = backup.phase();
                 let good = phase == BackupPhase::Completed || !phase.is_terminal();
                 ensure!(good, "backup {} ended {phase}", backup.name_any());
@@ -148,12 +149,14 @@ impl BackupWatch {
             .context("the watch has ended")?;
         if let Event::Apply(backup) | Event::InitApply(backup) = &event {
             self.writes += 1;
-            let new = || Observed {
-                backup: backup.clone(),
-                ended: None,
-                writes_while_it_waits: 0,
-            };
-            let one = self.backups.entry(backup.name_any()).or_insert_with(new);
+            let one = self
+                .backups
+                .entry(backup.name_any())
+                .or_insert_with(|| WatchedBackup {
+                    backup: backup.clone(),
+                    ended: None,
+                    writes_while_it_waits: 0,
+                });
             one.writes_while_it_waits +=
                 u32::from(backup.phase() == BackupPhase::WaitingForPluginOperations);
             if backup.phase().is_terminal() {

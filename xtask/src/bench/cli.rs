@@ -31,11 +31,11 @@ use super::{
 };
 
 /// Maximum ratio between the time of the command and that of the comparison.
-const RATIO: f64 = 1.5;
+const MAX_RATIO: f64 = 1.5;
 /// Maximum time for its help (ms).
-const HELP: f64 = 10.0;
+const MAX_HELP_MILLIS: f64 = 10.0;
 /// Maximum memory of the command (MiB).
-const MEMORY: u32 = 64;
+const MAX_MEMORY_MIB: u32 = 64;
 /// Number of items and operations of the large backup.
 const ITEMS: usize = 10_000;
 const OPERATIONS: usize = 1_000;
@@ -71,14 +71,15 @@ pub async fn run(backups: usize) -> anyhow::Result<()> {
 }
 
 async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Result<()> {
-    let (person, api) = (world.kubectl_backup(), world.backups());
+    let person = world.kubectl_backup();
+    let api = world.backups();
     let help = middle(async || Ok(person.succeeds(&["--help"]).await?.elapsed)).await?;
     table.row(&Row {
         what: "--help".to_owned(),
         found: format!("{help:.1} ms"),
         beside: "-".to_owned(),
-        asked: format!("{HELP} ms"),
-        met: Some(help <= HELP),
+        asked: format!("{MAX_HELP_MILLIS} ms"),
+        met: Some(help <= MAX_HELP_MILLIS),
     });
 
     let large = api.create_object(&backup(NAME)?).await?;
@@ -99,8 +100,8 @@ async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Re
         beside: format!(
             "{fetched:.0} ms: the four files, asked for and fetched by curl at the same time"
         ),
-        asked: format!("{RATIO} times"),
-        met: Some(described <= RATIO * fetched),
+        asked: format!("{MAX_RATIO} times"),
+        met: Some(described <= MAX_RATIO * fetched),
     });
 
     archive::measure(world, table).await?;
@@ -130,8 +131,8 @@ async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Re
         what: format!("get of {backups} backups"),
         found: format!("{ours:.0} ms, {:.2} times kubectl", ours / theirs),
         beside: format!("{theirs:.0} ms: kubectl get, two columns"),
-        asked: format!("{RATIO} times"),
-        met: Some(ours <= RATIO * theirs),
+        asked: format!("{MAX_RATIO} times"),
+        met: Some(ours <= MAX_RATIO * theirs),
     });
     status::measure(world, backups, table).await
 }
@@ -162,24 +163,14 @@ fn backup(name: &str) -> anyhow::Result<Backup> {
 /// Writes the files of a backup directly into the bucket.
 fn store(world: &World, backup: &Backup) -> anyhow::Result<()> {
     world.store_backup(BUCKET, NAME, &serde_json::to_value(backup)?)?;
-    let texts = |what: &str, count: usize| -> Vec<String> {
-        (0..count)
-            .map(|number| {
-                format!("{what} of pods web-{number:05}: something that takes a line to tell")
-            })
-            .collect()
-    };
     let names: Vec<String> = (0..ITEMS / 4)
         .map(|number| format!("namespace-{}/web-{number:05}", number % 40))
         .collect();
-    let operation = |number: usize| {
-        json!({ "spec": { "backupName": NAME, "backupUID": backup.uid(), "backupItemAction": "example.io/operate", "operationID": format!("operation-{number}"),
-            "resourceIdentifier": { "Group": "", "Resource": "persistentvolumeclaims", "Namespace": "shop", "Name": format!("data-{number}") } },
-            "status": { "phase": "Completed", "nCompleted": 1000, "nTotal": 1000, "operationUnits": "bytes", "created": "2026-01-01T00:00:01Z", "updated": "2026-01-01T00:00:41Z" } })
-    };
     let contents: [Value; 4] = [
-        json!({ "errors": { "namespaces": { "shop": texts("error", 20) } }, "warnings": { "namespaces": { "shop": texts("warning", 200) } } }),
-        (0..OPERATIONS).map(operation).collect(),
+        json!({ "errors": { "namespaces": { "shop": result_lines("error", 20) } }, "warnings": { "namespaces": { "shop": result_lines("warning", 200) } } }),
+        (0..OPERATIONS)
+            .map(|number| operation(backup, number))
+            .collect(),
         json!({ "v1/Pod": names, "v1/ConfigMap": names, "v1/Secret": names, "apps/v1/Deployment": names }),
         json!([]),
     ];
@@ -187,6 +178,22 @@ fn store(world: &World, backup: &Backup) -> anyhow::Result<()> {
         world.store_file(BUCKET, NAME, file, &content)?;
     }
     Ok(())
+}
+
+/// Lines of a result, of this kind.
+fn result_lines(kind: &str, count: usize) -> Vec<String> {
+    (0..count)
+        .map(|number| {
+            format!("{kind} of pods web-{number:05}: something that takes a line to tell")
+        })
+        .collect()
+}
+
+/// An operation of the backup that has ended.
+fn operation(backup: &Backup, number: usize) -> Value {
+    json!({ "spec": { "backupName": NAME, "backupUID": backup.uid(), "backupItemAction": "example.io/operate", "operationID": format!("operation-{number}"),
+            "resourceIdentifier": { "Group": "", "Resource": "persistentvolumeclaims", "Namespace": "shop", "Name": format!("data-{number}") } },
+            "status": { "phase": "Completed", "nCompleted": 1000, "nTotal": 1000, "operationUnits": "bytes", "created": "2026-01-01T00:00:01Z", "updated": "2026-01-01T00:00:41Z" } })
 }
 
 /// Reads the same files by hand: requests, and curl.

@@ -20,13 +20,13 @@ use super::{
 /// otherwise.
 const CONCURRENCY: u32 = 16;
 /// Between two questions about one operation, as the controller asks unless told otherwise.
-const PACE: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 const ROUNDS: u32 = 2;
 /// A round may take so much longer than what the plugin alone takes.
-const LONGER: f64 = 1.1;
+const MAX_RATIO: f64 = 1.1;
 /// At most so much memory (MiB).
-const MEMORY: u32 = 128;
-const PATIENCE: Duration = Duration::from_mins(20);
+const MAX_MEMORY_MIB: u32 = 128;
+const TIMEOUT: Duration = Duration::from_mins(20);
 
 /// What to measure.
 #[derive(ClapArgs)]
@@ -63,11 +63,11 @@ async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::R
     let mut watch = BackupWatch::start(&world.client).await?;
     begin(world, args).await?;
     watch
-        .until_all_wait(args.backups, args.operations, PATIENCE)
+        .until_all_wait(args.backups, args.operations, TIMEOUT)
         .await?;
 
     let floor = f64::from(all) * f64::from(args.answer) / 1e3 / f64::from(CONCURRENCY);
-    let floor = floor.max(PACE.as_secs_f64());
+    let floor = floor.max(POLL_INTERVAL.as_secs_f64());
     eprintln!("all are waited for; the plugin alone takes {floor:.1} s for a round");
     // The first operations have been polled before: the first round differs from the others.
     asked(plugins, all).await?;
@@ -81,10 +81,10 @@ async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::R
         beside: format!(
             "the plugin alone, {} ms for each and {CONCURRENCY} at a time, at most once in {} s: {floor:.1} s",
             args.answer,
-            PACE.as_secs()
+            POLL_INTERVAL.as_secs()
         ),
-        asked: format!("{LONGER} times"),
-        met: Some(round <= LONGER * floor),
+        asked: format!("{MAX_RATIO} times"),
+        met: Some(round <= MAX_RATIO * floor),
     });
     let written = watch.writes()? - quiet;
     table.row(&Row {
@@ -97,7 +97,7 @@ async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::R
 
     let start = Instant::now();
     plugins.release()?;
-    let most = watch.until_all_ended(args.backups, PATIENCE).await?;
+    let most = watch.until_all_ended(args.backups, TIMEOUT).await?;
     let took = start.elapsed().as_secs_f64();
     let rounds = (took / round).ceil();
     table.row(&Row {
@@ -110,7 +110,11 @@ async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::R
         asked: format!("one in each round: {rounds}"),
         met: Some(f64::from(most) <= rounds),
     });
-    table.peak_memory(&world.controllers[0], format!("{all} operations"), MEMORY)
+    table.peak_memory(
+        &world.controllers[0],
+        format!("{all} operations"),
+        MAX_MEMORY_MIB,
+    )
 }
 
 /// Creates what operations are started on, each backup's in a namespace of its own, and the
@@ -151,16 +155,17 @@ fn name(backup: u16) -> String {
 
 /// Waits until the plugin was polled `times` more times.
 async fn asked(plugins: &VeleroPlugins, times: u32) -> anyhow::Result<()> {
-    let count = || {
-        plugins
-            .calls()
-            .iter()
-            .filter(|called| called.call == "progress")
-            .count()
-    };
-    let all = count() + usize::try_from(times)?;
-    until("the plugin is asked", PATIENCE, async || {
-        anyhow::Ok(count() >= all)
+    let all = progress_calls(plugins) + usize::try_from(times)?;
+    until("the plugin is asked", TIMEOUT, async || {
+        anyhow::Ok(progress_calls(plugins) >= all)
     })
     .await
+}
+
+fn progress_calls(plugins: &VeleroPlugins) -> usize {
+    plugins
+        .calls()
+        .iter()
+        .filter(|called| called.call == "progress")
+        .count()
 }

@@ -23,9 +23,9 @@ use super::{
     table::{Row, Table},
 };
 
-pub(super) const GONE: Duration = Duration::from_mins(10);
+pub(super) const TIMEOUT: Duration = Duration::from_mins(10);
 /// Maximum memory of the controller (MiB).
-const MEMORY: u32 = 128;
+const MAX_MEMORY_MIB: u32 = 128;
 /// Pause before each measurement. The cluster's own controllers still work on newly created
 /// objects: about 3 s on each Deployment.
 const PAUSE: Duration = Duration::from_secs(4);
@@ -38,7 +38,8 @@ pub async fn run(objects: usize) -> anyhow::Result<()> {
 }
 
 async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow::Result<()> {
-    let (client, names) = (world.client.clone(), objects::namespaces());
+    let client = world.client.clone();
+    let names = objects::namespaces();
     objects::create(&client, 0..objects).await?;
     world
         .back_up(
@@ -54,11 +55,16 @@ async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow
         "{objects} ConfigMaps of 1 KiB in {} namespaces",
         names.len()
     );
-    let create = async |suffix: &str, names: &[String]| {
-        let metadata = json!({ "labels": objects::restored_labels(suffix) });
-        objects::create_in(&client, names, &metadata, 0..objects).await
-    };
-    let new = beside_creating(world, table, &what, create).await?;
+    let new = beside_creating(
+        world,
+        table,
+        &what,
+        async |suffix: &str, names: &[String]| {
+            let metadata = json!({ "labels": objects::restored_labels(suffix) });
+            objects::create_in(&client, names, &metadata, 0..objects).await
+        },
+    )
+    .await?;
     let targets: Vec<String> = names.iter().map(|name| mapped(name, "first")).collect();
     let count = world.count_config_maps(&targets[0]).await?;
     ensure!(
@@ -78,14 +84,16 @@ async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow
         listed,
         1.5,
     ));
-    table.peak_memory(&world.controllers[0], String::new(), MEMORY)?;
+    table.peak_memory(&world.controllers[0], String::new(), MAX_MEMORY_MIB)?;
 
     world.create_restore("killed", into("second")).await?;
     // The status is updated once a second, so the restore has proceeded further by then.
     let far = i64::try_from(objects * 7 / 10)?;
     let restores = world.restores();
-    let is_far = async || anyhow::Ok(items(&restores.get("killed").await?) >= far);
-    until("most are restored", GONE, is_far).await?;
+    until("most are restored", TIMEOUT, async || {
+        anyhow::Ok(items(&restores.get("killed").await?) >= far)
+    })
+    .await?;
     world.controllers[0].kill().await?;
     let killed = restores.get("killed").await?;
     ensure!(
@@ -141,7 +149,7 @@ pub(super) async fn beside_creating(
         floor,
         1.1,
     ));
-    table.peak_memory(&world.controllers[0], String::new(), MEMORY)?;
+    table.peak_memory(&world.controllers[0], String::new(), MAX_MEMORY_MIB)?;
     Ok(took)
 }
 
@@ -182,8 +190,8 @@ pub(super) async fn ended(world: &World, name: &str) -> anyhow::Result<f64> {
     let start = Instant::now();
     let over =
         |restore: Option<&Restore>| restore.is_some_and(|restore| restore.phase().is_terminal());
-    let ended = timeout(GONE, await_condition(world.restores(), name, over)).await;
-    let restore = ended.with_context(|| format!("{name} has not ended within {GONE:?}"))??;
+    let ended = timeout(TIMEOUT, await_condition(world.restores(), name, over)).await;
+    let restore = ended.with_context(|| format!("{name} has not ended within {TIMEOUT:?}"))??;
     let time = start.elapsed().as_secs_f64();
     let status = restore.with_context(|| format!("{name} is gone"))?.status;
     ensure!(

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{
     objects::{self, CONNECTIONS},
-    restore::{GONE, beside_creating},
+    restore::{TIMEOUT, beside_creating},
     table::Table,
 };
 
@@ -36,8 +36,8 @@ const KINDS: [(Range<usize>, Make); 5] = [
 ];
 const PARTS: usize = 50;
 /// Number of parts of 32 bytes: 96 KiB, and 1 KiB.
-const LARGE: usize = 3 * 1024;
-const SMALL: usize = 32;
+const LARGE_PARTS: usize = 3 * 1024;
+const SMALL_PARTS: usize = 32;
 
 pub async fn run(objects: usize) -> anyhow::Result<()> {
     super::in_world(World::builder(), async |world, table| {
@@ -47,7 +47,8 @@ pub async fn run(objects: usize) -> anyhow::Result<()> {
 }
 
 async fn measure(world: &mut World, count: usize, table: &mut Table) -> anyhow::Result<()> {
-    let (client, names) = (world.client.clone(), objects::namespaces());
+    let client = world.client.clone();
+    let names = objects::namespaces();
     create(&client, &names, GROUP, &json!({}), count).await?;
     let spec = BackupSpec {
         included_namespaces: names.clone(),
@@ -67,16 +68,21 @@ async fn measure(world: &mut World, count: usize, table: &mut Table) -> anyhow::
     }
     for number in 0..DEFINITIONS {
         definitions
-            .wait_gone(&definition_name(number, GROUP), GONE)
+            .wait_gone(&definition_name(number, GROUP), TIMEOUT)
             .await?;
     }
 
-    let create = async |suffix: &str, names: &[String]| {
-        let labels = objects::restored_labels(suffix);
-        create(&client, names, &format!("{suffix}.{GROUP}"), &labels, count).await
-    };
     let what = format!("{count} objects of five kinds and {DEFINITIONS} definitions");
-    beside_creating(world, table, &what, create).await?;
+    beside_creating(
+        world,
+        table,
+        &what,
+        async |suffix: &str, names: &[String]| {
+            let labels = objects::restored_labels(suffix);
+            create(&client, names, &format!("{suffix}.{GROUP}"), &labels, count).await
+        },
+    )
+    .await?;
     for number in [0, DEFINITIONS - 1] {
         let back = all_objects(&client, &format!("{GROUP}/v1"), &kind(number))
             .list_all()
@@ -146,7 +152,7 @@ fn core(plural: &str, object: Value) -> Item {
 }
 
 fn secret(number: usize, _: &str) -> Item {
-    let data = json!({ "text": objects::text(number, LARGE) });
+    let data = json!({ "text": objects::text(number, LARGE_PARTS) });
     core(
         "secrets",
         json!({ "apiVersion": "v1", "kind": "Secret", "stringData": data }),
@@ -154,7 +160,7 @@ fn secret(number: usize, _: &str) -> Item {
 }
 
 fn config_map(number: usize, _: &str) -> Item {
-    let data = json!({ "text": objects::text(number, SMALL) });
+    let data = json!({ "text": objects::text(number, SMALL_PARTS) });
     core(
         "configmaps",
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data }),
@@ -186,7 +192,7 @@ fn workload(kind: &str, plural: &str, number: usize) -> Item {
 
 fn custom(number: usize, group: &str) -> Item {
     let definition = number % DEFINITIONS;
-    let spec = json!({ "text": objects::text(number, SMALL) });
+    let spec = json!({ "text": objects::text(number, SMALL_PARTS) });
     let object =
         json!({ "apiVersion": format!("{group}/v1"), "kind": kind(definition), "spec": spec });
     Item {

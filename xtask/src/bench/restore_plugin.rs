@@ -23,7 +23,7 @@ const NAME: &str = "bench-plugin";
 /// Namespaces with the action, and without.
 const NAMESPACES: usize = 10;
 /// Maximum ratio between the times with and without the action.
-const LONGER: f64 = 1.5;
+const MAX_RATIO: f64 = 1.5;
 
 /// `delay` is the additional time that the bucket takes for a request.
 pub async fn run(objects: usize, delay: Duration) -> anyhow::Result<()> {
@@ -50,7 +50,8 @@ async fn measure(
     }
     world.s3()?.create_bucket(NAME).await?;
     world.s3_location(NAME, &front.url()).await?;
-    let (without, with) = (namespaces("plain"), namespaces("changed"));
+    let without = namespaces("plain");
+    let with = namespaces("changed");
     // The objects differ only in the name of the action that selects them: no action has the first
     // name.
     for (names, action) in [(&without, "none"), (&with, "move")] {
@@ -81,8 +82,8 @@ async fn measure(
             "without it {floor:.2} s; the bucket takes {} ms",
             delay.as_millis()
         ),
-        asked: format!("{LONGER} times"),
-        met: Some(took <= floor * LONGER),
+        asked: format!("{MAX_RATIO} times"),
+        met: Some(took <= floor * MAX_RATIO),
     });
     table.row(&Row {
         what: "its writes to the journal".to_owned(),
@@ -110,10 +111,12 @@ fn namespaces(kind: &str) -> Vec<String> {
 
 /// The duration of a restore of these namespaces into others (seconds).
 async fn restored(world: &World, names: &[String], restore: &str) -> anyhow::Result<f64> {
-    let into = |name: &String| (name.clone(), format!("{name}-{restore}"));
     let spec = RestoreSpec {
         included_namespaces: names.to_vec(),
-        namespace_mapping: names.iter().map(into).collect(),
+        namespace_mapping: names
+            .iter()
+            .map(|name| (name.clone(), format!("{name}-{restore}")))
+            .collect(),
         ..from_backup(NAME)
     };
     world.create_restore(restore, spec).await?;

@@ -15,9 +15,9 @@ use super::table::{Row, Table};
 
 const NAMESPACE: &str = "bench-snapshots";
 /// A backup may take this part of what the driver takes for all claims one after the other.
-const PART: f64 = 0.1;
+const MAX_RATIO: f64 = 0.1;
 /// At most so much memory (MiB).
-const MEMORY: u32 = 128;
+const MAX_MEMORY_MIB: u32 = 128;
 
 /// What to measure.
 #[derive(ClapArgs)]
@@ -45,12 +45,11 @@ async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::R
     let cut = Duration::from_secs(args.cut.into());
     snapshots::class(client, "slow", Behaviour::CutAfter(cut), true).await?;
     eprintln!("making {} claims", args.claims);
-    let claim = async |number: u32| {
-        snapshots::claim(client, NAMESPACE, &format!("data-{number:04}"), "slow").await
-    };
     snapshots::claim(client, NAMESPACE, "data", "slow").await?;
     stream::iter(1..args.claims)
-        .map(claim)
+        .map(async |number| {
+            snapshots::claim(client, NAMESPACE, &format!("data-{number:04}"), "slow").await
+        })
         .buffer_unordered(8)
         .try_collect::<Vec<()>>()
         .await?;
@@ -77,12 +76,12 @@ async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::R
         ),
         found: format!("{took:.0} s, {:.3} times", took / serial),
         beside: format!("the driver alone, one after the other: {serial:.0} s"),
-        asked: format!("{PART} times"),
-        met: Some(took <= PART * serial),
+        asked: format!("{MAX_RATIO} times"),
+        met: Some(took <= MAX_RATIO * serial),
     });
     table.peak_memory(
         &world.controllers[0],
         format!("{} claims", args.claims),
-        MEMORY,
+        MAX_MEMORY_MIB,
     )
 }

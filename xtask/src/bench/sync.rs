@@ -21,12 +21,12 @@ use super::table::{Row, Table};
 /// Delay between the controller and the store, in each direction.
 const DELAY: Duration = Duration::from_millis(20);
 /// Maximum time for the first synchronisation of 10,000 backups (seconds).
-const FIRST: f64 = 60.0;
+const MAX_FIRST_SECONDS: f64 = 60.0;
 /// Maximum memory (MiB).
-const MEMORY: u32 = 128;
+const MAX_MEMORY_MIB: u32 = 128;
 /// Names per page of a listing.
-const PAGE: usize = 1000;
-const PATIENCE: Duration = Duration::from_mins(15);
+const PAGE_SIZE: usize = 1000;
+const TIMEOUT: Duration = Duration::from_mins(15);
 const LOCATION: &str = "many";
 
 pub async fn run(backups: usize) -> anyhow::Result<()> {
@@ -51,7 +51,7 @@ async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow
     apply(world, &s3.url()).await?;
     s3.front.set(Fault::Delay(DELAY));
     let start = Instant::now();
-    let pass = world.sync_within(LOCATION, None, PATIENCE).await?;
+    let pass = world.sync_within(LOCATION, None, TIMEOUT).await?;
     let first = start.elapsed().as_secs_f64();
     ensure!(
         pass.error.is_none() && pass.created == backups as u64,
@@ -64,20 +64,24 @@ async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow
             f64::from(u32::try_from(backups)?) / first
         ),
         beside: format!("{} ms to the store and {0} ms back", DELAY.as_millis()),
-        asked: format!("{FIRST} s"),
-        met: Some(first <= FIRST),
+        asked: format!("{MAX_FIRST_SECONDS} s"),
+        met: Some(first <= MAX_FIRST_SECONDS),
     });
-    table.peak_memory(&world.controllers[0], format!("{backups} backups"), MEMORY)?;
+    table.peak_memory(
+        &world.controllers[0],
+        format!("{backups} backups"),
+        MAX_MEMORY_MIB,
+    )?;
 
     let counted = FaultyS3::start(s3.address()).await?;
     counted.rule(|_| Mood::Slow(DELAY));
     apply(world, &counted.url()).await?;
-    world.sync_within(LOCATION, None, PATIENCE).await?;
+    world.sync_within(LOCATION, None, TIMEOUT).await?;
     let before = versions(world).await?;
     let asked = counted.asked().len();
-    let pass = world.sync_within(LOCATION, None, PATIENCE).await?;
+    let pass = world.sync_within(LOCATION, None, TIMEOUT).await?;
     let requests = counted.asked().split_off(asked);
-    let pages = backups.div_ceil(PAGE);
+    let pages = backups.div_ceil(PAGE_SIZE);
     table.row(&Row {
         what: "requests when nothing has changed".to_owned(),
         found: format!(
@@ -86,7 +90,7 @@ async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow
             listings(&requests)
         ),
         beside: format!("{} ms", pass.millis),
-        asked: format!("one for each {PAGE} backups: {pages}"),
+        asked: format!("one for each {PAGE_SIZE} backups: {pages}"),
         met: Some(requests.len() == pages && listings(&requests) == pages),
     });
     let written = versions(world)
@@ -104,9 +108,9 @@ async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow
     });
     write(&s3.files(LOCATION), "one-more")?;
     let asked = counted.asked().len();
-    let pass = world.sync_within(LOCATION, None, PATIENCE).await?;
+    let pass = world.sync_within(LOCATION, None, TIMEOUT).await?;
     ensure!(pass.created == 1, "{pass:?}");
-    let more = counted.asked().len() - asked - (backups + 1).div_ceil(PAGE);
+    let more = counted.asked().len() - asked - (backups + 1).div_ceil(PAGE_SIZE);
     table.row(&Row {
         what: "requests for one new backup, beside the listing".to_owned(),
         found: more.to_string(),

@@ -61,7 +61,8 @@ async fn inside(keep: bool) -> anyhow::Result<()> {
 }
 
 async fn play(node: &Node, story: &Story) -> anyhow::Result<()> {
-    let (kubectl, plugin) = (node.kubectl()?, node.kubectl_backup());
+    let kubectl = node.kubectl()?;
+    let plugin = node.kubectl_backup();
     story.say(
         "Installing what is shipped: two replicas of webhook and controller in pods, under their own rights.",
     );

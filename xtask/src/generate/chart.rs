@@ -93,27 +93,16 @@ struct Choices {
 
 impl Choices {
     fn make(with: impl Fn(Options) -> Options) -> anyhow::Result<Self> {
-        let objects = |mode, host_network| {
-            let options = with(Options {
-                mode,
-                host_network,
-                ..Options::default()
-            });
-            let mut objects = backup_deploy::programs(NAMESPACE, &options)?;
-            objects.iter_mut().try_for_each(put_placeholders)?;
-            anyhow::Ok(objects)
-        };
         let choices = Self {
-            engine: objects(Mode::Engine, false)?,
-            guard: objects(Mode::Guard, false)?,
-            host: objects(Mode::Engine, true)?,
+            engine: objects(&with, Mode::Engine, false)?,
+            guard: objects(&with, Mode::Guard, false)?,
+            host: objects(&with, Mode::Engine, true)?,
         };
         // This generator does not support two choices that change the same object.
-        for host in objects(Mode::Guard, true)? {
-            let of = |all: &[Value]| all.iter().find(|object| id(object) == id(&host)).cloned();
-            let is_known = [of(&choices.host), of(&choices.guard)]
-                .iter()
-                .flatten()
+        for host in objects(&with, Mode::Guard, true)? {
+            let is_known = [&choices.host, &choices.guard]
+                .into_iter()
+                .filter_map(|all| find_object(all, id(&host)))
                 .any(|known| *known == host);
             let (kind, name) = id(&host);
             ensure!(
@@ -163,21 +152,10 @@ impl Choices {
     }
 
     fn object(&self, kind: &str, name: &str) -> anyhow::Result<String> {
-        let of = |all: &[Value]| -> anyhow::Result<Option<String>> {
-            all.iter()
-                .find(|object| id(object) == (kind, name))
-                .map(templated)
-                .transpose()
-        };
-        let (engine, guard, host) = (of(&self.engine)?, of(&self.guard)?, of(&self.host)?);
-        let choice = |condition: &str, then: &str, other: &str| {
-            format!(
-                "---\n{{{{- if {condition} }}}}\n{then}{{{{- else }}}}\n{other}{{{{- end }}}}\n"
-            )
-        };
-        let only = |mode: &str, text: &str| {
-            format!("{{{{- if eq .Values.mode \"{mode}\" }}}}\n---\n{text}{{{{- end }}}}\n")
-        };
+        let id = (kind, name);
+        let engine = find_object(&self.engine, id).map(templated).transpose()?;
+        let guard = find_object(&self.guard, id).map(templated).transpose()?;
+        let host = find_object(&self.host, id).map(templated).transpose()?;
         match (engine, guard, host) {
             (Some(engine), Some(guard), Some(host)) if engine == guard && engine == host => {
                 Ok(format!("---\n{engine}"))
@@ -188,13 +166,46 @@ impl Choices {
             (Some(engine), Some(guard), Some(host)) if engine == host => {
                 Ok(choice("eq .Values.mode \"engine\"", &engine, &guard))
             }
-            (Some(engine), None, Some(host)) if engine == host => Ok(only("engine", &engine)),
-            (None, Some(guard), None) => Ok(only("guard", &guard)),
+            (Some(engine), None, Some(host)) if engine == host => {
+                Ok(only_in_mode("engine", &engine))
+            }
+            (None, Some(guard), None) => Ok(only_in_mode("guard", &guard)),
             _ => anyhow::bail!(
                 "{kind} {name} differs by mode and by network: the chart has no condition for both"
             ),
         }
     }
+}
+
+/// The objects of the programs with these options, with placeholders.
+fn objects(
+    with: &impl Fn(Options) -> Options,
+    mode: Mode,
+    host_network: bool,
+) -> anyhow::Result<Vec<Value>> {
+    let options = with(Options {
+        mode,
+        host_network,
+        ..Options::default()
+    });
+    let mut objects = backup_deploy::programs(NAMESPACE, &options)?;
+    objects.iter_mut().try_for_each(put_placeholders)?;
+    Ok(objects)
+}
+
+/// The object of this kind and name.
+fn find_object<'a>(all: &'a [Value], wanted: (&str, &str)) -> Option<&'a Value> {
+    all.iter().find(|object| id(object) == wanted)
+}
+
+/// A document that is one of two texts.
+fn choice(condition: &str, then: &str, other: &str) -> String {
+    format!("---\n{{{{- if {condition} }}}}\n{then}{{{{- else }}}}\n{other}{{{{- end }}}}\n")
+}
+
+/// A document that exists only in this mode.
+fn only_in_mode(mode: &str, text: &str) -> String {
+    format!("{{{{- if eq .Values.mode \"{mode}\" }}}}\n---\n{text}{{{{- end }}}}\n")
 }
 
 /// The program whose Deployment the object is, if any.

@@ -103,7 +103,8 @@ fn over(profile: &Profile, variable: &str) -> anyhow::Result<String> {
             variable,
         );
     }
-    let (backup, restore) = (cel(backup, variable)?, cel(restore, variable)?);
+    let backup = cel(backup, variable)?;
+    let restore = cel(restore, variable)?;
     Ok(format!(
         "(request.kind.kind == \"{}\" ? {backup} : {restore})",
         profile.backup.kind
@@ -111,17 +112,24 @@ fn over(profile: &Profile, variable: &str) -> anyhow::Result<String> {
 }
 
 fn cel(predicate: &Predicate, variable: &str) -> anyhow::Result<String> {
-    let field = |path: &str| format!("{variable}.?{}", path.replace('.', ".?"));
     match predicate {
         Predicate::In { path, values } => {
             let values: Vec<String> = values.iter().map(|value| format!("\"{value}\"")).collect();
             Ok(format!(
                 "{}.orValue(\"\") in [{}]",
-                field(path),
+                optional_field(variable, path),
                 values.join(", ")
             ))
         }
-        Predicate::Set { path } => Ok(format!("{}.orValue(\"\") != \"\"", field(path))),
+        Predicate::Set { path } => Ok(format!(
+            "{}.orValue(\"\") != \"\"",
+            optional_field(variable, path)
+        )),
         other => bail!("no CEL is known for {other:?}; write it in xtask/src/generate/profiles.rs"),
     }
+}
+
+/// The CEL of a field that may be missing.
+fn optional_field(variable: &str, path: &str) -> String {
+    format!("{variable}.?{}", path.replace('.', ".?"))
 }

@@ -59,14 +59,19 @@ fn source(path: &str) -> anyhow::Result<String> {
 
 /// A table in Markdown.
 fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
-    let line = |cells: &[String; N]| format!("| {} |\n", cells.join(" | "));
     let mut lines = vec![
-        line(&head.map(str::to_owned)),
-        line(&[const { "---" }; N].map(str::to_owned)),
+        table_line(&head.map(str::to_owned)),
+        table_line(&[const { "---" }; N].map(str::to_owned)),
     ];
-    let escaped = |cell: String| cell.replace('|', "\\|").replace('<', "\\<");
-    lines.extend(rows.into_iter().map(|row| line(&row.map(escaped))));
+    lines.extend(rows.into_iter().map(|row| {
+        let cells = row.map(|cell| cell.replace('|', "\\|").replace('<', "\\<"));
+        table_line(&cells)
+    }));
     lines.concat()
+}
+
+fn table_line<const N: usize>(cells: &[String; N]) -> String {
+    format!("| {} |\n", cells.join(" | "))
 }
 
 fn flags(command: &clap::Command) -> String {
@@ -122,7 +127,8 @@ fn exit_codes(source: &str) -> anyhow::Result<String> {
         .split_once("pub enum Exit {")
         .and_then(|(_, rest)| rest.split_once("\n}"));
     let (body, _) = body.with_context(|| format!("{EXIT} has no `enum Exit`"))?;
-    let (mut rows, mut text) = (Vec::new(), String::new());
+    let mut rows = Vec::new();
+    let mut text = String::new();
     for line in body.lines().map(str::trim) {
         if let Some(more) = line.strip_prefix("///") {
             text += more;

@@ -12,7 +12,7 @@ use backup_core::{
 };
 use backup_runtime::{
     page::Listing,
-    walk::{self, Part, Step, Walked},
+    walk::{self, ListChoice, Part, Step},
 };
 use backup_store::Scope;
 use futures::{StreamExt as _, stream};
@@ -250,7 +250,11 @@ impl<S: Sink> Collector<'_, S> {
             selector: String::new(),
         };
         let client = self.request.client.clone();
-        let mut steps = walk::start(client, vec![Walked::One(listing.clone())], plan.page_size);
+        let mut steps = walk::start(
+            client,
+            vec![ListChoice::One(listing.clone())],
+            plan.page_size,
+        );
         let mut ended = false;
         while let Some(step) = self.next_page(&mut steps).await? {
             self.check()?;
@@ -338,7 +342,7 @@ impl<S: Sink> Collector<'_, S> {
 }
 
 /// The lists to read, in the order of types.
-fn lists(plan: &CollectPlan) -> Vec<Walked> {
+fn lists(plan: &CollectPlan) -> Vec<ListChoice> {
     let in_namespaces = NamespacedLists::new(plan);
     let mut lists = Vec::new();
     for resource in &plan.types.listed {
@@ -346,7 +350,7 @@ fn lists(plan: &CollectPlan) -> Vec<Walked> {
             && resource.namespaced
         {
             for (selector, parts) in chosen.of(plan, resource) {
-                lists.push(Walked::Either {
+                lists.push(ListChoice::Either {
                     whole: cluster_listing(resource, selector),
                     parts,
                     namespaces: plan.namespaces.live(),
@@ -354,7 +358,7 @@ fn lists(plan: &CollectPlan) -> Vec<Walked> {
             }
         } else {
             for selector in selectors(plan, resource, None) {
-                lists.push(Walked::One(cluster_listing(resource, selector)));
+                lists.push(ListChoice::One(cluster_listing(resource, selector)));
             }
         }
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use backup_core::{
     api::{DownloadRequest, download_request::DownloadRequestPhase as Phase},
-    reading::{self, Asked},
+    reading::{self, ReadRequest},
 };
 use http_range_header::{SyntacticallyCorrectRange, parse_range_header};
 use jiff::Timestamp;
@@ -27,7 +27,7 @@ pub(super) fn admit(
     request: Option<DownloadRequest>,
     key: &str,
     now: Timestamp,
-) -> Result<(DownloadRequest, Asked), Refusal> {
+) -> Result<(DownloadRequest, ReadRequest), Refusal> {
     let request = request.ok_or(Refusal::NotAllowed)?;
     let Some(Ok(asked)) = reading::asked(&request) else {
         return Err(Refusal::NotAllowed);

@@ -6,7 +6,7 @@ use backup_actions::{
     restore::{
         RestoreActionInput, RestoreActionOutput, RestoreItemAction,
         json::{self, Object},
-        modifiers::Modified,
+        modifiers::ModifierOutcome,
         transform,
     },
 };
@@ -411,7 +411,7 @@ impl ItemRestorer<'_> {
             kind, about, id, ..
         } = current;
         let modifiers = self.work.modifiers.as_ref()?;
-        let Modified { item, problems } =
+        let ModifierOutcome { item, problems } =
             modifiers.apply(object, kind.group_resource, id.namespace.as_deref());
         for problem in problems {
             // As with Velero, the item is restored nevertheless.

@@ -2,7 +2,7 @@
 //! created.
 
 use backup_actions::restore::{
-    existing::{self, Existing, Made},
+    existing::{self, Existing, RestoredForm},
     json::{self, Object},
     links::{self, Link, LinkAction, OtherEnd},
     mapped_links,
@@ -193,7 +193,7 @@ impl ItemRestorer<'_> {
             return false;
         };
         let wanted = transform::rewritten(&object, of_type, namespace, rules);
-        let made = Made {
+        let made = RestoredForm {
             wanted: &wanted,
             unmodified: None,
         };

@@ -34,23 +34,22 @@ impl ClaimBlock {
     }
 
     async fn of(&self, claim: &Value, backup: &Backup) -> Result<Vec<ItemId>, String> {
-        let at = |pointer| text(claim, pointer);
-        let (Some(namespace), Some(name)) = (at("/metadata/namespace"), at("/metadata/name"))
-        else {
+        let namespace = text(claim, "/metadata/namespace");
+        let name = text(claim, "/metadata/name");
+        let (Some(namespace), Some(name)) = (namespace, name) else {
             return Ok(Vec::new());
         };
-        let (Some(volume), Some("Bound")) = (at("/spec/volumeName"), at("/status/phase")) else {
+        let volume = text(claim, "/spec/volumeName");
+        let phase = text(claim, "/status/phase");
+        let (Some(volume), Some("Bound")) = (volume, phase) else {
             return Ok(Vec::new());
         };
         let mut related = vec![ItemId::new("persistentvolumes", None, volume)];
-        let beside = |group_resource: &str, name: String| {
-            ItemId::new(group_resource, Some(namespace), &name)
-        };
         related.extend(
             self.pods(namespace, name)
                 .await?
                 .into_iter()
-                .map(|pod| beside("pods", pod)),
+                .map(|pod| ItemId::new("pods", Some(namespace), &pod)),
         );
         let key = backup
             .spec
@@ -77,7 +76,7 @@ impl ClaimBlock {
                 others
                     .into_iter()
                     .filter(|other| other != name)
-                    .map(|other| beside(CLAIMS, other)),
+                    .map(|other| ItemId::new(CLAIMS, Some(namespace), &other)),
             );
         }
         Ok(related)

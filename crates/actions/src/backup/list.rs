@@ -2,11 +2,11 @@
 
 use backup_runtime::{
     page::Listing,
-    walk::{self, Step, Walked},
+    walk::{self, ListChoice, Step},
 };
 use kube::Client;
 
-const PAGE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 
 /// Calls `take` with the JSON of every object of a list. The error is a sentence for users.
 pub(super) async fn for_each(
@@ -19,7 +19,7 @@ pub(super) async fn for_each(
     } else {
         "the type is not served"
     };
-    let mut steps = walk::start(client.clone(), vec![Walked::One(listing)], PAGE);
+    let mut steps = walk::start(client.clone(), vec![ListChoice::One(listing)], PAGE_SIZE);
     while let Some(step) = steps.recv().await {
         match step {
             Step::Items { items, .. } => {

@@ -50,11 +50,10 @@ impl ServiceAccountAction {
 
 impl Bound {
     fn items(&self) -> impl Iterator<Item = ItemId> + '_ {
-        let item = |group_resource: &str, name: &str| ItemId::new(group_resource, None, name);
         self.role
             .iter()
-            .map(move |role| item(ROLES, role))
-            .chain(std::iter::once(item(BINDINGS, &self.binding)))
+            .map(|role| ItemId::new(ROLES, None, role))
+            .chain(std::iter::once(ItemId::new(BINDINGS, None, &self.binding)))
     }
 }
 

@@ -3,10 +3,7 @@
 //!
 //! Velero: `internal/volume/volumes_information.go`, v1.18.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeMap;
 
 use backup_core::{
     api::Backup,
@@ -14,6 +11,7 @@ use backup_core::{
     snapshot::{SnapshotPhase, VolumeSnapshot},
     time::whole_seconds,
 };
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Map, Value, json};
 
 use crate::json::text;
@@ -43,8 +41,6 @@ pub struct ClaimVolume {
 
 impl ClaimVolume {
     pub fn of(claim: &Value, volume: &Value) -> Self {
-        let owned =
-            |value: &Value, pointer: &str| text(value, pointer).unwrap_or_default().to_owned();
         Self {
             claim: owned(claim, "/metadata/name"),
             namespace: owned(claim, "/metadata/namespace"),
@@ -63,8 +59,6 @@ impl ClaimVolume {
 
     /// From the volume, which names the claim that it is bound to, if any.
     pub fn of_volume(volume: &Value) -> Self {
-        let owned =
-            |value: &Value, pointer: &str| text(value, pointer).unwrap_or_default().to_owned();
         Self {
             claim: owned(volume, "/spec/claimRef/name"),
             namespace: owned(volume, "/spec/claimRef/namespace"),
@@ -77,6 +71,11 @@ impl ClaimVolume {
                 .unwrap_or_default(),
         }
     }
+}
+
+/// Empty if the text is missing.
+fn owned(value: &Value, pointer: &str) -> String {
+    text(value, pointer).unwrap_or_default().to_owned()
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -114,12 +113,12 @@ impl BackupVolumes {
     }
 
     pub fn decide(&self, claim: &Value, volume: &Value, backup: &Backup) -> VolumeDecision {
-        match &self.policy {
-            Some(policy) => policy(claim, volume),
-            None if backup.spec.snapshot_volumes == Some(false) => {
-                VolumeDecision::Skip("spec.snapshotVolumes is false".to_owned())
-            }
-            None => VolumeDecision::Snapshot { class: None },
+        if let Some(policy) = &self.policy {
+            policy(claim, volume)
+        } else if backup.spec.snapshot_volumes == Some(false) {
+            VolumeDecision::Skip("spec.snapshotVolumes is false".to_owned())
+        } else {
+            VolumeDecision::Snapshot { class: None }
         }
     }
 
@@ -184,7 +183,8 @@ impl BackupVolumes {
                 && volume.namespace == namespace
                 && name == snapshot
             {
-                (*info, *created) = (more, at);
+                *info = more;
+                *created = at;
                 return;
             }
         }
@@ -217,10 +217,12 @@ impl BackupVolumes {
 
     /// The number of claims that an action has processed.
     pub fn claims(&self) -> u64 {
-        let looked_at = |(volume, outcome): &&(ClaimVolume, Outcome)| {
-            !volume.claim.is_empty() && !matches!(outcome, Outcome::Unsupported(_))
-        };
-        self.lock().values().filter(looked_at).count() as u64
+        self.lock()
+            .values()
+            .filter(|(volume, outcome)| {
+                !volume.claim.is_empty() && !matches!(outcome, Outcome::Unsupported(_))
+            })
+            .count() as u64
     }
 
     fn record(&self, volume: ClaimVolume, outcome: Outcome) {
@@ -234,7 +236,7 @@ impl BackupVolumes {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, (ClaimVolume, Outcome)>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock()
     }
 }
 

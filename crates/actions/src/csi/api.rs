@@ -27,10 +27,10 @@ use kube::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::restore::stored::Asked;
+use crate::restore::stored::WriteRequest;
 
 /// Time limit for one request, retries included.
-const BUDGET: Duration = Duration::from_secs(30);
+const RETRY_BUDGET: Duration = Duration::from_secs(30);
 
 pub const SNAPSHOTS: &str = "volumesnapshots.snapshot.storage.k8s.io";
 pub(crate) const CONTENTS: &str = "volumesnapshotcontents.snapshot.storage.k8s.io";
@@ -138,15 +138,15 @@ impl SnapshotApi {
         F: Fn() -> Fut,
         Fut: Future<Output = Result<T, kube::Error>>,
     {
-        let write = || async {
+        retry::read(RETRY_BUDGET, || async {
             if let Some(gate) = &self.gate {
                 gate()
                     .await
                     .map_err(|why| kube::Error::Service(why.into()))?;
             }
             self.leadership.write(WRITE_TIMEOUT, request()).await
-        };
-        retry::read(BUDGET, write).await
+        })
+        .await
     }
 
     fn resource(kind: &str) -> ApiResource {
@@ -181,7 +181,7 @@ impl SnapshotApi {
         value: &str,
     ) -> Result<Vec<DynamicObject>, kube::Error> {
         let params = ListParams::default().labels(&format!("{label}={value}"));
-        match retry::read(BUDGET, || api.list(&params)).await {
+        match retry::read(RETRY_BUDGET, || api.list(&params)).await {
             Ok(list) => Ok(list.items),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
             Err(error) => Err(error),
@@ -205,7 +205,7 @@ impl SnapshotApi {
     pub async fn classes(&self) -> Result<Vec<DynamicObject>, kube::Error> {
         let api = self.all("VolumeSnapshotClass");
         let all = ListParams::default(); // a cluster has a handful
-        Ok(retry::read(BUDGET, || api.list(&all)).await?.items)
+        Ok(retry::read(RETRY_BUDGET, || api.list(&all)).await?.items)
     }
 
     pub async fn volume(&self, name: &str) -> Result<Option<Value>, kube::Error> {
@@ -229,7 +229,7 @@ impl SnapshotApi {
         api: Api<DynamicObject>,
         name: &str,
     ) -> Result<Option<Value>, kube::Error> {
-        let found = found(retry::read(BUDGET, || api.get(name)).await, name)?;
+        let found = found(retry::read(RETRY_BUDGET, || api.get(name)).await, name)?;
         Ok(found.and_then(|object| serde_json::to_value(object).ok()))
     }
 
@@ -239,12 +239,12 @@ impl SnapshotApi {
         name: &str,
     ) -> Result<Option<DynamicObject>, kube::Error> {
         let api = self.snapshots(namespace);
-        found(retry::read(BUDGET, || api.get(name)).await, name)
+        found(retry::read(RETRY_BUDGET, || api.get(name)).await, name)
     }
 
     pub async fn content(&self, name: &str) -> Result<Option<DynamicObject>, kube::Error> {
         let api = self.contents();
-        found(retry::read(BUDGET, || api.get(name)).await, name)
+        found(retry::read(RETRY_BUDGET, || api.get(name)).await, name)
     }
 
     /// The snapshots that a backup has taken and not removed yet, in all namespaces.
@@ -261,10 +261,11 @@ impl SnapshotApi {
         object: &DynamicObject,
     ) -> Result<DynamicObject, kube::Error> {
         let api = self.snapshots(namespace);
-        let (name, params) = (object.name_any(), PostParams::default());
+        let name = object.name_any();
+        let params = PostParams::default();
         match self.write(|| api.create(&params, object)).await {
             Err(error) if is_conflict(&error) => {
-                let there = retry::read(BUDGET, || api.get(&name)).await?;
+                let there = retry::read(RETRY_BUDGET, || api.get(&name)).await?;
                 if there.labels().get(BACKUP_UID) == object.labels().get(BACKUP_UID) {
                     Ok(there)
                 } else {
@@ -313,7 +314,8 @@ impl SnapshotApi {
         name: &str,
         patch: &Value,
     ) -> Result<DynamicObject, kube::Error> {
-        let (params, merge) = (PatchParams::default(), Patch::Merge(patch));
+        let params = PatchParams::default();
+        let merge = Patch::Merge(patch);
         whole(
             patch,
             self.write(|| api.patch(name, &params, &merge)).await?,
@@ -391,7 +393,7 @@ fn whole(asked: &Value, stored: DynamicObject) -> Result<DynamicObject, kube::Er
         return Ok(stored);
     };
     // Any type of the group will do, as the rules are the same for all.
-    let lost = Asked {
+    let lost = WriteRequest {
         group_resource: SNAPSHOTS,
         body,
         unmodified: None,

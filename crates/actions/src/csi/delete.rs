@@ -18,7 +18,7 @@ use super::api::{CONTENTS, ContentStatus, SnapshotApi, status};
 use crate::json::text;
 
 /// Interval between checks of a created content.
-const STEP: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Deletes a backup's snapshots; returns a sentence for each that stays. Waits for the driver at
 /// most `patience`, in total.
@@ -28,7 +28,8 @@ pub async fn snapshots(
     contents: &Contents,
     patience: Duration,
 ) -> Vec<String> {
-    let (until, mut errors) = (Instant::now() + patience, Vec::new());
+    let until = Instant::now() + patience;
+    let mut errors = Vec::new();
     for item in contents.items(CONTENTS) {
         let wanted = match contents.object(item) {
             Ok(stored) => wanted(&Value::Object(stored), backup),
@@ -60,7 +61,8 @@ pub async fn synced(
     backup: &Backup,
     patience: Duration,
 ) -> Result<Vec<String>, kube::Error> {
-    let (until, mut errors) = (Instant::now() + patience, Vec::new());
+    let until = Instant::now() + patience;
+    let mut errors = Vec::new();
     let uid = backup.uid().unwrap_or_default();
     let contents = if uid.is_empty() {
         Vec::new()
@@ -87,18 +89,22 @@ async fn gone(api: &SnapshotApi, name: &str, until: Instant) -> Result<(), Strin
     loop {
         match api.content(name).await {
             Ok(None) => return Ok(()),
-            Ok(Some(content)) if Instant::now() >= until => {
-                let state = status::<ContentStatus>(&content);
-                return Err(state.error.map_or_else(
-                    || "the driver has not removed it".to_owned(),
-                    |e| e.to_string(),
-                ));
+            Ok(Some(content)) => {
+                if Instant::now() >= until {
+                    let state = status::<ContentStatus>(&content);
+                    return Err(state.error.map_or_else(
+                        || "the driver has not removed it".to_owned(),
+                        |e| e.to_string(),
+                    ));
+                }
             }
-            Err(error) if !is_transient(&error) || Instant::now() >= until => {
-                return Err(plain(&error));
+            Err(error) => {
+                if !is_transient(&error) || Instant::now() >= until {
+                    return Err(plain(&error));
+                }
             }
-            _ => tokio::time::sleep(STEP).await,
         }
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -113,10 +119,8 @@ async fn delete(api: &SnapshotApi, wanted: &DynamicObject, until: Instant) -> Re
         match api.content(&name).await {
             Ok(None) => return Ok(()),
             Ok(Some(content)) => {
-                let (state, leaves) = (
-                    status::<ContentStatus>(&content),
-                    content.metadata.deletion_timestamp.is_some(),
-                );
+                let state = status::<ContentStatus>(&content);
+                let leaves = content.metadata.deletion_timestamp.is_some();
                 if !leaves && state.ready_to_use == Some(true) {
                     api.delete_content(&content)
                         .await
@@ -133,10 +137,13 @@ async fn delete(api: &SnapshotApi, wanted: &DynamicObject, until: Instant) -> Re
                     return Err(format!("VolumeSnapshotContent {name}: {why}"));
                 }
             }
-            Err(error) if is_transient(&error) && Instant::now() < until => {}
-            Err(error) => return Err(plain(&error)),
+            Err(error) => {
+                if !is_transient(&error) || Instant::now() >= until {
+                    return Err(plain(&error));
+                }
+            }
         }
-        tokio::time::sleep(STEP).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

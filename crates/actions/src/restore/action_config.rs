@@ -135,11 +135,10 @@ fn of_action<'a>(
     maps: &'a [ConfigMapData],
     action: &'a str,
 ) -> impl Iterator<Item = &'a ConfigMapData> {
-    let is_of = |map: &&ConfigMapData| {
+    maps.iter().filter(move |map| {
         map.labels.contains_key(SELECTOR)
             && map.labels.get(action).map(String::as_str) == Some(KIND)
-    };
-    maps.iter().filter(is_of)
+    })
 }
 
 /// The ConfigMap of an action; `None`, and a finding, if there are several.

@@ -177,14 +177,16 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 pub fn built_in(rules: &Arc<RestoreRules>) -> Vec<Arc<dyn RestoreItemAction>> {
-    let action = |of: &'static BuiltIn| {
-        Arc::new(InProcess {
-            of,
-            rules: Arc::clone(rules),
-        }) as Arc<dyn RestoreItemAction>
-    };
     let init_hooks: Arc<dyn RestoreItemAction> = Arc::new(InitHooks(Arc::clone(rules)));
-    ALL.iter().map(action).chain([init_hooks]).collect()
+    ALL.iter()
+        .map(|of| {
+            Arc::new(InProcess {
+                of,
+                rules: Arc::clone(rules),
+            }) as Arc<dyn RestoreItemAction>
+        })
+        .chain([init_hooks])
+        .collect()
 }
 
 /// The actions of one restore, by name, first built-in ones, then plugins'. (Velero also has its

@@ -32,7 +32,8 @@ impl ImageRule {
     /// From `old,new`; neither may be empty.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (old, new) = text.split_once(',')?;
-        let (old, new) = (old.trim(), new.trim());
+        let old = old.trim();
+        let new = new.trim();
         (!old.is_empty() && !new.is_empty()).then(|| Self {
             old: old.to_owned(),
             new: new.to_owned(),

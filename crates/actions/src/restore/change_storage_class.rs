@@ -26,7 +26,7 @@ const TYPES: [&str; 3] = [
     "statefulsets.apps",
 ];
 /// Time limit for the request for a StorageClass, retries included.
-const BUDGET: Duration = Duration::from_secs(30);
+const RETRY_BUDGET: Duration = Duration::from_secs(30);
 
 pub(crate) struct ChangeStorageClass {
     config: ActionConfig<BTreeMap<String, String>>,
@@ -54,7 +54,7 @@ impl ChangeStorageClass {
         }
         let action = Self::NAME.to_owned();
         let api: Api<StorageClass> = Api::all(self.client.clone());
-        match retry::read(BUDGET, || api.get_metadata_opt(class)).await {
+        match retry::read(RETRY_BUDGET, || api.get_metadata_opt(class)).await {
             Ok(Some(_)) => {
                 found.insert(class.to_owned());
                 Ok(())
@@ -81,30 +81,36 @@ impl ChangeStorageClass {
 /// Changes the class of an item; returns the new classes.
 fn change(item: &mut Object, classes: &BTreeMap<String, String>) -> BTreeSet<String> {
     let mut new = BTreeSet::new();
-    let mut change_one = |object: &mut Object| {
-        let class =
-            json::text(object, &["spec"], "storageClassName").and_then(|class| classes.get(class));
-        if let Some(class) = class {
-            json::set(
-                object,
-                &["spec"],
-                "storageClassName",
-                Value::from(class.as_str()),
-            );
-            new.insert(class.clone());
-        }
-    };
     if json::text(item, &[], "kind") == Some("StatefulSet") {
         let templates = json::list_mut(item, &["spec"], "volumeClaimTemplates")
             .into_iter()
             .flatten();
         templates
             .filter_map(Value::as_object_mut)
-            .for_each(change_one);
+            .for_each(|template| change_claim(template, classes, &mut new));
     } else {
-        change_one(item);
+        change_claim(item, classes, &mut new);
     }
     new
+}
+
+/// Changes the class of a claim, and adds the new class to `new`.
+fn change_claim(
+    claim: &mut Object,
+    classes: &BTreeMap<String, String>,
+    new: &mut BTreeSet<String>,
+) {
+    let class =
+        json::text(claim, &["spec"], "storageClassName").and_then(|class| classes.get(class));
+    if let Some(class) = class {
+        json::set(
+            claim,
+            &["spec"],
+            "storageClassName",
+            Value::from(class.as_str()),
+        );
+        new.insert(class.clone());
+    }
 }
 
 impl ItemAction for ChangeStorageClass {

@@ -41,7 +41,7 @@ pub enum Existing {
 
 /// The restored form of an item of the backup.
 #[derive(Clone, Copy, Debug)]
-pub struct Made<'a> {
+pub struct RestoredForm<'a> {
     pub wanted: &'a Object,
     /// The same without the changes of resource modifiers, if there are any.
     pub unmodified: Option<&'a Object>,
@@ -55,7 +55,7 @@ pub fn created(restore: &Restore) -> Option<String> {
 
 /// Compares `in_cluster` with the restored form of an item.
 pub fn compare(
-    Made { wanted, unmodified }: Made<'_>,
+    RestoredForm { wanted, unmodified }: RestoredForm<'_>,
     in_cluster: &Object,
     group_resource: &str,
     namespace: Option<&str>,
@@ -112,23 +112,27 @@ pub fn is_going(object: &Object) -> bool {
 /// down the meaning may be the opposite, as an empty selector selects everything and an absent one
 /// nothing.
 pub fn same_objects(a: &Object, b: &Object) -> bool {
-    let is_absent = |key: &str, value: &Value| {
-        if key == "metadata" {
-            is_nothing(value)
-        } else {
-            is_empty(value)
+    a.iter().all(|(key, value)| match b.get(key) {
+        None => counts_as_absent(key, value),
+        Some(other) => {
+            if key == "metadata" {
+                same(value, other, is_nothing)
+            } else {
+                same(value, other, Value::is_null) || is_empty(value) && is_empty(other)
+            }
         }
-    };
-    let same_field = |(key, value): (&String, &Value)| match (b.get(key), key.as_str()) {
-        (None, key) => is_absent(key, value),
-        (Some(other), "metadata") => same(value, other, is_nothing),
-        (Some(other), _) => {
-            same(value, other, Value::is_null) || is_empty(value) && is_empty(other)
-        }
-    };
-    a.iter().all(same_field)
-        && b.iter()
-            .all(|(key, value)| a.contains_key(key) || is_absent(key, value))
+    }) && b
+        .iter()
+        .all(|(key, value)| a.contains_key(key) || counts_as_absent(key, value))
+}
+
+/// The same for a field at the top of an object.
+fn counts_as_absent(key: &str, value: &Value) -> bool {
+    if key == "metadata" {
+        is_nothing(value)
+    } else {
+        is_empty(value)
+    }
 }
 
 /// Whether two values are equal, where `is_absent` defines which values count as absent.

@@ -76,26 +76,29 @@ impl RestoreItemAction for InitHooks {
 /// The container in the annotations, if they name an image. Without a command it runs the image's
 /// own.
 fn annotated(pod: &Object) -> Option<Value> {
-    let value = |name: &str| {
-        let key = format!("{INIT_HOOK}{name}");
-        walk::text(pod, &["metadata", "annotations"], &key)
-            .map(str::trim)
-            .filter(|text| !text.is_empty())
-    };
-    let image = value("container-image")?;
-    let name = value("container-name").map_or_else(|| generated_name(pod), str::to_owned);
+    let image = annotation(pod, "container-image")?;
+    let name = annotation(pod, "container-name").map_or_else(|| generated_name(pod), str::to_owned);
     let mut container = json!({ "name": name, "image": image });
-    if let Some(text) = value("command") {
+    if let Some(text) = annotation(pod, "command") {
         container["command"] = json!(command(text));
     }
     Some(container)
 }
 
+/// The trimmed value of an annotation of the hook; `None` if it is missing or empty.
+fn annotation<'a>(pod: &'a Object, name: &str) -> Option<&'a str> {
+    let key = format!("{INIT_HOOK}{name}");
+    walk::text(pod, &["metadata", "annotations"], &key)
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
+}
+
 /// Deterministic, so that a pod that is restored again does not differ. (Velero uses a random
 /// name.)
 fn generated_name(pod: &Object) -> String {
-    let text = |key| walk::text(pod, &["metadata"], key).unwrap_or_default();
-    let of = format!("{}/{}", text("namespace"), text("name"));
+    let namespace = walk::text(pod, &["metadata"], "namespace").unwrap_or_default();
+    let name = walk::text(pod, &["metadata"], "name").unwrap_or_default();
+    let of = format!("{namespace}/{name}");
     format!("velero-restore-init-{}", short_sha256(of.as_bytes(), 4))
 }
 

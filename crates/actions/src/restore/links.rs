@@ -90,22 +90,21 @@ pub fn mapped_namespaces(
         .iter()
         .filter(|(source, target)| source != target);
     let mut here = None;
-    let leads_to = |(source, target): &(&String, &String)| {
-        let here = here.get_or_insert_with(|| {
-            transform::rewritten(in_cluster, group_resource, None, &rules.in_place())
-        });
-        let only = BTreeMap::from([((*source).clone(), (*target).clone())]);
-        let only = RestoreRules {
-            namespaces: Arc::new(only),
-            ..rules.clone()
-        };
-        !existing::same_objects(
-            here,
-            &transform::rewritten(in_cluster, group_resource, None, &only),
-        )
-    };
     renamed
-        .filter(leads_to)
+        .filter(|(source, target)| {
+            let here = here.get_or_insert_with(|| {
+                transform::rewritten(in_cluster, group_resource, None, &rules.in_place())
+            });
+            let only = BTreeMap::from([((*source).clone(), (*target).clone())]);
+            let only = RestoreRules {
+                namespaces: Arc::new(only),
+                ..rules.clone()
+            };
+            !existing::same_objects(
+                here,
+                &transform::rewritten(in_cluster, group_resource, None, &only),
+            )
+        })
         .map(|(source, _)| source.clone())
         .collect()
 }

@@ -18,8 +18,13 @@ const MAX_NAMED: usize = 8;
 pub(super) fn map_selectors(item: &mut Object, rules: &RestoreRules) {
     for (key, value) in item {
         match value {
-            Value::Object(selector) if key == "namespaceSelector" => map_selector(selector, rules),
-            Value::Object(inner) => map_selectors(inner, rules),
+            Value::Object(inner) => {
+                if key == "namespaceSelector" {
+                    map_selector(inner, rules);
+                } else {
+                    map_selectors(inner, rules);
+                }
+            }
             Value::Array(list) => {
                 list.iter_mut()
                     .filter_map(Value::as_object_mut)
@@ -31,16 +36,11 @@ pub(super) fn map_selectors(item: &mut Object, rules: &RestoreRules) {
 }
 
 fn map_selector(selector: &mut Object, rules: &RestoreRules) {
-    let map = |name: &mut Value| {
-        if let Some(target) = name.as_str().map(|name| rules.target(name).to_owned()) {
-            *name = target.into();
-        }
-    };
     if let Some(name) = selector
         .get_mut("matchLabels")
         .and_then(|labels| labels.get_mut(METADATA_NAME))
     {
-        map(name);
+        map_name(name, rules);
     }
     let expressions = selector
         .get_mut("matchExpressions")
@@ -55,7 +55,13 @@ fn map_selector(selector: &mut Object, rules: &RestoreRules) {
             .and_then(Value::as_array_mut)
             .into_iter()
             .flatten()
-            .for_each(map);
+            .for_each(|name| map_name(name, rules));
+    }
+}
+
+fn map_name(name: &mut Value, rules: &RestoreRules) {
+    if let Some(target) = name.as_str().map(|name| rules.target(name).to_owned()) {
+        *name = target.into();
     }
 }
 

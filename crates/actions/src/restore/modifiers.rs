@@ -20,7 +20,7 @@ use serde_json::Value;
 use super::json::{self, Object};
 use crate::RuleUse;
 use conditions::Conditions;
-use json_patch::{JsonPatch, Patched};
+use json_patch::{JsonPatch, JsonPatchOutcome};
 pub use read::{DEFAULT, FIELD, read};
 
 /// The rules of one ConfigMap.
@@ -49,7 +49,7 @@ enum Patches {
 
 /// Result of the rules for an item.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Modified {
+pub struct ModifierOutcome {
     /// `None`: unchanged.
     pub item: Option<Object>,
     /// Rules that could not be applied, with reasons, as sentences for users.
@@ -58,8 +58,13 @@ pub struct Modified {
 
 impl ResourceModifiers {
     /// Applies the rules that match an item. `namespace` is its original namespace.
-    pub fn apply(&self, item: &Object, group_resource: &str, namespace: Option<&str>) -> Modified {
-        let mut modified = Modified::default();
+    pub fn apply(
+        &self,
+        item: &Object,
+        group_resource: &str,
+        namespace: Option<&str>,
+    ) -> ModifierOutcome {
+        let mut modified = ModifierOutcome::default();
         for (at, rule) in self.rules.iter().enumerate() {
             if !rule.conditions.apply_to(item, group_resource, namespace) {
                 continue;
@@ -96,7 +101,7 @@ impl Patches {
         let mut changed = Value::Object(item.clone());
         match self {
             Self::Json(patch) => {
-                if patch.apply(&mut changed)? == Patched::TestFailed {
+                if patch.apply(&mut changed)? == JsonPatchOutcome::TestFailed {
                     return Ok(None);
                 }
             }
@@ -106,8 +111,8 @@ impl Patches {
                 }
             }
             Self::Strategic(patches) => {
-                let text = |key| json::text(item, &[], key).unwrap_or_default();
-                let (api_version, kind) = (text("apiVersion"), text("kind"));
+                let api_version = json::text(item, &[], "apiVersion").unwrap_or_default();
+                let kind = json::text(item, &[], "kind").unwrap_or_default();
                 for patch in patches {
                     strategic::merge(&mut changed, patch, api_version, kind)?;
                 }

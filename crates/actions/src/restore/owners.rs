@@ -43,12 +43,11 @@ pub fn controller(item: &Object) -> Option<Controller<'_>> {
         .iter()
         .filter_map(Value::as_object)
         .find(|one| json::is_true(one, &[], "controller"))?;
-    let text = |key| json::text(of, &[], key);
     Some(Controller {
-        api_version: text("apiVersion")?,
-        kind: text("kind")?,
-        name: text("name")?,
-        uid: text("uid")?,
+        api_version: json::text(of, &[], "apiVersion")?,
+        kind: json::text(of, &[], "kind")?,
+        name: json::text(of, &[], "name")?,
+        uid: json::text(of, &[], "uid")?,
     })
 }
 

@@ -1,11 +1,9 @@
 //! The sources of restored volumes, for `-volumeinfo.json.gz` of the restore (Velero
 //! `internal/volume/volumes_information.go`, `RestoreVolumeInfo`, v1.18).
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::json::{self, Object};
@@ -24,7 +22,7 @@ struct State {
 
 impl RestoredVolumes {
     fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.0.lock())
     }
 
     /// Records that a claim will be provisioned from a VolumeSnapshot.
@@ -38,8 +36,17 @@ impl RestoredVolumes {
 
     /// The entries of the claims that will be provisioned from VolumeSnapshots.
     pub fn expected(&self) -> Vec<Value> {
-        let one = |((namespace, _), claim): (&(String, String), &String)| json!({ "pvcName": claim, "pvcNamespace": namespace, "restoreMethod": "CSISnapshot" });
-        self.with(|state| state.claims.iter().map(one).collect())
+        self.with(|state| {
+            state
+                .claims
+                .iter()
+                .map(|((namespace, _), claim)| {
+                    json!({
+                        "pvcName": claim, "pvcNamespace": namespace, "restoreMethod": "CSISnapshot",
+                    })
+                })
+                .collect()
+        })
     }
 
     pub fn csi(&self, namespace: &str, snapshot: &str, info: &Value) {

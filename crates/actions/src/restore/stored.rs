@@ -47,7 +47,7 @@ const SET_BY_SERVER: [&str; 2] = [METADATA_NAME, "deprecated.daemonset.template.
 
 /// A write request to an API server.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct WriteRequest<'a> {
     pub group_resource: &'a str,
     /// The object, or a merge patch.
     pub body: &'a Object,
@@ -75,7 +75,7 @@ impl std::fmt::Display for LostFields {
     }
 }
 
-impl Asked<'_> {
+impl WriteRequest<'_> {
     /// The requested fields that the answer to a write lacks. Most answers lack nothing, and are
     /// only scanned. Errors: the answer is no JSON object.
     pub fn lost_in_answer(&self, answer: &[u8]) -> Result<LostFields, serde_json::Error> {
@@ -101,11 +101,7 @@ impl Asked<'_> {
             changed,
             lost: LostFields::default(),
         };
-        let is_built_in = || {
-            builtin_types(self.group_resource)
-                .any(|of_type| of_type.group_resource() == self.group_resource)
-        };
-        let with_zeros = self.unmodified.filter(|_| is_built_in());
+        let with_zeros = self.unmodified.filter(|_| self.is_built_in());
         let body = with_zeros.map(|unmodified| zeros::without(self.body, unmodified, stored));
         let body = body
             .as_ref()
@@ -128,6 +124,11 @@ impl Asked<'_> {
         lost
     }
 
+    fn is_built_in(&self) -> bool {
+        builtin_types(self.group_resource)
+            .any(|of_type| of_type.group_resource() == self.group_resource)
+    }
+
     /// Whether the request is for a service that may have no address.
     fn may_be_headless(&self) -> bool {
         let Some(spec) = json::object(self.body, &["spec"]) else {
@@ -147,14 +148,16 @@ fn is_headless(service: &Object) -> bool {
 
 /// Whether a write has changed more of an object than every write does.
 pub fn is_changed(before: &Object, after: &Object) -> bool {
-    let of_object = |object: &Object| {
-        let mut object = super::transform::stripped(object);
-        for label in super::existing::OURS {
-            json::remove(&mut object, &["metadata", "labels"], &[label]);
-        }
-        object
-    };
-    !super::existing::same_objects(&of_object(before), &of_object(after))
+    !super::existing::same_objects(&without_marks(before), &without_marks(after))
+}
+
+/// The object without the fields of the server and the labels of a restore.
+fn without_marks(object: &Object) -> Object {
+    let mut object = super::transform::stripped(object);
+    for label in super::existing::OURS {
+        json::remove(&mut object, &["metadata", "labels"], &[label]);
+    }
+    object
 }
 
 struct Comparison {
@@ -170,8 +173,10 @@ impl Comparison {
         if is_own || is_metadata && SET_BY_SERVER.contains(&key) {
             return;
         }
+        if matches!(stored, None | Some(Value::Null)) && is_nothing(path, key, asked) {
+            return;
+        }
         match stored {
-            None | Some(Value::Null) if is_nothing(path, key, asked) => {}
             None => self.lose(path),
             Some(stored) => self.value(path, asked, stored),
         }
@@ -188,9 +193,11 @@ impl Comparison {
                 }
             }
             (Value::Array(asked), Value::Array(stored)) => self.list(path, asked, stored),
-            _ if asked == stored || self.changed && Self::is_same(path, asked, stored) => {}
-            _ if self.changed => self.lose(path),
-            _ => {}
+            _ => {
+                if self.changed && asked != stored && !Self::is_same(path, asked, stored) {
+                    self.lose(path);
+                }
+            }
         }
     }
 
@@ -210,34 +217,25 @@ impl Comparison {
             }
         }
         for (index, element) in unmatched {
-            let anywhere = || {
-                left.iter()
+            if unordered
+                && let Some(at) = left
+                    .iter()
                     .position(|left| left.is_some_and(|left| Self::holds(path, element, left)))
-            };
-            if let Some(at) = unordered.then(anywhere).flatten() {
+            {
                 left[at] = None;
                 continue;
             }
             let name = element.get("name").filter(|name| name.is_string());
-            let of_name = |left: Option<&Value>| left.is_some_and(|left| left.get("name") == name);
-            let same_name = name.and_then(|_| left.iter().position(|left| of_name(*left)));
-            let same_place = || {
-                let alike = left
-                    .get(index)
-                    .copied()
-                    .flatten()
-                    .is_some_and(Value::is_object)
-                    && element.is_object();
-                (name.is_none() && alike).then_some(index)
-            };
             let shown = name
                 .and_then(Value::as_str)
                 .map_or_else(|| index.to_string(), str::to_owned);
             let path = format!("{path}[{shown}]");
-            match same_name.or_else(same_place).and_then(|at| left[at].take()) {
-                Some(stored) => self.value(&path, element, stored),
-                None if element.is_null() => {}
-                None => self.lose(&path),
+            let counterpart =
+                counterpart(index, element, name, &left).and_then(|at| left[at].take());
+            if let Some(stored) = counterpart {
+                self.value(&path, element, stored);
+            } else if !element.is_null() {
+                self.lose(&path);
             }
         }
     }
@@ -259,12 +257,7 @@ impl Comparison {
         // Free text must be stored unchanged.
         let top = path.split(['.', '[']).next().unwrap_or_default();
         let is_text = matches!(top, "data" | "binaryData" | "metadata");
-        let text = |value: &Value| match value {
-            Value::String(text) => Some(text.clone()),
-            Value::Number(number) => Some(number.to_string()),
-            _ => None,
-        };
-        match (text(asked), text(stored)) {
+        match (scalar_text(asked), scalar_text(stored)) {
             (Some(asked), Some(stored)) => !is_text && spelling::is_same(&asked, &stored),
             _ => false,
         }
@@ -280,25 +273,50 @@ impl Comparison {
     }
 }
 
+/// The position of the stored element of a list that has the name of a requested one, or without a
+/// name the place.
+fn counterpart(
+    index: usize,
+    element: &Value,
+    name: Option<&Value>,
+    left: &[Option<&Value>],
+) -> Option<usize> {
+    if name.is_some() {
+        return left
+            .iter()
+            .position(|left| left.is_some_and(|left| left.get("name") == name));
+    }
+    let here = left.get(index).copied().flatten();
+    (here.is_some_and(Value::is_object) && element.is_object()).then_some(index)
+}
+
+fn scalar_text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
 /// Whether a value counts as absent. A zero does not: the server of the backed-up cluster has
 /// stored it.
 fn is_nothing(path: &str, key: &str, value: &Value) -> bool {
-    let may_be_empty = || {
-        !path.contains(['.', '['])
-            || path.starts_with("metadata.")
-            || SAME_WHEN_EMPTY.contains(&key)
-    };
     match value {
         Value::Null => true,
-        Value::Array(list) => list.is_empty() && may_be_empty(),
+        Value::Array(list) => list.is_empty() && may_be_empty(path, key),
         Value::Object(map) => {
-            may_be_empty()
+            may_be_empty(path, key)
                 && map
                     .iter()
                     .all(|(key, value)| is_nothing(&join(path, key), key, value))
         }
         _ => false,
     }
+}
+
+/// Whether an empty list or map at this path counts as absent.
+fn may_be_empty(path: &str, key: &str) -> bool {
+    !path.contains(['.', '[']) || path.starts_with("metadata.") || SAME_WHEN_EMPTY.contains(&key)
 }
 
 fn same_number(a: &Number, b: &Number) -> bool {

@@ -52,21 +52,23 @@ pub fn prepared(item: &Object, rules: &RestoreRules) -> Object {
 /// The item without the fields that its old cluster set; before any action. Removed fields are not
 /// copied: `managedFields` may be longer than everything else.
 pub fn stripped(item: &Object) -> Object {
-    let of_metadata = |metadata: &Object| -> Object {
-        let kept = |field: &str, value: &Value| !STRIPPED.contains(&field) && !value.is_null();
-        let kept = metadata.iter().filter(|(field, value)| kept(field, value));
-        kept.map(|(field, value)| (field.clone(), value.clone()))
-            .collect()
-    };
-    let copied = |(field, value): (&String, &Value)| match value {
-        Value::Object(metadata) if field == "metadata" => {
-            (field.clone(), of_metadata(metadata).into())
-        }
-        _ => (field.clone(), value.clone()),
-    };
     item.iter()
         .filter(|(field, _)| *field != "status")
-        .map(copied)
+        .map(|(field, value)| {
+            let copy = match (field.as_str(), value) {
+                ("metadata", Value::Object(metadata)) => Value::Object(stripped_metadata(metadata)),
+                _ => value.clone(),
+            };
+            (field.clone(), copy)
+        })
+        .collect()
+}
+
+fn stripped_metadata(metadata: &Object) -> Object {
+    metadata
+        .iter()
+        .filter(|(field, value)| !STRIPPED.contains(&field.as_str()) && !value.is_null())
+        .map(|(field, value)| (field.clone(), value.clone()))
         .collect()
 }
 

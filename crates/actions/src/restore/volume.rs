@@ -46,8 +46,13 @@ pub fn holder(volume: &Object) -> Option<String> {
     ) {
         return None;
     }
-    let part = |key| json::text(volume, &["spec", "claimRef"], key).filter(|text| !text.is_empty());
-    Some(format!("{}/{}", part("namespace")?, part("name")?))
+    let namespace = claim_field(volume, "namespace")?;
+    let name = claim_field(volume, "name")?;
+    Some(format!("{namespace}/{name}"))
+}
+
+fn claim_field<'a>(volume: &'a Object, key: &str) -> Option<&'a str> {
+    json::text(volume, &["spec", "claimRef"], key).filter(|text| !text.is_empty())
 }
 
 /// Lets an existing bound claim keep its volume: the server never changes a bound volume, so that

@@ -30,7 +30,8 @@ pub fn all() -> Vec<CustomResourceDefinition> {
 
 /// The definition of one kind.
 pub fn definition<K: VeleroKind>() -> CustomResourceDefinition {
-    let (kind, plural) = (K::kind(&()).into_owned(), K::plural(&()).into_owned());
+    let kind = K::kind(&()).into_owned();
+    let plural = K::plural(&()).into_owned();
     CustomResourceDefinition {
         metadata: ObjectMeta {
             name: Some(format!("{plural}.{GROUP}")),
@@ -107,10 +108,6 @@ fn tidy(schema: &mut Map<String, Value>) {
     // Defaults are the server's business (Velero's definitions have none either), not the API
     // server's.
     schema.remove("default");
-    let optional_list = |schema: &Map<String, Value>| {
-        schema.get("type").is_some_and(|kind| kind == "array")
-            || schema.contains_key("additionalProperties")
-    };
     let required: Vec<Value> = schema
         .get("required")
         .and_then(Value::as_array)
@@ -123,7 +120,7 @@ fn tidy(schema: &mut Map<String, Value>) {
             };
             tidy(property);
             // `null` is read as an empty list or map.
-            if optional_list(property) && !required.contains(&json!(name)) {
+            if is_list_or_map(property) && !required.contains(&json!(name)) {
                 property.insert("nullable".to_owned(), json!(true));
             }
             // An absent enum is absent, not `null`.
@@ -139,6 +136,11 @@ fn tidy(schema: &mut Map<String, Value>) {
         }
     }
     tidy_known_type(schema);
+}
+
+fn is_list_or_map(schema: &Map<String, Value>) -> bool {
+    schema.get("type").is_some_and(|kind| kind == "array")
+        || schema.contains_key("additionalProperties")
 }
 
 /// Types of Kubernetes are known by their fields. Their lists and the types themselves are replaced

@@ -149,10 +149,12 @@ impl fmt::Display for GoDuration {
             return f.write_str("0s");
         }
         if nanos < second {
-            let (unit, scale) = match nanos {
-                n if n < 1_000 => ("ns", 1),
-                n if n < 1_000_000 => ("µs", 1_000),
-                _ => ("ms", 1_000_000),
+            let (unit, scale) = if nanos < 1_000 {
+                ("ns", 1)
+            } else if nanos < 1_000_000 {
+                ("µs", 1_000)
+            } else {
+                ("ms", 1_000_000)
             };
             return write!(
                 f,
@@ -161,7 +163,8 @@ impl fmt::Display for GoDuration {
                 fraction(nanos % scale, scale)
             );
         }
-        let (hours, minutes) = (nanos / (3600 * second), nanos / (60 * second) % 60);
+        let hours = nanos / (3600 * second);
+        let minutes = nanos / (60 * second) % 60;
         if hours > 0 {
             write!(f, "{hours}h{minutes}m")?;
         } else if minutes > 0 {

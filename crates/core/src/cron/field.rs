@@ -87,18 +87,22 @@ pub(super) fn parse(text: &str, bounds: &Bounds, dialect: Dialect) -> Result<Fie
 /// `*`, a number or a range, with an optional step.
 fn range(piece: &str, bounds: &Bounds, dialect: Dialect) -> Result<Field, String> {
     let mut parts = piece.split('/');
-    let (from_to, step, none) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
-    if none.is_some() {
+    let from_to = parts.next().unwrap_or_default();
+    let step = parts.next();
+    if parts.next().is_some() {
         return Err("there is more than one slash".to_owned());
     }
     let ends: Vec<&str> = from_to.split('-').collect();
     let is_star = matches!(ends.first(), Some(&("*" | "?")));
-    let (first, mut last) = match ends.as_slice() {
+    let (first, mut last) = if is_star {
         // After `*` or `?`, any text behind a hyphen is ignored.
-        _ if is_star => (bounds.min, bounds.max),
-        [one] => (value(one, bounds)?, value(one, bounds)?),
-        [low, high] => (value(low, bounds)?, value(high, bounds)?),
-        _ => return Err("there is more than one hyphen".to_owned()),
+        (bounds.min, bounds.max)
+    } else {
+        match ends.as_slice() {
+            [one] => (value(one, bounds)?, value(one, bounds)?),
+            [low, high] => (value(low, bounds)?, value(high, bounds)?),
+            _ => return Err("there is more than one hyphen".to_owned()),
+        }
     };
     let mut star = is_star;
     let step = match step {

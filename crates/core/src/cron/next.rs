@@ -8,9 +8,9 @@ use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 
 use super::{Dialect, Fields};
 
-const YEARS: i16 = 5;
+const MAX_YEARS: i16 = 5;
 /// Maximum number of search steps, days and hours together; five years have fewer.
-const STEPS: u32 = 100_000;
+const MAX_STEPS: u32 = 100_000;
 
 #[derive(Clone, Copy)]
 struct Moment<'a> {
@@ -28,18 +28,12 @@ impl<'a> Moment<'a> {
     /// The moment at which the wall clock shows this. As Go's `time.Date`: a time that is skipped
     /// or repeated is read with the offset on one side of the change.
     fn date(wall: DateTime, zone: &'a TimeZone) -> Option<Self> {
-        let offset = |second: i64| {
-            Some(i64::from(
-                zone.to_offset(Timestamp::from_second(second).ok()?)
-                    .seconds(),
-            ))
-        };
         let naive = TimeZone::UTC.to_timestamp(wall).ok()?.as_second();
-        let guess = offset(naive)?;
+        let guess = offset(zone, naive)?;
         let second = if guess == 0 {
             naive
         } else {
-            naive - offset(naive - guess)?
+            naive - offset(zone, naive - guess)?
         };
         Self::at(second, zone)
     }
@@ -53,13 +47,19 @@ impl<'a> Moment<'a> {
     }
 }
 
+/// The seconds by which the zone is ahead of UTC at a time (seconds since 1970).
+fn offset(zone: &TimeZone, second: i64) -> Option<i64> {
+    let at = Timestamp::from_second(second).ok()?;
+    Some(i64::from(zone.to_offset(at).seconds()))
+}
+
 /// The first time after `after` (seconds since 1970).
 pub(super) fn next(fields: &Fields, dialect: Dialect, zone: &TimeZone, after: i64) -> Option<i64> {
     let mut now = Moment::at(after + 1, zone)?;
-    let last_year = now.wall.year() + YEARS;
+    let last_year = now.wall.year() + MAX_YEARS;
     // Whether the smaller fields have been reset already.
     let mut begun = false;
-    let mut steps = STEPS;
+    let mut steps = MAX_STEPS;
     'wrap: loop {
         if now.wall.year() > last_year {
             return None;

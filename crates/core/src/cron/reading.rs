@@ -65,16 +65,20 @@ impl Reading {
             dialect: self.dialect.other(),
             zone: self.zone.clone(),
         };
-        let refused = |by, error: InvalidCron| {
-            Some(ReadingDifference::Refused {
-                by,
-                why: error.to_string(),
-            })
-        };
         let (mine, theirs) = match (self.cron(text), other.cron(text)) {
             (Ok(mine), Ok(theirs)) => (mine, theirs),
-            (Ok(_), Err(error)) => return refused(other.dialect, error),
-            (Err(error), Ok(_)) => return refused(self.dialect, error),
+            (Ok(_), Err(error)) => {
+                return Some(ReadingDifference::Refused {
+                    by: other.dialect,
+                    why: error.to_string(),
+                });
+            }
+            (Err(error), Ok(_)) => {
+                return Some(ReadingDifference::Refused {
+                    by: self.dialect,
+                    why: error.to_string(),
+                });
+            }
             (Err(_), Err(_)) => return None,
         };
         let mut at = now;

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Deserializer, Serializer, de::Error as _, ser::Error as _};
 
 /// Maximum time span in a profile. A longer one must be a mistake: it would block a scope for days.
-const LONGEST: SignedDuration = SignedDuration::from_hours(24);
+const MAX_SPAN: SignedDuration = SignedDuration::from_hours(24);
 
 /// For `serde(with)`: in the form that users write, such as `2m`.
 pub(super) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -31,7 +31,7 @@ fn parse(text: &str) -> Option<Duration> {
     let span = text
         .parse::<SignedDuration>()
         .ok()
-        .filter(|span| *span <= LONGEST)?;
+        .filter(|span| *span <= MAX_SPAN)?;
     Duration::try_from(span).ok()
 }
 

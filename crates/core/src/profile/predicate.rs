@@ -71,21 +71,16 @@ impl Predicate {
                 type_,
                 status,
                 reasons,
-            } => {
-                let text = |condition: &Value, field: &str, wanted: &str| {
-                    condition.get(field).and_then(Value::as_str) == Some(wanted)
-                };
-                path::at(object, path)
-                    .and_then(Value::as_array)
-                    .is_some_and(|list| {
-                        list.iter().any(|condition| {
-                            text(condition, "type", type_)
-                                && text(condition, "status", status)
-                                && (reasons.is_empty()
-                                    || reasons.iter().any(|r| text(condition, "reason", r)))
-                        })
+            } => path::at(object, path)
+                .and_then(Value::as_array)
+                .is_some_and(|list| {
+                    list.iter().any(|condition| {
+                        has_text(condition, "type", type_)
+                            && has_text(condition, "status", status)
+                            && (reasons.is_empty()
+                                || reasons.iter().any(|r| has_text(condition, "reason", r)))
                     })
-            }
+                }),
             Self::Set { path } => path::at(object, path).is_some_and(says_something),
             Self::All(parts) => parts.iter().all(|part| part.holds(object)),
             Self::Any(parts) => parts.iter().any(|part| part.holds(object)),
@@ -101,6 +96,10 @@ impl Predicate {
             Self::Not(part) => part.depth(),
         }
     }
+}
+
+fn has_text(condition: &Value, field: &str, wanted: &str) -> bool {
+    condition.get(field).and_then(Value::as_str) == Some(wanted)
 }
 
 /// Whether this text is the printed form of a scalar.

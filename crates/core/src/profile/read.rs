@@ -141,13 +141,13 @@ impl Profile {
                 .into_iter()
                 .map(|(name, error)| RefusedProfile { name, error }),
         );
-        let is_refused = |profile: &Self| {
-            replaced.contains(&profile.name) || refused.iter().any(|one| one.name == profile.name)
-        };
         let mut profiles: Vec<Self> = all
             .into_iter()
             .map(|(profile, _)| profile)
-            .filter(|profile| !is_refused(profile))
+            .filter(|profile| {
+                !replaced.contains(&profile.name)
+                    && !refused.iter().any(|one| one.name == profile.name)
+            })
             .collect();
         if !profiles.iter().any(Self::is_velero) {
             profiles.insert(0, Self::velero());
@@ -174,11 +174,11 @@ pub struct RefusedProfile {
 /// The name in a profile that cannot be read otherwise.
 fn stated_name(file: &str, text: &str) -> String {
     #[derive(Deserialize)]
-    struct Named {
+    struct NamedProfile {
         name: String,
     }
-    match parse::<Named>(text) {
-        Ok(Named { name }) if is_dns_label(&name) => name,
+    match parse::<NamedProfile>(text) {
+        Ok(NamedProfile { name }) if is_dns_label(&name) => name,
         _ => Path::new(file)
             .file_stem()
             .unwrap_or_default()
@@ -208,12 +208,12 @@ fn shared(one: &Profile, other: &Profile) -> Option<String> {
         .map(|role| &one.rule(role).kind)
         .into_iter()
         .find(|kind| other.role_of(&other.group, kind).is_some());
-    match kind {
-        Some(kind) => Some(format!("the kind {kind} of {}", one.group)),
-        None if one.scope == ScopeRule::Cluster && other.scope == ScopeRule::Cluster => {
-            Some(format!("the scope {}", one.group))
-        }
-        None => None,
+    if let Some(kind) = kind {
+        Some(format!("the kind {kind} of {}", one.group))
+    } else if one.scope == ScopeRule::Cluster && other.scope == ScopeRule::Cluster {
+        Some(format!("the scope {}", one.group))
+    } else {
+        None
     }
 }
 

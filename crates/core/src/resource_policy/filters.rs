@@ -55,6 +55,11 @@ impl KindFilter {
         self.kinds.is_empty() || self.kinds == ["*"]
     }
 
+    /// Whether it names the type `group_resource`.
+    fn lists(&self, group_resource: &str) -> bool {
+        self.kinds.iter().any(|kind| kind == group_resource)
+    }
+
     /// Whether an item is selected. `labels` is called only if needed.
     pub fn selects(&self, name: &str, labels: impl FnOnce() -> BTreeMap<String, String>) -> bool {
         self.names.includes(name) && self.labels.selects(labels)
@@ -70,83 +75,93 @@ impl FilterPolicies {
     /// policy with the exact name of the namespace precedes those whose globs match it, of which
     /// the first applies.
     pub fn rule(&self, group_resource: &str, namespace: Option<&str>) -> PolicyRule<'_> {
-        let lists = |filter: &&KindFilter| filter.kinds.iter().any(|kind| kind == group_resource);
         let Some(namespace) = namespace else {
             return self
                 .cluster_scoped
                 .iter()
-                .find(lists)
+                .find(|filter| filter.lists(group_resource))
                 .map_or(PolicyRule::None, PolicyRule::Filter);
         };
-        let names =
-            |policy: &&NamespacePolicy| policy.namespaces.iter().any(|name| name == namespace);
-        let matches = |policy: &&NamespacePolicy| {
-            policy
-                .namespaces
-                .iter()
-                .any(|name| glob_match(name, namespace))
-        };
-        let policy = self
+        let exact = self
             .namespaced
             .iter()
-            .find(names)
-            .or_else(|| self.namespaced.iter().find(matches));
+            .find(|policy| policy.namespaces.iter().any(|name| name == namespace));
+        let policy = exact.or_else(|| {
+            self.namespaced.iter().find(|policy| {
+                policy
+                    .namespaces
+                    .iter()
+                    .any(|name| glob_match(name, namespace))
+            })
+        });
         let Some(policy) = policy else {
             return PolicyRule::None;
         };
-        let catch_all = || policy.kinds.iter().find(|filter| filter.is_catch_all());
         policy
             .kinds
             .iter()
-            .find(lists)
-            .or_else(catch_all)
+            .find(|filter| filter.lists(group_resource))
+            .or_else(|| policy.kinds.iter().find(|filter| filter.is_catch_all()))
             .map_or(PolicyRule::Unlisted, PolicyRule::Filter)
     }
 
     /// The policies with full type names, and the errors in the names, as sentences for users.
     pub fn resolved(&self, resolve: &Resolve<'_>) -> (Self, Vec<String>) {
-        let (mut policies, mut problems) = (self.clone(), Vec::new());
-        let mut complete = |filters: &mut [KindFilter], in_namespaces: bool, at: &str| {
-            let mut listed: Vec<String> = Vec::new();
-            for filter in filters.iter_mut().filter(|filter| !filter.is_catch_all()) {
-                for kind in &mut filter.kinds {
-                    let Some((full, namespaced)) = resolve(kind) else {
-                        problems.push(format!(
-                            "{at}: no resource is called {kind}: it selects nothing"
-                        ));
-                        continue;
-                    };
-                    if namespaced.is_some_and(|namespaced| namespaced != in_namespaces) {
-                        let is = if in_namespaces {
-                            "cluster-scoped"
-                        } else {
-                            "namespace-scoped"
-                        };
-                        problems.push(format!("{at}: {kind} is {is}: it selects nothing there"));
-                    }
-                    if listed.contains(&full) {
-                        problems.push(format!(
-                            "{at}: {kind} is {full}, which is listed before; the first filter counts"
-                        ));
-                    }
-                    listed.push(full.clone());
-                    *kind = full;
-                }
-            }
-        };
+        let mut policies = self.clone();
+        let mut problems = Vec::new();
         complete(
             &mut policies.cluster_scoped,
             false,
             "clusterScopedFilterPolicy",
+            resolve,
+            &mut problems,
         );
         for (at, policy) in policies.namespaced.iter_mut().enumerate() {
             complete(
                 &mut policy.kinds,
                 true,
                 &format!("namespacedFilterPolicies[{at}]"),
+                resolve,
+                &mut problems,
             );
         }
         (policies, problems)
+    }
+}
+
+/// Completes the names of the types, and adds the errors in them.
+fn complete(
+    filters: &mut [KindFilter],
+    in_namespaces: bool,
+    at: &str,
+    resolve: &Resolve<'_>,
+    problems: &mut Vec<String>,
+) {
+    let mut listed: Vec<String> = Vec::new();
+    for filter in filters.iter_mut().filter(|filter| !filter.is_catch_all()) {
+        for kind in &mut filter.kinds {
+            let Some((full, namespaced)) = resolve(kind) else {
+                problems.push(format!(
+                    "{at}: no resource is called {kind}: it selects nothing"
+                ));
+                continue;
+            };
+            if namespaced.is_some_and(|namespaced| namespaced != in_namespaces) {
+                let is = if in_namespaces {
+                    "cluster-scoped"
+                } else {
+                    "namespace-scoped"
+                };
+                problems.push(format!("{at}: {kind} is {is}: it selects nothing there"));
+            }
+            if listed.contains(&full) {
+                problems.push(format!(
+                    "{at}: {kind} is {full}, which is listed before; the first filter counts"
+                ));
+            }
+            listed.push(full.clone());
+            *kind = full;
+        }
     }
 }
 

@@ -37,15 +37,16 @@ impl NamespaceLabels {
         selectors: &[LabelSelector],
         labels: &BTreeMap<String, String>,
     ) -> bool {
-        let matches = |selector: &LabelSelector| {
-            LabelFilter::of(&Some(selector.clone()), &None).matches(labels)
-        };
         if self.all {
-            !selectors.is_empty() && selectors.iter().all(matches)
+            !selectors.is_empty() && selectors.iter().all(|selector| matches(selector, labels))
         } else {
-            selectors.iter().any(matches)
+            selectors.iter().any(|selector| matches(selector, labels))
         }
     }
+}
+
+fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    LabelFilter::of(&Some(selector.clone()), &None).matches(labels)
 }
 
 #[cfg(test)]

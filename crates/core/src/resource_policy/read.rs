@@ -152,15 +152,14 @@ impl ConfigReader {
             .iter()
             .filter(|_| kind != VolumeActionKind::Custom);
         for (name, value) in unchecked {
-            let problem = match name.as_str() {
-                SNAPSHOT_CLASS if kind != VolumeActionKind::Snapshot => {
-                    "is a parameter of snapshot only"
-                }
-                SNAPSHOT_CLASS if value.as_str().is_none_or(str::is_empty) => {
-                    "is no name of a VolumeSnapshotClass"
-                }
-                SNAPSHOT_CLASS => continue,
-                _ => "is not followed here",
+            let problem = if name != SNAPSHOT_CLASS {
+                "is not followed here"
+            } else if kind != VolumeActionKind::Snapshot {
+                "is a parameter of snapshot only"
+            } else if value.as_str().is_none_or(str::is_empty) {
+                "is no name of a VolumeSnapshotClass"
+            } else {
+                continue;
             };
             self.find(&format!("{at}.parameters.{name}"), problem);
         }

@@ -78,11 +78,9 @@ impl Volume {
             .and_then(Value::as_str)
             .and_then(quantity::bytes)
             .unwrap_or_default();
-        let class = |of: Option<&Value>| {
-            of.and_then(|of| of.pointer("/spec/storageClassName"))
-                .map(text)
-        };
-        seen.storage_class = class(volume).or_else(|| class(claim)).unwrap_or_default();
+        seen.storage_class = storage_class(volume)
+            .or_else(|| storage_class(claim))
+            .unwrap_or_default();
         if let Some(claim) = claim {
             seen.claim_labels = Some(
                 claim
@@ -106,7 +104,6 @@ impl Volume {
         let kind = TYPES
             .iter()
             .find(|kind| source.get(**kind).is_some_and(|value| !value.is_null()));
-        let member = |of: &Value, name: &str| of.get(name).map(text).unwrap_or_default();
         Self {
             kind: kind.copied().unwrap_or_default().to_owned(),
             nfs: source
@@ -126,22 +123,16 @@ impl Volume {
 impl Conditions {
     pub fn hold(&self, volume: &Volume) -> bool {
         let (least, most) = self.capacity;
-        let among =
-            |list: &[String], value: &str| list.is_empty() || list.iter().any(|one| one == value);
-        let claim_label = |key: &String, value: &String| {
-            volume.claim_labels.as_ref().and_then(|all| all.get(key)) == Some(value)
-        };
         least.is_none_or(|least| least <= volume.capacity)
             && most.is_none_or(|most| volume.capacity <= most)
-            && among(&self.storage_classes, &volume.storage_class)
+            && allows(&self.storage_classes, &volume.storage_class)
             && self.nfs.as_ref().is_none_or(|wanted| wanted.holds(volume))
             && self.csi.as_ref().is_none_or(|wanted| wanted.holds(volume))
-            && among(&self.volume_types, &volume.kind)
-            && self
-                .claim_labels
-                .iter()
-                .all(|(key, value)| claim_label(key, value))
-            && among(
+            && allows(&self.volume_types, &volume.kind)
+            && self.claim_labels.iter().all(|(key, value)| {
+                volume.claim_labels.as_ref().and_then(|all| all.get(key)) == Some(value)
+            })
+            && allows(
                 &self.claim_phases,
                 volume.claim_phase.as_deref().unwrap_or_default(),
             )
@@ -171,6 +162,20 @@ impl CsiCondition {
                     .all(|(key, value)| attributes.get(key) == Some(value))
         })
     }
+}
+
+/// Whether a list in a policy has a value, or is empty.
+fn allows(list: &[String], value: &str) -> bool {
+    list.is_empty() || list.iter().any(|one| one == value)
+}
+
+fn storage_class(object: Option<&Value>) -> Option<String> {
+    object?.pointer("/spec/storageClassName").map(text)
+}
+
+/// The text of a field; empty if the field is missing.
+fn member(object: &Value, name: &str) -> String {
+    object.get(name).map(text).unwrap_or_default()
 }
 
 fn text(value: &Value) -> String {

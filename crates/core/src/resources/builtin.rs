@@ -215,15 +215,16 @@ pub fn builtin_types(name: &str) -> impl Iterator<Item = BuiltinType> {
 
 /// Whether the part after the name of a type is its group, or a version with its group.
 fn is_group(group: &str, rest: &str) -> bool {
-    let is_version = |text: &str| {
-        text.strip_prefix('v')
-            .is_some_and(|text| text.starts_with(|c: char| c.is_ascii_digit()))
-    };
     rest == group
         || rest
             .split_once('.')
             .is_some_and(|(version, other)| is_version(version) && other == group)
         || group.is_empty() && is_version(rest)
+}
+
+fn is_version(text: &str) -> bool {
+    text.strip_prefix('v')
+        .is_some_and(|text| text.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 impl BuiltinType {

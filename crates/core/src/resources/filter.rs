@@ -133,11 +133,13 @@ impl ResourceFilter {
                     || cluster.unwrap_or_else(|| self.all_namespaces || name == NAMESPACES);
                 scope && types.includes(&name)
             }
-            Rules::Scoped { namespaced, .. } if resource.namespaced => namespaced.includes(&name),
             Rules::Scoped {
                 namespaced,
                 cluster,
             } => {
+                if resource.namespaced {
+                    return namespaced.includes(&name);
+                }
                 let unfiltered = cluster.everything() && cluster.included().is_empty();
                 let whole_cluster = !self.only_related
                     && unfiltered
@@ -169,8 +171,16 @@ impl ResourceFilter {
             Rules::Combined { types, cluster } => {
                 types.excludes(&name) || !resource.namespaced && *cluster == Some(false)
             }
-            Rules::Scoped { namespaced, .. } if resource.namespaced => namespaced.excludes(&name),
-            Rules::Scoped { cluster, .. } => cluster.excludes(&name),
+            Rules::Scoped {
+                namespaced,
+                cluster,
+            } => {
+                if resource.namespaced {
+                    namespaced.excludes(&name)
+                } else {
+                    cluster.excludes(&name)
+                }
+            }
         }
     }
 
@@ -191,9 +201,13 @@ impl ResourceFilter {
     /// `pkg/restore/restore.go`, v1.18).
     pub fn allows_related_in_restore(&self, resource: &ResourceType) -> bool {
         let name = resource.group_resource();
+        if self.never.contains(&name.as_str()) {
+            return false;
+        }
+        if self.always.contains(&name.as_str()) {
+            return true;
+        }
         match &self.rules {
-            _ if self.never.contains(&name.as_str()) => false,
-            _ if self.always.contains(&name.as_str()) => true,
             Rules::Combined { types, cluster } => {
                 types.includes(&name) && (resource.namespaced || *cluster != Some(false))
             }
@@ -224,10 +238,12 @@ pub(crate) fn uses_scoped_fields(spec: &BackupSpec) -> bool {
 /// Names of resources as users write them, completed (`deploy` is `deployments.apps`) if `resolve`
 /// knows them; globs and unknown names stay unchanged.
 pub fn full_names(names: &[String], resolve: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
-    let full = |name: &String| if name == "*" { None } else { resolve(name) };
     names
         .iter()
-        .map(|name| full(name).unwrap_or_else(|| name.clone()))
+        .map(|name| {
+            let full = if name == "*" { None } else { resolve(name) };
+            full.unwrap_or_else(|| name.clone())
+        })
         .collect()
 }
 

@@ -78,16 +78,9 @@ impl FromStr for RestoreOrder {
                 "expected names of resources, separated by commas; one is empty".to_owned(),
             );
         }
-        let own = |names: &[&str]| {
-            names
-                .iter()
-                .filter(|name| !name.is_empty())
-                .map(|name| (*name).to_owned())
-                .collect()
-        };
         Ok(Self {
-            high: own(high),
-            low: own(low),
+            high: non_empty(high),
+            low: non_empty(low),
         })
     }
 }
@@ -95,20 +88,33 @@ impl FromStr for RestoreOrder {
 impl RestoreOrder {
     /// Sorts types, given as `plural.group`. `resolve` completes a name as users write it.
     pub fn sort(&self, types: &mut [String], resolve: &dyn Fn(&str) -> Option<String>) {
-        let full = |names: &[String]| -> Vec<String> {
-            names
-                .iter()
-                .map(|name| resolve(name).unwrap_or_else(|| name.clone()))
-                .collect()
-        };
-        let (high, low) = (full(&self.high), full(&self.low));
-        let place = |list: &[String], name: &str| list.iter().position(|other| other == name);
-        types.sort_by_cached_key(|name| match (place(&high, name), place(&low, name)) {
-            (Some(place), _) => (place, String::new()),
-            (None, Some(place)) => (high.len() + 1 + place, String::new()),
-            (None, None) => (high.len(), name.clone()),
+        let high = completed(&self.high, resolve);
+        let low = completed(&self.low, resolve);
+        types.sort_by_cached_key(|name| {
+            if let Some(place) = high.iter().position(|other| other == name) {
+                (place, String::new())
+            } else if let Some(place) = low.iter().position(|other| other == name) {
+                (high.len() + 1 + place, String::new())
+            } else {
+                (high.len(), name.clone())
+            }
         });
     }
+}
+
+fn non_empty(names: &[&str]) -> Vec<String> {
+    names
+        .iter()
+        .filter(|name| !name.is_empty())
+        .map(|name| (*name).to_owned())
+        .collect()
+}
+
+fn completed(names: &[String], resolve: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
+    names
+        .iter()
+        .map(|name| resolve(name).unwrap_or_else(|| name.clone()))
+        .collect()
 }
 
 #[cfg(test)]

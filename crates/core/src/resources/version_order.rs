@@ -26,19 +26,22 @@ impl VersionPriorities {
         let mut priorities = Self::default();
         for line in data.get(Self::KEY).map_or("", String::as_str).lines() {
             let text: String = line.chars().filter(|c| !c.is_whitespace()).collect();
-            match text.split_once('=') {
-                _ if text.is_empty() => {}
-                Some((name, versions))
-                    if !name.is_empty() && !versions.is_empty() && !versions.contains('=') =>
-                {
-                    let versions = versions.split(',').map(str::to_owned).collect();
-                    priorities.types.insert(name.to_owned(), versions);
-                }
-                _ => priorities.ignored.push(format!(
+            if text.is_empty() {
+                continue;
+            }
+            if let Some((name, versions)) = text.split_once('=')
+                && !name.is_empty()
+                && !versions.is_empty()
+                && !versions.contains('=')
+            {
+                let versions = versions.split(',').map(str::to_owned).collect();
+                priorities.types.insert(name.to_owned(), versions);
+            } else {
+                priorities.ignored.push(format!(
                     "ConfigMap {}: a line of {} is {line:?} and is not followed; write <resource>.<group>=<version>,<version>",
                     Self::CONFIG_MAP,
                     Self::KEY
-                )),
+                ));
             }
         }
         priorities
@@ -101,14 +104,14 @@ impl<'a> TypeVersions<'a> {
 
     /// Why a version is used that the backed-up cluster did not prefer.
     pub fn reason(self, version: &str, rule: VersionRule<'_>) -> String {
-        match rule {
-            VersionRule::Served { asked } if asked.iter().any(|asked| asked == version) => {
-                format!("ConfigMap {} prefers it", VersionPriorities::CONFIG_MAP)
-            }
-            _ if !self.served.contains(&self.preferred) => {
-                format!("the cluster does not serve {}", self.preferred)
-            }
-            _ => "the cluster prefers it".to_owned(),
+        if let VersionRule::Served { asked } = rule
+            && asked.iter().any(|asked| asked == version)
+        {
+            format!("ConfigMap {} prefers it", VersionPriorities::CONFIG_MAP)
+        } else if !self.served.contains(&self.preferred) {
+            format!("the cluster does not serve {}", self.preferred)
+        } else {
+            "the cluster prefers it".to_owned()
         }
     }
 }

@@ -36,11 +36,16 @@ pub fn glob_match(pattern: &str, name: &str) -> bool {
 
 /// The patterns without braces that a pattern expands to; `None` if it matches only itself.
 fn alternatives(pattern: &str) -> Option<Vec<String>> {
-    let (mut done, mut open) = (Vec::new(), vec![pattern.to_owned()]);
+    let mut done = Vec::new();
+    let mut open = vec![pattern.to_owned()];
     while let Some(next) = open.pop() {
         match innermost(&next) {
-            None if next.contains(['{', '}']) => return None,
-            None => done.push(next),
+            None => {
+                if next.contains(['{', '}']) {
+                    return None;
+                }
+                done.push(next);
+            }
             Some((before, inside, after)) => {
                 open.extend(inside.split(',').map(|one| format!("{before}{one}{after}")));
             }
@@ -67,7 +72,8 @@ fn innermost(pattern: &str) -> Option<(&str, &str, &str)> {
 fn matches(pattern: &str, name: &str) -> bool {
     let pieces = parse(pattern);
     let name: Vec<char> = name.chars().collect();
-    let (mut at_piece, mut at_char) = (0, 0);
+    let mut at_piece = 0;
+    let mut at_char = 0;
     // Where to continue if the rest after the latest `*` does not match: the `*` takes one more
     // character.
     let mut retry: Option<(usize, usize)> = None;
@@ -84,7 +90,8 @@ fn matches(pattern: &str, name: &str) -> bool {
             _ => match retry {
                 Some((piece, char)) => {
                     retry = Some((piece, char + 1));
-                    (at_piece, at_char) = (piece, char + 1);
+                    at_piece = piece;
+                    at_char = char + 1;
                 }
                 None => return false,
             },
@@ -113,7 +120,8 @@ pub fn globs_may_overlap(a: &str, b: &str) -> bool {
 
 /// The same for patterns without braces.
 fn may_overlap(a: &str, b: &str) -> bool {
-    let (a, b) = (parse(a), parse(b));
+    let a = parse(a);
+    let b = parse(b);
     // overlap[i][j]: whether the rests from piece i and piece j can match the same text. Filled
     // from the ends.
     let mut overlap = vec![vec![false; b.len() + 1]; a.len() + 1];

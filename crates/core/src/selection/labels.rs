@@ -89,10 +89,8 @@ fn text(selector: &LabelSelector) -> String {
     let parts: Vec<String> = requirements(selector)
         .iter()
         .map(|requirement| {
-            let (key, values) = (
-                &requirement.key,
-                requirement.values.as_deref().unwrap_or_default(),
-            );
+            let key = &requirement.key;
+            let values = requirement.values.as_deref().unwrap_or_default();
             match (requirement.operator.as_str(), values) {
                 ("In", [value]) => format!("{key}={value}"),
                 ("In", values) => format!("{key} in ({})", values.join(",")),

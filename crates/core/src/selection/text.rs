@@ -38,17 +38,8 @@ fn conditions(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn condition(part: &str) -> Option<LabelSelectorRequirement> {
-    let make = |key: &str, operator: &str, values: Option<Vec<String>>| {
-        let key = key.trim();
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-        (!key.is_empty() && key.chars().all(plain)).then(|| LabelSelectorRequirement {
-            key: key.to_owned(),
-            operator: operator.to_owned(),
-            values,
-        })
-    };
     if let Some(key) = part.strip_prefix('!') {
-        return make(key, "DoesNotExist", None);
+        return requirement(key, "DoesNotExist", None);
     }
     if let Some((head, values)) = part.strip_suffix(')').and_then(|part| part.split_once('(')) {
         let (key, word) = head.trim().split_once(char::is_whitespace)?;
@@ -57,7 +48,7 @@ fn condition(part: &str) -> Option<LabelSelectorRequirement> {
             "notin" => "NotIn",
             _ => return None,
         };
-        return make(
+        return requirement(
             key,
             operator,
             Some(
@@ -74,11 +65,29 @@ fn condition(part: &str) -> Option<LabelSelectorRequirement> {
             return if value.contains('=') {
                 None
             } else {
-                make(key, operator, Some(vec![value.to_owned()]))
+                requirement(key, operator, Some(vec![value.to_owned()]))
             };
         }
     }
-    make(part, "Exists", None)
+    requirement(part, "Exists", None)
+}
+
+/// `None` if the key is no key of a label.
+fn requirement(
+    key: &str,
+    operator: &str,
+    values: Option<Vec<String>>,
+) -> Option<LabelSelectorRequirement> {
+    let key = key.trim();
+    let is_key = !key.is_empty()
+        && key
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c));
+    is_key.then(|| LabelSelectorRequirement {
+        key: key.to_owned(),
+        operator: operator.to_owned(),
+        values,
+    })
 }
 
 #[cfg(test)]

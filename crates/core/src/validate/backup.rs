@@ -71,16 +71,18 @@ fn resources(spec: &BackupSpec, found: &mut Findings) {
         &spec.excluded_resources,
     )
     .check(found);
-    let (included, excluded) = (
+    Lists::of(
+        "ClusterScopedResources",
         &spec.included_cluster_scoped_resources,
         &spec.excluded_cluster_scoped_resources,
-    );
-    Lists::of("ClusterScopedResources", included, excluded).check_scoped(found);
-    let (included, excluded) = (
+    )
+    .check_scoped(found);
+    Lists::of(
+        "NamespaceScopedResources",
         &spec.included_namespace_scoped_resources,
         &spec.excluded_namespace_scoped_resources,
-    );
-    Lists::of("NamespaceScopedResources", included, excluded).check_scoped(found);
+    )
+    .check_scoped(found);
 }
 
 fn hooks(hooks: &BackupHooks, found: &mut Findings) {

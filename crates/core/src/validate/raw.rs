@@ -93,8 +93,11 @@ fn with_others<Spec: DeserializeOwned>(
         Some((unread, spec))
     });
     if let Some((unread, spec)) = decoded {
-        let read = |finding: &Finding| !unread.iter().any(|field| finding.field.starts_with(field));
-        found.extend(check(&spec).into_iter().filter(read));
+        found.extend(
+            check(&spec)
+                .into_iter()
+                .filter(|finding| !unread.iter().any(|field| finding.field.starts_with(field))),
+        );
     }
     found
 }
@@ -124,7 +127,8 @@ fn raw<Spec: DeserializeOwned, Hooks: DeserializeOwned, Resource: DeserializeOwn
     hook: impl Fn(&str, &Value, &mut Findings),
 ) -> Vec<Finding> {
     let mut found = Findings::default();
-    let (spec, hooks) = (&object["spec"], &object["spec"]["hooks"]);
+    let spec = &object["spec"];
+    let hooks = &spec["hooks"];
     if !object.is_object() {
         found.say("", "must be an object");
     } else if !spec.is_null() {

@@ -114,19 +114,16 @@ fn volume_data(spec: &RestoreSpec, found: &mut Findings) {
 /// Requires either a backup or a schedule. A prepared Restore has both, as the server fills in the
 /// other one; it is not validated again.
 fn source(spec: &RestoreSpec, found: &mut Findings) {
-    let given = |name: &Option<String>| name.as_deref().is_some_and(|name| !name.is_empty());
-    match (given(&spec.backup_name), given(&spec.schedule_name)) {
-        (false, false) => {
-            found.say(
-                "spec.backupName",
-                "name a backup, or a schedule in scheduleName",
-            );
-        }
-        (true, true) => {
-            let message = "cannot be given together with backupName; remove one of them";
-            found.say("spec.scheduleName", message);
-        }
-        _ => {}
+    let has_backup = is_given(spec.backup_name.as_deref());
+    let has_schedule = is_given(spec.schedule_name.as_deref());
+    if has_backup && has_schedule {
+        let message = "cannot be given together with backupName; remove one of them";
+        found.say("spec.scheduleName", message);
+    } else if !has_backup && !has_schedule {
+        found.say(
+            "spec.backupName",
+            "name a backup, or a schedule in scheduleName",
+        );
     }
     let names = [
         ("backupName", "Backup", &spec.backup_name),
@@ -145,9 +142,12 @@ fn source(spec: &RestoreSpec, found: &mut Findings) {
     }
 }
 
+fn is_given(name: Option<&str>) -> bool {
+    name.is_some_and(|name| !name.is_empty())
+}
+
 /// Each must name one object in a restored namespace.
 fn included_objects(spec: &RestoreSpec, found: &mut Findings) {
-    let field = |at: usize| format!("spec.includedObjects[{at}]");
     if spec.included_objects.len() > MAX_OBJECTS {
         let message = format!(
             "{} are more than {MAX_OBJECTS}; select by types and labels",
@@ -157,9 +157,10 @@ fn included_objects(spec: &RestoreSpec, found: &mut Findings) {
     }
     let namespaces = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
     for (at, text) in spec.included_objects.iter().enumerate() {
+        let field = format!("spec.includedObjects[{at}]");
         let Some(object) = ObjectName::parse(text) else {
             found.say(
-                field(at),
+                field,
                 format!("{text:?} names no object; expected NAMESPACE/TYPE/NAME or TYPE/NAME"),
             );
             continue;
@@ -167,12 +168,12 @@ fn included_objects(spec: &RestoreSpec, found: &mut Findings) {
         if let Some(namespace) = object.namespace {
             if !is_dns_label(namespace) {
                 found.say(
-                    field(at),
+                    field,
                     format!("{namespace:?} cannot be the name of a namespace"),
                 );
             } else if !namespaces.includes(namespace) {
                 found.say(
-                    field(at),
+                    field,
                     format!("{namespace:?} is not among the namespaces that are restored"),
                 );
             }
@@ -186,20 +187,20 @@ fn included_objects(spec: &RestoreSpec, found: &mut Findings) {
 fn namespace_mapping(spec: &RestoreSpec, found: &mut Findings) {
     let mut sources = BTreeMap::new();
     for (from, to) in &spec.namespace_mapping {
-        let field = || format!("spec.namespaceMapping.{from}");
+        let field = format!("spec.namespaceMapping.{from}");
         if !is_dns_label(from) {
             found.say(
-                field(),
+                field.clone(),
                 format!(
                     "{from:?} cannot be the name of a namespace; a mapping takes names and no globs"
                 ),
             );
         }
         if !is_dns_label(to) {
-            found.say(field(), format!("{to:?} cannot be the name of a namespace"));
+            found.say(field, format!("{to:?} cannot be the name of a namespace"));
         } else if let Some(other) = sources.insert(to, from) {
             found.say(
-                field(),
+                field,
                 format!(
                     "{other:?} is mapped to {to:?}, too; each namespace needs a target of its own"
                 ),

@@ -38,8 +38,10 @@ pub fn undecodable_schedule(object: &Value) -> Vec<Finding> {
 
 fn with_expression(text: &str, dialects: &[Dialect], of_template: Vec<Finding>) -> Vec<Finding> {
     // The default zone never makes an expression invalid.
-    let wrong = |dialect: &Dialect| Cron::parse(text, *dialect, &TimeZone::UTC).err();
-    let wrong: Option<Vec<_>> = dialects.iter().map(wrong).collect();
+    let wrong: Option<Vec<_>> = dialects
+        .iter()
+        .map(|dialect| Cron::parse(text, *dialect, &TimeZone::UTC).err())
+        .collect();
     let first = wrong.and_then(|all| all.into_iter().next());
     let of_expression = first.map(|error| Finding::new("spec.schedule", error.to_string()));
     of_expression

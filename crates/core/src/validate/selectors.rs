@@ -83,10 +83,11 @@ fn check_value(field: &str, value: &str, found: &mut Findings) {
 
 /// Whether a text has the characters and length of a label value; an empty text has.
 fn is_label_text(text: &str) -> bool {
-    let edge = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+    let first = text.chars().next();
+    let last = text.chars().last();
     text.len() <= 63
-        && edge(text.chars().next())
-        && edge(text.chars().last())
+        && first.is_none_or(|c| c.is_ascii_alphanumeric())
+        && last.is_none_or(|c| c.is_ascii_alphanumeric())
         && text
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))

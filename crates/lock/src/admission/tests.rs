@@ -43,8 +43,8 @@ fn backups(count: usize) -> Vec<ObjectKey> {
 }
 
 /// The object of this claim is gone.
-fn ended(claim: &Claim) -> Vec<Judged> {
-    let over = |entry: &Entry| Judged {
+fn ended(claim: &Claim) -> Vec<Judgement> {
+    let over = |entry: &Entry| Judgement {
         key: claim.key.clone(),
         entry: entry.clone(),
         transition: EntryTransition::End(Reason::Gone),

@@ -15,7 +15,7 @@ use k8s_openapi::{
 use kube::core::ObjectMeta;
 use sha2::{Digest, Sha256};
 
-use super::{LedgerError, Stored, lease_name};
+use super::{LedgerError, StoredLedger, lease_name};
 use crate::{
     conflict::Rules,
     ledger::{FormatError, Ledger, MAX_BYTES, Status},
@@ -35,7 +35,7 @@ pub(crate) struct Owner<'a> {
 
 /// Reads the ledger out of its Lease. The checksum reveals an edit by hand, and a copy under
 /// another uid too.
-pub(crate) fn stored(owner: Owner<'_>, lease: Lease) -> Result<Stored, LedgerError> {
+pub(crate) fn stored(owner: Owner<'_>, lease: Lease) -> Result<StoredLedger, LedgerError> {
     let name = lease_name(owner.scope);
     if lease.metadata.deletion_timestamp.is_some() {
         let finalizers = lease.metadata.finalizers.unwrap_or_default();
@@ -45,7 +45,7 @@ pub(crate) fn stored(owner: Owner<'_>, lease: Lease) -> Result<Stored, LedgerErr
         });
     }
     match parse(owner, &lease) {
-        Ok((ledger, serial)) => Ok(Stored {
+        Ok((ledger, serial)) => Ok(StoredLedger {
             ledger: Arc::new(ledger),
             scope: owner.scope.to_owned(),
             serial,
@@ -59,32 +59,21 @@ pub(crate) fn stored(owner: Owner<'_>, lease: Lease) -> Result<Stored, LedgerErr
 }
 
 fn parse(owner: Owner<'_>, lease: &Lease) -> Result<(Ledger, u64), FormatError> {
-    let annotation = |name: &str| {
-        let text = lease
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|annotations| annotations.get(name));
-        text.ok_or_else(|| FormatError::Unreadable(format!("it has no annotation {name}")))
-    };
-    let text = annotation(LEDGER_ANNOTATION)?;
-    let serial = annotation(SERIAL_ANNOTATION)?;
-    let found = annotation(SUM_ANNOTATION)?;
+    let text = annotation(lease, LEDGER_ANNOTATION)?;
+    let serial = annotation(lease, SERIAL_ANNOTATION)?;
+    let found = annotation(lease, SUM_ANNOTATION)?;
     let uid = lease.metadata.uid.as_deref().unwrap_or_default();
     let fits = |uid| *found == sum(uid, serial, text);
-    let edited = || {
-        FormatError::Unreadable("its checksum does not fit: it was edited, or copied".to_owned())
-    };
     let mut ledger = match Ledger::from_json(text) {
         // The checksum is the same in all formats: with a matching one, a newer version wrote it.
-        Err(FormatError::Newer { .. }) if !fits(uid) && !fits("") => return Err(edited()),
+        Err(FormatError::Newer { .. }) if !fits(uid) && !fits("") => return Err(checksum_error()),
         read => read?,
     };
     ledger.rules = owner.rules;
     let fresh = matches!(ledger.status, Status::Opening | Status::Rebuilding);
     let may_lack_uid = fresh && fits("");
     if !fits(uid) && !may_lack_uid {
-        return Err(edited());
+        return Err(checksum_error());
     }
     let transitions = lease
         .spec
@@ -106,6 +95,17 @@ fn parse(owner: Owner<'_>, lease: &Lease) -> Result<(Ledger, u64), FormatError> 
         )));
     }
     Ok((ledger, number))
+}
+
+fn annotation<'a>(lease: &'a Lease, name: &str) -> Result<&'a String, FormatError> {
+    let annotations = lease.metadata.annotations.as_ref();
+    annotations
+        .and_then(|annotations| annotations.get(name))
+        .ok_or_else(|| FormatError::Unreadable(format!("it has no annotation {name}")))
+}
+
+fn checksum_error() -> FormatError {
+    FormatError::Unreadable("its checksum does not fit: it was edited, or copied".to_owned())
 }
 
 /// The Lease that holds this ledger: the annotations are authoritative, the rest is for display.

@@ -14,19 +14,21 @@ use backup_core::profile::ScopeRule;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 
-use super::{LedgerError, LedgerStore, Stored, body, bounded, lease_name, marker::EPOCHS};
+use super::{
+    LedgerError, LedgerStore, StoredLedger, body, bounded, lease_name, marker::EPOCHS_AHEAD,
+};
 use crate::ledger::{FormatError, Ledger, Status};
 
 /// Maximum number of steps from nothing to an open ledger, including steps of concurrent writers.
-const STEPS: usize = 8;
+const MAX_OPENING_STEPS: usize = 8;
 
 impl LedgerStore {
     /// The open ledger of a scope; a first one is created at once.
     ///
     /// It is filled from fresh lists of running objects, so that an existing object is never
     /// ignored. A lost ledger is an error: a [`LedgerRepair`] rebuilds it.
-    pub async fn open(&self, scope: &str) -> Result<Stored, LedgerError> {
-        for _ in 0..STEPS {
+    pub async fn open(&self, scope: &str) -> Result<StoredLedger, LedgerError> {
+        for _ in 0..MAX_OPENING_STEPS {
             match self.read(scope).await? {
                 Some(stored) => match stored.ledger.status {
                     Status::Open => return Ok(stored),
@@ -70,23 +72,26 @@ impl LedgerStore {
                 }
             }
         };
-        match self.marker(scope).await? {
-            Some(marker) if !marker.ledger.is_empty() && marker.ledger != uid => {
-                Err(self.rebuilding(scope))
-            }
-            _ => match opened {
-                Some(ledger) => Ok(ledger),
-                None => self.from_running(scope).await,
-            },
+        if let Some(marker) = self.marker(scope).await?
+            && !marker.ledger.is_empty()
+            && marker.ledger != uid
+        {
+            return Err(self.rebuilding(scope));
+        }
+        match opened {
+            Some(ledger) => Ok(ledger),
+            None => self.from_running(scope).await,
         }
     }
 
     /// Marker, lists, Lease: each is created only if it is missing.
     async fn make_first(&self, scope: &str) -> Result<(), LedgerError> {
-        match self.marker(scope).await? {
-            Some(marker) if !marker.ledger.is_empty() => return Err(self.rebuilding(scope)),
-            Some(_) => {}
-            None => self.make_marker(scope, "", 0).await?,
+        if let Some(marker) = self.marker(scope).await? {
+            if !marker.ledger.is_empty() {
+                return Err(self.rebuilding(scope));
+            }
+        } else {
+            self.make_marker(scope, "", 0).await?;
         }
         let ledger = Ledger {
             status: Status::Opening,
@@ -116,26 +121,28 @@ impl LedgerStore {
     }
 
     /// Names the ledger in its marker, then opens it.
-    async fn finish_opening(&self, stored: &Stored) -> Result<Stored, LedgerError> {
-        let (scope, uid) = (&stored.scope, stored.lease_uid());
+    async fn finish_opening(&self, stored: &StoredLedger) -> Result<StoredLedger, LedgerError> {
+        let scope = &stored.scope;
+        let uid = stored.lease_uid();
         let mut ledger = Ledger::clone(&stored.ledger);
-        match self.marker(scope).await? {
-            None => self.make_marker(scope, uid, ledger.epoch).await?,
-            Some(marker) if marker.ledger.is_empty() => {
-                ledger.bound = marker.epoch.max(ledger.epoch + EPOCHS);
+        if let Some(marker) = self.marker(scope).await? {
+            if marker.ledger.is_empty() {
+                ledger.bound = marker.epoch.max(ledger.epoch + EPOCHS_AHEAD);
                 self.set_marker(scope, &marker, uid, ledger.bound).await?;
-            }
-            Some(marker) if marker.ledger == uid => ledger.bound = marker.epoch,
-            // Created by a process that had looked before another ledger was opened, which is lost
-            // by now.
-            Some(marker) => {
-                (ledger.status, ledger.epoch) =
-                    (Status::Rebuilding, marker.epoch.max(ledger.epoch) + 1);
+            } else if marker.ledger == uid {
+                ledger.bound = marker.epoch;
+            } else {
+                // Created by a process that had looked before another ledger was opened, which is
+                // lost by now.
+                ledger.status = Status::Rebuilding;
+                ledger.epoch = marker.epoch.max(ledger.epoch) + 1;
                 ledger.claims.clear();
                 // The marker names another ledger, so this one is not written as an open one.
                 self.put_over(scope, &stored.lease, &ledger).await?;
                 return Err(self.rebuilding(scope));
             }
+        } else {
+            self.make_marker(scope, uid, ledger.epoch).await?;
         }
         ledger.status = Status::Open;
         self.write(stored, ledger).await
@@ -156,7 +163,7 @@ impl LedgerStore {
     }
 
     /// Removes a closed ledger, its marker first. Any process can repeat this at any point.
-    async fn remove(&self, closed: &Stored) -> Result<(), LedgerError> {
+    async fn remove(&self, closed: &StoredLedger) -> Result<(), LedgerError> {
         if let Some(marker) = self.marker(&closed.scope).await?
             && marker.ledger == closed.lease_uid()
         {
@@ -228,19 +235,18 @@ impl LedgerRepair {
     ) -> Result<RepairOutcome, LedgerError> {
         let Some(lease) = store.lease(scope).await? else {
             self.seen.remove(scope);
-            return match store.marker(scope).await? {
-                Some(marker) if !marker.ledger.is_empty() => {
-                    store
-                        .create(scope, &Ledger::lost(marker.epoch, store.rules()))
-                        .await?;
-                    tracing::error!(
-                        scope,
-                        "the ledger is gone; nothing is granted until it is rebuilt"
-                    );
-                    Ok(RepairOutcome::Lost)
-                }
-                _ => Ok(RepairOutcome::Fine),
+            let marker = store.marker(scope).await?;
+            let Some(marker) = marker.filter(|marker| !marker.ledger.is_empty()) else {
+                return Ok(RepairOutcome::Fine);
             };
+            store
+                .create(scope, &Ledger::lost(marker.epoch, store.rules()))
+                .await?;
+            tracing::error!(
+                scope,
+                "the ledger is gone; nothing is granted until it is rebuilt"
+            );
+            return Ok(RepairOutcome::Lost);
         };
         let stored = match body::stored(store.owner(scope), lease.clone()) {
             Ok(stored) => stored,
@@ -264,10 +270,12 @@ impl LedgerRepair {
                     // the marker says that it was lost.
                     Err(LedgerError::Denied { .. }) => {
                         let uid = lease.metadata.uid.as_deref().unwrap_or_default();
-                        match marker {
-                            Some(marker) if !marker.ledger.is_empty() => {}
-                            Some(marker) => store.set_marker(scope, &marker, uid, epoch).await?,
-                            None => store.make_marker(scope, uid, epoch).await?,
+                        if let Some(marker) = marker {
+                            if marker.ledger.is_empty() {
+                                store.set_marker(scope, &marker, uid, epoch).await?;
+                            }
+                        } else {
+                            store.make_marker(scope, uid, epoch).await?;
                         }
                         store.delete_lease(scope, &lease).await?;
                     }
@@ -282,20 +290,27 @@ impl LedgerRepair {
             }
             Err(error) => return Err(error),
         };
-        let seen = (stored.lease_uid().to_owned(), stored.serial);
-        let since = match self.seen.get(scope) {
-            Some((uid, serial, since)) if (uid, *serial) == (&seen.0, seen.1) => *since,
-            _ => now,
-        };
-        self.seen.insert(scope.to_owned(), (seen.0, seen.1, since));
+        let uid = stored.lease_uid().to_owned();
+        let serial = stored.serial;
+        let since = self
+            .seen
+            .get(scope)
+            .filter(|(seen_uid, seen_serial, _)| *seen_uid == uid && *seen_serial == serial)
+            .map_or(now, |(_, _, since)| *since);
+        self.seen.insert(scope.to_owned(), (uid, serial, since));
         let age = now.saturating_duration_since(since);
         match stored.ledger.status {
             Status::Opening => store
                 .finish_opening(&stored)
                 .await
                 .map(|_| RepairOutcome::Fine),
-            Status::Rebuilding if age >= self.grace => rebuild(store, &stored).await,
-            Status::Rebuilding => Ok(RepairOutcome::Lost),
+            Status::Rebuilding => {
+                if age >= self.grace {
+                    rebuild(store, &stored).await
+                } else {
+                    Ok(RepairOutcome::Lost)
+                }
+            }
             Status::Open => {
                 name_in_marker(store, &stored).await?;
                 if stored.ledger.overflows() {
@@ -319,8 +334,9 @@ impl LedgerRepair {
 }
 
 /// Fills a lost ledger from the stored objects, names it in the marker, and opens it.
-async fn rebuild(store: &LedgerStore, stored: &Stored) -> Result<RepairOutcome, LedgerError> {
-    let (scope, uid) = (&stored.scope, stored.lease_uid());
+async fn rebuild(store: &LedgerStore, stored: &StoredLedger) -> Result<RepairOutcome, LedgerError> {
+    let scope = &stored.scope;
+    let uid = stored.lease_uid();
     let mut ledger = store.from_running(scope).await?;
     ledger.go_on_from(stored.ledger.epoch);
     match store.marker(scope).await? {
@@ -338,15 +354,17 @@ async fn rebuild(store: &LedgerStore, stored: &Stored) -> Result<RepairOutcome, 
 }
 
 /// Corrects a marker that was lost or changed while the ledger exists.
-async fn name_in_marker(store: &LedgerStore, stored: &Stored) -> Result<(), LedgerError> {
-    let (scope, uid, bound) = (&stored.scope, stored.lease_uid(), stored.ledger.bound);
-    match store.marker(scope).await? {
-        Some(marker) if marker.names(stored) => Ok(()),
-        Some(marker) => {
-            store
-                .set_marker(scope, &marker, uid, marker.epoch.max(bound))
-                .await
-        }
-        None => store.make_marker(scope, uid, bound).await,
+async fn name_in_marker(store: &LedgerStore, stored: &StoredLedger) -> Result<(), LedgerError> {
+    let scope = &stored.scope;
+    let uid = stored.lease_uid();
+    let bound = stored.ledger.bound;
+    let Some(marker) = store.marker(scope).await? else {
+        return store.make_marker(scope, uid, bound).await;
+    };
+    if marker.names(stored) {
+        return Ok(());
     }
+    store
+        .set_marker(scope, &marker, uid, marker.epoch.max(bound))
+        .await
 }

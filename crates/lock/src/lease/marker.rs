@@ -11,11 +11,11 @@ use kube::{
     core::ObjectMeta,
 };
 
-use super::{LedgerError, LedgerStore, Stored, body, bounded, lease_name};
+use super::{LedgerError, LedgerStore, StoredLedger, body, bounded, lease_name};
 use crate::ledger::MAX_EPOCH;
 
 /// How far (in epochs) the bound in the marker is written ahead of the ledger's epoch.
-pub(super) const EPOCHS: u64 = 1000;
+pub(super) const EPOCHS_AHEAD: u64 = 1000;
 
 #[derive(Clone, Debug)]
 pub(super) struct Marker {
@@ -48,7 +48,7 @@ impl Marker {
     }
 
     /// Whether its content matches this ledger, as required while the ledger is open.
-    pub(super) fn names(&self, stored: &Stored) -> bool {
+    pub(super) fn names(&self, stored: &StoredLedger) -> bool {
         self.ledger == stored.lease_uid() && self.epoch >= stored.ledger.bound
     }
 }
@@ -147,30 +147,26 @@ impl LedgerStore {
         }
     }
 
-    /// Raises the bound of a ledger's epoch to this epoch plus [`EPOCHS`]. Returns the new bound.
-    pub(super) async fn raise_marker(&self, over: &Stored, epoch: u64) -> Result<u64, LedgerError> {
-        let bound = epoch + EPOCHS;
-        match self.marker(&over.scope).await? {
-            Some(marker) if marker.ledger == over.lease_uid() || marker.ledger.is_empty() => {
-                self.set_marker(
-                    &over.scope,
-                    &marker,
-                    &marker.ledger,
-                    bound.max(marker.epoch),
-                )
-                .await?;
-            }
-            // It names another ledger: this one was lost, and is being repaired.
-            Some(_) => {
-                return Err(LedgerError::Changed {
-                    lease: lease_name(&over.scope),
-                });
-            }
-            None => {
-                self.make_marker(&over.scope, over.lease_uid(), bound)
-                    .await?;
-            }
+    /// Raises the bound of a ledger's epoch to this epoch plus [`EPOCHS_AHEAD`]. Returns the new bound.
+    pub(super) async fn raise_marker(
+        &self,
+        over: &StoredLedger,
+        epoch: u64,
+    ) -> Result<u64, LedgerError> {
+        let bound = epoch + EPOCHS_AHEAD;
+        let scope = &over.scope;
+        let Some(marker) = self.marker(scope).await? else {
+            self.make_marker(scope, over.lease_uid(), bound).await?;
+            return Ok(bound);
+        };
+        // It names another ledger: this one was lost, and is being repaired.
+        if !marker.ledger.is_empty() && marker.ledger != over.lease_uid() {
+            return Err(LedgerError::Changed {
+                lease: lease_name(scope),
+            });
         }
+        self.set_marker(scope, &marker, &marker.ledger, bound.max(marker.epoch))
+            .await?;
         Ok(bound)
     }
 }

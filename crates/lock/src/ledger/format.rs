@@ -1,6 +1,6 @@
 //! The ledger as one compact JSON text with a format version. Equal footprints are written once.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, fmt::Display};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,16 +11,8 @@ use crate::{
     footprint::Footprint,
 };
 
-mod older;
-
-/// The newest format that this version reads. Ledgers are written in the oldest format that can
-/// represent them.
-pub const FORMAT_VERSION: u32 = 4;
-/// In this format claims are lists. Format 4 adds [`State::Released`].
-const LISTS_VERSION: u32 = 3;
-/// The oldest format that this version reads: its claims are objects with field names. The format
-/// before it had neither checksum nor marker.
-const OLDEST_VERSION: u32 = 2;
+/// The format of ledgers, the only one that there has been.
+pub const FORMAT_VERSION: u32 = 1;
 
 /// Maximum epoch: a grant each microsecond takes 140,000 years to get there. A larger one was
 /// edited, and may have no successor.
@@ -33,7 +25,7 @@ pub enum FormatError {
         "the ledger has format {found}, this version knows {FORMAT_VERSION}: update this program"
     )]
     Newer { found: u32 },
-    /// Damaged, edited by hand, or older than anything this version reads. It is rebuilt.
+    /// Damaged or edited by hand. It is rebuilt.
     #[error("the ledger can't be read: {0}")]
     Unreadable(String),
 }
@@ -56,20 +48,32 @@ struct Version {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Wire<C = WireClaim> {
+struct Wire {
     v: u32,
     #[serde(default, skip_serializing_if = "is_open")]
     status: Status,
     epoch: u64,
     bound: u64,
     footprints: Vec<Footprint>,
-    claims: Vec<C>,
+    claims: Vec<WireClaim>,
 }
 
 /// Kind, namespace and name, then an entry for each uid. A list and no object: the API server
 /// reads, checks and stores this text at every creation, and field names were half of it.
 #[derive(Serialize, Deserialize)]
 struct WireClaim(ObjectKind, String, String, Vec<WireEntry>);
+
+impl WireClaim {
+    /// `footprints` are the sorted footprints of the ledger.
+    fn of(claim: &Claim, footprints: &[&Footprint]) -> Self {
+        let Claim { key, entries } = claim;
+        let entries = entries
+            .iter()
+            .map(|entry| WireEntry::of(entry, footprints))
+            .collect();
+        Self(key.kind, key.namespace.clone(), key.name.clone(), entries)
+    }
+}
 
 /// Uid, index into the footprints, state, epoch, since, and rarely used fields.
 #[derive(Serialize, Deserialize)]
@@ -81,6 +85,32 @@ struct WireEntry(
     String,
     #[serde(default, skip_serializing_if = "Special::is_none")] Special,
 );
+
+impl WireEntry {
+    /// `footprints` are the sorted footprints of the ledger.
+    fn of(entry: &Entry, footprints: &[&Footprint]) -> Self {
+        let footprint = footprints
+            .binary_search(&&entry.footprint)
+            .unwrap_or_default();
+        let special = Special {
+            suspect: entry.suspect,
+            forced: entry.forced,
+            note: entry.note.clone(),
+            renewals: entry.renewals,
+            revives: entry.revives.clone(),
+            requester: entry.requester.clone(),
+            word: entry.word,
+        };
+        Self(
+            entry.uid.clone(),
+            footprint,
+            entry.state,
+            entry.epoch,
+            entry.since.clone(),
+            special,
+        )
+    }
+}
 
 /// A new field needs no new format: a version that does not know it drops it when it writes.
 #[derive(Default, PartialEq, Serialize, Deserialize)]
@@ -123,49 +153,16 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Ledger {
-    /// The format that this ledger is written in: the oldest that can represent it. So programs of
-    /// the previous version can read it, while both run and after a downgrade.
-    fn format(&self) -> u32 {
-        let mut entries = self.claims.iter().flat_map(|claim| &claim.entries);
-        if entries.any(|entry| entry.state == State::Released) {
-            FORMAT_VERSION
-        } else {
-            LISTS_VERSION
-        }
-    }
-
     /// The compact text of this ledger.
     pub(crate) fn to_json(&self) -> String {
         let footprints = self.footprints();
-        let entry = |entry: &Entry| {
-            let footprint = footprints
-                .binary_search(&&entry.footprint)
-                .unwrap_or_default();
-            let special = Special {
-                suspect: entry.suspect,
-                forced: entry.forced,
-                note: entry.note.clone(),
-                renewals: entry.renewals,
-                revives: entry.revives.clone(),
-                requester: entry.requester.clone(),
-                word: entry.word,
-            };
-            WireEntry(
-                entry.uid.clone(),
-                footprint,
-                entry.state,
-                entry.epoch,
-                entry.since.clone(),
-                special,
-            )
-        };
-        let claim = |Claim { key, entries }: &Claim| {
-            let entries = entries.iter().map(entry).collect();
-            WireClaim(key.kind, key.namespace.clone(), key.name.clone(), entries)
-        };
-        let claims = self.claims.iter().map(claim).collect();
+        let claims = self
+            .claims
+            .iter()
+            .map(|claim| WireClaim::of(claim, &footprints))
+            .collect();
         let wire = Wire {
-            v: self.format(),
+            v: FORMAT_VERSION,
             status: self.status,
             epoch: self.epoch,
             bound: self.bound,
@@ -176,24 +173,18 @@ impl Ledger {
         serde_json::to_string(&wire).unwrap_or_default()
     }
 
-    /// Reads a ledger written by `Ledger::to_json` of this version or an older one.
+    /// Reads a ledger written by `Ledger::to_json`.
     pub fn from_json(text: &str) -> Result<Self, FormatError> {
-        let unreadable = |e: &dyn std::fmt::Display| FormatError::Unreadable(e.to_string());
         let Version { v: found } = serde_json::from_str(text).map_err(|e| unreadable(&e))?;
         if found > FORMAT_VERSION {
             return Err(FormatError::Newer { found });
         }
-        if found < OLDEST_VERSION {
+        if found < FORMAT_VERSION {
             return Err(unreadable(&format!(
-                "it has format {found}, this version reads {OLDEST_VERSION} to {FORMAT_VERSION}"
+                "it has format {found}, this version reads {FORMAT_VERSION}"
             )));
         }
-        let wire = if found < LISTS_VERSION {
-            older::read(text)
-        } else {
-            serde_json::from_str::<Wire>(text)
-        };
-        let wire = wire.map_err(|e| unreadable(&e))?;
+        let wire: Wire = serde_json::from_str(text).map_err(|e| unreadable(&e))?;
         let entries = wire
             .claims
             .iter()
@@ -258,4 +249,8 @@ impl Ledger {
             rules: Rules::default(),
         })
     }
+}
+
+fn unreadable(reason: &impl Display) -> FormatError {
+    FormatError::Unreadable(reason.to_string())
 }

@@ -21,26 +21,33 @@ impl Ledger {
         since: &str,
         ask: &Ask,
     ) -> bool {
-        let others = |entry: &Entry| entry.state != State::Intent;
-        let taken = self
-            .claim(key)
-            .is_some_and(|claim| claim.entries.iter().any(others));
+        let taken = self.claim(key).is_some_and(|claim| {
+            claim
+                .entries
+                .iter()
+                .any(|entry| entry.state != State::Intent)
+        });
         let all = self
             .claims
             .iter()
             .filter(|claim| claim.key != *key)
             .flat_map(|claim| &claim.entries);
-        let intents = all.filter(|entry| !others(entry)).count();
+        let intents = all.filter(|entry| entry.state == State::Intent).count();
         let before = self
             .claim(key)
             .and_then(|claim| claim.entries.first())
             .cloned();
-        let word = match &before {
-            _ if ask.insists => Word::Insisting,
-            None => Word::Refused,
+        let word = if ask.insists {
+            Word::Insisting
+        } else if let Some(before) = &before {
             // The same request, decided twice.
-            Some(before) if before.uid == uid => before.word,
-            Some(_) => Word::Insisting,
+            if before.uid == uid {
+                before.word
+            } else {
+                Word::Insisting
+            }
+        } else {
+            Word::Refused
         };
         let entry = Entry {
             requester: room::digest_of(&ask.requester),
@@ -61,28 +68,27 @@ impl Ledger {
     /// Turns an expected intent into one that keeps nothing out; claims that waited for it may be
     /// reserved in the same step. Returns whether that was a change.
     pub fn lapse(&mut self, key: &ObjectKey, uid: &str) -> bool {
-        let is_expected =
-            |entry: &&mut Entry| entry.state == State::Intent && entry.word == Word::Expected;
-        let lapsed = self
+        let expected = self
             .entry_mut(key, uid)
-            .filter(is_expected)
-            .map(|entry| entry.word = Word::Remembered)
-            .is_some();
-        if lapsed {
-            self.promote();
-        }
-        lapsed
+            .filter(|entry| entry.state == State::Intent && entry.word == Word::Expected);
+        let Some(entry) = expected else {
+            return false;
+        };
+        entry.word = Word::Remembered;
+        self.promote();
+        true
     }
 
     /// The same without intents that keep nothing out: only the admission of the same restore needs
     /// them.
     #[must_use]
     pub fn without_lapsed(&self) -> Self {
-        let counts = |entry: &Entry| entry.state != State::Intent || entry.word != Word::Remembered;
         let claims = self
             .claims
             .iter()
-            .filter_map(|claim| claim.only(counts))
+            .filter_map(|claim| {
+                claim.only(|entry| entry.state != State::Intent || entry.word != Word::Remembered)
+            })
             .collect();
         Self {
             claims,
@@ -93,14 +99,15 @@ impl Ledger {
     /// Marks the refused restores that no longer conflict with anything: they may come now, and are
     /// expected only briefly.
     pub(super) fn expect_the_refused(&mut self) {
-        let refused = |entry: &Entry| entry.state == State::Intent && entry.word == Word::Refused;
         let all = self
             .claims
             .iter()
             .flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)));
         let free: Vec<(ObjectKey, String)> = all
             .filter(|(claim, entry)| {
-                refused(entry) && self.conflicts(&claim.key, &entry.footprint).is_empty()
+                entry.state == State::Intent
+                    && entry.word == Word::Refused
+                    && self.conflicts(&claim.key, &entry.footprint).is_empty()
             })
             .map(|(claim, entry)| (claim.key.clone(), entry.uid.clone()))
             .collect();

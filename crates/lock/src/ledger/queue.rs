@@ -33,7 +33,8 @@ impl Ledger {
                 }
                 let epoch = self.epoch;
                 if let Some(entry) = self.entry_mut(&key, &uid) {
-                    (entry.state, entry.epoch) = (State::Reserved, epoch);
+                    entry.state = State::Reserved;
+                    entry.epoch = epoch;
                 }
             }
         }
@@ -56,11 +57,9 @@ impl Ledger {
     /// Whether a waiting claim is behind this name, which waits too. A name has one position in the
     /// queue, for all its uids.
     pub(super) fn is_behind(&self, claim: &Claim, key: &ObjectKey) -> bool {
-        let waits = |claim: &Claim| claim.entries.iter().any(Entry::waits);
-        let mut order = self
-            .claims
-            .iter()
-            .filter(|one| waits(one) && (one.key == *key || one.key == claim.key));
+        let mut order = self.claims.iter().filter(|one| {
+            one.entries.iter().any(Entry::waits) && (one.key == *key || one.key == claim.key)
+        });
         order.next().is_some_and(|first| first.key == *key)
     }
 
@@ -77,19 +76,24 @@ impl Ledger {
     /// begun. Not a backup with a waiting follower that the restore must wait for itself, such as a
     /// hold.
     pub(super) fn yielding_to(&self, key: &ObjectKey, footprint: &Footprint) -> Vec<Claim> {
-        let is_ahead = |claim: &&Claim| {
-            let conflicts = |entry: &Entry| self.rules.conflicts(key, footprint, claim, entry);
-            claim.key.kind != ObjectKind::Backup && claim.entries.iter().any(conflicts)
-        };
         let mut yielding =
             self.in_the_way(key, footprint, |claim, entry| self.yields(claim, entry));
         yielding.retain(|claim| {
             !self
                 .with_followers(std::slice::from_ref(&claim.key), key)
                 .iter()
-                .any(is_ahead)
+                .any(|follower| self.must_wait_for(key, footprint, follower))
         });
         yielding
+    }
+
+    /// Whether the restore must wait for this follower of a backup, which then cannot yield to it.
+    fn must_wait_for(&self, key: &ObjectKey, footprint: &Footprint, follower: &Claim) -> bool {
+        follower.key.kind != ObjectKind::Backup
+            && follower
+                .entries
+                .iter()
+                .any(|entry| self.rules.conflicts(key, footprint, follower, entry))
     }
 
     /// The claims of these names, and those that wait behind them, except the restore's, in their
@@ -97,24 +101,28 @@ impl Ledger {
     fn with_followers(&self, names: &[ObjectKey], restore: &ObjectKey) -> Vec<&Claim> {
         let mut found: Vec<&Claim> = Vec::new();
         for claim in &self.claims {
-            let waits_for = |before: &&Claim| {
-                claim
-                    .entries
-                    .iter()
-                    .filter(|entry| entry.waits())
-                    .any(|entry| {
-                        let conflicts = |of: &Entry| {
-                            self.rules
-                                .conflicts(&claim.key, &entry.footprint, before, of)
-                        };
-                        before.entries.iter().any(conflicts)
-                    })
-            };
-            if names.contains(&claim.key) || claim.key != *restore && found.iter().any(waits_for) {
+            if names.contains(&claim.key)
+                || claim.key != *restore
+                    && found.iter().any(|before| self.waits_behind(claim, before))
+            {
                 found.push(claim);
             }
         }
         found
+    }
+
+    /// Whether an entry of this claim waits and conflicts with the claim `before`.
+    fn waits_behind(&self, claim: &Claim, before: &Claim) -> bool {
+        claim
+            .entries
+            .iter()
+            .filter(|entry| entry.waits())
+            .any(|entry| {
+                before.entries.iter().any(|earlier| {
+                    self.rules
+                        .conflicts(&claim.key, &entry.footprint, before, earlier)
+                })
+            })
     }
 
     /// Moves these backups, which [yield](Self::yielding_to) to this restore, back to Waiting
@@ -138,7 +146,8 @@ impl Ledger {
             .into_iter()
             .map(|claim| claim.key.clone())
             .collect();
-        let (mut others, mut moved) = (Vec::new(), Vec::new());
+        let mut others = Vec::new();
+        let mut moved = Vec::new();
         for claim in std::mem::take(&mut self.claims) {
             let is_intent = claim
                 .entries
@@ -152,12 +161,15 @@ impl Ledger {
     }
 
     fn ahead_of(&self, key: &ObjectKey, footprint: &Footprint) -> Vec<Claim> {
-        let place = |key: &ObjectKey| self.claims.iter().position(|claim| claim.key == *key);
-        let own = place(key);
-        self.in_the_way(key, footprint, |claim: &Claim, entry: &Entry| {
-            let first = || place(&claim.key) < own;
+        let own = self.position_of(key);
+        self.in_the_way(key, footprint, |claim, entry| {
             keeps_out(entry, key.kind)
-                && (!matches!(entry.state, State::Waiting | State::Intent) || first())
+                && (!matches!(entry.state, State::Waiting | State::Intent)
+                    || self.position_of(&claim.key) < own)
         })
+    }
+
+    fn position_of(&self, key: &ObjectKey) -> Option<usize> {
+        self.claims.iter().position(|claim| claim.key == *key)
     }
 }

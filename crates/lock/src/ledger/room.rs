@@ -6,7 +6,7 @@ use backup_core::digest::short_sha256;
 
 use super::{Ask, Ledger, Refusal};
 use crate::{
-    claim::{Claim, Entry, ObjectKey, ObjectKind, State},
+    claim::{Entry, ObjectKey, ObjectKind, State},
     footprint::{Footprint, json_bytes},
 };
 
@@ -33,8 +33,10 @@ pub enum Room {
 
 impl Room {
     pub(super) fn of(kind: ObjectKind, urgent: bool) -> Self {
+        if urgent {
+            return Self::People;
+        }
         match kind {
-            _ if urgent => Self::People,
             ObjectKind::Backup => Self::Backups,
             ObjectKind::Restore => Self::Restores,
             ObjectKind::DeleteBackupRequest | ObjectKind::Deletion => Self::Deletions,
@@ -108,7 +110,8 @@ impl Ledger {
             key.kind
         };
         let room = Room::of(kind, ask.urgent);
-        let (entries, bytes) = (self.len(), self.bytes_with_also(key, entry));
+        let entries = self.len();
+        let bytes = self.bytes_with_also(key, entry);
         if entries >= room.entries() || bytes > room.bytes() {
             return Err(Refusal::Full {
                 room,
@@ -120,12 +123,16 @@ impl Ledger {
         if within || ask.urgent || entry.requester.is_empty() {
             return Ok(());
         }
-        let same = |claim: &Claim| claim.only(|other| other.requester == entry.requester);
         let own = Self {
-            claims: self.claims.iter().filter_map(same).collect(),
+            claims: self
+                .claims
+                .iter()
+                .filter_map(|claim| claim.only(|other| other.requester == entry.requester))
+                .collect(),
             ..Self::default()
         };
-        let (entries, bytes) = (own.len(), own.bytes_with_also(key, entry));
+        let entries = own.len();
+        let bytes = own.bytes_with_also(key, entry);
         if entries >= SHARE_ENTRIES || bytes > SHARE_BYTES {
             return Err(Refusal::Share {
                 requester: ask.requester.clone(),
@@ -192,8 +199,8 @@ impl Ledger {
 
     /// Upper bound of the size of the JSON (bytes): cheap enough for every grant.
     pub(super) fn bytes_at_most(&self) -> usize {
-        let entries = || self.claims.iter().flat_map(|claim| &claim.entries);
-        let all = self.bytes_with(entries().map(|entry| &entry.footprint));
+        let entries = self.claims.iter().flat_map(|claim| &claim.entries);
+        let all = self.bytes_with(entries.map(|entry| &entry.footprint));
         // Far from full, equal footprints need not be found.
         if all <= SHARE_BYTES {
             all
@@ -205,15 +212,14 @@ impl Ledger {
     fn bytes_with<'a>(&self, footprints: impl IntoIterator<Item = &'a Footprint>) -> usize {
         // Version, status, epoch and bound.
         const FRAME: usize = 128;
-        let of = |claim: &Claim| -> usize {
+        let entries = self.claims.iter().flat_map(|claim| {
             claim
                 .entries
                 .iter()
-                .map(|entry| entry_bytes(&claim.key, entry))
-                .sum()
-        };
+                .map(move |entry| entry_bytes(&claim.key, entry))
+        });
         let footprints = footprints.into_iter().map(Footprint::bytes_at_most);
-        FRAME + self.claims.iter().map(of).sum::<usize>() + footprints.sum::<usize>()
+        FRAME + entries.sum::<usize>() + footprints.sum::<usize>()
     }
 
     /// Every footprint once, in order.
@@ -254,15 +260,9 @@ fn entry_bytes(key: &ObjectKey, entry: &Entry) -> usize {
         ("revives", &entry.revives),
         ("by", &entry.requester),
     ];
-    let field = |(name, text): (&str, &String)| {
-        if text.is_empty() {
-            0
-        } else {
-            r#""":"","#.len() + name.len() + json_bytes(text)
-        }
-    };
-    FRAME
-        + word
-        + texts.into_iter().map(json_bytes).sum::<usize>()
-        + fields.into_iter().map(field).sum::<usize>()
+    let fields = fields
+        .into_iter()
+        .filter(|(_, text)| !text.is_empty())
+        .map(|(name, text)| r#""":"","#.len() + name.len() + json_bytes(text));
+    FRAME + word + texts.into_iter().map(json_bytes).sum::<usize>() + fields.sum::<usize>()
 }

@@ -20,7 +20,7 @@ use crate::{
 
 /// A stored object, reduced to what the lock needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Observed {
+pub struct ObservedObject {
     pub key: ObjectKey,
     pub uid: String,
     /// Its resourceVersion.
@@ -44,7 +44,7 @@ pub struct Observed {
     pub spec: Value,
 }
 
-impl Observed {
+impl ObservedObject {
     /// Reads the state from an object, including objects that cannot be decoded into their type.
     pub fn of(profile: &Profile, kind: ObjectKind, object: &DynamicObject) -> Self {
         Self::named(
@@ -158,19 +158,21 @@ fn has_worker(kind: ObjectKind, object: &DynamicObject) -> bool {
 /// restores out. A backup of our own engine has collected everything, and only the upload to its
 /// store remains.
 fn rests(profile: &Profile, kind: ObjectKind, phase: &str, object: &DynamicObject) -> bool {
-    let has = |annotation| object.annotations().contains_key(annotation);
+    let annotations = object.annotations();
     match kind {
-        ObjectKind::DeleteBackupRequest => phase == "InProgress" && has(DELETION_RESTS_ANNOTATION),
+        ObjectKind::DeleteBackupRequest => {
+            phase == "InProgress" && annotations.contains_key(DELETION_RESTS_ANNOTATION)
+        }
         ObjectKind::Backup => {
             profile.engine
                 && matches!(phase, "Finalizing" | "FinalizingPartiallyFailed")
-                && !has(COLLECTS_AGAIN_ANNOTATION)
+                && !annotations.contains_key(COLLECTS_AGAIN_ANNOTATION)
         }
         ObjectKind::Restore | ObjectKind::Deletion | ObjectKind::Hold => false,
     }
 }
 
-impl Observed {
+impl ObservedObject {
     /// The state of its entry when it is adopted without one.
     pub fn state(&self) -> State {
         if self.new {
@@ -183,7 +185,7 @@ impl Observed {
 
 impl ObservedState {
     /// The fields that entries are judged by.
-    pub fn of(object: Option<&Observed>, settled: bool) -> Self {
+    pub fn of(object: Option<&ObservedObject>, settled: bool) -> Self {
         let Some(object) = object else {
             return Self {
                 settled,
@@ -227,7 +229,8 @@ mod tests {
                 object["metadata"]["annotations"] = json!({ annotation: "true" });
             }
             let object: DynamicObject = serde_json::from_value(object).unwrap();
-            let seen = Observed::of(&Profile::velero(), ObjectKind::DeleteBackupRequest, &object);
+            let seen =
+                ObservedObject::of(&Profile::velero(), ObjectKind::DeleteBackupRequest, &object);
             assert_eq!(seen.over, over, "{phase:?} {annotation:?}");
         }
     }
@@ -248,7 +251,7 @@ mod tests {
                 engine,
                 ..Profile::velero()
             };
-            let seen = Observed::of(&profile, ObjectKind::Restore, &object);
+            let seen = ObservedObject::of(&profile, ObjectKind::Restore, &object);
             assert_eq!(seen.held, held, "{phase} {finalizer:?} {engine}");
         }
     }
@@ -282,7 +285,7 @@ mod tests {
                 engine,
                 ..Profile::velero()
             };
-            let seen = Observed::of(&profile, ObjectKind::Backup, &object);
+            let seen = ObservedObject::of(&profile, ObjectKind::Backup, &object);
             assert_eq!(
                 (seen.rests, seen.over),
                 (rests, rests),

@@ -27,20 +27,23 @@ impl GuardedRequest {
     /// The requests that start or widen work of a profile, and those that delete a backup that may
     /// be restored.
     pub fn of(profile: &Profile) -> Vec<Self> {
-        let request = |plural: &str, operation| Self {
-            group: profile.group.clone(),
-            plural: plural.to_owned(),
-            operation,
-        };
         let kinds = [&profile.backup.plural, &profile.restore.plural];
         let begins = kinds
             .into_iter()
-            .flat_map(|plural| ["CREATE", "UPDATE"].map(|verb| request(plural, verb)));
+            .flat_map(|plural| ["CREATE", "UPDATE"].map(|verb| Self::new(profile, plural, verb)));
         let goes = [("backups", "DELETE"), ("deletebackuprequests", "CREATE")];
         let goes = goes.into_iter().filter(|_| profile.is_velero());
         begins
-            .chain(goes.map(|(plural, verb)| request(plural, verb)))
+            .chain(goes.map(|(plural, verb)| Self::new(profile, plural, verb)))
             .collect()
+    }
+
+    fn new(profile: &Profile, plural: &str, operation: &'static str) -> Self {
+        Self {
+            group: profile.group.clone(),
+            plural: plural.to_owned(),
+            operation,
+        }
     }
 }
 
@@ -53,19 +56,10 @@ impl Registration {
         requests: &[GuardedRequest],
         namespaces: &BTreeMap<String, Labels>,
     ) -> Vec<String> {
-        let webhooks = || configuration.webhooks.iter().flatten();
-        // A webhook that is called for other things (Schedules) is not part of the lock.
-        let keeps_apart = |webhook: &&ValidatingWebhook| {
-            let has_rules = webhook
-                .rules
-                .as_ref()
-                .is_some_and(|rules| !rules.is_empty());
-            requests.is_empty()
-                || !has_rules
-                || requests.iter().any(|request| covers(webhook, request))
-        };
-        let mut gaps: Vec<String> = webhooks()
-            .filter(keeps_apart)
+        let webhooks = configuration.webhooks.as_deref().unwrap_or_default();
+        let mut gaps: Vec<String> = webhooks
+            .iter()
+            .filter(|webhook| is_part_of_lock(webhook, requests))
             .flat_map(|webhook| lets_pass(webhook, namespaces))
             .collect();
         for (operation, what) in [
@@ -77,7 +71,7 @@ impl Registration {
                 .iter()
                 .filter(|request| request.operation == operation);
             let missing: Vec<String> = of_operation
-                .filter(|request| !webhooks().any(|webhook| covers(webhook, request)))
+                .filter(|request| !webhooks.iter().any(|webhook| covers(webhook, request)))
                 .map(|request| group_resource(&request.plural, &request.group))
                 .collect();
             if !missing.is_empty() {
@@ -99,6 +93,15 @@ impl Registration {
             .map(|webhook| &webhook.namespace_selector);
         selectors.flatten().any(|selector| !is_empty(selector))
     }
+}
+
+/// A webhook that is called for other things (Schedules) is not part of the lock.
+fn is_part_of_lock(webhook: &ValidatingWebhook, requests: &[GuardedRequest]) -> bool {
+    let has_rules = webhook
+        .rules
+        .as_ref()
+        .is_some_and(|rules| !rules.is_empty());
+    requests.is_empty() || !has_rules || requests.iter().any(|request| covers(webhook, request))
 }
 
 fn lets_pass(webhook: &ValidatingWebhook, namespaces: &BTreeMap<String, Labels>) -> Vec<String> {
@@ -139,15 +142,17 @@ fn is_empty(selector: &LabelSelector) -> bool {
 }
 
 fn covers(webhook: &ValidatingWebhook, request: &GuardedRequest) -> bool {
-    let has = |all: Option<&Vec<String>>, wanted: &str| {
-        all.is_some_and(|all| all.iter().any(|one| one == wanted || one == "*"))
-    };
     webhook.rules.iter().flatten().any(|rule| {
-        has(rule.api_groups.as_ref(), &request.group)
-            && has(rule.resources.as_ref(), &request.plural)
-            && has(rule.operations.as_ref(), request.operation)
+        contains(rule.api_groups.as_ref(), &request.group)
+            && contains(rule.resources.as_ref(), &request.plural)
+            && contains(rule.operations.as_ref(), request.operation)
             && rule.scope.as_deref() != Some("Cluster")
     })
+}
+
+/// Whether a list of a rule contains this name, or `*`.
+fn contains(list: Option<&Vec<String>>, name: &str) -> bool {
+    list.is_some_and(|list| list.iter().any(|one| one == name || one == "*"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Claims without a working object are freed, and no others.
 
 use super::*;
-use crate::collect::Collected;
+use crate::collect::CollectionOutcome;
 
 fn collector(store: &LedgerStore, grace: Duration) -> Collector {
     Collector::new(
@@ -13,7 +13,7 @@ fn collector(store: &LedgerStore, grace: Duration) -> Collector {
     )
 }
 
-async fn pass(collector: &mut Collector, store: &LedgerStore, now: Instant) -> Collected {
+async fn pass(collector: &mut Collector, store: &LedgerStore, now: Instant) -> CollectionOutcome {
     collector.collect(store, VELERO_SCOPE, now).await.unwrap()
 }
 
@@ -130,7 +130,7 @@ async fn an_object_that_comes_late_is_suspected_for_nothing() {
     for times in 1..5 {
         assert_eq!(
             pass(&mut collector, &store, start + GRACE * times).await,
-            Collected::default()
+            CollectionOutcome::default()
         );
     }
     activate(&store, &restore("r"), "1").await.unwrap();
@@ -308,7 +308,7 @@ async fn who_was_refused_and_does_not_come_is_not_waited_for() {
     for seconds in [0, 60, 110] {
         assert_eq!(
             pass(&mut collector, &store, at(seconds)).await,
-            Collected::default(),
+            CollectionOutcome::default(),
             "what is in its way works"
         );
     }
@@ -433,7 +433,7 @@ async fn a_hold_outlives_every_pass() {
     for times in 0..4 {
         assert_eq!(
             pass(&mut collector, &store, start + GRACE * times).await,
-            Collected::default()
+            CollectionOutcome::default()
         );
     }
     assert!(ledger(&store).await.entry(&key, "1").is_some());
@@ -499,7 +499,7 @@ async fn nothing_is_collected_where_there_is_no_ledger() {
             Instant::now()
         )
         .await,
-        Collected::default()
+        CollectionOutcome::default()
     );
     assert!(api.get(LEDGER_PATH).is_none(), "and none is made");
 }

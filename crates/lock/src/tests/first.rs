@@ -153,7 +153,7 @@ async fn replicas_that_make_a_first_ledger_at_the_same_time_make_one() {
                 .await
         });
     }
-    let uid = |outcome: Result<(usize, crate::lease::Stored), _>| {
+    let uid = |outcome: Result<(usize, crate::lease::StoredLedger), _>| {
         let (claims, stored) =
             outcome.unwrap_or_else(|error: UpdateError<Refusal>| panic!("{error}"));
         (claims, stored.lease_uid().to_owned())

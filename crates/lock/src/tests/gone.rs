@@ -7,8 +7,8 @@ use tokio::time::{sleep, timeout};
 use super::*;
 use crate::{
     Installations, RunningObjects,
-    collect::{Collected, collect_gone},
-    observe::Observed,
+    collect::{CollectionOutcome, collect_gone},
+    observe::ObservedObject,
 };
 
 /// A watch of Velero's objects in one namespace.
@@ -24,7 +24,10 @@ fn watched() -> (FakeApi, ProtectedProfile, Arc<RunningObjects>) {
     (api, protected, running)
 }
 
-async fn gone(protected: &ProtectedProfile, running: &RunningObjects) -> Option<Vec<Observed>> {
+async fn gone(
+    protected: &ProtectedProfile,
+    running: &RunningObjects,
+) -> Option<Vec<ObservedObject>> {
     let gone = timeout(
         Duration::from_secs(1),
         running.gone(protected.store.objects()),
@@ -107,7 +110,7 @@ async fn what_is_stored_all_the_same_keeps_its_claim() {
     let (api, protected, _) = watched();
     assert_eq!(
         collect_gone(&protected, VELERO_SCOPE, &[]).await.unwrap(),
-        Collected::default()
+        CollectionOutcome::default()
     );
     admit(&protected.store, &backup("b"), "1").await.unwrap();
     api.put_velero("Backup", "b", "1", "New", &all());
@@ -118,14 +121,14 @@ async fn what_is_stored_all_the_same_keeps_its_claim() {
         .await
         .unwrap()
         .unwrap();
-    let other = Observed {
+    let other = ObservedObject {
         uid: "9".to_owned(),
         ..object.clone()
     };
     let collected = collect_gone(&protected, VELERO_SCOPE, &[object, other])
         .await
         .unwrap();
-    assert_eq!(collected, Collected::default());
+    assert_eq!(collected, CollectionOutcome::default());
     assert_eq!(ledger(&protected.store).await.len(), 1);
 }
 
@@ -140,7 +143,7 @@ async fn only_the_newest_are_remembered() {
         .await
         .unwrap()
         .unwrap();
-    let of = |uid: usize| Observed {
+    let of = |uid: usize| ObservedObject {
         uid: uid.to_string(),
         ..object.clone()
     };

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use backup_lock::{Claim, Ledger, collect::Judged, transition::ObservedState};
+use backup_lock::{Claim, Ledger, collect::Judgement, transition::ObservedState};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
@@ -163,7 +163,7 @@ pub enum Collecting {
     Idle,
     /// It has read a claim, but not the object yet.
     Read(Arc<Claim>),
-    Judged(Vec<Judged>),
+    Judged(Vec<Judgement>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

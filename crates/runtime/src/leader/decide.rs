@@ -11,13 +11,13 @@ pub(super) const RELEASED_SECONDS: u64 = 1;
 
 /// The lease as last read, and the time (on our own clock) since when it is unchanged.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Observed {
+pub(super) struct LeaseObservation {
     /// `None`: there is no Lease.
     pub(super) spec: Option<LeaseSpec>,
     pub(super) since: Duration,
 }
 
-impl Observed {
+impl LeaseObservation {
     /// Records a reading. Only a change of the record counts as a sign of life; times in it come
     /// from another machine's clock and are ignored.
     pub(super) fn again(before: Option<Self>, spec: Option<LeaseSpec>, now: Duration) -> Self {
@@ -47,8 +47,8 @@ pub(super) enum Step {
 
 /// A lease that was deleted, or has no holder without having been released, was not changed by its
 /// holder, which works until it finds out. So it is waited for as if it were held.
-pub(super) fn decide(me: &str, observed: &Observed, now: Duration) -> Step {
-    let Observed { spec, since } = observed;
+pub(super) fn decide(me: &str, observed: &LeaseObservation, now: Duration) -> Step {
+    let LeaseObservation { spec, since } = observed;
     let Some(spec) = spec else {
         return match (*since + LEASE_DURATION).saturating_sub(now) {
             Duration::ZERO => Step::Create,
@@ -141,13 +141,13 @@ mod tests {
             ("asks for nonsense", held_by("other", -3), 14_999, wait(1)),
         ] {
             let now = Duration::from_secs(1000);
-            let observed = Observed {
+            let observed = LeaseObservation {
                 spec: Some(spec),
                 since: now.saturating_sub(Duration::from_millis(age_ms)),
             };
             assert_eq!(decide("me", &observed, now), expected, "{what}");
         }
-        let gone = Observed {
+        let gone = LeaseObservation {
             spec: None,
             since: Duration::from_secs(1000),
         };
@@ -167,8 +167,9 @@ mod tests {
 
     #[test]
     fn expiry_counts_from_our_own_first_sight_of_the_record_whatever_times_it_carries() {
-        let first = Observed::again(None, Some(held_by("other", 15)), Duration::from_secs(100));
-        let same = Observed::again(
+        let first =
+            LeaseObservation::again(None, Some(held_by("other", 15)), Duration::from_secs(100));
+        let same = LeaseObservation::again(
             Some(first),
             Some(held_by("other", 15)),
             Duration::from_secs(110),
@@ -179,7 +180,7 @@ mod tests {
             ..held_by("other", 15)
         };
         assert_eq!(
-            Observed::again(Some(same), Some(renewed), Duration::from_secs(111)).since,
+            LeaseObservation::again(Some(same), Some(renewed), Duration::from_secs(111)).since,
             Duration::from_secs(111)
         );
     }

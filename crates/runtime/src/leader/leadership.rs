@@ -25,11 +25,11 @@ pub(super) const RETRY_PERIOD: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub struct Leadership {
     /// `None`: no election, always leader.
-    held: Option<Arc<Held>>,
+    held: Option<Arc<HeldLease>>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldLease {
     /// Time until which the lease is ours without a renewal (milliseconds of the boot clock); 0 if
     /// it is not.
     until: AtomicU64,
@@ -66,7 +66,7 @@ impl Leadership {
 
     pub(crate) fn elected(clock: Clock) -> Self {
         Self {
-            held: Some(Arc::new(Held {
+            held: Some(Arc::new(HeldLease {
                 until: AtomicU64::new(0),
                 clock,
             })),

@@ -18,7 +18,7 @@ use kube::{
 };
 
 use super::{
-    decide::{Observed, RELEASED_SECONDS, Step, decide},
+    decide::{LeaseObservation, RELEASED_SECONDS, Step, decide},
     leadership::{LEASE, LEASE_DURATION, Leadership, RENEW_DEADLINE, RENEW_PERIOD, RETRY_PERIOD},
 };
 use crate::{
@@ -31,7 +31,7 @@ use crate::{
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Followers that see a lease expire try to take it at a random moment within this time.
-const JITTER: Duration = Duration::from_millis(400);
+const MAX_JITTER: Duration = Duration::from_millis(400);
 
 pub struct Elector {
     leases: Api<Lease>,
@@ -41,7 +41,7 @@ pub struct Elector {
     clock: Clock,
     /// The lease as last read or written by us.
     lease: Option<Lease>,
-    observed: Option<Observed>,
+    observed: Option<LeaseObservation>,
 }
 
 /// The lease is no longer ours. The process has to exit, and restarts as a follower.
@@ -156,7 +156,7 @@ impl Elector {
         loop {
             let Some(Step::Wait { time, .. }) = self.decide() else {
                 // Jitter, so that followers do not try at one moment.
-                return tokio::time::sleep(JITTER.mul_f64(fastrand::f64())).await;
+                return tokio::time::sleep(MAX_JITTER.mul_f64(fastrand::f64())).await;
             };
             tokio::select! {
                 () = tokio::time::sleep(time) => {}
@@ -288,7 +288,7 @@ impl Elector {
         let spec = lease
             .as_ref()
             .map(|lease| lease.spec.clone().unwrap_or_default());
-        self.observed = Some(Observed::again(
+        self.observed = Some(LeaseObservation::again(
             self.observed.take(),
             spec,
             self.clock.now(),

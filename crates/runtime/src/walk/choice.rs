@@ -7,10 +7,10 @@
 
 /// Cost of one request, in items that could be read in the same time: an API server answers an
 /// empty list in the time of some thirty items of a KiB.
-const REQUEST: u64 = 32;
-/// At least 1/`IN_VAIN` of the items over all namespaces counts as unwanted, for any number of
-/// wanted namespaces: the few others may hold most of them.
-const IN_VAIN: usize = 4;
+const REQUEST_COST: u64 = 32;
+/// At least 1/`UNWANTED_DIVISOR` of the items over all namespaces counts as unwanted, for any
+/// number of wanted namespaces: the few others may hold most of them.
+const UNWANTED_DIVISOR: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
@@ -42,14 +42,12 @@ pub(super) fn first_page(parts: usize) -> u32 {
 /// The distribution of the items is unknown before they are read. If it is even, the cheaper way is
 /// chosen. If not, the whole costs at most five times the parts, and these at most twice the whole.
 pub(super) fn way(parts: usize, namespaces: Option<usize>, rest: Rest) -> Way {
-    let (requests, namespaces) = (
-        u128::from(requests(parts)),
-        namespaces.unwrap_or(usize::MAX).max(parts),
-    );
+    let requests = u128::from(requests(parts));
+    let namespaces = namespaces.unwrap_or(usize::MAX).max(parts);
     let pays = match rest {
         Rest::Nothing => false,
         Rest::Items(items) => {
-            let others = (namespaces - parts).max(namespaces.div_ceil(IN_VAIN));
+            let others = (namespaces - parts).max(namespaces.div_ceil(UNWANTED_DIVISOR));
             u128::from(items) * others as u128 > requests * namespaces as u128
         }
         // The whole has already cost as much as the parts would, and may be of any size.
@@ -59,7 +57,7 @@ pub(super) fn way(parts: usize, namespaces: Option<usize>, rest: Rest) -> Way {
 }
 
 fn requests(parts: usize) -> u64 {
-    (parts as u64).saturating_mul(REQUEST)
+    (parts as u64).saturating_mul(REQUEST_COST)
 }
 
 #[cfg(test)]
@@ -117,8 +115,8 @@ mod tests {
     /// The costs of both ways, in items, if `wanted` of the items are in the wanted namespaces.
     fn costs(parts: usize, items: u64, wanted: u64) -> (u64, u64) {
         (
-            items + items.div_ceil(500) * REQUEST,
-            requests(parts) + wanted + wanted.div_ceil(500) * REQUEST,
+            items + items.div_ceil(500) * REQUEST_COST,
+            requests(parts) + wanted + wanted.div_ceil(500) * REQUEST_COST,
         )
     }
 
@@ -145,7 +143,7 @@ mod tests {
             parts in 2_usize..500, others in 1_usize..5_000, each in 1_u64..500,
         ) {
             let items = each * (parts + others) as u64;
-            prop_assume!(others * IN_VAIN >= parts + others);
+            prop_assume!(others * UNWANTED_DIVISOR >= parts + others);
             let (whole, listed) = (items, requests(parts) + each * parts as u64);
             let expected = if listed < whole { Way::Parts } else { Way::Whole };
             prop_assert_eq!(way(parts, Some(parts + others), Rest::Items(items)), expected);

@@ -20,10 +20,14 @@ fn server(count: usize) -> FakeApi {
 
 /// The number of items in each page, and how the walk ended.
 async fn walk(api: &FakeApi) -> (Vec<usize>, Vec<Step>) {
-    walk_all(api, vec![Walked::One(listing())], 2).await
+    walk_all(api, vec![ListChoice::One(listing())], 2).await
 }
 
-async fn walk_all(api: &FakeApi, walked: Vec<Walked>, page_size: u32) -> (Vec<usize>, Vec<Step>) {
+async fn walk_all(
+    api: &FakeApi,
+    walked: Vec<ListChoice>,
+    page_size: u32,
+) -> (Vec<usize>, Vec<Step>) {
     let mut steps = start(api.client(), walked, page_size);
     let (mut pages, mut ends) = (Vec::new(), Vec::new());
     while let Some(step) = steps.recv().await {
@@ -81,7 +85,7 @@ async fn a_token_that_always_expires_ends_as_a_failure() {
         (!request.parameter("continue").is_empty()).then(|| Fault::refuse(410, "x", "expired"))
     });
     let (pages, ends) = walk(&api).await;
-    assert_eq!(pages.len(), RESTARTS + 1);
+    assert_eq!(pages.len(), MAX_RESTARTS + 1);
     assert!(
         matches!(ends.as_slice(), [Step::Failed { reason, .. }, Step::Done] if reason == "expired"),
         "{ends:?}"
@@ -103,10 +107,10 @@ async fn a_failure_that_passes_loses_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_that_stays_is_told_after_a_bounded_number_of_tries() {
     // The first page is tried once ahead of time.
-    for (code, tries) in [(503, RETRIES + 2), (403, 1)] {
+    for (code, tries) in [(503, MAX_RETRIES + 2), (403, 1)] {
         let api = FakeApi::new();
         api.fault(move |_, _| Some(Fault::refuse(code, "x", "no")));
-        let mut steps = start(api.client(), vec![Walked::One(listing())], 2);
+        let mut steps = start(api.client(), vec![ListChoice::One(listing())], 2);
         assert!(matches!(steps.recv().await, Some(Step::Failed { reason, .. }) if reason == "no"));
         assert!(matches!(steps.recv().await, Some(Step::Done)));
         assert!(steps.recv().await.is_none());
@@ -128,7 +132,7 @@ async fn a_type_that_is_gone_is_told_from_one_that_fails() {
 #[tokio::test(start_paused = true)]
 async fn pages_are_not_fetched_without_bound_ahead_of_the_reader() {
     let api = server(100);
-    let mut steps = start(api.client(), vec![Walked::One(listing())], 1);
+    let mut steps = start(api.client(), vec![ListChoice::One(listing())], 1);
     let first = steps.recv().await;
     assert!(
         matches!(first, Some(Step::Items { remaining: 99, .. })),
@@ -138,7 +142,11 @@ async fn pages_are_not_fetched_without_bound_ahead_of_the_reader() {
         tokio::task::yield_now().await;
     }
     // The page that was received, one that waits, one being sent into the channel.
-    assert!(api.log().len() <= 2 + AHEAD, "{}", api.log().len());
+    assert!(
+        api.log().len() <= 2 + MAX_PAGES_AHEAD,
+        "{}",
+        api.log().len()
+    );
 }
 
 #[test]
@@ -155,7 +163,7 @@ fn heavy_pages_make_the_next_ones_smaller() {
 }
 
 /// Three wanted namespaces with two items each, beside one with `others` items.
-fn beside(others: usize) -> (FakeApi, Walked) {
+fn beside(others: usize) -> (FakeApi, ListChoice) {
     let api = FakeApi::new();
     let put = |namespace: &str, number: usize| {
         let name = format!("c{number:03}");
@@ -175,7 +183,7 @@ fn beside(others: usize) -> (FakeApi, Walked) {
     (0..others).for_each(|number| put("z", number));
     (
         api,
-        Walked::Either {
+        ListChoice::Either {
             whole: listing(),
             parts: parts(""),
             namespaces: Some(4),
@@ -244,7 +252,7 @@ async fn what_is_mostly_not_wanted_is_listed_in_each_namespace() {
 #[tokio::test(start_paused = true)]
 async fn what_a_selector_leaves_is_not_counted_and_is_read_in_bounds() {
     let (api, walked) = beside(1_000);
-    let Walked::Either {
+    let ListChoice::Either {
         whole, namespaces, ..
     } = walked
     else {
@@ -254,7 +262,7 @@ async fn what_a_selector_leaves_is_not_counted_and_is_read_in_bounds() {
         selector: "app=web".to_owned(),
         ..whole
     };
-    let walked = Walked::Either {
+    let walked = ListChoice::Either {
         whole,
         parts: parts("app=web"),
         namespaces,
@@ -326,7 +334,7 @@ async fn a_type_that_is_gone_is_told_once() {
 #[tokio::test(start_paused = true)]
 async fn one_namespace_is_listed_by_itself_and_none_not_at_all() {
     let (api, walked) = beside(1_000);
-    let Walked::Either {
+    let ListChoice::Either {
         whole,
         parts,
         namespaces,
@@ -335,7 +343,7 @@ async fn one_namespace_is_listed_by_itself_and_none_not_at_all() {
         panic!()
     };
     let of = |parts: &[Part]| {
-        vec![Walked::Either {
+        vec![ListChoice::Either {
             whole: whole.clone(),
             parts: parts.into(),
             namespaces,
@@ -367,7 +375,7 @@ async fn few_first_pages_are_read_ahead_and_a_large_one_in_its_turn() {
     }
     let mut steps = start(
         api.client(),
-        (0..14).map(of).map(Walked::One).collect(),
+        (0..14).map(of).map(ListChoice::One).collect(),
         500,
     );
     let mut received = 0;
@@ -381,7 +389,7 @@ async fn few_first_pages_are_read_ahead_and_a_large_one_in_its_turn() {
             tokio::task::yield_now().await;
         }
         // Each is requested twice: ahead of time, and when it is due.
-        let most = 2 * (received + 1 + AHEAD) + LISTS_AHEAD;
+        let most = 2 * (received + 1 + MAX_PAGES_AHEAD) + MAX_LISTS_AHEAD;
         assert!(
             api.log().len() <= most,
             "{} after {received}",

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Maximum number of attempts when another process writes at the same time.
-const TRIES: u32 = 3;
+const MAX_ATTEMPTS: u32 = 3;
 
 /// Outcome of abandoning a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Location {
         let mut tries = 1;
         loop {
             match self.try_abandon(&keys, claimant, lost).await {
-                Err(StoreError::Exists { .. }) if tries < TRIES => tries += 1,
+                Err(StoreError::Exists { .. }) if tries < MAX_ATTEMPTS => tries += 1,
                 other => return other,
             }
         }
@@ -68,29 +68,30 @@ impl Location {
             });
         }
         let found = self.list(&keys.folder).await?;
-        match self.claimant_among(keys, &found).await? {
+        if let Some(owner) = self.claimant_among(keys, &found).await? {
             // Nothing is published into a folder of another uid.
-            Some(owner) if owner.uid != *uid => return Ok(Abandonment::Abandoned),
-            Some(_) => {}
-            None if self.refuse_foreign(keys, &found).is_err() => {
+            if owner.uid != *uid {
                 return Ok(Abandonment::Abandoned);
             }
-            None => self.put_marker(keys, &keys.owner(), claimant).await?,
+        } else {
+            if self.refuse_foreign(keys, &found).is_err() {
+                return Ok(Abandonment::Abandoned);
+            }
+            self.put_marker(keys, &keys.owner(), claimant).await?;
         }
         let newest = keys.records().last(&found);
         if let Some(number) = newest.filter(|number| lost != Some(*number)) {
-            match self.read_record(keys, number).await? {
-                Some(record) if record.uid == *uid => match record.contents {
+            let Some(record) = self.read_record(keys, number).await? else {
+                return Err(
+                    self.exists(&keys.record(number), "it was removed meanwhile; look again")
+                );
+            };
+            // A record of another uid is of a Backup whose folder was taken over.
+            if record.uid == *uid {
+                match record.contents {
                     Contents::Abandoned => return Ok(Abandonment::Abandoned),
                     Contents::Open { .. } => {}
                     Contents::Inline | Contents::Uploaded(_) => return Ok(Abandonment::Committed),
-                },
-                // The record of a Backup whose folder was taken over.
-                Some(_) => {}
-                None => {
-                    return Err(
-                        self.exists(&keys.record(number), "it was removed meanwhile; look again")
-                    );
                 }
             }
         }
@@ -146,9 +147,13 @@ impl Location {
             return Ok(());
         }
         self.remove_begun(&keys, false).await?;
-        let goes =
-            |key: &Path| !keys.stays_abandoned(key) && keys.classify(key) != Some(Remnant::Foreign);
-        self.delete(found.into_iter().filter(goes).collect()).await
+        let removed = found
+            .into_iter()
+            .filter(|key| {
+                !keys.stays_abandoned(key) && keys.classify(key) != Some(Remnant::Foreign)
+            })
+            .collect();
+        self.delete(removed).await
     }
 }
 

@@ -8,7 +8,7 @@ use super::{BackupWriter, PendingBackup};
 use crate::{
     Location, StoreError, crash,
     job::{
-        Claimant, SMALL,
+        Claimant, MAX_NOTE_BYTES,
         record::{Contents, Record},
     },
     layout::JobKeys,
@@ -77,15 +77,18 @@ impl Location {
         uid: &str,
     ) -> Result<(), StoreError> {
         let Some(number) = last else { return Ok(()) };
-        let decided = match self.read_record(keys, number).await {
-            // The record of an abandoned backup whose folder this one has taken over.
-            Ok(Some(record)) if record.uid != uid => return Ok(()),
-            Ok(Some(Record {
-                contents: Contents::Abandoned,
-                ..
-            })) => "this backup was abandoned, as it failed or its deletion was asked for",
+        let record = match self.read_record(keys, number).await {
             Err(error) if error.is_transient() => return Err(error),
-            _ => "what this backup holds is decided already; it is to be finished, not begun again",
+            found => found.ok().flatten(),
+        };
+        // The record of an abandoned backup whose folder this one has taken over.
+        if record.as_ref().is_some_and(|record| record.uid != uid) {
+            return Ok(());
+        }
+        let decided = if is_abandonment(record.as_ref()) {
+            "this backup was abandoned, as it failed or its deletion was asked for"
+        } else {
+            "what this backup holds is decided already; it is to be finished, not begun again"
         };
         Err(self.exists(&keys.record(number), decided))
     }
@@ -101,15 +104,14 @@ impl Location {
         owner: &Claimant,
         claimant: &Claimant,
     ) -> Result<(), StoreError> {
-        let of_another = || self.is_of_another(keys, &owner.uid, &claimant.uid);
-        let number = last.ok_or_else(of_another)?;
-        let record = self.read_record(keys, number).await?;
-        if !record.is_some_and(|record| matches!(record.contents, Contents::Abandoned)) {
-            return Err(of_another());
+        if let Some(number) = last
+            && is_abandonment(self.read_record(keys, number).await?.as_ref())
+        {
+            self.refuse_foreign(keys, found)?;
+            let marker = keys.later_owners().key(number);
+            return self.put_marker(keys, &marker, claimant).await;
         }
-        self.refuse_foreign(keys, found)?;
-        self.put_marker(keys, &keys.later_owners().key(number), claimant)
-            .await
+        Err(self.is_of_another(keys, &owner.uid, &claimant.uid))
     }
 
     /// Starts the contents of a folder that is ours. `after` is the number of the last record,
@@ -154,7 +156,10 @@ impl Location {
             };
             next = next.max(number + 1);
             // An unreadable note was cut off while it was written, on a local disk.
-            let note = self.get_small(&key, SMALL).await?.unwrap_or_default();
+            let note = self
+                .get_small(&key, MAX_NOTE_BYTES)
+                .await?
+                .unwrap_or_default();
             if let Ok(Note { key: of, upload }) = serde_json::from_slice(&note)
                 && let Ok(of) = Path::parse(&of)
                 && of.prefix_matches(&keys.folder)
@@ -196,4 +201,9 @@ impl Location {
         };
         self.exists(&keys.folder, detail)
     }
+}
+
+/// Whether a record says that its backup was abandoned.
+fn is_abandonment(record: Option<&Record>) -> bool {
+    record.is_some_and(|record| matches!(record.contents, Contents::Abandoned))
 }

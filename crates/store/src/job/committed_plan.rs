@@ -7,12 +7,12 @@ use super::{
     StoredJob,
     record::{Contents, Record, RecordedFile},
 };
-use crate::{Location, StoreError, crash, layout::JobKeys, staging::Staged};
+use crate::{Location, StoreError, crash, layout::JobKeys, staging::StagedObject};
 
 /// Maximum number of small files written concurrently.
-const AT_A_TIME: usize = 8;
+const MAX_CONCURRENT_FILES: usize = 8;
 /// Larger files are written one at a time (bytes).
-const SMALL: u64 = 256 * 1024;
+const MAX_SMALL_FILE: u64 = 256 * 1024;
 
 /// An end whose every byte is recorded. From [`super::PendingUpload::commit`], or found by
 /// [`Location::find_job`].
@@ -35,14 +35,11 @@ impl<J: StoredJob> CommittedPlan<J> {
 
     /// Size of the contents (bytes).
     pub fn bytes(&self) -> u64 {
-        let inline = || {
-            J::contents(&self.keys)
-                .and_then(|key| self.record.file(&key))
-                .map_or(0, RecordedFile::size)
-        };
         match &self.record.contents {
             Contents::Uploaded(parts) => parts.bytes,
-            _ => inline(),
+            _ => J::contents(&self.keys)
+                .and_then(|key| self.record.file(&key))
+                .map_or(0, RecordedFile::size),
         }
     }
 
@@ -71,7 +68,7 @@ impl<J: StoredJob> CommittedPlan<J> {
         while let Some(rest) = files.get(self.done..).filter(|rest| !rest.is_empty()) {
             let small = rest
                 .iter()
-                .take(AT_A_TIME)
+                .take(MAX_CONCURRENT_FILES)
                 .take_while(|key| self.is_small(key))
                 .count();
             let next = &rest[..small.max(1)];
@@ -90,7 +87,7 @@ impl<J: StoredJob> CommittedPlan<J> {
     fn is_small(&self, key: &Path) -> bool {
         self.record
             .file(key)
-            .is_some_and(|file| file.size() <= SMALL)
+            .is_some_and(|file| file.size() <= MAX_SMALL_FILE)
     }
 
     async fn publish_file(&self, key: &Path) -> Result<(), StoreError> {
@@ -111,16 +108,14 @@ impl<J: StoredJob> CommittedPlan<J> {
     }
 
     /// What a final key will hold.
-    pub(crate) async fn staged(&self, key: &Path) -> Result<Staged, StoreError> {
-        match &self.record.contents {
-            Contents::Uploaded(parts) if J::contents(&self.keys).as_ref() == Some(key) => {
-                Ok(Staged::Upload(parts.clone()))
-            }
-            _ => {
-                let bytes = self.location.recorded_for(&self.record, key).await?;
-                Ok(Staged::Inline(bytes.unwrap_or_default()))
-            }
+    pub(crate) async fn staged(&self, key: &Path) -> Result<StagedObject, StoreError> {
+        if let Contents::Uploaded(parts) = &self.record.contents
+            && J::contents(&self.keys).as_ref() == Some(key)
+        {
+            return Ok(StagedObject::Upload(parts.clone()));
         }
+        let bytes = self.location.recorded_for(&self.record, key).await?;
+        Ok(StagedObject::Inline(bytes.unwrap_or_default()))
     }
 
     /// All keys in the order of writing, except the one of the file with the outcome.

@@ -63,9 +63,8 @@ impl JobFiles {
             file(keys.file(VOLUME_SNAPSHOTS), &self.volume_snapshots)?,
             file(keys.file(POD_VOLUME_BACKUPS), &self.pod_volume_backups)?,
         ];
-        let place = |key: &Path| J::FILES.iter().position(|suffix| keys.file(suffix) == *key);
-        files.retain(|(key, _)| place(key).is_some());
-        files.sort_by_key(|(key, _)| place(key));
+        files.retain(|(key, _)| writing_position::<J>(keys, key).is_some());
+        files.sort_by_key(|(key, _)| writing_position::<J>(keys, key));
         Ok(files)
     }
 
@@ -95,6 +94,11 @@ impl JobFiles {
             pod_volume_backups: reader.list::<J>(POD_VOLUME_BACKUPS).await?,
         })
     }
+}
+
+/// Position of a file in the order of writing; `None` if this kind of object has no such file.
+fn writing_position<J: StoredJob>(keys: &JobKeys, key: &Path) -> Option<usize> {
+    J::FILES.iter().position(|suffix| keys.file(suffix) == *key)
 }
 
 /// Reads the files in a record, one at a time.

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::StoredJob;
-use crate::{Location, StoreError, layout::Numbered};
+use crate::{Location, StoreError, layout::NumberedKeys};
 
 /// Maximum size of a key; larger ones are refused (bytes).
 const MAX_KEY: u64 = 16 * 1024 * 1024;
 /// Number of keys read concurrently.
-const READ_AT_ONCE: usize = 16;
+const MAX_CONCURRENT_READS: usize = 16;
 
 /// Entries of one backup or restore, in private keys that are create-only. From
 /// [`Location::journal`].
@@ -22,7 +22,7 @@ const READ_AT_ONCE: usize = 16;
 #[derive(Debug)]
 pub struct Journal {
     location: Location,
-    keys: Numbered,
+    keys: NumberedKeys,
     last: u64,
 }
 
@@ -51,14 +51,9 @@ impl Location {
         let mut journal = self.new_journal::<J>(name, uid)?;
         let numbers = self.numbers(&journal.keys).await?;
         journal.last = numbers.last().copied().unwrap_or_default();
-        let read = async |key: u64| {
-            let mut entries = journal.entries(key).await?;
-            for (index, entry) in entries.iter_mut().enumerate() {
-                slim(EntryPosition { key, index }, entry);
-            }
-            Ok(entries)
-        };
-        let keys = stream::iter(numbers).map(read).buffered(READ_AT_ONCE);
+        let keys = stream::iter(numbers)
+            .map(|key| journal.slim_entries(key, slim))
+            .buffered(MAX_CONCURRENT_READS);
         let entries: Vec<Vec<Value>> = keys.try_collect::<Vec<_>>().await?;
         Ok((journal, entries.into_iter().flatten().collect()))
     }
@@ -74,7 +69,7 @@ impl Location {
     }
 
     /// The existing numbers, sorted.
-    pub(crate) async fn numbers(&self, keys: &Numbered) -> Result<Vec<u64>, StoreError> {
+    pub(crate) async fn numbers(&self, keys: &NumberedKeys) -> Result<Vec<u64>, StoreError> {
         let found = self.list(&keys.folder).await?;
         let mut numbers: Vec<u64> = found.iter().filter_map(|key| keys.number(key)).collect();
         numbers.sort_unstable();
@@ -93,6 +88,19 @@ impl Journal {
                 format!("it has no entry of index {index}"),
             )
         })
+    }
+
+    /// The entries of one key, after `slim`.
+    async fn slim_entries(
+        &self,
+        key: u64,
+        slim: fn(EntryPosition, &mut Value),
+    ) -> Result<Vec<Value>, StoreError> {
+        let mut entries = self.entries(key).await?;
+        for (index, entry) in entries.iter_mut().enumerate() {
+            slim(EntryPosition { key, index }, entry);
+        }
+        Ok(entries)
     }
 
     async fn entries(&self, key: u64) -> Result<Vec<Value>, StoreError> {

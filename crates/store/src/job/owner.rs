@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Maximum size of a note or a marker (bytes).
-pub(crate) const SMALL: u64 = 16 * 1024;
+pub(crate) const MAX_NOTE_BYTES: u64 = 16 * 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claimant {
@@ -71,7 +71,7 @@ impl Location {
         found: &[Path],
     ) -> Result<Option<Claimant>, StoreError> {
         Ok(self
-            .get_small(&keys.marker(found), SMALL)
+            .get_small(&keys.marker(found), MAX_NOTE_BYTES)
             .await?
             .map(|marker| Claimant::decode(&marker)))
     }
@@ -160,7 +160,8 @@ impl Location {
         let Some(foreign) = found.iter().find(|key| !key.prefix_matches(&private)) else {
             return Ok(());
         };
-        let (noun, name) = (keys.noun, foreign.filename().unwrap_or_default());
+        let noun = keys.noun;
+        let name = foreign.filename().unwrap_or_default();
         Err(self.exists(
             &keys.folder,
             format!("it holds files that this {noun} did not write, such as {name:?}; choose another name, or remove them"),

@@ -8,7 +8,7 @@ use super::{
     CommittedPlan, JobFiles, StoredJob,
     record::{Contents, Record, held},
 };
-use crate::{Location, StoreError, crash, layout::JobKeys, staging::Staged};
+use crate::{Location, StoreError, crash, layout::JobKeys, staging::StagedObject};
 
 /// Results that are completely in the store or in memory, with nothing visible. From
 /// [`crate::BackupWriter::finish`], [`Location::open_restore`] or
@@ -22,7 +22,7 @@ pub struct PendingUpload<J> {
     pub(crate) keys: JobKeys,
     pub(crate) uid: String,
     pub(crate) record: u64,
-    pub(crate) contents: Option<Staged>,
+    pub(crate) contents: Option<StagedObject>,
     pub(crate) of: PhantomData<J>,
 }
 
@@ -41,7 +41,7 @@ impl<J: StoredJob> PendingUpload<J> {
 
     /// Size of the contents (bytes).
     pub fn bytes(&self) -> u64 {
-        self.contents.as_ref().map_or(0, Staged::bytes)
+        self.contents.as_ref().map_or(0, StagedObject::bytes)
     }
 
     /// Records durably what every final key will hold: in one record, create-only. From then on
@@ -59,22 +59,23 @@ impl<J: StoredJob> PendingUpload<J> {
         J::check(outcome, &self.keys.name, &self.uid)?;
         let mut all = Vec::new();
         let contents = match (&self.contents, J::contents(&self.keys)) {
-            (Some(Staged::Upload(parts)), _) => Contents::Uploaded(parts.clone()),
-            (Some(Staged::Inline(bytes)), Some(key)) => {
+            (Some(StagedObject::Upload(parts)), _) => Contents::Uploaded(parts.clone()),
+            (Some(StagedObject::Inline(bytes)), Some(key)) => {
                 all.push((key, bytes.clone()));
                 Contents::Inline
             }
             _ => Contents::Inline,
         };
         all.append(&mut files.encode::<J>(&self.keys)?);
-        let failed = |error| StoreError::io("encode the end", &error);
         let status = match J::outcome_key(&self.keys) {
             Some(key) => {
-                let json = serde_json::to_vec_pretty(outcome).map_err(failed)?;
+                let json = serde_json::to_vec_pretty(outcome)
+                    .map_err(|error| StoreError::io("encode the end", &error))?;
                 all.push((key, json.into()));
                 Value::Null
             }
-            None => serde_json::to_value(outcome).map_err(failed)?,
+            None => serde_json::to_value(outcome)
+                .map_err(|error| StoreError::io("encode the end", &error))?,
         };
         let record = Record {
             uid: self.uid.clone(),

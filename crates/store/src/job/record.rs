@@ -7,7 +7,7 @@
 //! A reader holds a small record as a whole. For a large one it holds the first entry only, and
 //! reads each file when it is needed.
 
-use std::ops::Range;
+use std::{io, ops::Range};
 
 use backup_core::digest::sha256;
 use bytes::{Bytes, BytesMut};
@@ -16,7 +16,7 @@ use object_store::path::{Path, PathPart};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Location, StoreError, layout::JobKeys, staging::Uploaded};
+use crate::{Location, StoreError, layout::JobKeys, staging::UploadedParts};
 
 /// The version of the format. A record with a higher one was written by a newer program, and is
 /// left unchanged.
@@ -35,17 +35,17 @@ const MAX_RECORD: u64 = 512 * 1024 * 1024;
 const MAX_HEADER: u64 = 16 * 1024 * 1024;
 
 /// Records of at most this size are held in memory with their files (bytes).
-const HELD: u64 = 8 * 1024 * 1024;
+const MAX_RECORD_IN_MEMORY: u64 = 8 * 1024 * 1024;
 
 /// Block size of tar archives; all entries are padded to it (bytes).
-const BLOCK: usize = 512;
+const BLOCK_BYTES: usize = 512;
 
 /// Maximum length of what follows the last file (bytes): its padding, and two blocks.
-const PADDING: u64 = 3 * BLOCK as u64;
+const MAX_PADDING: u64 = 3 * BLOCK_BYTES as u64;
 
 /// Maximum length of a name in the header of an entry (bytes); a longer name gets an entry before
 /// it.
-const SHORT_NAME: usize = 100;
+const MAX_SHORT_NAME: usize = 100;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
@@ -81,11 +81,11 @@ pub(crate) struct Place {
 pub(crate) enum Contents {
     /// The contents are complete, and are the first of the files. A restore has none.
     Inline,
-    Uploaded(Uploaded),
+    Uploaded(UploadedParts),
     /// More items may come.
     Open {
         /// The uploaded parts.
-        parts: Option<Uploaded>,
+        parts: Option<UploadedParts>,
         /// The bytes not uploaded yet.
         tail: Bytes,
         /// Size of the archive so far, uncompressed (bytes).
@@ -105,7 +105,7 @@ struct Header {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     abandoned: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    contents: Option<Uploaded>,
+    contents: Option<UploadedParts>,
     #[serde(default)]
     total: u64,
     #[serde(default, skip_serializing_if = "Value::is_null")]
@@ -130,7 +130,6 @@ fn is_zero(number: &u64) -> bool {
 impl Record {
     /// Encodes the record; the same bytes each time.
     pub(crate) fn encode(&self) -> Result<Bytes, StoreError> {
-        let failed = |error: std::io::Error| StoreError::io("encode a record", &error);
         let mut entries: Vec<(&str, &Bytes)> = Vec::new();
         for (key, file) in &self.files {
             let RecordedFile::Held(bytes) = file else {
@@ -139,7 +138,8 @@ impl Record {
             };
             entries.push((key.filename().unwrap_or_default(), bytes));
         }
-        let (mut contents, mut total) = (None, 0);
+        let mut contents = None;
+        let mut total = 0;
         match &self.contents {
             Contents::Inline | Contents::Abandoned => {}
             Contents::Uploaded(parts) => contents = Some(parts.clone()),
@@ -171,25 +171,11 @@ impl Record {
                 })
                 .collect(),
         };
-        let header = serde_json::to_vec_pretty(&header).map_err(|error| failed(error.into()))?;
-        let size = entries
-            .iter()
-            .map(|(_, bytes)| bytes.len() + 1024)
-            .sum::<usize>()
-            + header.len()
-            + 4096;
-        let mut tar = tar::Builder::new(Vec::with_capacity(size));
-        let mut append = |name: &str, bytes: &[u8]| {
-            let mut head = tar::Header::new_gnu();
-            head.set_mode(0o644);
-            head.set_size(bytes.len() as u64);
-            tar.append_data(&mut head, name, bytes)
-        };
-        append(HEADER, &header).map_err(failed)?;
-        for (name, bytes) in entries {
-            append(name, bytes).map_err(failed)?;
-        }
-        Ok(tar.into_inner().map_err(failed)?.into())
+        let header = serde_json::to_vec_pretty(&header)
+            .map_err(|error| StoreError::io("encode a record", &error))?;
+        let tar = archive(&header, &entries)
+            .map_err(|error| StoreError::io("encode a record", &error))?;
+        Ok(tar.into())
     }
 
     pub(crate) fn file(&self, key: &Path) -> Option<&RecordedFile> {
@@ -198,6 +184,29 @@ impl Record {
             .find(|(of, _)| of == key)
             .map(|(_, file)| file)
     }
+}
+
+/// A tar archive of the header and these entries.
+fn archive(header: &[u8], entries: &[(&str, &Bytes)]) -> io::Result<Vec<u8>> {
+    let size = entries
+        .iter()
+        .map(|(_, bytes)| bytes.len() + 1024)
+        .sum::<usize>()
+        + header.len()
+        + 4096;
+    let mut tar = tar::Builder::new(Vec::with_capacity(size));
+    append(&mut tar, HEADER, header)?;
+    for (name, bytes) in entries {
+        append(&mut tar, name, bytes)?;
+    }
+    tar.into_inner()
+}
+
+fn append(tar: &mut tar::Builder<Vec<u8>>, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let mut head = tar::Header::new_gnu();
+    head.set_mode(0o644);
+    head.set_size(bytes.len() as u64);
+    tar.append_data(&mut head, name, bytes)
 }
 
 impl RecordedFile {
@@ -236,7 +245,7 @@ impl Head {
     /// Parses the first bytes of a record; returns `None` if they are too few. Errors: why the
     /// record is unusable.
     fn parse(bytes: &[u8]) -> Result<Option<Self>, String> {
-        let Some(entry) = bytes.first_chunk::<BLOCK>() else {
+        let Some(entry) = bytes.first_chunk::<BLOCK_BYTES>() else {
             return Ok(None);
         };
         let entry = tar::Header::from_byte_slice(entry);
@@ -251,14 +260,12 @@ impl Head {
                 "{HEADER} in it has {size} bytes, more than are ever written"
             ));
         }
-        let end = usize::try_from(size)
-            .unwrap_or(usize::MAX)
-            .saturating_add(BLOCK);
-        let Some(text) = bytes.get(BLOCK..end) else {
+        let end = index(size).saturating_add(BLOCK_BYTES);
+        let Some(text) = bytes.get(BLOCK_BYTES..end) else {
             return Ok(None);
         };
-        let wrong = |error: serde_json::Error| format!("it is no record: {error}");
-        let header: Value = serde_json::from_slice(text).map_err(wrong)?;
+        let header: Value =
+            serde_json::from_slice(text).map_err(|error| format!("it is no record: {error}"))?;
         // First of all, as the other fields of a newer format are unknown.
         let format = header["format"].as_u64().unwrap_or_default();
         if format > u64::from(FORMAT) {
@@ -266,14 +273,16 @@ impl Head {
                 "it has format {format}, this program knows {FORMAT}: a newer version has written it, and must finish it"
             ));
         }
-        let header: Header = serde_json::from_value(header).map_err(wrong)?;
-        let block = BLOCK as u64;
-        let (mut places, mut at) = (Vec::new(), block + size.next_multiple_of(block));
+        let header: Header =
+            serde_json::from_value(header).map_err(|error| format!("it is no record: {error}"))?;
+        let block = BLOCK_BYTES as u64;
+        let mut places = Vec::new();
+        let mut at = block + size.next_multiple_of(block);
         for file in &header.files {
             if PathPart::from(file.name.as_str()).as_ref() != file.name {
                 return Err(format!("{:?} in it is no name of a file", file.name));
             }
-            if file.name.len() > SHORT_NAME {
+            if file.name.len() > MAX_SHORT_NAME {
                 at += block + (file.name.len() as u64 + 1).next_multiple_of(block);
             }
             let start = at + block;
@@ -313,11 +322,16 @@ impl Head {
             operations_after,
             ..
         } = self.header;
-        let contents = match (open, contents) {
-            _ if abandoned => Contents::Abandoned,
-            (true, parts) => Contents::Open { parts, tail, total },
-            (false, Some(parts)) => Contents::Uploaded(parts),
-            (false, None) => Contents::Inline,
+        let contents = if abandoned {
+            Contents::Abandoned
+        } else if open {
+            Contents::Open {
+                parts: contents,
+                tail,
+                total,
+            }
+        } else {
+            contents.map_or(Contents::Inline, Contents::Uploaded)
         };
         let names = self.places.iter().filter(|place| place.name != TAIL);
         let keys = names.map(|place| folder.clone().join(place.name.as_str()));
@@ -334,8 +348,7 @@ impl Head {
 impl Place {
     /// The file's bytes in a whole record. Errors: why they are unusable.
     fn slice(&self, record: &Bytes) -> Result<Bytes, String> {
-        let at = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
-        let range = at(self.range.start)..at(self.range.end);
+        let range = index(self.range.start)..index(self.range.end);
         if range.end > record.len() {
             return Err(format!("{} in it is cut short", self.name));
         }
@@ -351,6 +364,11 @@ impl Place {
     }
 }
 
+/// An offset as an index into memory.
+fn index(offset: u64) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
+}
+
 impl Location {
     /// Reads a record; `None` if it does not exist (or was removed).
     pub(crate) async fn read_record(
@@ -362,26 +380,31 @@ impl Location {
         let Some(object) = self.get(&key).await? else {
             return Ok(None);
         };
-        let corrupt = |detail: String| self.corrupt(&key, detail);
-        let (mut stream, mut bytes) = (object.into_stream(), BytesMut::new());
+        let mut stream = object.into_stream();
+        let mut bytes = BytesMut::new();
         let mut head = None;
         while let Some(chunk) = stream.next().await {
             bytes.extend_from_slice(&chunk.map_err(|error| self.failed("read", &key, &error))?);
             if head.is_none() {
-                head = Head::parse(&bytes).map_err(corrupt)?;
+                head = Head::parse(&bytes).map_err(|detail| self.corrupt(&key, detail))?;
             }
-            let enough = |head: &Head| head.size > HELD || bytes.len() as u64 > head.size + PADDING;
-            if head.as_ref().is_some_and(enough) {
+            if let Some(head) = &head
+                && (head.size > MAX_RECORD_IN_MEMORY
+                    || bytes.len() as u64 > head.size + MAX_PADDING)
+            {
                 break;
             }
         }
         drop(stream);
-        let head = head.ok_or_else(|| corrupt("it is cut short".to_owned()))?;
-        let is_held = head.size <= HELD;
-        let (bytes, mut files, mut tail) = (bytes.freeze(), Vec::new(), Bytes::new());
+        let head = head.ok_or_else(|| self.corrupt(&key, "it is cut short"))?;
+        let is_held = head.size <= MAX_RECORD_IN_MEMORY;
+        let bytes = bytes.freeze();
+        let mut files = Vec::new();
+        let mut tail = Bytes::new();
         for place in &head.places {
             let file = if is_held {
-                RecordedFile::Held(place.slice(&bytes).map_err(corrupt)?)
+                let slice = place.slice(&bytes);
+                RecordedFile::Held(slice.map_err(|detail| self.corrupt(&key, detail))?)
             } else {
                 RecordedFile::Stored {
                     record: key.clone(),
@@ -435,7 +458,7 @@ mod tests {
     const KEY: &str = "p/backups/b/.private/record-1";
 
     fn records() -> Vec<Record> {
-        let parts = Uploaded {
+        let parts = UploadedParts {
             upload: "u".to_owned(),
             parts: vec![Part {
                 id: "<e>\"1\"</e>".to_owned(),
@@ -479,7 +502,7 @@ mod tests {
     /// The record with another file before the others, too large to be held.
     fn large(record: &Record) -> Record {
         let mut record = record.clone();
-        let bytes = Bytes::from(vec![7; usize::try_from(HELD).unwrap()]);
+        let bytes = Bytes::from(vec![7; usize::try_from(MAX_RECORD_IN_MEMORY).unwrap()]);
         record
             .files
             .insert(0, (Path::from("p/backups/b/large"), bytes.into()));
@@ -511,7 +534,10 @@ mod tests {
                     let found = location.read_record(&keys, 1).await.unwrap().unwrap();
                     let held =
                         |(_, file): &(Path, RecordedFile)| matches!(file, RecordedFile::Held(_));
-                    assert_eq!(found.files.iter().any(held), bytes.len() as u64 <= HELD);
+                    assert_eq!(
+                        found.files.iter().any(held),
+                        bytes.len() as u64 <= MAX_RECORD_IN_MEMORY
+                    );
                 }
             }
         }

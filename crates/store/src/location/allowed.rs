@@ -94,11 +94,8 @@ impl AllowedPlaces {
         if plugin_of(&spec.provider) != "velero.io/local" {
             return Ok(());
         }
-        let real = |folder: &PathBuf| real_path(folder);
-        let (folders, own) = (
-            self.folders.iter().map(real).collect(),
-            self.own.iter().map(real).collect(),
-        );
+        let folders = real_paths(&self.folders);
+        let own = real_paths(&self.own);
         let bucket = Path::new(&spec.object_storage.bucket);
         Self {
             folders,
@@ -110,7 +107,8 @@ impl AllowedPlaces {
 
     fn check_endpoints(&self, spec: &BackupStorageLocationSpec) -> Result<(), StoreError> {
         let provider = plugin_of(&spec.provider);
-        let (own_secret, config) = (spec.credential.is_some(), &spec.config);
+        let own_secret = spec.credential.is_some();
+        let config = &spec.config;
         // The key of a storage account only signs, and no token is sent.
         let signs = settings::get(config, "storageAccountKeyEnvVar").is_some();
         for Endpoint {
@@ -167,10 +165,12 @@ impl AllowedPlaces {
         let why = if self.folders.is_empty() {
             let system = SYSTEM.iter().any(|folder| real.starts_with(folder));
             let held = self.own.iter().find(|own| own.starts_with(real));
-            match held {
-                _ if system => "it is a folder of the system".to_owned(),
-                Some(own) => format!("it holds {} of this program", own.display()),
-                None => return Ok(()),
+            if system {
+                "it is a folder of the system".to_owned()
+            } else if let Some(own) = held {
+                format!("it holds {} of this program", own.display())
+            } else {
+                return Ok(());
             }
         } else if self.folders.iter().any(|folder| real.starts_with(folder)) {
             return Ok(());
@@ -187,8 +187,16 @@ impl AllowedPlaces {
 
 /// Whether a host matches a pattern; IPv6 addresses with or without their brackets.
 fn is_host(pattern: &str, host: &str) -> bool {
-    let bare = |text: &str| text.trim().trim_matches(['[', ']']).to_ascii_lowercase();
-    glob_match(&bare(pattern), &bare(host))
+    glob_match(&bare_host(pattern), &bare_host(host))
+}
+
+/// A host in lower case, without the brackets of an IPv6 address.
+fn bare_host(text: &str) -> String {
+    text.trim().trim_matches(['[', ']']).to_ascii_lowercase()
+}
+
+fn real_paths(paths: &[PathBuf]) -> Vec<PathBuf> {
+    paths.iter().map(|path| real_path(path)).collect()
 }
 
 /// Resolves links in the existing part of a path.

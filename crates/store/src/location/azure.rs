@@ -85,22 +85,20 @@ pub(super) fn open(
     } else {
         let sign_in = SignIn::of(&variables, secret.is_none())?;
         let held = HeldCredential::default();
-        match managed(config, account, &variables, secret.is_none())? {
-            Some(account) => {
-                let tokens = tokens(&options, sign_in, authority)?;
-                let resource_manager = cloud.resource_manager.to_owned();
-                builder.with_credentials(Arc::new(AccountKey {
-                    tokens,
-                    resource_manager,
-                    account,
-                    held,
-                }))
-            }
-            None if matches!(sign_in.proof, Proof::Certificate(_)) => {
-                let tokens = tokens(&options, sign_in, authority)?;
-                builder.with_credentials(Arc::new(StorageToken { tokens, held }))
-            }
-            None => sign_in.apply(builder),
+        if let Some(account) = managed(config, account, &variables, secret.is_none())? {
+            let tokens = tokens(&options, sign_in, authority)?;
+            let resource_manager = cloud.resource_manager.to_owned();
+            builder.with_credentials(Arc::new(AccountKey {
+                tokens,
+                resource_manager,
+                account,
+                held,
+            }))
+        } else if matches!(sign_in.proof, Proof::Certificate(_)) {
+            let tokens = tokens(&options, sign_in, authority)?;
+            builder.with_credentials(Arc::new(StorageToken { tokens, held }))
+        } else {
+            sign_in.apply(builder)
         }
     };
     // The error's own text may hold parts of the key.
@@ -148,13 +146,12 @@ fn managed(
     of_process: bool,
 ) -> Result<Option<Account>, StoreError> {
     let use_identity = settings::flag(config, "useAAD")?;
-    let get = |key: &str, name: &str| {
-        settings::get(config, key)
-            .map(str::to_owned)
-            .or_else(|| variable(variables, of_process, name))
-    };
-    let subscription = get("subscriptionId", "AZURE_SUBSCRIPTION_ID");
-    let resource_group = get("resourceGroup", "AZURE_RESOURCE_GROUP");
+    let subscription = settings::get(config, "subscriptionId")
+        .map(str::to_owned)
+        .or_else(|| variable(variables, of_process, "AZURE_SUBSCRIPTION_ID"));
+    let resource_group = settings::get(config, "resourceGroup")
+        .map(str::to_owned)
+        .or_else(|| variable(variables, of_process, "AZURE_RESOURCE_GROUP"));
     Ok(match (subscription, resource_group) {
         (Some(subscription), Some(resource_group)) if !use_identity => Some(Account {
             subscription,
@@ -170,22 +167,20 @@ fn tokens(options: &ClientOptions, sign_in: SignIn, authority: &str) -> Result<T
     let client = http_client::connector()
         .connect(&options.clone().with_allow_http(true))
         .map_err(|error| StoreError::from_store("open", authority, &error))?;
-    let (authority, instance_metadata) = (authority.to_owned(), INSTANCE_METADATA.to_owned());
     Ok(Tokens {
         client,
         sign_in,
-        authority,
-        instance_metadata,
+        authority: authority.to_owned(),
+        instance_metadata: INSTANCE_METADATA.to_owned(),
     })
 }
 
 /// A variable of the Secret; without a Secret, of this process.
 fn variable(variables: &Variables, of_process: bool, name: &str) -> Option<String> {
-    let own = || std::env::var(name).ok().filter(|_| of_process);
     variables
         .get(name)
         .cloned()
-        .or_else(own)
+        .or_else(|| std::env::var(name).ok().filter(|_| of_process))
         .filter(|value| !value.is_empty())
 }
 

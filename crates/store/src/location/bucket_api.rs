@@ -21,7 +21,7 @@ pub(super) trait BucketApi: Send + Sync {
 
     /// Removes versions for good, at most a page of them. Returns the versions that the store did
     /// not remove.
-    async fn remove(&self, versions: &[Version]) -> Result<Vec<Undeleted>, BucketError>;
+    async fn remove(&self, versions: &[Version]) -> Result<Vec<FailedRemoval>, BucketError>;
 
     async fn lock_of(&self, version: &Version) -> Result<Lock, BucketError>;
 }
@@ -65,7 +65,7 @@ pub(super) struct PageMarker {
 
 /// A version that the store did not remove, with its error code.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Undeleted {
+pub(super) struct FailedRemoval {
     pub version: Version,
     pub code: String,
 }

@@ -16,9 +16,9 @@ use crate::{StoreError, error::is_missing_bucket, layout::TOP_LEVEL};
 const TEXT: &str =
     "backup-controller has written this to see whether it may; it can be removed at any time\n";
 /// Timeout for reading a bucket's settings, which nothing depends on.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SETTINGS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of consecutive writes of an existing key before a store is taken to ignore the condition.
-const PROBES: u32 = 3;
+const MAX_PROBE_WRITES: u32 = 3;
 
 impl Location {
     /// Whether the bucket is there, may be listed, and looks like a backup store. One listing;
@@ -30,18 +30,11 @@ impl Location {
     pub async fn check(&self) -> Result<(), StoreError> {
         self.folder_exists()?;
         let prefix = &self.layout().prefix;
-        let listing = match self.store().list_with_delimiter(Some(prefix)).await {
-            Ok(listing) => listing,
-            Err(error) if is_missing_bucket(&error) => {
-                let endpoint = self.backend().endpoint.as_ref();
-                let at = endpoint
-                    .map(|endpoint| format!(" at {endpoint}"))
-                    .unwrap_or_default();
-                let bucket = self.backend().url.rsplit('/').next().unwrap_or_default();
-                return Err(StoreError::missing_bucket(format!("bucket {bucket:?}{at}")));
-            }
-            Err(error) => return Err(self.failed("list", prefix, &error)),
-        };
+        let listing = self
+            .store()
+            .list_with_delimiter(Some(prefix))
+            .await
+            .map_err(|error| self.listing_failure(prefix, &error))?;
         let foreign: Vec<&str> = listing
             .common_prefixes
             .iter()
@@ -58,6 +51,19 @@ impl Location {
             TOP_LEVEL.join(", ")
         );
         Err(StoreError::config("spec.objectStorage", message))
+    }
+
+    /// The error for a listing that failed; it names a missing bucket.
+    fn listing_failure(&self, prefix: &Path, error: &object_store::Error) -> StoreError {
+        if !is_missing_bucket(error) {
+            return self.failed("list", prefix, error);
+        }
+        let endpoint = self.backend().endpoint.as_ref();
+        let at = endpoint
+            .map(|endpoint| format!(" at {endpoint}"))
+            .unwrap_or_default();
+        let bucket = self.backend().url.rsplit('/').next().unwrap_or_default();
+        StoreError::missing_bucket(format!("bucket {bucket:?}{at}"))
     }
 
     /// Folders that file systems and storage appliances create at the top of a volume.
@@ -109,7 +115,7 @@ impl Location {
     /// first write looks correct. If so, this location checks keys before it writes from now on.
     async fn overwrites(&self, key: &Path) -> Result<bool, StoreError> {
         // Another cluster's probe may have removed it in between.
-        for _ in 0..PROBES {
+        for _ in 0..MAX_PROBE_WRITES {
             if self
                 .create(key, &Bytes::from_static(TEXT.as_bytes()))
                 .await?
@@ -139,12 +145,11 @@ impl Location {
             };
         };
         let (versions, lock) = tokio::join!(
-            tokio::time::timeout(PATIENCE, bucket.versions()),
-            tokio::time::timeout(PATIENCE, bucket.lock()),
+            tokio::time::timeout(SETTINGS_TIMEOUT, bucket.versions()),
+            tokio::time::timeout(SETTINGS_TIMEOUT, bucket.lock()),
         );
-        let late = |_| BucketError::Retryable(format!("no answer within {PATIENCE:?}"));
-        let versions = versions.map_err(late).flatten();
-        let lock = lock.map_err(late).flatten();
+        let versions = versions.unwrap_or_else(|_| Err(late_answer()));
+        let lock = lock.unwrap_or_else(|_| Err(late_answer()));
         let errors = versions
             .as_ref()
             .err()
@@ -171,6 +176,11 @@ impl Location {
             _ => "the right to write",
         }
     }
+}
+
+/// The error for a setting that the bucket does not report in time.
+fn late_answer() -> BucketError {
+    BucketError::Retryable(format!("no answer within {SETTINGS_TIMEOUT:?}"))
 }
 
 #[cfg(test)]

@@ -16,12 +16,12 @@ use object_store::path::Path;
 
 use super::{
     Location,
-    bucket_api::{BucketApi, BucketError, Lock, Page, PageMarker, Undeleted, Version},
+    bucket_api::{BucketApi, BucketError, FailedRemoval, Lock, Page, PageMarker, Version},
 };
 use crate::{StoreError, error::is_retryable, job::StoredJob as _, layout::JobKeys};
 
 /// Maximum number of concurrent requests for locks.
-const ASKED_AT_ONCE: usize = 8;
+const MAX_CONCURRENT_LOCK_REQUESTS: usize = 8;
 
 /// Versions that stay in a folder whose versions were all to be removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,7 +83,8 @@ impl Location {
     /// Removes all of a backup but our marker; returns the keys found.
     async fn hide_backup(&self, keys: &JobKeys) -> Result<Vec<Path>, StoreError> {
         let found = self.list(&keys.folder).await?;
-        let (metadata, owner) = (keys.metadata(), keys.marker(&found));
+        let metadata = keys.metadata();
+        let owner = keys.marker(&found);
         if keys.upload_notes().has_any(&found) {
             self.remove_begun(keys, false).await?;
         }
@@ -130,13 +131,15 @@ impl Location {
         let Some(root) = &self.backend().folder else {
             return Ok(());
         };
-        match tokio::fs::remove_dir_all(root.join(folder.as_ref())).await {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(StoreError::io(
+        if let Err(error) = tokio::fs::remove_dir_all(root.join(folder.as_ref())).await
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(StoreError::io(
                 format!("remove {}", self.url_of(folder)),
                 &error,
-            )),
-            _ => Ok(()),
+            ));
         }
+        Ok(())
     }
 
     /// Whether deletions here may only hide versions: the bucket keeps versions, as its location
@@ -262,7 +265,6 @@ impl<'a> Removal<'a> {
 
     /// `owner` is a key that is still visible, and is removed last.
     async fn run(mut self, owner: Option<&str>) -> Result<RetainedVersions, StoreError> {
-        let is_owners = |version: &Version| Some(version.key.as_str()) == owner;
         let mut of_owner = Vec::new();
         let mut marks = false;
         let mut after = None;
@@ -270,8 +272,10 @@ impl<'a> Removal<'a> {
             let Some(page) = self.page(after.as_ref()).await? else {
                 return Ok(self.retained);
             };
-            let (own, mut covered): (Vec<_>, Vec<_>) =
-                page.versions.into_iter().partition(is_owners);
+            let (own, mut covered): (Vec<_>, Vec<_>) = page
+                .versions
+                .into_iter()
+                .partition(|version| has_key(version, owner));
             of_owner.extend(own);
             if let Some(seen) = covered
                 .iter()
@@ -299,7 +303,7 @@ impl<'a> Removal<'a> {
             let covers: Vec<_> = page
                 .versions
                 .into_iter()
-                .filter(|version| !is_owners(version))
+                .filter(|version| !has_key(version, owner))
                 .collect();
             if let Some(other) = covers.iter().find(|version| !version.is_mark) {
                 return Err(self.was_written(&other.key));
@@ -349,7 +353,7 @@ impl<'a> Removal<'a> {
         let bucket = self.bucket;
         let asking = stream::iter(undeleted)
             .map(|one| one.why(bucket))
-            .buffer_unordered(ASKED_AT_ONCE);
+            .buffer_unordered(MAX_CONCURRENT_LOCK_REQUESTS);
         let kept: Vec<RetainedVersions> = asking
             .try_collect()
             .await
@@ -377,7 +381,12 @@ impl<'a> Removal<'a> {
     }
 }
 
-impl Undeleted {
+/// Whether it is a version of this key; false without a key.
+fn has_key(version: &Version, key: Option<&str>) -> bool {
+    Some(version.key.as_str()) == key
+}
+
+impl FailedRemoval {
     /// Finds out why a version was not removed. Errors: why that is unknown for now.
     async fn why(self, bucket: &dyn BucketApi) -> Result<RetainedVersions, String> {
         let code = self.code;

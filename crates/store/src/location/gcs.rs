@@ -78,28 +78,31 @@ pub(super) fn open(
 
 /// The JSON key of a service account. Errors never hold any of its text.
 fn service_account(secret: &[u8]) -> Result<String, StoreError> {
-    let config = |message: &str| {
-        StoreError::config(
-            "spec.credential",
-            format!(
-                "{message}; expected the JSON key of a service account, or no Secret to use workload identity"
-            ),
-        )
-    };
     let text =
-        std::str::from_utf8(secret).map_err(|_| config("the Secret's value is not UTF-8"))?;
+        std::str::from_utf8(secret).map_err(|_| wrong_secret("the Secret's value is not UTF-8"))?;
     let key: Value =
-        serde_json::from_str(text).map_err(|_| config("the Secret's value is not JSON"))?;
+        serde_json::from_str(text).map_err(|_| wrong_secret("the Secret's value is not JSON"))?;
+    if key["type"].is_null() {
+        return Ok(text.to_owned());
+    }
     match key["type"].as_str() {
-        None if key["type"].is_null() => Ok(text.to_owned()),
         Some("service_account") => Ok(text.to_owned()),
         Some("external_account" | "authorized_user" | "impersonated_service_account") => {
-            Err(config(
+            Err(wrong_secret(
                 "credentials of a user or of another identity provider cannot be used from a Secret",
             ))
         }
-        _ => Err(config("the Secret's value is no Google credential")),
+        _ => Err(wrong_secret("the Secret's value is no Google credential")),
     }
+}
+
+fn wrong_secret(message: &str) -> StoreError {
+    StoreError::config(
+        "spec.credential",
+        format!(
+            "{message}; expected the JSON key of a service account, or no Secret to use workload identity"
+        ),
+    )
 }
 
 #[cfg(test)]

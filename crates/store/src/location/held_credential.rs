@@ -10,7 +10,7 @@ use tokio::{
 use crate::error::AnyError;
 
 /// Timeout for requesting a credential.
-const DEADLINE: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The credential shared by all requests; `None` until the first one.
 pub(super) struct HeldCredential<C>(Mutex<Option<Lasting<C>>>);
@@ -52,7 +52,7 @@ impl<C> HeldCredential<C> {
         if let Some(usable) = usable.filter(|usable| now < usable.renew) {
             return Ok(Arc::clone(&usable.credential));
         }
-        let renewed = timeout(DEADLINE, renew)
+        let renewed = timeout(REQUEST_TIMEOUT, renew)
             .await
             .unwrap_or_else(|elapsed| Err(elapsed.into()));
         match (renewed, usable) {

@@ -20,7 +20,7 @@ use crate::{StoreError, http_failure::HttpFailure};
 const RETRY_BUDGET: Duration = Duration::from_secs(30);
 
 /// Timeout for a server that sends nothing.
-const SILENCE: Duration = Duration::from_mins(1);
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Options of a client. `ca` is a PEM bundle that is trusted beside the system's; `insecure` trusts
 /// every certificate.
@@ -38,20 +38,23 @@ pub(super) fn options(
         .with_allow_http(allow_http)
         .with_allow_invalid_certificates(insecure)
         .with_connect_timeout(Duration::from_secs(10))
-        .with_read_timeout(SILENCE)
+        .with_read_timeout(READ_TIMEOUT)
         .with_timeout_disabled(); // a large tarball takes as long as it takes; silence is what ends a request
     if let Some(pem) = ca {
-        let config = |message: String| StoreError::config("spec.objectStorage.caCert", message);
         let bundle = Certificate::from_pem_bundle(pem)
-            .map_err(|error| config(format!("it is not a PEM bundle: {error}")))?;
+            .map_err(|error| wrong_bundle(&format!("it is not a PEM bundle: {error}")))?;
         if bundle.is_empty() {
-            return Err(config("it holds no certificate".to_owned()));
+            return Err(wrong_bundle("it holds no certificate"));
         }
         client = bundle
             .into_iter()
             .fold(client, ClientOptions::with_root_certificate);
     }
     Ok(client)
+}
+
+fn wrong_bundle(message: &str) -> StoreError {
+    StoreError::config("spec.objectStorage.caCert", message)
 }
 
 pub(super) fn retry() -> RetryConfig {
@@ -90,7 +93,8 @@ struct Client(HttpClient);
 #[async_trait]
 impl HttpService for Client {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let method = request.method().clone();
+        let uri = request.uri().clone();
         let answer = self.0.execute(request).await.map_err(|error| {
             let failure = HttpFailure::new(&uri, None, "", &causes(&error));
             HttpError::new(error.kind(), failure)

@@ -72,9 +72,12 @@ impl Location {
         let keys = self.layout().backup(backup)?;
         let mut now = None;
         let mut found = Vec::new();
-        let failed = |error| self.failed("list", &keys.folder, &error);
         let mut listed = self.store().list(Some(&keys.folder));
-        while let Some(object) = listed.try_next().await.map_err(failed)? {
+        while let Some(object) = listed
+            .try_next()
+            .await
+            .map_err(|error| self.failed("list", &keys.folder, &error))?
+        {
             // This checks for metadata again; the caller saw none.
             match keys.classify(&object.location) {
                 Some(scrap @ Remnant::Scrap) => {

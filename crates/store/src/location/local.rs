@@ -31,16 +31,15 @@ const STAGED: &str = "staged-";
 pub(super) fn open(spec: &BackupStorageLocationSpec) -> Result<Backend, StoreError> {
     let folder = FilePath::new(&spec.object_storage.bucket);
     let shown = folder.display();
-    let config = |message: String| StoreError::config("spec.objectStorage.bucket", message);
     // It has no settings, and contacts no server.
     settings::known(spec, None, &[])?;
     if !folder.is_absolute() || folder.components().any(|part| part == Component::ParentDir) {
-        return Err(config(format!(
+        return Err(wrong_folder(&format!(
             "{shown} is not an absolute folder, as provider local expects"
         )));
     }
     fs::create_dir_all(folder)
-        .map_err(|error| config(format!("the folder {shown} cannot be made: {error}")))?;
+        .map_err(|error| wrong_folder(&format!("the folder {shown} cannot be made: {error}")))?;
     let store = LocalFileSystem::new_with_prefix(folder)
         .map_err(|error| StoreError::from_store("open", &shown.to_string(), &error))?
         .with_automatic_cleanup(true) // an empty folder would be listed as a backup
@@ -53,6 +52,10 @@ pub(super) fn open(spec: &BackupStorageLocationSpec) -> Result<Backend, StoreErr
         folder: Some(folder.to_owned()),
         ..Backend::new(Arc::new(store), uploads, format!("file://{shown}"))
     })
+}
+
+fn wrong_folder(message: &str) -> StoreError {
+    StoreError::config("spec.objectStorage.bucket", message)
 }
 
 #[derive(Debug)]
@@ -71,8 +74,10 @@ impl LocalUploads {
 
     /// The staged file of an upload. A name read from the store is checked to be a plain name.
     fn staged(&self, key: &Path, upload: &str) -> Result<PathBuf> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
-        if upload.starts_with(STAGED) && upload.chars().all(plain) {
+        let is_plain = upload
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '-');
+        if upload.starts_with(STAGED) && is_plain {
             return Ok(self.private_folder(key).join(upload));
         }
         Err(failed(
@@ -131,7 +136,8 @@ impl MultipartStore for LocalUploads {
         upload: &MultipartId,
         parts: Vec<PartId>,
     ) -> Result<PutResult> {
-        let (staged, last) = (self.staged(key, upload)?, self.final_file(key));
+        let staged = self.staged(key, upload)?;
+        let last = self.final_file(key);
         let sizes: std::result::Result<Vec<u64>, _> =
             parts.iter().map(|part| part.content_id.parse()).collect();
         let size: u64 = sizes

@@ -14,15 +14,16 @@ use super::Location;
 use crate::{
     StoreError,
     error::{is_lost_upload, is_missing_key, is_taken, is_unsupported},
-    staging::{Staged, Uploaded},
+    staging::{StagedObject, UploadedParts},
 };
 
 /// Attempts, and the pause between them, after an answer that may be temporary (409 during another
 /// write). Longer waits are the caller's.
-const TRIES: u32 = 3;
-const PAUSE: Duration = Duration::from_millis(200);
+const MAX_ATTEMPTS: u32 = 3;
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-pub(crate) struct There {
+/// What a store reports about an object without reading it.
+pub(crate) struct ObjectProperties {
     /// Its size (bytes); `None` where only reading the object tells it.
     pub size: Option<u64>,
     /// Identifies these bytes, where the store supports that.
@@ -49,14 +50,8 @@ impl Location {
         let Some(object) = self.get(key).await? else {
             return Ok(None);
         };
-        let too_large = || {
-            self.corrupt(
-                key,
-                format!("it has more than {max} bytes; nothing of that size is ever written there"),
-            )
-        };
         if object.meta.size > max {
-            return Err(too_large());
+            return Err(self.too_large(key, max));
         }
         // A growing buffer would take twice the memory; a plugin reports no sizes.
         let mut all =
@@ -65,7 +60,7 @@ impl Location {
         while let Some(chunk) = stream.next().await {
             all.extend_from_slice(&chunk.map_err(|error| self.failed("read", key, &error))?);
             if all.len() as u64 > max {
-                return Err(too_large());
+                return Err(self.too_large(key, max));
             }
         }
         Ok(Some(all.freeze()))
@@ -77,12 +72,11 @@ impl Location {
         key: &Path,
         range: Range<u64>,
     ) -> Result<Bytes, StoreError> {
-        let place = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
-        let (from, length) = (place(range.start), place(range.end - range.start));
+        let from = saturating_usize(range.start);
+        let length = saturating_usize(range.end - range.start);
         if length == 0 {
             return Ok(Bytes::new());
         }
-        let failed = |error: object_store::Error| self.failed("read", key, &error);
         // A plugin returns whole objects only.
         let (range, mut before) = if self.plugin().is_some() {
             (None, from)
@@ -99,12 +93,14 @@ impl Location {
                 },
             )
             .await;
-        let mut stream = object.map_err(failed)?.into_stream();
+        let mut stream = object
+            .map_err(|error| self.failed("read", key, &error))?
+            .into_stream();
         let mut part = BytesMut::with_capacity(length);
         while part.len() < length
             && let Some(chunk) = stream.next().await
         {
-            let chunk = chunk.map_err(failed)?;
+            let chunk = chunk.map_err(|error| self.failed("read", key, &error))?;
             let wanted = chunk.slice(before.min(chunk.len())..);
             before -= chunk.len() - wanted.len();
             part.extend_from_slice(&wanted[..wanted.len().min(length - part.len())]);
@@ -116,11 +112,11 @@ impl Location {
     }
 
     /// Looks an object up without reading it; `None` if the key does not exist.
-    pub(crate) async fn look_at(&self, key: &Path) -> Result<Option<There>, StoreError> {
+    pub(crate) async fn look_at(&self, key: &Path) -> Result<Option<ObjectProperties>, StoreError> {
         match self.store().head(key).await {
             Ok(meta) => {
                 let size = self.plugin().is_none().then_some(meta.size);
-                Ok(Some(There {
+                Ok(Some(ObjectProperties {
                     size,
                     e_tag: meta.e_tag,
                 }))
@@ -132,7 +128,7 @@ impl Location {
     /// Creates an object (If-None-Match). Safe to repeat: succeeds if the key already holds these
     /// bytes. Errors: [`StoreError::Exists`] for any other bytes.
     pub(crate) async fn put_new(&self, key: &Path, bytes: Bytes) -> Result<(), StoreError> {
-        let ours = Staged::Inline(bytes.clone());
+        let ours = StagedObject::Inline(bytes.clone());
         let mut tries = 0;
         while let Some(is_created) = self.create(key, &bytes).await? {
             if is_created || self.holds(key, &ours).await? {
@@ -141,10 +137,10 @@ impl Location {
             // S3 also answers so while another request for the key is in progress, and asks for a
             // retry.
             tries += 1;
-            if tries >= TRIES {
+            if tries >= MAX_ATTEMPTS {
                 return Err(self.says_it_exists(key));
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
         if self.holds(key, &ours).await? {
             return Ok(());
@@ -175,14 +171,16 @@ impl Location {
         if self.is_unconditional() {
             return Ok(None);
         }
-        match self.put(key, bytes, PutMode::Create).await {
-            Ok(()) => Ok(Some(true)),
-            Err(error) if is_taken(&error) => Ok(Some(false)),
-            Err(error) if is_unsupported(&error) => {
-                self.knows_no_conditions();
-                Ok(None)
-            }
-            Err(error) => Err(self.failed("write", key, &error)),
+        let Err(error) = self.put(key, bytes, PutMode::Create).await else {
+            return Ok(Some(true));
+        };
+        if is_taken(&error) {
+            Ok(Some(false))
+        } else if is_unsupported(&error) {
+            self.knows_no_conditions();
+            Ok(None)
+        } else {
+            Err(self.failed("write", key, &error))
         }
     }
 
@@ -234,15 +232,16 @@ impl Location {
         let mut tries = 0;
         loop {
             tries += 1;
-            match bucket.uploads(key).await {
+            let reason = match bucket.uploads(key).await {
                 Ok(uploads) => return uploads,
-                Err(reason) if tries >= TRIES => {
-                    // Not every account may list uploads, and not every store supports it.
-                    tracing::debug!(%key, %reason, "uploads cannot be listed; those without a note are left to the bucket's lifecycle rule");
-                    return Vec::new();
-                }
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(reason) => reason,
+            };
+            if tries >= MAX_ATTEMPTS {
+                // Not every account may list uploads, and not every store supports it.
+                tracing::debug!(%key, %reason, "uploads cannot be listed; those without a note are left to the bucket's lifecycle rule");
+                return Vec::new();
             }
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -250,27 +249,21 @@ impl Location {
     pub(crate) async fn complete_upload(
         &self,
         key: &Path,
-        parts: &Uploaded,
+        parts: &UploadedParts,
     ) -> object_store::Result<()> {
-        let ids = || {
-            parts
-                .parts
-                .iter()
-                .map(|part| PartId {
-                    content_id: part.id.clone(),
-                })
-                .collect()
-        };
         if let Some(creating) = &self.backend().creating
             && !self.is_unconditional()
         {
-            match creating.complete_multipart(key, &parts.upload, ids()).await {
+            match creating
+                .complete_multipart(key, &parts.upload, part_ids(parts))
+                .await
+            {
                 Err(error) if is_unsupported(&error) => self.knows_no_conditions(),
                 result => return result.map(|_| ()),
             }
         }
         self.uploads()
-            .complete_multipart(key, &parts.upload, ids())
+            .complete_multipart(key, &parts.upload, part_ids(parts))
             .await
             .map(|_| ())
     }
@@ -345,15 +338,17 @@ impl Location {
 
     /// A missing folder (a volume that is not mounted) must not look like an empty store.
     pub(super) fn folder_exists(&self) -> Result<(), StoreError> {
-        match &self.backend().folder {
-            Some(folder) if !folder.is_dir() => Err(StoreError::NotFound {
+        if let Some(folder) = &self.backend().folder
+            && !folder.is_dir()
+        {
+            return Err(StoreError::NotFound {
                 what: format!("the folder {}", folder.display()),
                 remedy:
                     "mount or create it, or correct spec.objectStorage.bucket of the BackupStorageLocation"
                         .to_owned(),
-            }),
-            _ => Ok(()),
+            });
         }
+        Ok(())
     }
 
     pub(crate) fn failed(
@@ -363,6 +358,13 @@ impl Location {
         error: &object_store::Error,
     ) -> StoreError {
         StoreError::from_store(action, &self.url_of(key), error)
+    }
+
+    fn too_large(&self, key: &Path, max: u64) -> StoreError {
+        self.corrupt(
+            key,
+            format!("it has more than {max} bytes; nothing of that size is ever written there"),
+        )
     }
 
     pub(crate) fn corrupt(&self, key: &Path, detail: impl Into<String>) -> StoreError {
@@ -422,6 +424,21 @@ impl Location {
         };
         signed.map_err(|error| self.failed("sign a URL of", key, &error))
     }
+}
+
+/// A number as `usize`; the largest one if it does not fit.
+fn saturating_usize(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn part_ids(uploaded: &UploadedParts) -> Vec<PartId> {
+    uploaded
+        .parts
+        .iter()
+        .map(|part| PartId {
+            content_id: part.id.clone(),
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub const BUILT_IN: [&str; 4] = ["aws", "azure", "gcp", "local"];
 /// Velero's prefix for the name of a provider that has no domain.
 const DOMAIN: &str = "velero.io/";
 
-const DELETED_AT_ONCE: usize = 8;
+const MAX_CONCURRENT_DELETIONS: usize = 8;
 
 /// The name of the plugin that serves a provider (Velero `pkg/plugin/clientmgmt/manager.go`,
 /// v1.18).
@@ -202,12 +202,13 @@ impl ObjectStore for PluginBucket {
                 Ok(key)
             }
         })
-        .buffered(DELETED_AT_ONCE)
+        .buffered(MAX_CONCURRENT_DELETIONS)
         .boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let (plugin, prefix) = (Arc::clone(&self.0), folder(prefix));
+        let plugin = Arc::clone(&self.0);
+        let prefix = folder(prefix);
         let listed = async move {
             let keys = paths(&prefix, plugin.keys(&prefix).await?)?;
             Ok::<_, Error>(stream::iter(keys.into_iter().map(meta).map(Ok)))

@@ -98,13 +98,14 @@ impl ObjectPlugin for Arc<Bucket> {
     }
 
     async fn folders(&self, prefix: &str) -> Result<Vec<String>, PluginFault> {
-        let folder = |key: String| {
-            Some(format!(
-                "{prefix}{}/",
-                key.strip_prefix(prefix)?.split_once('/')?.0
-            ))
-        };
-        let mut folders: Vec<_> = self.names().into_iter().filter_map(folder).collect();
+        let mut folders: Vec<_> = self
+            .names()
+            .into_iter()
+            .filter_map(|key| {
+                let (folder, _) = key.strip_prefix(prefix)?.split_once('/')?;
+                Some(format!("{prefix}{folder}/"))
+            })
+            .collect();
         folders.dedup();
         Ok(folders)
     }
@@ -144,7 +145,8 @@ async fn a_part_of_an_object_is_found_though_a_plugin_gives_whole_ones() {
     let bucket = Arc::new(Bucket::default());
     let bytes: Vec<u8> = (0_u32..100_000).flat_map(u32::to_le_bytes).collect();
     bucket.insert("p/x", &bytes);
-    let (location, key) = (location(&bucket), Path::from("p/x"));
+    let location = location(&bucket);
+    let key = Path::from("p/x");
     for range in [0..10, 65_530..65_540, 70_000..bytes.len(), 5..5] {
         let part = location
             .get_range(&key, range.start as u64..range.end as u64)
@@ -352,10 +354,8 @@ async fn files_of_a_backup_that_waits_are_shown_as_they_are_so_far_and_go_with_t
     let bucket = Arc::new(Bucket::default());
     let location = location(&bucket);
     let ttl = std::time::Duration::from_mins(10);
-    let (operations, contents) = (
-        target(Kind::BackupItemOperations),
-        target(Kind::BackupContents),
-    );
+    let operations = target(Kind::BackupItemOperations);
+    let contents = target(Kind::BackupContents);
     assert_eq!(
         location
             .signed_url_of_snapshot(&operations, "u", ttl)

@@ -26,7 +26,7 @@ use crate::{
 const PARTS: &str = "parts-";
 
 /// Number of parts that are checked, or removed, concurrently.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_PARTS: usize = 8;
 
 /// The bucket of a plugin, with the interface that this crate uses for every store.
 #[derive(Debug)]
@@ -44,27 +44,28 @@ struct Part {
 impl Part {
     /// A part of an upload. Ids read from the store are checked to be plain names.
     fn of(key: &Path, upload: &str, id: &str) -> Result<Self> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
-        let parse = || {
-            let (_, rest) = id.split_once('-')?;
-            let (bytes, sha256) = rest.split_once('-')?;
-            let name = format!("{upload}-{id}");
-            if !upload.starts_with(PARTS) || !name.chars().all(plain) {
-                return None;
-            }
-            Some(Self {
-                key: private(key).join(name),
-                bytes: bytes.parse().ok()?,
-                sha256: sha256.to_owned(),
-            })
-        };
-        parse().ok_or_else(|| {
+        Self::parse(key, upload, id).ok_or_else(|| {
             let text = format!("{upload:?} and {id:?} are not the names of an upload and its part");
             PluginFault {
                 text,
                 fault: Fault::Permanent,
             }
             .into()
+        })
+    }
+
+    fn parse(key: &Path, upload: &str, id: &str) -> Option<Self> {
+        let (_, rest) = id.split_once('-')?;
+        let (bytes, sha256) = rest.split_once('-')?;
+        let name = format!("{upload}-{id}");
+        let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        if !upload.starts_with(PARTS) || !is_plain {
+            return None;
+        }
+        Some(Self {
+            key: private(key).join(name),
+            bytes: bytes.parse().ok()?,
+            sha256: sha256.to_owned(),
         })
     }
 }
@@ -83,16 +84,21 @@ impl PluginBucket {
     async fn remove(&self, keys: Vec<String>) -> Result<()> {
         let removing =
             stream::iter(keys).map(|key| async move { delete(self.0.as_ref(), &key).await });
-        removing.buffer_unordered(AT_ONCE).try_collect().await
+        removing
+            .buffer_unordered(MAX_CONCURRENT_PARTS)
+            .try_collect()
+            .await
     }
 }
 
 #[async_trait]
 impl MultipartStore for PluginBucket {
     async fn create_multipart(&self, _: &Path) -> Result<MultipartId> {
-        // Seeded by the operating system, with a different seed each time.
-        let random = || RandomState::new().build_hasher().finish();
-        Ok(format!("{PARTS}{:016x}{:016x}", random(), random()))
+        Ok(format!(
+            "{PARTS}{:016x}{:016x}",
+            random_number(),
+            random_number()
+        ))
     }
 
     async fn put_part(
@@ -123,7 +129,7 @@ impl MultipartStore for PluginBucket {
             .collect();
         let parts = parts?;
         // Checks all parts before writing anything under the final key.
-        for some in parts.chunks(AT_ONCE) {
+        for some in parts.chunks(MAX_CONCURRENT_PARTS) {
             let looking = some.iter().map(|part| async move {
                 if self.0.exists(part.key.as_ref()).await? {
                     return Ok(());
@@ -157,6 +163,11 @@ impl MultipartStore for PluginBucket {
         )
         .await
     }
+}
+
+/// Seeded by the operating system, with a different seed each time.
+fn random_number() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 fn lost(part: &Part, what: &str) -> PluginFault {

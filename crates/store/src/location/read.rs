@@ -30,7 +30,7 @@ const MAX_METADATA: u64 = 16 * 1024 * 1024;
 const MAX_SNAPSHOTS: u64 = 64 * 1024 * 1024;
 /// A gzipped empty list is smaller than this, any other list larger (bytes): gzip alone takes 18,
 /// and an object of Kubernetes in JSON has its kind and its name.
-const NOTHING: u64 = 48;
+const MAX_EMPTY_LIST: u64 = 48;
 /// Maximum size of a list of objects beside a backup (bytes, before and after it is decompressed).
 const MAX_LIST: u64 = 32 * 1024 * 1024;
 
@@ -109,25 +109,34 @@ impl Location {
         let Some(json) = self.get_small(&key, MAX_METADATA).await? else {
             return Ok(None);
         };
-        let corrupt = |detail: String| self.corrupt(&key, detail);
         let stored: Backup = serde_json::from_slice(&json).map_err(|error| {
-            corrupt(format!(
-                "it is not a Backup: {error}; delete the backup's folder, or repair the file"
-            ))
+            self.corrupt(
+                &key,
+                format!(
+                    "it is not a Backup: {error}; delete the backup's folder, or repair the file"
+                ),
+            )
         })?;
         if stored.kind != "Backup" || !stored.api_version.starts_with("velero.io/") {
-            return Err(corrupt(format!(
-                "it holds a {} {}, expected velero.io/v1 Backup",
-                stored.api_version, stored.kind
-            )));
+            return Err(self.corrupt(
+                &key,
+                format!(
+                    "it holds a {} {}, expected velero.io/v1 Backup",
+                    stored.api_version, stored.kind
+                ),
+            ));
         }
-        match stored.metadata.name.as_deref() {
-            Some(name) if name == backup => Ok(Some(stored)),
-            name => Err(corrupt(format!(
-                "the Backup in it is named {:?}, but its folder {backup:?}; rename the folder and its files",
-                name.unwrap_or_default()
-            ))),
+        let name = stored.metadata.name.as_deref();
+        if name != Some(backup) {
+            return Err(self.corrupt(
+                &key,
+                format!(
+                    "the Backup in it is named {:?}, but its folder {backup:?}; rename the folder and its files",
+                    name.unwrap_or_default()
+                ),
+            ));
         }
+        Ok(Some(stored))
     }
 
     /// The volume snapshots that plugins have created for a backup; `None` if there is no such
@@ -202,12 +211,18 @@ impl Location {
         let keys = self.layout().backup(backup)?;
         let sized = self.plugin().is_none();
         let lists = SideFile::ALL.map(|list| (list.key(&keys), list));
-        let (metadata, contents) = (keys.metadata(), keys.contents());
+        let metadata = keys.metadata();
+        let contents = keys.contents();
         let mut folder = BackupFolder::default();
-        let failed = |error| self.failed("list", &keys.folder, &error);
-        let (mut written, mut packed, mut ours) = (None, None, false);
+        let mut written = None;
+        let mut packed = None;
+        let mut ours = false;
         let mut found = self.store().list(Some(&keys.folder));
-        while let Some(object) = found.try_next().await.map_err(failed)? {
+        while let Some(object) = found
+            .try_next()
+            .await
+            .map_err(|error| self.failed("list", &keys.folder, &error))?
+        {
             folder.has_anything = true;
             if let Some(remnant) = keys.classify(&object.location) {
                 IncompleteBackup::add(&mut folder.incomplete, remnant, self.modified(&object));
@@ -221,7 +236,7 @@ impl Location {
                 packed = self.modified(&object);
                 folder.contents = true;
             } else if let Some((_, list)) = lists.iter().find(|(key, _)| *key == object.location)
-                && (!sized || object.size > NOTHING)
+                && (!sized || object.size > MAX_EMPTY_LIST)
             {
                 folder.lists.push(*list);
             }

@@ -3,14 +3,14 @@
 //! The settings are those of Velero's plugin for AWS (`velero-plugin-for-aws`, `object_store.go`,
 //! v1.14).
 
-use std::{net::IpAddr, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use backup_core::api::BackupStorageLocationSpec;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::header::IF_NONE_MATCH;
 use object_store::{
     HeaderMap, HeaderValue, TagSet,
-    aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum},
+    aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, Checksum},
     client::HttpConnector as _,
 };
 use url::Url;
@@ -104,16 +104,7 @@ pub(super) fn open(
         &of_process,
     )?;
     let url = settings.url();
-    let build = |builder: AmazonS3Builder| {
-        let built = builder.build().map_err(|error| {
-            StoreError::config(
-                "spec",
-                format!("no S3 client can be made for {url}: {error}"),
-            )
-        });
-        built.map(Arc::new)
-    };
-    let store = build(builder.clone())?;
+    let store = build(builder.clone(), &url)?;
     // The other clients share these credentials, so that the headers they add do not reach the
     // token service.
     let builder = builder.with_credentials(store.credentials().clone());
@@ -124,6 +115,7 @@ pub(super) fn open(
         builder
             .clone()
             .with_client_options(options.clone().with_default_headers(only_new)),
+        &url,
     )?;
     let public = settings
         .public
@@ -131,7 +123,7 @@ pub(super) fn open(
         .map(|public| settings.at(public))
         .transpose()?;
     let public = public
-        .map(|public| build(builder.with_endpoint(public)))
+        .map(|public| build(builder.with_endpoint(public), &url))
         .transpose()?;
     let bucket = S3Bucket {
         client: http_client::connector()
@@ -150,6 +142,17 @@ pub(super) fn open(
     Ok(backend)
 }
 
+/// The client of the store at `url`.
+fn build(builder: AmazonS3Builder, url: &str) -> Result<Arc<AmazonS3>, StoreError> {
+    let built = builder.build().map_err(|error| {
+        StoreError::config(
+            "spec",
+            format!("no S3 client can be made for {url}: {error}"),
+        )
+    });
+    built.map(Arc::new)
+}
+
 /// The credentials file that the environment names, as Velero's deployments do, if it exists.
 fn credentials_file() -> Result<Option<Vec<u8>>, StoreError> {
     let Some(file) = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE") else {
@@ -164,17 +167,19 @@ fn credentials_file() -> Result<Option<Vec<u8>>, StoreError> {
 
 /// Reads a key of 32 bytes from a file; returns it in base64, as the client expects.
 fn customer_key(file: &str) -> Result<String, StoreError> {
-    let wrong =
-        |message: String| StoreError::config("spec.config[customerKeyEncryptionFile]", message);
-    let key =
-        std::fs::read(file).map_err(|error| wrong(format!("{file:?} cannot be read: {error}")))?;
+    let key = std::fs::read(file)
+        .map_err(|error| wrong_key_file(&format!("{file:?} cannot be read: {error}")))?;
     if key.len() != 32 {
-        return Err(wrong(format!(
+        return Err(wrong_key_file(&format!(
             "{file:?} has {} bytes, a key has 32",
             key.len()
         )));
     }
     Ok(BASE64_STANDARD.encode(key))
+}
+
+fn wrong_key_file(message: &str) -> StoreError {
+    StoreError::config("spec.config[customerKeyEncryptionFile]", message)
 }
 
 /// All settings of Velero's plugin.
@@ -214,11 +219,15 @@ struct Settings {
     tags: TagSet,
 }
 
+/// The value of a setting; `None` if it is empty.
+fn setting(config: &BTreeMap<String, String>, key: &str) -> Option<String> {
+    settings::get(config, key).map(ToOwned::to_owned)
+}
+
 impl Settings {
     fn of(spec: &BackupStorageLocationSpec, variables: &Variables<'_>) -> Result<Self, StoreError> {
         let bucket = settings::bucket(&spec.object_storage.bucket, "bucket")?;
         let config = &spec.config;
-        let set = |key: &str| settings::get(config, key).map(ToOwned::to_owned);
         let endpoint = settings::endpoint(config, "s3Url")?;
         let path_style = settings::flag(config, "s3ForcePathStyle")?;
         settings::flag(config, "enableSharedConfig")?;
@@ -227,11 +236,15 @@ impl Settings {
             "customerKeyEncryptionSecret",
             "mount the key and name it in customerKeyEncryptionFile",
         )?;
-        if let Some(version) = set("signatureVersion").filter(|version| version != "4") {
+        if let Some(version) = setting(config, "signatureVersion").filter(|version| version != "4")
+        {
             return Err(invalid("signatureVersion", &version, "4"));
         }
-        let (kms_key, customer_key) = (set("kmsKeyId"), set("customerKeyEncryptionFile"));
-        if customer_key.is_some() && (kms_key.is_some() || set("serverSideEncryption").is_some()) {
+        let kms_key = setting(config, "kmsKeyId");
+        let customer_key = setting(config, "customerKeyEncryptionFile");
+        if customer_key.is_some()
+            && (kms_key.is_some() || setting(config, "serverSideEncryption").is_some())
+        {
             return Err(StoreError::config(
                 "spec.config[customerKeyEncryptionFile]",
                 "it goes neither with kmsKeyId nor with serverSideEncryption: set one of them",
@@ -247,16 +260,16 @@ impl Settings {
             endpoint,
             public: settings::endpoint(config, "publicUrl")?,
             bucket,
-            region: set("region")
+            region: setting(config, "region")
                 .or_else(|| region_of_environment(variables))
                 .unwrap_or_else(|| REGION.to_owned()),
             insecure: settings::flag(config, "insecureSkipTLSVerify")?,
-            profile: set("profile").unwrap_or_else(|| "default".to_owned()),
+            profile: setting(config, "profile").unwrap_or_else(|| "default".to_owned()),
             checksum: checksum(config.get("checksumAlgorithm").map(String::as_str))?,
-            encryption: set("serverSideEncryption"),
+            encryption: setting(config, "serverSideEncryption"),
             kms_key,
             customer_key,
-            tags: tags(set("tagging").as_deref().unwrap_or_default())?,
+            tags: tags(setting(config, "tagging").as_deref().unwrap_or_default())?,
         })
     }
 

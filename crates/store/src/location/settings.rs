@@ -90,8 +90,11 @@ pub(super) fn known(
     ca: Option<&[u8]>,
     keys: &[&str],
 ) -> Result<(), StoreError> {
-    let is_known = |key: &&String| keys.contains(&key.as_str()) || OF_ALL.contains(&key.as_str());
-    if let Some(other) = spec.config.keys().find(|key| !is_known(key)) {
+    let unknown = spec
+        .config
+        .keys()
+        .find(|key| !keys.contains(&key.as_str()) && !OF_ALL.contains(&key.as_str()));
+    if let Some(other) = unknown {
         let known = if keys.is_empty() {
             "none".to_owned()
         } else {

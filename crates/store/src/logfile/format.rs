@@ -27,12 +27,15 @@ pub(super) fn line(
 
 /// A value, quoted unless it consists of logrus' plain characters only.
 fn value(out: &mut Vec<u8>, text: &str) {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._/@^+".contains(c);
-    if text.chars().all(plain) {
+    if text.chars().all(is_plain) {
         out.extend_from_slice(text.as_bytes());
     } else {
         quote(out, text);
     }
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-._/@^+".contains(c)
 }
 
 /// Go's `%q`.

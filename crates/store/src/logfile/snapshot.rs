@@ -11,11 +11,11 @@ use super::LogFile;
 use crate::{
     Location, StoreError,
     download::{FileOwner, is_log},
-    layout::Numbered,
+    layout::NumberedKeys,
 };
 
 /// Minimum time for which a snapshot is kept: longer than a URL of it is valid.
-const LIFE: Duration = Duration::from_mins(15);
+const SNAPSHOT_TTL: Duration = Duration::from_mins(15);
 
 impl Location {
     /// Stores the log of a backup or restore as of `now`, under a new private key (create-only),
@@ -37,14 +37,12 @@ impl Location {
         // The clock of an earlier leader may have been ahead.
         let number = kept.last().map_or(now, |last| now.max(last + 1));
         self.put_new(&keys.key(number), log.bytes()?).await?;
-        let is_old = |kept: &u64| Duration::from_millis(now.saturating_sub(*kept)) > LIFE;
-        self.delete(
-            kept.into_iter()
-                .filter(is_old)
-                .map(|number| keys.key(number))
-                .collect(),
-        )
-        .await
+        let expired = kept
+            .into_iter()
+            .filter(|number| Duration::from_millis(now.saturating_sub(*number)) > SNAPSHOT_TTL)
+            .map(|number| keys.key(number))
+            .collect();
+        self.delete(expired).await
     }
 
     /// The key of the last stored log; `None` if this very backup or restore has none, or another
@@ -77,7 +75,7 @@ impl Location {
         owner: FileOwner,
         name: &str,
         uid: &str,
-    ) -> Result<Numbered, StoreError> {
+    ) -> Result<NumberedKeys, StoreError> {
         let keys = match owner {
             FileOwner::Backup => self.layout().backup(name)?,
             FileOwner::Restore => self.layout().restore(name)?.of_uid(uid)?,

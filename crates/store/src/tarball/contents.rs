@@ -33,9 +33,9 @@ const MAX_MEAN_PATH: u64 = 256;
 
 /// Bytes read together with the JSON of an item: they hold the length of its path and, unless it is
 /// unusually long, the path.
-const TAIL: usize = 256;
+const TAIL_BYTES: usize = 256;
 /// Largest JSON kept in memory while its item waits for memory (bytes). Larger JSON is read again.
-const SMALL: usize = 16 * 1024;
+const MAX_SMALL_JSON: usize = 16 * 1024;
 
 /// Position of an item. Names are not kept in memory: path and object are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,7 +59,7 @@ impl ItemRef {
 
 /// An item that takes no more memory than the limit.
 #[derive(Debug)]
-pub struct Measured<'a> {
+pub struct MeasuredItem<'a> {
     contents: &'a Contents,
     item: ItemRef,
     size: u64,
@@ -67,7 +67,7 @@ pub struct Measured<'a> {
     stored: Option<(Vec<u8>, String)>,
 }
 
-impl Measured<'_> {
+impl MeasuredItem<'_> {
     /// Memory that it takes once decoded (bytes).
     pub fn size(&self) -> u64 {
         self.size
@@ -83,7 +83,7 @@ impl Measured<'_> {
 }
 
 /// The items of a backup, on local disk in an unlinked temporary file: the JSON of each, the length
-/// of its path in two bytes, its path; zeros at the end, so that `TAIL` bytes can be read behind
+/// of its path in two bytes, its path; zeros at the end, so that `TAIL_BYTES` bytes can be read behind
 /// each item. Holds about 60 bytes of memory per item.
 #[derive(Debug)]
 pub struct Contents {
@@ -219,10 +219,10 @@ impl Contents {
 
     /// Measures the memory that a decoded item would take, using little memory itself. Errors: as
     /// for [`Self::read`].
-    pub fn measure(&self, item: &ItemRef) -> Result<Measured<'_>, StoreError> {
+    pub fn measure(&self, item: &ItemRef) -> Result<MeasuredItem<'_>, StoreError> {
         let (json, path, size) = self.read_sized(item)?;
-        let stored = (json.len() <= SMALL).then_some((json, path));
-        Ok(Measured {
+        let stored = (json.len() <= MAX_SMALL_JSON).then_some((json, path));
+        Ok(MeasuredItem {
             contents: self,
             item: *item,
             size,
@@ -262,14 +262,14 @@ impl Contents {
     /// The stored bytes of an item, unchecked, and its path.
     pub(super) fn stored(&self, item: &ItemRef) -> Result<(Vec<u8>, String), StoreError> {
         let len = item.len as usize;
-        let mut json = self.bytes(item.offset, len + TAIL)?;
+        let mut json = self.bytes(item.offset, len + TAIL_BYTES)?;
         let path = self.path_in(item, &json.split_off(len))?;
         Ok((json, path))
     }
 
     /// The path of an item in the tarball, by which users find it. Errors: local disk fails.
     pub fn path_of(&self, item: &ItemRef) -> Result<String, StoreError> {
-        self.path_in(item, &self.bytes(item.end(), TAIL)?)
+        self.path_in(item, &self.bytes(item.end(), TAIL_BYTES)?)
     }
 
     /// Extracts the path from the bytes behind the JSON of an item.
@@ -330,17 +330,17 @@ fn no_object(error: &serde_json::Error) -> String {
 pub fn decoded(json: &[u8], name: &str) -> Result<Map<String, Value>, String> {
     let object: Map<String, Value> =
         serde_json::from_slice(json).map_err(|error| no_object(&error))?;
-    match object
+    let found = object
         .get("metadata")
         .and_then(|metadata| metadata.get("name"))
-        .and_then(Value::as_str)
-    {
-        Some(found) if found == name => Ok(object),
-        found => Err(format!(
-            "the object in it is named {:?}",
-            shortened(found.unwrap_or_default(), 100)
-        )),
+        .and_then(Value::as_str);
+    if found == Some(name) {
+        return Ok(object);
     }
+    Err(format!(
+        "the object in it is named {:?}",
+        shortened(found.unwrap_or_default(), 100)
+    ))
 }
 
 impl Location {
@@ -408,10 +408,13 @@ struct Indexer {
 
 impl Indexer {
     fn new(url: &str, limits: Limits) -> Result<Self, StoreError> {
-        let failed = |error| StoreError::temporary("make a temporary file", &error);
-        let file = tempfile::tempfile().map_err(failed)?;
+        let file = tempfile::tempfile()
+            .map_err(|error| StoreError::temporary("make a temporary file", &error))?;
+        let writer = file
+            .try_clone()
+            .map_err(|error| StoreError::temporary("make a temporary file", &error))?;
         Ok(Self {
-            data: BufWriter::with_capacity(256 * 1024, file.try_clone().map_err(failed)?),
+            data: BufWriter::with_capacity(256 * 1024, writer),
             limits,
             offset: 0,
             namespace_ids: HashMap::new(),
@@ -470,7 +473,7 @@ impl Indexer {
         )?;
         let ended = self
             .data
-            .write_all(&[0; TAIL])
+            .write_all(&[0; TAIL_BYTES])
             .and_then(|()| self.data.flush());
         ended.map_err(|error| StoreError::temporary("write a temporary file", &error))?;
         Ok(self.contents)
@@ -504,16 +507,17 @@ impl Indexer {
         json: &[u8],
     ) -> Result<(), StoreError> {
         // No item is larger than MAX_ITEM, and no path than MAX_PATH.
-        let (len, path_len) = (u32::try_from(json.len()), u16::try_from(path.len()));
-        let (len, path_len) = (len.unwrap_or(u32::MAX), path_len.unwrap_or(u16::MAX));
+        let len = u32::try_from(json.len()).unwrap_or(u32::MAX);
+        let path_len = u16::try_from(path.len()).unwrap_or(u16::MAX);
         let item = ItemRef {
             offset: self.offset,
             len,
             namespace: self.namespace_id(namespace),
         };
-        let failed = |error| StoreError::temporary("write a temporary file", &error);
         for part in [json, &path_len.to_le_bytes(), path.as_bytes()] {
-            self.data.write_all(part).map_err(failed)?;
+            self.data
+                .write_all(part)
+                .map_err(|error| StoreError::temporary("write a temporary file", &error))?;
             self.offset += part.len() as u64;
         }
         let Contents {
@@ -551,31 +555,32 @@ impl Indexer {
     /// Memory use grows with the number of items, and with their names.
     fn check(&self) -> Result<(), StoreError> {
         let most = self.limits.items;
-        let refused = |detail| {
-            Err(StoreError::Corrupt {
-                url: self.contents.url.clone(),
-                detail,
-            })
-        };
         if self.items > most {
-            return refused(format!(
+            return Err(self.corrupt(format!(
                 "the backup has more than {most} items, the most that is restored with the memory that the controller has; if \
                  it is meant to have them, raise --restore-max-items of the controller and its memory limit (500 bytes an item)"
-            ));
+            )));
         }
         if self.path_bytes > MAX_MEAN_PATH.saturating_mul(most as u64) {
-            return refused(format!(
+            return Err(self.corrupt(format!(
                 "the paths of the items before it have {} bytes, which is too much for {most} items; if they are meant to be so \
                  long, raise --restore-max-items of the controller and its memory limit (500 bytes an item)",
                 self.path_bytes
-            ));
+            )));
         }
         if self.contents.types.len() + self.versions + self.contents.namespaces.len() > MAX_NAMES {
-            return refused(format!(
+            return Err(self.corrupt(format!(
                 "the backup has more than {MAX_NAMES} types and namespaces"
-            ));
+            )));
         }
         Ok(())
+    }
+
+    fn corrupt(&self, detail: String) -> StoreError {
+        StoreError::Corrupt {
+            url: self.contents.url.clone(),
+            detail,
+        }
     }
 
     fn namespace_id(&mut self, namespace: Option<&str>) -> u32 {

@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use super::{
     MAX_ITEM, MAX_TOTAL,
     paths::Entry,
-    walk::{BUFFER, walk_unpacked},
+    walk::{READ_BUFFER_BYTES, walk_unpacked},
 };
 use crate::StoreError;
 
 /// Minimum distance of members; closer ones are merged (bytes, unpacked), so that an archive of
 /// empty ones takes no memory.
-const APART: u64 = 64 * 1024;
+const MIN_MEMBER_DISTANCE: u64 = 64 * 1024;
 
 /// A position in a tarball at which a member of gzip begins (bytes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,8 +45,8 @@ pub fn places(
     source: impl Read,
     mut visit: impl FnMut(&Entry<'_>, Place) -> Result<(), StoreError>,
 ) -> Result<Vec<Member>, StoreError> {
-    let source = Counted {
-        inner: BufReader::with_capacity(BUFFER, source),
+    let source = CountingReader {
+        inner: BufReader::with_capacity(READ_BUFFER_BYTES, source),
         consumed: 0,
     };
     let members = Members {
@@ -113,7 +113,7 @@ impl Place {
 /// Unpacks one member after the other, and records where they begin.
 struct Members<R> {
     /// Always set, except between two members, when it is taken out briefly.
-    decoder: Option<GzDecoder<Counted<R>>>,
+    decoder: Option<GzDecoder<CountingReader<R>>>,
     unpacked: u64,
     all: Vec<Member>,
 }
@@ -136,7 +136,7 @@ impl<R: BufRead> Read for Members<R> {
             if self
                 .all
                 .last()
-                .is_none_or(|last| begins.unpacked - last.unpacked >= APART)
+                .is_none_or(|last| begins.unpacked - last.unpacked >= MIN_MEMBER_DISTANCE)
             {
                 self.all.push(begins);
             }
@@ -146,12 +146,12 @@ impl<R: BufRead> Read for Members<R> {
     }
 }
 
-struct Counted<R> {
+struct CountingReader<R> {
     inner: R,
     consumed: u64,
 }
 
-impl<R: BufRead> Read for Counted<R> {
+impl<R: BufRead> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.consumed += read as u64;
@@ -159,7 +159,7 @@ impl<R: BufRead> Read for Counted<R> {
     }
 }
 
-impl<R: BufRead> BufRead for Counted<R> {
+impl<R: BufRead> BufRead for CountingReader<R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.inner.fill_buf()
     }

@@ -15,9 +15,9 @@ use crate::StoreError;
 /// attributes.
 const MAX_HEADER: u64 = 64 * 1024;
 /// Size of the read buffer (bytes).
-pub(super) const BUFFER: usize = 256 * 1024;
+pub(super) const READ_BUFFER_BYTES: usize = 256 * 1024;
 /// A buffer larger than this is freed after its item (bytes).
-const KEPT: usize = 1024 * 1024;
+const MAX_KEPT_BUFFER: usize = 1024 * 1024;
 
 /// Calls `visit` with each file of a tarball and its bytes, in order. Holds only the largest item
 /// in memory.
@@ -31,7 +31,7 @@ pub fn walk(
     max: u64,
     mut visit: impl FnMut(&Entry<'_>, &[u8]) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let unpacked = MultiGzDecoder::new(BufReader::with_capacity(BUFFER, source));
+    let unpacked = MultiGzDecoder::new(BufReader::with_capacity(READ_BUFFER_BYTES, source));
     walk_unpacked(url, unpacked, max, |entry, _, data| visit(entry, data)).map(drop)
 }
 
@@ -52,7 +52,7 @@ pub(super) fn walk_unpacked<R: Read>(
     let mut last = "its beginning".to_owned();
     let mut end = 0;
     let mut data = Vec::new();
-    let mut extended = Extended::default();
+    let mut extended = ExtendedHeaders::default();
     let entries = archive
         .entries()
         .map_err(|error| corrupt(url, &last, &error.to_string()))?;
@@ -78,7 +78,7 @@ pub(super) fn walk_unpacked<R: Read>(
             EntryType::XGlobalHeader | EntryType::GNULongLink => continue,
             _ => {}
         }
-        let Extended { path, size: again } = std::mem::take(&mut extended);
+        let ExtendedHeaders { path, size: again } = std::mem::take(&mut extended);
         let path = path.unwrap_or_else(|| entry.path_bytes().into_owned());
         last = String::from_utf8_lossy(&path).into_owned();
         match kind {
@@ -101,7 +101,7 @@ pub(super) fn walk_unpacked<R: Read>(
         }
         let parsed = paths::parse(&path).map_err(|why| corrupt(url, &last, why))?;
         data.clear();
-        if data.capacity() > KEPT {
+        if data.capacity() > MAX_KEPT_BUFFER {
             data = Vec::new();
         }
         data.reserve_exact(usize::try_from(size).unwrap_or_default());
@@ -132,7 +132,7 @@ pub(super) fn walk_unpacked<R: Read>(
         let why = "the mark of the archive's end is missing after it: the file was cut short";
         return Err(corrupt(url, &last, why));
     }
-    if extended != Extended::default() {
+    if extended != ExtendedHeaders::default() {
         return Err(corrupt(
             url,
             &last,
@@ -144,23 +144,21 @@ pub(super) fn walk_unpacked<R: Read>(
 
 /// The extended headers of the next entry.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Extended {
+struct ExtendedHeaders {
     path: Option<Vec<u8>>,
     size: Option<u64>,
 }
 
-impl Extended {
+impl ExtendedHeaders {
     /// Reads a header of GNU (`L`) or PAX (`x`). [`io::ErrorKind::InvalidData`]: no tool writes
     /// such a header.
     fn read(&mut self, kind: EntryType, size: u64, source: &mut impl Read) -> io::Result<()> {
-        let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why.to_owned()));
         if *self != Self::default() {
-            return refused("it is the second one for the same entry");
+            return Err(invalid_header("it is the second one for the same entry"));
         }
         if size > MAX_HEADER {
-            return refused(&format!(
-                "it has {size} bytes, at most {MAX_HEADER} are expected"
-            ));
+            let why = format!("it has {size} bytes, at most {MAX_HEADER} are expected");
+            return Err(invalid_header(&why));
         }
         let mut data = Vec::new();
         source.read_to_end(&mut data)?;
@@ -179,7 +177,7 @@ impl Extended {
         let mut rest = data.as_slice();
         while !rest.is_empty() {
             let Some((key, value, after)) = record(rest) else {
-                return refused("it is malformed");
+                return Err(invalid_header("it is malformed"));
             };
             match key {
                 b"path" => self.path = Some(value.to_vec()),
@@ -188,7 +186,7 @@ impl Extended {
                     .and_then(|text| text.parse().ok())
                 {
                     Some(size) => self.size = Some(size),
-                    None => return refused("its size is no number"),
+                    None => return Err(invalid_header("its size is no number")),
                 },
                 _ => {}
             }
@@ -196,6 +194,10 @@ impl Extended {
         }
         Ok(())
     }
+}
+
+fn invalid_header(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.to_owned())
 }
 
 /// Key and value of the first record of a PAX header, `<length> <key>=<value>\n`, and the rest of

@@ -12,13 +12,13 @@ use tar::{Builder, EntryType, Header};
 use tokio::task::JoinHandle;
 
 use super::{FORMAT_VERSION, ItemPath, MAX_ITEM, MAX_TOTAL, paths::VERSION};
-use crate::{StoreError, gzip, job::record::Contents, staging::Staged, upload::Upload};
+use crate::{StoreError, gzip, job::record::Contents, staging::StagedObject, upload::Upload};
 
 /// Size of the chunks that are compressed separately (bytes).
-const CHUNK: usize = 1024 * 1024;
+const CHUNK_BYTES: usize = 1024 * 1024;
 
-/// Two zero blocks.
-const END: u64 = 1024;
+/// Size of the end of an archive, two zero blocks (bytes).
+const END_BYTES: u64 = 1024;
 
 /// The time that tar tools show, in seconds since 1970; no code depends on it.
 pub(crate) fn now() -> u64 {
@@ -50,7 +50,7 @@ impl Writer {
     pub(crate) fn resume(upload: Upload, mtime: u64, total: u64) -> Self {
         Self {
             tar: Builder::new(Vec::new()),
-            chunk: Vec::with_capacity(CHUNK),
+            chunk: Vec::with_capacity(CHUNK_BYTES),
             compressing: FuturesOrdered::new(),
             upload,
             mtime,
@@ -82,7 +82,7 @@ impl Writer {
     }
 
     /// Ends the archive; no part of it is visible yet.
-    pub(crate) async fn finish(mut self) -> Result<Staged, StoreError> {
+    pub(crate) async fn finish(mut self) -> Result<StagedObject, StoreError> {
         self.broken.take().map_or(Ok(()), Err)?;
         let result = self.end().await;
         if result.is_err() {
@@ -113,22 +113,18 @@ impl Writer {
     }
 
     fn fits(&self, paths: &[String], size: u64) -> Result<(), StoreError> {
-        let refuse = |detail: String| {
-            Err(StoreError::Item {
-                path: paths.first().cloned().unwrap_or_default(),
-                detail,
-            })
-        };
         if size > MAX_ITEM {
-            return refuse(format!(
+            let detail = format!(
                 "it has {size} bytes, at most {MAX_ITEM} are expected of a Kubernetes object"
-            ));
+            );
+            return Err(refused_item(paths, detail));
         }
         // Header, long name and padding take less than 4 KiB an entry.
-        if self.total + paths.len() as u64 * (size + 4096) + END > MAX_TOTAL {
-            return refuse(format!(
+        if self.total + paths.len() as u64 * (size + 4096) + END_BYTES > MAX_TOTAL {
+            let detail = format!(
                 "the tarball would unpack to more than {MAX_TOTAL} bytes, which no reader accepts; split the backup"
-            ));
+            );
+            return Err(refused_item(paths, detail));
         }
         Ok(())
     }
@@ -143,7 +139,7 @@ impl Writer {
         Ok(())
     }
 
-    async fn end(&mut self) -> Result<Staged, StoreError> {
+    async fn end(&mut self) -> Result<StagedObject, StoreError> {
         self.tar
             .finish()
             .map_err(|error| StoreError::io("write the tarball", &error))?;
@@ -179,17 +175,17 @@ impl Writer {
         self.total += bytes.len() as u64;
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
-            let (piece, after) = rest.split_at(rest.len().min(CHUNK - self.chunk.len()));
+            let (piece, after) = rest.split_at(rest.len().min(CHUNK_BYTES - self.chunk.len()));
             self.chunk.extend_from_slice(piece);
             rest = after;
-            if self.chunk.len() == CHUNK {
+            if self.chunk.len() == CHUNK_BYTES {
                 self.send_chunk().await?;
             }
         }
         if all && !self.chunk.is_empty() {
             self.send_chunk().await?;
         }
-        if bytes.capacity() <= CHUNK {
+        if bytes.capacity() <= CHUNK_BYTES {
             bytes.clear();
             *self.tar.get_mut() = bytes; // keeps the buffer, unless an odd item made it large
         }
@@ -201,7 +197,7 @@ impl Writer {
         while self.compressing.len() >= cores {
             self.send_member().await?;
         }
-        let chunk = std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK));
+        let chunk = std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK_BYTES));
         self.compressing
             .push_back(tokio::task::spawn_blocking(move || gzip::member(&chunk)));
         Ok(())
@@ -220,6 +216,14 @@ impl Writer {
                     .into(),
             )
             .await
+    }
+}
+
+/// The error for an item that is not written, named by the first of its paths.
+fn refused_item(paths: &[String], detail: String) -> StoreError {
+    StoreError::Item {
+        path: paths.first().cloned().unwrap_or_default(),
+        detail,
     }
 }
 

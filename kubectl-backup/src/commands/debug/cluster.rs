@@ -5,20 +5,20 @@ use std::io::Write as _;
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Resource, core::TypeMeta};
 
-use super::part::Kept;
+use super::part::PartBuffer;
 use crate::{cli::Output, commands::prelude::*, print::json, redact::redact};
 
 /// Maximum number of objects of a list; a cluster keeps an hour of events.
-const MOST: usize = 5_000;
+const MAX_OBJECTS: usize = 5_000;
 
-pub(super) struct Listed {
+pub(super) struct ObjectListing {
     pub(super) objects: Vec<Value>,
     /// Number of objects in the cluster.
     found: usize,
 }
 
 /// Lists the objects of the installation's namespace.
-pub(super) async fn list<K>(session: &Session, params: ListParams) -> Result<Listed, Problem>
+pub(super) async fn list<K>(session: &Session, params: ListParams) -> Result<ObjectListing, Problem>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
@@ -26,27 +26,27 @@ where
     let api: Api<DynamicObject> =
         Api::namespaced_with(session.client.clone(), &session.namespace, &kind);
     let mut found = 0;
-    let keep = |object: DynamicObject| {
-        found += 1;
-        (found <= MOST).then(|| plain_value(object, &kind))
-    };
+    let about = About::of::<K>("list", "");
     let objects = session
-        .list(About::of::<K>("list", ""), &api, params, keep)
+        .list(about, &api, params, |object: DynamicObject| {
+            found += 1;
+            (found <= MAX_OBJECTS).then(|| plain_value(object, &kind))
+        })
         .await?;
-    Ok(Listed { objects, found })
+    Ok(ObjectListing { objects, found })
 }
 
 /// Reads a cluster-scoped object.
 pub(super) async fn get<K: Resource<DynamicType = ()>>(
     session: &Session,
     name: &str,
-) -> Result<Listed, Problem> {
+) -> Result<ObjectListing, Problem> {
     let kind = ApiResource::erase::<K>(&());
     let api: Api<DynamicObject> = Api::all_with(session.client.clone(), &kind);
     let object = session
         .call(About::of::<K>("get", name), api.get(name))
         .await?;
-    Ok(Listed {
+    Ok(ObjectListing {
         objects: vec![plain_value(object, &kind)],
         found: 1,
     })
@@ -63,7 +63,10 @@ fn plain_value(mut object: DynamicObject, kind: &ApiResource) -> Value {
     value
 }
 
-pub(super) fn write(Listed { objects, found }: Listed, mut kept: Kept) -> Result<(), Problem> {
+pub(super) fn write(
+    ObjectListing { objects, found }: ObjectListing,
+    mut kept: PartBuffer,
+) -> Result<(), Problem> {
     let count = objects.len();
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
     kept.write_all(json::object(&list, Output::Yaml)?.as_bytes())?;

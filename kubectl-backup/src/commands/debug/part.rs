@@ -10,16 +10,16 @@ use std::{
 use clap::Parser as _;
 use futures::FutureExt as _;
 
-use super::PATIENCE;
+use super::PART_TIMEOUT;
 use crate::{
     cli::Cli,
     commands::{self, prelude::*},
 };
 
 /// Maximum size of a part (bytes): the last bytes are kept.
-const MOST: usize = 10 << 20;
-/// Bytes by which a part may exceed [`MOST`] before its first bytes are dropped.
-const BEYOND: usize = 1 << 20;
+const MAX_PART_BYTES: usize = 10 << 20;
+/// Bytes by which a part may exceed [`MAX_PART_BYTES`] before its first bytes are dropped.
+const MAX_EXCESS_BYTES: usize = 1 << 20;
 
 pub(super) struct Part {
     /// Its path in the archive.
@@ -43,14 +43,14 @@ impl Part {
 /// Reads a part. Text that arrived before an error or the timeout is kept.
 pub(super) async fn gather(
     name: impl Into<String>,
-    read: impl AsyncFnOnce(Kept) -> Result<(), Problem>,
+    read: impl AsyncFnOnce(PartBuffer) -> Result<(), Problem>,
 ) -> Part {
-    let kept = Kept::default();
-    let ended = tokio::time::timeout(PATIENCE, Box::pin(read(kept.clone()))).await;
+    let kept = PartBuffer::default();
+    let ended = tokio::time::timeout(PART_TIMEOUT, Box::pin(read(kept.clone()))).await;
     let why = match ended {
         Ok(Ok(())) => None,
         Ok(Err(problem)) => Some(plain(&problem.to_string())),
-        Err(_) => Some(format!("no more within {PATIENCE:?}")),
+        Err(_) => Some(format!("no more within {PART_TIMEOUT:?}")),
     };
     let LastBytes { bytes, is_cut } = kept.0.take();
     let text = String::from_utf8(bytes)
@@ -69,7 +69,7 @@ pub(super) async fn command(
     session: &Session,
     terminal: &Terminal,
     words: &[&str],
-    kept: Kept,
+    kept: PartBuffer,
 ) -> Result<(), Problem> {
     let cli = Cli::try_parse_from(["kubectl-backup"].iter().chain(words));
     let cli = cli.map_err(|error| Problem::other(error.to_string()))?;
@@ -83,9 +83,9 @@ pub(super) async fn command(
 
 /// A writer that keeps the last bytes written to it.
 #[derive(Clone, Default)]
-pub(super) struct Kept(Rc<RefCell<LastBytes>>);
+pub(super) struct PartBuffer(Rc<RefCell<LastBytes>>);
 
-impl Write for Kept {
+impl Write for PartBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.borrow_mut().push(bytes);
         Ok(bytes.len())
@@ -105,14 +105,14 @@ struct LastBytes {
 impl LastBytes {
     fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
-        if self.bytes.len() > MOST + BEYOND {
+        if self.bytes.len() > MAX_PART_BYTES + MAX_EXCESS_BYTES {
             self.cut();
         }
     }
 
     /// Cuts at the beginning of a line: no pattern matches half of a secret.
     fn cut(&mut self) {
-        let from = self.bytes.len().saturating_sub(MOST);
+        let from = self.bytes.len().saturating_sub(MAX_PART_BYTES);
         let line = self.bytes[from..].iter().position(|byte| *byte == b'\n');
         let gone = line.map_or(self.bytes.len(), |line| from + line + 1);
         self.bytes.drain(..gone);
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     async fn written(lines: usize, fails: bool) -> Part {
-        gather("x", async |mut kept: Kept| {
+        gather("x", async |mut kept: PartBuffer| {
             for line in 0..lines {
                 writeln!(kept, "{line:>99}")?;
             }
@@ -145,7 +145,7 @@ mod tests {
         let part = written(200_000, false).await;
         let text = part.text.unwrap();
         assert!(
-            text.len() <= MOST + BEYOND && text.len() > MOST - 100,
+            text.len() <= MAX_PART_BYTES + MAX_EXCESS_BYTES && text.len() > MAX_PART_BYTES - 100,
             "{}",
             text.len()
         );
@@ -173,7 +173,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_part_that_does_not_come_ends_with_its_time() {
-        let part = gather("x", async |_: Kept| std::future::pending().await).await;
+        let part = gather("x", async |_: PartBuffer| std::future::pending().await).await;
         assert_eq!(
             (part.text, part.note.as_deref()),
             (None, Some("no more within 30s"))

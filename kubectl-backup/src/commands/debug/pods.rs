@@ -8,7 +8,7 @@ use futures::AsyncReadExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
 
-use super::{PIECE, part::Kept};
+use super::{PIECE_BYTES, part::PartBuffer};
 use crate::commands::prelude::*;
 
 /// The label that names the program of a pod.
@@ -31,37 +31,21 @@ impl LogSource {
 
 /// The logs of a pod; empty unless the pod is of the controller or the webhook.
 pub(super) fn logs(pod: &Value) -> Vec<LogSource> {
-    let text = |at: &str| pod.pointer(at).and_then(Value::as_str).unwrap_or_default();
-    if !PROGRAMS.contains(&text(PROGRAM)) {
+    if !PROGRAMS.contains(&text(pod, PROGRAM)) {
         return Vec::new();
     }
-    let each = |at: &str| {
-        pod.pointer(at)
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-    };
-    let has_restarted = |name: &str| {
-        each("/status/containerStatuses")
-            .chain(each("/status/initContainerStatuses"))
-            .any(|status| {
-                status["name"] == name
-                    && status["restartCount"]
-                        .as_u64()
-                        .is_some_and(|times| times > 0)
-            })
-    };
     let mut logs = Vec::new();
-    for container in each("/spec/initContainers").chain(each("/spec/containers")) {
+    let init_containers = elements(pod, "/spec/initContainers");
+    for container in init_containers.chain(elements(pod, "/spec/containers")) {
         let Some(name) = container["name"].as_str() else {
             continue;
         };
         let log = LogSource {
-            pod: text("/metadata/name").to_owned(),
+            pod: text(pod, "/metadata/name").to_owned(),
             container: name.to_owned(),
             previous: false,
         };
-        let before = has_restarted(name).then(|| LogSource {
+        let before = has_restarted(pod, name).then(|| LogSource {
             previous: true,
             ..log.clone()
         });
@@ -70,12 +54,36 @@ pub(super) fn logs(pod: &Value) -> Vec<LogSource> {
     logs
 }
 
+/// The text at a JSON pointer; empty if there is none.
+fn text<'a>(pod: &'a Value, pointer: &str) -> &'a str {
+    pod.pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+/// The elements of the array at a JSON pointer; none if there is no array.
+fn elements<'a>(pod: &'a Value, pointer: &str) -> std::slice::Iter<'a, Value> {
+    let array = pod.pointer(pointer).and_then(Value::as_array);
+    array.map(Vec::as_slice).unwrap_or_default().iter()
+}
+
+fn has_restarted(pod: &Value, container: &str) -> bool {
+    elements(pod, "/status/containerStatuses")
+        .chain(elements(pod, "/status/initContainerStatuses"))
+        .any(|status| {
+            status["name"] == container
+                && status["restartCount"]
+                    .as_u64()
+                    .is_some_and(|times| times > 0)
+        })
+}
+
 /// Streams a log.
 pub(super) async fn read(
     session: &Session,
     log: &LogSource,
     lines: u32,
-    mut kept: Kept,
+    mut kept: PartBuffer,
 ) -> Result<(), Problem> {
     let params = LogParams {
         container: Some(log.container.clone()),
@@ -90,7 +98,7 @@ pub(super) async fn read(
             .call(about, api.log_stream(&log.pod, &params))
             .await?
     );
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; PIECE_BYTES];
     loop {
         let read = stream.read(&mut piece).await;
         let read = read.map_err(|error| Problem::other(format!("the log broke off: {error}")))?;

@@ -15,7 +15,7 @@ use super::{Finding, Topic};
 use crate::{commands::prelude::*, error::Role, print::human};
 
 /// Tolerated clock difference (seconds): leases and signatures allow for as much.
-const APART: i64 = 10;
+const MAX_CLOCK_SKEW_SECS: i64 = 10;
 /// Definitions, and the phases that our programs write into their objects.
 const PHASES: [(&str, &[&str]); 2] = [
     ("backups.velero.io", BackupPhase::KNOWN),
@@ -33,25 +33,34 @@ pub(crate) async fn api_server(session: &Session, now: Timestamp) -> Result<Vec<
         .get(http::header::DATE)
         .and_then(|value| value.to_str().ok());
     let mut findings = vec![Topic("API server").good(format!("{} answers", session.server))];
-    let clock = Topic("clock");
     let theirs = date
         .and_then(|text| rfc2822::parse(text).ok())
         .map(|at| at.timestamp());
-    findings.push(match theirs.map(|at| now.as_second() - at.as_second()) {
-        None => clock.unknown("the API server does not send its time", None),
-        Some(apart) if apart.abs() <= APART => clock.good(format!(
-            "this machine's and the API server's are at most {APART}s apart"
-        )),
-        Some(apart) => clock.warn(
-            format!(
-                "this machine's is {} {} the API server's: ages here are off",
-                human(apart.abs()),
-                if apart > 0 { "ahead of" } else { "behind" }
-            ),
-            "Set both by NTP.",
-        ),
-    });
+    let skew = theirs.map(|at| now.as_second() - at.as_second());
+    findings.push(clock_finding(skew));
     Ok(findings)
+}
+
+/// Judges the difference (seconds) between this machine's clock and the API server's; `None` if it
+/// is unknown.
+fn clock_finding(skew: Option<i64>) -> Finding {
+    let on = Topic("clock");
+    let Some(skew) = skew else {
+        return on.unknown("the API server does not send its time", None);
+    };
+    if skew.abs() <= MAX_CLOCK_SKEW_SECS {
+        return on.good(format!(
+            "this machine's and the API server's are at most {MAX_CLOCK_SKEW_SECS}s apart"
+        ));
+    }
+    on.warn(
+        format!(
+            "this machine's is {} {} the API server's: ages here are off",
+            human(skew.abs()),
+            if skew > 0 { "ahead of" } else { "behind" }
+        ),
+        "Set both by NTP.",
+    )
 }
 
 /// Whether the installed definitions allow the phases that our programs write; a phase that is not
@@ -146,30 +155,26 @@ const NEEDED: [(&str, &str, &str, &str, &str, &str); 8] = [
 pub(crate) async fn permissions(session: &Session) -> Result<Vec<Finding>, Problem> {
     let on = Topic("permissions");
     let asked = NEEDED.map(|(verb, group, resource, subresource, name, what)| {
-        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let attributes = ResourceAttributes {
             namespace: Some(session.namespace.clone()),
-            verb: some(verb),
+            verb: non_empty(verb),
             group: Some(group.to_owned()),
-            resource: some(resource),
-            subresource: some(subresource),
-            name: some(name),
+            resource: non_empty(resource),
+            subresource: non_empty(subresource),
+            name: non_empty(name),
             ..ResourceAttributes::default()
         };
         async move {
-            let is_allowed = may(session, attributes).await?;
+            if may(session, attributes).await? {
+                return Ok::<_, Problem>(None);
+            }
             let resource = if subresource.is_empty() {
                 resource.to_owned()
             } else {
                 format!("{resource}/{subresource}")
             };
-            let lacking = || {
-                (
-                    Role::for_request(verb, group, &resource),
-                    format!("{verb} {resource} ({what})"),
-                )
-            };
-            Ok::<_, Problem>((!is_allowed).then(lacking))
+            let role = Role::for_request(verb, group, &resource);
+            Ok(Some((role, format!("{verb} {resource} ({what})"))))
         }
     });
     let lacking: Vec<(Option<Role>, String)> =
@@ -186,18 +191,35 @@ pub(crate) async fn permissions(session: &Session) -> Result<Vec<Finding>, Probl
         }
     }
     let namespace = plain(&session.namespace);
-    let finding = |(role, all): (Option<Role>, Vec<String>)| {
-        let text = format!("you may not {} in namespace {namespace}", all.join(", "));
-        let remedy = role.map_or_else(
-            || "Ask an administrator of the cluster for it, if you should.".to_owned(),
-            |role| {
-                role.remedy(&namespace)
-                    .replacen("It takes", "If you should, it takes", 1)
-            },
-        );
-        on.warn(text, remedy)
-    };
-    Ok(by_role.into_iter().map(finding).collect())
+    Ok(by_role
+        .into_iter()
+        .map(|(role, lacking)| permission_finding(on, role, &lacking, &namespace))
+        .collect())
+}
+
+/// One finding about the permissions that a role would give.
+fn permission_finding(
+    on: Topic,
+    role: Option<Role>,
+    lacking: &[String],
+    namespace: &str,
+) -> Finding {
+    let text = format!(
+        "you may not {} in namespace {namespace}",
+        lacking.join(", ")
+    );
+    let remedy = role.map_or_else(
+        || "Ask an administrator of the cluster for it, if you should.".to_owned(),
+        |role| {
+            role.remedy(namespace)
+                .replacen("It takes", "If you should, it takes", 1)
+        },
+    );
+    on.warn(text, remedy)
+}
+
+fn non_empty(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// Whether the user may do this.

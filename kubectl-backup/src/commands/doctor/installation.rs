@@ -4,7 +4,6 @@ use backup_core::{
     api::backup_storage_location::{AccessMode, LocationPhase},
     bucket::Facts,
     labels::BUCKET_ANNOTATION,
-    profile::published::UnusableProfile,
 };
 use k8s_openapi::api::coordination::v1::Lease;
 
@@ -16,7 +15,7 @@ use crate::{
 
 const LEASE: &str = "backup-controller";
 /// Oldest acceptable renewal of the lease (seconds); it is renewed every few seconds.
-const NOT_RENEWED: i64 = 60;
+const MAX_RENEWAL_AGE_SECS: i64 = 60;
 
 pub(super) async fn controller(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
     let on = Topic("controller");
@@ -30,18 +29,22 @@ pub(super) async fn controller(session: &Session, now: Timestamp) -> Result<Vec<
     };
     let lease = lease.spec.unwrap_or_default();
     let holder = plain(lease.holder_identity.as_deref().unwrap_or_default());
-    Ok(vec![match lease.renew_time.map(|at| at.0) {
-        _ if holder.is_empty() => on.bad("no controller leads: the last one has left", remedy),
-        None => on.bad(format!("{holder} has never renewed its lease"), remedy),
-        Some(at) if now.as_second() - at.as_second() > NOT_RENEWED => on.bad(
-            format!(
-                "{holder} renewed its lease {}: nothing is backed up or restored",
-                ago(at, now)
-            ),
-            remedy,
-        ),
-        Some(_) => on.good(format!("{holder} leads")),
-    }])
+    if holder.is_empty() {
+        let text = "no controller leads: the last one has left";
+        return Ok(vec![on.bad(text, remedy)]);
+    }
+    let Some(renewed) = lease.renew_time.map(|at| at.0) else {
+        let text = format!("{holder} has never renewed its lease");
+        return Ok(vec![on.bad(text, remedy)]);
+    };
+    if now.as_second() - renewed.as_second() > MAX_RENEWAL_AGE_SECS {
+        let text = format!(
+            "{holder} renewed its lease {}: nothing is backed up or restored",
+            ago(renewed, now)
+        );
+        return Ok(vec![on.bad(text, remedy)]);
+    }
+    Ok(vec![on.good(format!("{holder} leads"))])
 }
 
 /// Profiles that are not built in; a profile that cannot be used is reported.
@@ -52,32 +55,31 @@ pub(super) async fn profiles(session: &Session) -> Result<Vec<Finding>, Problem>
          backup-webhook backup-controller",
         session.namespace
     );
-    let judge = |unusable: &UnusableProfile| {
-        let (name, why) = (plain(&unusable.name), plain(&unusable.why));
-        on.bad(
+    let known = known_profiles(session).await;
+    let mut findings = Vec::new();
+    for unusable in &known.unusable {
+        let name = plain(&unusable.name);
+        let why = plain(&unusable.why);
+        findings.push(on.bad(
             format!("{name} cannot be used, and what it is about is refused: {why}"),
             remedy.clone(),
-        )
-    };
-    Ok(known_profiles(session)
-        .await
-        .unusable
-        .iter()
-        .map(judge)
-        .collect())
+        ));
+    }
+    Ok(findings)
 }
 
 const LOCATIONS: Topic = Topic("locations");
 /// Oldest acceptable validation (seconds); the default period is a minute.
-const NOT_CHECKED: i64 = 60 * 60;
+const MAX_VALIDATION_AGE_SECS: i64 = 60 * 60;
 
 pub(super) async fn locations(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
     let on = LOCATIONS;
     let api: Api<DeserializeGuard<BackupStorageLocation>> = session.api();
     let about = About::of::<BackupStorageLocation>("list", "");
-    let judged = |item| Some(judge(session, item, now));
     let all = session
-        .list(about, &api, ListParams::default(), judged)
+        .list(about, &api, ListParams::default(), |item| {
+            Some(judge(session, item, now))
+        })
         .await?;
     if all.is_empty() {
         let text = format!(
@@ -103,7 +105,7 @@ pub(super) async fn locations(session: &Session, now: Timestamp) -> Result<Vec<F
     Ok(findings)
 }
 
-struct Judged {
+struct LocationCheck {
     is_default: bool,
     is_read_only: bool,
     findings: Vec<Finding>,
@@ -113,9 +115,9 @@ fn judge(
     session: &Session,
     item: DeserializeGuard<BackupStorageLocation>,
     now: Timestamp,
-) -> Judged {
+) -> LocationCheck {
     match item.0 {
-        Ok(location) => Judged {
+        Ok(location) => LocationCheck {
             is_default: location.spec.default.unwrap_or_default(),
             is_read_only: is_read_only(&location),
             findings: [finding(&location, now)]
@@ -124,12 +126,13 @@ fn judge(
                 .collect(),
         },
         Err(error) => {
-            let (name, namespace) = (error.metadata.name.unwrap_or_default(), &session.namespace);
+            let name = error.metadata.name.unwrap_or_default();
+            let namespace = &session.namespace;
             let why = format!("{name} cannot be read: {}", plain(&error.error));
             let remedy = format!(
                 "Correct it: kubectl -n {namespace} edit backupstoragelocations.velero.io {name}"
             );
-            Judged {
+            LocationCheck {
                 is_default: false,
                 is_read_only: false,
                 findings: vec![LOCATIONS.bad(why, remedy)],
@@ -160,7 +163,8 @@ fn kept(location: &BackupStorageLocation) -> Option<Finding> {
 }
 
 fn finding(location: &BackupStorageLocation, now: Timestamp) -> Finding {
-    let (on, name) = (LOCATIONS, location.name_any());
+    let on = LOCATIONS;
+    let name = location.name_any();
     let remedy = format!("kubectl backup locations describe {name}");
     let checked = location.status.last_validation_time.as_ref().map(|at| at.0);
     let when = checked.map_or_else(String::new, |at| format!(", checked {}", ago(at, now)));
@@ -169,38 +173,26 @@ fn finding(location: &BackupStorageLocation, now: Timestamp) -> Finding {
             format!("{name} was not checked yet"),
             "Wait a minute; else look after the controller.",
         ),
-        Some(LocationPhase::Available)
-            if checked.is_some_and(|at| now.as_second() - at.as_second() > NOT_CHECKED) =>
-        {
-            on.warn(
-                format!("{name} was Available{when}, and not checked since"),
-                remedy,
-            )
-        }
-        Some(LocationPhase::Available)
-            if is_read_only(location)
-                && location
-                    .status
-                    .message
-                    .as_ref()
-                    .is_none_or(String::is_empty) =>
-        {
-            on.good(format!(
-                "{name} is Available{when}, read-only: no backup is stored there"
-            ))
-        }
         Some(LocationPhase::Available) => {
-            match location
-                .status
-                .message
-                .as_deref()
-                .filter(|why| !why.is_empty())
-            {
-                Some(why) => on.warn(
+            let is_overdue = checked
+                .is_some_and(|at| now.as_second() - at.as_second() > MAX_VALIDATION_AGE_SECS);
+            let message = location.status.message.as_deref();
+            if is_overdue {
+                on.warn(
+                    format!("{name} was Available{when}, and not checked since"),
+                    remedy,
+                )
+            } else if let Some(why) = message.filter(|why| !why.is_empty()) {
+                on.warn(
                     format!("{name} is Available{when}, but {}", plain(why)),
                     remedy,
-                ),
-                None => on.good(format!("{name} is Available{when}")),
+                )
+            } else if is_read_only(location) {
+                on.good(format!(
+                    "{name} is Available{when}, read-only: no backup is stored there"
+                ))
+            } else {
+                on.good(format!("{name} is Available{when}"))
             }
         }
         Some(LocationPhase::Unavailable) => {

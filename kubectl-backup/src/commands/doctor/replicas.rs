@@ -26,7 +26,7 @@ use tokio_rustls::TlsConnector;
 
 use super::{
     Finding, Topic,
-    webhook::{NAME, RENEWAL, SOON},
+    webhook::{EXPIRY_WARNING_SECS, NAME, RENEWAL},
 };
 use crate::{
     commands::prelude::*,
@@ -35,12 +35,12 @@ use crate::{
 
 const ON: Topic = Topic("replicas");
 /// Maximum number of replicas that are checked.
-const MOST: usize = 10;
+const MAX_REPLICAS: usize = 10;
 /// Timeout for one replica; shorter than a check, so that other replicas are reported.
-const HANDSHAKE: Duration = Duration::from_millis(1200);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(1200);
 
-/// The certificate that a replica serves.
-enum Served {
+/// The check of the certificate that a replica serves.
+enum CertificateCheck {
     /// A certificate that the API server accepts, and its expiry.
     Trusted(Timestamp),
     /// A certificate that the API server rejects, and why.
@@ -78,18 +78,19 @@ pub(super) async fn served(session: &Session, now: Timestamp) -> Result<Vec<Find
     Ok(findings(seen, now))
 }
 
-fn findings(seen: Vec<(String, Served)>, now: Timestamp) -> Vec<Finding> {
-    let (mut findings, mut ends) = (Vec::new(), Vec::new());
+fn findings(seen: Vec<(String, CertificateCheck)>, now: Timestamp) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut ends = Vec::new();
     for (replica, served) in seen {
         let replica = plain(&replica);
         match served {
-            Served::Trusted(end) => ends.push(end),
-            Served::Refused(why) => {
+            CertificateCheck::Trusted(end) => ends.push(end),
+            CertificateCheck::Refused(why) => {
                 let text =
                     format!("{replica} serves a certificate that the API server refuses: {why}");
                 findings.push(ON.bad(text, RENEWAL));
             }
-            Served::Unknown(why) => {
+            CertificateCheck::Unknown(why) => {
                 findings.push(ON.unknown(&format!("what {replica} serves: {}", plain(&why)), None));
             }
         }
@@ -111,7 +112,7 @@ fn findings(seen: Vec<(String, Served)>, now: Timestamp) -> Vec<Finding> {
             until(end, now),
             day(end)
         );
-        findings.push(if seconds(now, end) < SOON {
+        findings.push(if seconds(now, end) < EXPIRY_WARNING_SECS {
             ON.warn(text, RENEWAL)
         } else {
             ON.good(text)
@@ -132,24 +133,25 @@ fn trust(bundle: &[u8]) -> Option<Arc<ClientConfig>> {
         .then(|| Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }
 
-async fn in_time(look: impl Future<Output = Served>) -> Served {
-    let late = |_| Served::Unknown(format!("no answer within {HANDSHAKE:?}"));
-    tokio::time::timeout(HANDSHAKE, look)
+async fn in_time(look: impl Future<Output = CertificateCheck>) -> CertificateCheck {
+    tokio::time::timeout(HANDSHAKE_TIMEOUT, look)
         .await
-        .unwrap_or_else(late)
+        .unwrap_or_else(|_| {
+            CertificateCheck::Unknown(format!("no answer within {HANDSHAKE_TIMEOUT:?}"))
+        })
 }
 
 /// Checks a URL, from where this program runs.
-async fn at(url: &str, trust: Arc<ClientConfig>) -> Served {
+async fn at(url: &str, trust: Arc<ClientConfig>) -> CertificateCheck {
     let Some((host, port)) = url.parse::<http::Uri>().ok().and_then(|url| {
         let port = url.port_u16().unwrap_or(443);
         Some((url.host()?.trim_matches(['[', ']']).to_owned(), port))
     }) else {
-        return Served::Unknown("it is no URL".to_owned());
+        return CertificateCheck::Unknown("it is no URL".to_owned());
     };
     match TcpStream::connect((host.as_str(), port)).await {
         Ok(stream) => handshake(stream, trust, host).await,
-        Err(error) => Served::Unknown(format!("from here it cannot be reached: {error}")),
+        Err(error) => CertificateCheck::Unknown(format!("from here it cannot be reached: {error}")),
     }
 }
 
@@ -158,24 +160,18 @@ async fn behind(
     session: &Session,
     service: &ServiceReference,
     trust: Arc<ClientConfig>,
-) -> Result<Vec<(String, Served)>, Problem> {
+) -> Result<Vec<(String, CertificateCheck)>, Problem> {
     let ServiceReference {
         name, namespace, ..
     } = service;
     let services: Api<Service> = Api::namespaced(session.client.clone(), namespace);
-    let nothing = |why: &str| {
-        Ok(vec![(
-            format!("Service {namespace}/{name}"),
-            Served::Unknown(why.to_owned()),
-        )])
-    };
     let found = optional(
         session
             .call(About::of::<Service>("get", name), services.get(name))
             .await,
     )?;
     let Some(found) = found else {
-        return nothing("it does not exist");
+        return Ok(no_replica(service, "it does not exist"));
     };
     let spec = found.spec.unwrap_or_default();
     let wanted = service.port.unwrap_or(443);
@@ -195,7 +191,7 @@ async fn behind(
     let listed = session
         .call(About::of::<Pod>("list", ""), pods.list(&params))
         .await?;
-    let running = listed.items.into_iter().filter(runs).take(MOST);
+    let running = listed.items.into_iter().filter(runs).take(MAX_REPLICAS);
     let host = format!("{name}.{namespace}.svc");
     let looks: Vec<_> = running
         .filter_map(|pod| Some((pod.name_any(), port_of(&pod, target.as_ref()?)?)))
@@ -213,9 +209,17 @@ async fn behind(
         })
         .collect();
     if looks.is_empty() {
-        return nothing("no pod runs that has its port");
+        return Ok(no_replica(service, "no pod runs that has its port"));
     }
     Ok(join_all(looks).await)
+}
+
+/// The result for a Service that leads to no replica, and why.
+fn no_replica(service: &ServiceReference, why: &str) -> Vec<(String, CertificateCheck)> {
+    vec![(
+        format!("Service {}/{}", service.namespace, service.name),
+        CertificateCheck::Unknown(why.to_owned()),
+    )]
 }
 
 fn runs(pod: &Pod) -> bool {
@@ -249,17 +253,17 @@ async fn through(
     port: u16,
     trust: Arc<ClientConfig>,
     host: &str,
-) -> Served {
+) -> CertificateCheck {
     let mut forward = match pods.portforward(pod, &[port]).await {
         Ok(forward) => forward,
         Err(error) => {
             let about = About::called("forward to", "pod", "pods/portforward", pod);
-            return Served::Unknown(session.explain(&about, error).to_string());
+            return CertificateCheck::Unknown(session.explain(&about, error).to_string());
         }
     };
     match forward.take_stream(port) {
         Some(stream) => handshake(stream, trust, host.to_owned()).await,
-        None => Served::Unknown("the port forward has no stream".to_owned()),
+        None => CertificateCheck::Unknown("the port forward has no stream".to_owned()),
     }
 }
 
@@ -267,16 +271,18 @@ async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     trust: Arc<ClientConfig>,
     host: String,
-) -> Served {
+) -> CertificateCheck {
     let Ok(name) = ServerName::try_from(host) else {
-        return Served::Unknown("its name is none that a certificate can have".to_owned());
+        return CertificateCheck::Unknown(
+            "its name is none that a certificate can have".to_owned(),
+        );
     };
     match TlsConnector::from(trust).connect(name, stream).await {
         Ok(stream) => {
             let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
             match chain.first().and_then(|certificate| end(certificate)) {
-                Some(end) => Served::Trusted(end),
-                None => Served::Unknown("its certificate cannot be read".to_owned()),
+                Some(end) => CertificateCheck::Trusted(end),
+                None => CertificateCheck::Unknown("its certificate cannot be read".to_owned()),
             }
         }
         Err(error) => {
@@ -285,8 +291,8 @@ async fn handshake(
                 .get_ref()
                 .and_then(|error| error.downcast_ref::<rustls::Error>());
             match refused {
-                Some(rustls::Error::InvalidCertificate(_)) => Served::Refused(why),
-                _ => Served::Unknown(why),
+                Some(rustls::Error::InvalidCertificate(_)) => CertificateCheck::Refused(why),
+                _ => CertificateCheck::Unknown(why),
             }
         }
     }
@@ -315,7 +321,12 @@ mod tests {
     }
 
     /// Checks a server whose certificate has this name and expires in this year.
-    async fn look(signed_by: &Authority, trusted: &Authority, name: &str, year: i32) -> Served {
+    async fn look(
+        signed_by: &Authority,
+        trusted: &Authority,
+        name: &str,
+        year: i32,
+    ) -> CertificateCheck {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
         let key = KeyPair::generate().unwrap();
@@ -342,7 +353,7 @@ mod tests {
     #[tokio::test]
     async fn a_certificate_is_judged_as_the_api_server_judges_it() {
         let (ours, other, name) = (authority(), authority(), "backup-webhook.velero.svc");
-        let Served::Trusted(end) = look(&ours, &ours, name, 2090).await else {
+        let CertificateCheck::Trusted(end) = look(&ours, &ours, name, 2090).await else {
             panic!("it is refused")
         };
         assert_eq!(end.to_string(), "2090-01-01T00:00:00Z");
@@ -351,7 +362,7 @@ mod tests {
             look(&ours, &ours, "another.velero.svc", 2090).await,
             look(&ours, &ours, name, 2020).await,
         ] {
-            let Served::Refused(why) = served else {
+            let CertificateCheck::Refused(why) = served else {
                 panic!("it is taken")
             };
             assert!(why.contains("invalid peer certificate"), "{why}");
@@ -361,7 +372,7 @@ mod tests {
         let trust = trust(ours.pem().as_bytes()).unwrap();
         assert!(matches!(
             handshake(near, trust, name.to_owned()).await,
-            Served::Unknown(_)
+            CertificateCheck::Unknown(_)
         ));
     }
 
@@ -369,7 +380,7 @@ mod tests {
     fn one_replica_that_is_refused_is_broken_whatever_the_others_serve() {
         let now: Timestamp = "2026-11-03T05:00:00Z".parse().unwrap();
         let day = |days: i64| now + Duration::from_hours(24 * u64::try_from(days).unwrap());
-        let of = |served: Vec<Served>| {
+        let of = |served: Vec<CertificateCheck>| {
             let seen = served
                 .into_iter()
                 .map(|served| ("pod".to_owned(), served))
@@ -379,13 +390,16 @@ mod tests {
                 .map(|finding| (finding.tone, finding.text))
                 .collect::<Vec<_>>()
         };
-        let found = of(vec![Served::Trusted(day(60)), Served::Trusted(day(30))]);
+        let found = of(vec![
+            CertificateCheck::Trusted(day(60)),
+            CertificateCheck::Trusted(day(30)),
+        ]);
         let text = "2 replicas serve certificates that the API server takes; the first ends in 30d (2026-12-03)";
         assert_eq!(found, [(Tone::Good, text.to_owned())]);
-        assert_eq!(of(vec![Served::Trusted(day(6))])[0].0, Tone::Warn);
+        assert_eq!(of(vec![CertificateCheck::Trusted(day(6))])[0].0, Tone::Warn);
         let found = of(vec![
-            Served::Trusted(day(60)),
-            Served::Refused("Expired".to_owned()),
+            CertificateCheck::Trusted(day(60)),
+            CertificateCheck::Refused("Expired".to_owned()),
         ]);
         assert_eq!(
             (found.len(), found[0].0, found[1].0),
@@ -397,7 +411,7 @@ mod tests {
                 .contains("pod serves a certificate that the API server refuses: Expired")
         );
         assert_eq!(
-            of(vec![Served::Unknown("no".to_owned())])[0].0,
+            of(vec![CertificateCheck::Unknown("no".to_owned())])[0].0,
             Tone::Unknown
         );
     }

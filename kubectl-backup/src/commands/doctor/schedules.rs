@@ -23,7 +23,7 @@ pub(super) async fn schedules(session: &Session, now: Timestamp) -> Result<Vec<F
     }
     let mut findings = Vec::new();
     let mut good = 0;
-    for Listed {
+    for ListedSchedule {
         object,
         read_otherwise,
     } in all
@@ -69,31 +69,32 @@ pub(crate) async fn all_read_otherwise(session: &Session, now: Timestamp) -> Vec
 
 /// A Schedule, or why it cannot be decoded, and a finding if Velero's two libraries read it
 /// differently.
-struct Listed {
+struct ListedSchedule {
     object: Result<Schedule, InvalidObject>,
     read_otherwise: Option<Finding>,
 }
 
-async fn list(session: &Session, now: Timestamp) -> Result<Vec<Listed>, Problem> {
+async fn list(session: &Session, now: Timestamp) -> Result<Vec<ListedSchedule>, Problem> {
     let api: Api<DeserializeGuard<Schedule>> = session.api();
-    let listed = |DeserializeGuard(object): DeserializeGuard<Schedule>| {
-        let read_otherwise = object
-            .as_ref()
-            .ok()
-            .and_then(|schedule| read_otherwise(schedule, now));
-        Some(Listed {
-            object,
-            read_otherwise,
-        })
-    };
     session
         .list(
             About::of::<Schedule>("list", ""),
             &api,
             ListParams::default(),
-            listed,
+            |DeserializeGuard(object)| Some(listed_schedule(object, now)),
         )
         .await
+}
+
+fn listed_schedule(object: Result<Schedule, InvalidObject>, now: Timestamp) -> ListedSchedule {
+    let read_otherwise = object
+        .as_ref()
+        .ok()
+        .and_then(|schedule| read_otherwise(schedule, now));
+    ListedSchedule {
+        object,
+        read_otherwise,
+    }
 }
 
 fn correct(namespace: &str, name: &str) -> String {
@@ -103,7 +104,8 @@ fn correct(namespace: &str, name: &str) -> String {
 /// Velero's two libraries read the expression differently: after a move from or to another version,
 /// backups run on other days.
 fn read_otherwise(schedule: &Schedule, now: Timestamp) -> Option<Finding> {
-    let (name, expression) = (schedule.name_any(), plain(&schedule.spec.schedule));
+    let name = schedule.name_any();
+    let expression = plain(&schedule.spec.schedule);
     let how = difference(schedule, now)?;
     let text = format!("{name}: Velero's two libraries read {expression:?} differently; {how}");
     let remedy = "Write an expression that both read alike, or choose one with --cron-dialect of the controller \
@@ -125,7 +127,8 @@ fn problem(
         |at| format!("its last one was made {}", ago(at.0, now)),
     );
     let obstacle = Obstacle::of(schedule, Some(places), now)?;
-    let (text, correct) = (format!("{name} {obstacle}"), correct(namespace, &name));
+    let text = format!("{name} {obstacle}");
+    let correct = correct(namespace, &name);
     let (text, remedy) = match &obstacle {
         Obstacle::Invalid(why) => (
             format!(

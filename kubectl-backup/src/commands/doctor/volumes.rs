@@ -29,8 +29,9 @@ struct Good {
 /// Reports nothing if there is no good backup: `status` reports that.
 pub(super) async fn saved(session: &Session) -> Result<Vec<Finding>, Problem> {
     let places = places(session).await;
-    let good = |one: Backup| good(&one, &places);
-    let all = session.list_readable(ListParams::default(), good).await?;
+    let all = session
+        .list_readable(ListParams::default(), |one: Backup| good(&one, &places))
+        .await?;
     let last = all.into_iter().max_by_key(|one| one.began);
     Ok(last.and_then(|last| judge(&last)).into_iter().collect())
 }

@@ -20,10 +20,10 @@ use crate::{
 pub(crate) const NAME: &str = "backup-webhook";
 const CLAIMS: &str = "claims.backup-webhook.velero.io";
 /// Time before the expiry (seconds) by which a working renewal has replaced a certificate.
-pub(super) const SOON: i64 = 7 * 24 * 60 * 60;
+pub(super) const EXPIRY_WARNING_SECS: i64 = 7 * 24 * 60 * 60;
 pub(super) const RENEWAL: &str = "It is replaced long before its end, by the webhook or by cert-manager. The webhook says why it does not: kubectl logs -l app.kubernetes.io/name=backup-webhook";
 /// Timeout for an answer; shorter than that of a check, so that the check itself reports it.
-const ANSWER: Duration = Duration::from_millis(1800);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(1800);
 /// A part of our webhook's refusal of invalid values, which no other refusal contains.
 const OURS: &str = "/kubectl-backup-doctor is not valid: ";
 const INSTALL: &str = "Install it: kubectl backup install; where it was, kubectl backup upgrade";
@@ -82,7 +82,8 @@ async fn judge(
     profile: &Profile,
 ) -> Vec<Finding> {
     let on = Topic("webhook configuration");
-    let (mut namespaces, mut findings) = (BTreeMap::new(), Vec::new());
+    let mut namespaces = BTreeMap::new();
+    let mut findings = Vec::new();
     if Registration::selects_namespaces(registration) && !profile.is_velero() {
         // Another operator's objects may be in any namespace: one without labels represents them
         // all.
@@ -160,9 +161,8 @@ fn certificate(webhook: &ValidatingWebhook, now: Timestamp) -> Finding {
             remedy,
         );
     };
-    let end = |pem: Pem| Some(pem.parse_x509().ok()?.validity().not_after.timestamp());
     let ends: Option<Vec<i64>> = Pem::iter_from_buffer(&bundle.0)
-        .map(|pem| pem.ok().and_then(end))
+        .map(|pem| expiry(&pem.ok()?))
         .collect();
     // There are several while one replaces another: the one that expires last counts.
     let Some(at) = ends
@@ -176,11 +176,20 @@ fn certificate(webhook: &ValidatingWebhook, now: Timestamp) -> Finding {
         until(at, now),
         day(at)
     );
-    match seconds(now, at) {
-        left if left <= 0 => on.bad(text, RENEWAL),
-        left if left < SOON => on.warn(text, RENEWAL),
-        _ => on.good(text),
+    let left = seconds(now, at);
+    if left <= 0 {
+        on.bad(text, RENEWAL)
+    } else if left < EXPIRY_WARNING_SECS {
+        on.warn(text, RENEWAL)
+    } else {
+        on.good(text)
     }
+}
+
+/// When the certificate ends (seconds of the Unix time).
+fn expiry(pem: &Pem) -> Option<i64> {
+    let certificate = pem.parse_x509().ok()?;
+    Some(certificate.validity().not_after.timestamp())
 }
 
 /// A Backup with an invalid duration: the definitions accept any text there, but the webhook cannot
@@ -209,9 +218,9 @@ pub(crate) async fn answers(session: &Session) -> Result<Vec<Finding>, Problem> 
         "kubectl -n {} get pods -l app.kubernetes.io/name=backup-webhook",
         session.namespace
     );
-    let Ok(answer) = tokio::time::timeout(ANSWER, asked).await else {
+    let Ok(answer) = tokio::time::timeout(ANSWER_TIMEOUT, asked).await else {
         let text = format!(
-            "a creation was not answered within {ANSWER:?}: it hangs, so nothing can be created"
+            "a creation was not answered within {ANSWER_TIMEOUT:?}: it hangs, so nothing can be created"
         );
         return Ok(vec![on.bad(text, pods)]);
     };

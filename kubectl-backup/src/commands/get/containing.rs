@@ -25,34 +25,38 @@ async fn find(namespace: &str, args: &GetArgs, terminal: &mut Terminal) -> Comma
     let api: Api<DynamicObject> =
         Api::namespaced_with(session.client.clone(), &session.namespace, &table.resource);
     let mut exit = Exit::Done;
-    let decoded = |object: &DynamicObject| {
-        serde_json::to_value(object).and_then(serde_json::from_value::<Backup>)
-    };
-    let readable = |object: DynamicObject| match decoded(&object) {
-        Ok(backup) => may_hold(&backup, namespace).then_some((backup, object)),
-        Err(error) => {
-            let why = error.to_string();
-            let warning = unreadable_warning(
-                Backup::KIND,
-                &table.resource,
-                &session.namespace,
-                &object.name_any(),
-                &why,
-            );
-            terminal.say(&warning);
-            exit = Exit::Failed;
-            None
-        }
-    };
+    let about = table.about("list", "");
     let mut found = session
-        .list(table.about("list", ""), &api, chosen(args), readable)
+        .list(
+            about,
+            &api,
+            chosen(args),
+            |object: DynamicObject| match decoded(&object) {
+                Ok(backup) => may_hold(&backup, namespace).then_some((backup, object)),
+                Err(error) => {
+                    let why = error.to_string();
+                    let warning = unreadable_warning(
+                        Backup::KIND,
+                        &table.resource,
+                        &session.namespace,
+                        &object.name_any(),
+                        &why,
+                    );
+                    terminal.say(&warning);
+                    exit = Exit::Failed;
+                    None
+                }
+            },
+        )
         .await?;
     found.sort_by_key(|(backup, _)| Reverse(began(backup)));
     let (backups, objects): (Vec<Backup>, Vec<DynamicObject>) = found.into_iter().unzip();
     let mut lines = Lines::new(args, &table, terminal).in_order();
-    let has = |list: &ResourceList| holds(list, namespace);
-    let looked_into: Vec<_> = look_into(&session, &backups, &has).collect().await;
-    let (all, mut unknown) = (backups.len(), 0);
+    let looked_into: Vec<_> = look_into(&session, &backups, |list| holds(list, namespace))
+        .collect()
+        .await;
+    let all = backups.len();
+    let mut unknown = 0;
     for (object, (backup, held)) in objects.into_iter().zip(looked_into) {
         match held {
             Ok(true) => lines.take(object),
@@ -85,6 +89,10 @@ async fn find(namespace: &str, args: &GetArgs, terminal: &mut Terminal) -> Comma
     Ok(exit)
 }
 
+fn decoded(object: &DynamicObject) -> Result<Backup, serde_json::Error> {
+    serde_json::to_value(object).and_then(serde_json::from_value)
+}
+
 /// Whether a backup can hold a namespace, judged by its spec and its status.
 fn may_hold(backup: &Backup, namespace: &str) -> bool {
     let spec = stored_scope::scope(backup);
@@ -95,14 +103,16 @@ fn may_hold(backup: &Backup, namespace: &str) -> bool {
 /// Whether the list, which has names by `group/version/Kind`, contains the namespace or an item in
 /// it.
 fn holds(list: &ResourceList, namespace: &str) -> bool {
-    let is_inside = |name: &String| {
-        name.split_once('/')
-            .is_some_and(|(place, _)| place == namespace)
-    };
     list.iter().any(|(kind, names)| {
-        names.iter().any(is_inside)
+        names.iter().any(|name| is_inside(name, namespace))
             || kind == "v1/Namespace" && names.iter().any(|name| name == namespace)
     })
+}
+
+/// Whether an item, named by `namespace/name`, is in the namespace.
+fn is_inside(item: &str, namespace: &str) -> bool {
+    item.split_once('/')
+        .is_some_and(|(place, _)| place == namespace)
 }
 
 #[cfg(test)]

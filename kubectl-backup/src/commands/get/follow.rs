@@ -36,7 +36,8 @@ pub(crate) async fn run(
     // Versions shown last: objects that did not change during an interruption are not shown again.
     let mut shown: HashMap<String, String> = HashMap::new();
     let mut seen_now: HashMap<String, String> = HashMap::new();
-    let (mut begun, mut away) = (false, false);
+    let mut begun = false;
+    let mut away = false;
     loop {
         let event = tokio::select! {
             event = events.next() => event,

@@ -39,17 +39,12 @@ pub(crate) struct Line {
 
 impl<'a> Lines<'a> {
     pub(crate) fn new(args: &'a GetArgs, table: &'a KindTable, terminal: &Terminal) -> Self {
-        let (now, style, to_terminal) = (
-            terminal.now(),
-            terminal.out_style(),
-            terminal.out_is_terminal,
-        );
         Self {
             args,
             table,
-            now,
-            style,
-            to_terminal,
+            now: terminal.now(),
+            style: terminal.out_style(),
+            to_terminal: terminal.out_is_terminal,
             is_in_order: false,
             all: Vec::new(),
         }
@@ -93,7 +88,8 @@ impl<'a> Lines<'a> {
             kind: resource.kind.clone(),
         });
         object.metadata.managed_fields = None;
-        let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
+        let name = object.name_any();
+        let namespace = object.namespace().unwrap_or_default();
         let value = serde_json::to_value(object).unwrap_or_default();
         let sort = self
             .args
@@ -164,12 +160,7 @@ impl<'a> Lines<'a> {
             row.insert(0, namespace.to_owned());
         }
         if self.args.show_labels {
-            let labels = value["metadata"]["labels"].as_object().map(|all| {
-                let shown = |(key, value): (&String, &Value)| {
-                    plain(&format!("{key}={}", value.as_str().unwrap_or_default()))
-                };
-                all.iter().map(shown).collect::<Vec<_>>().join(",")
-            });
+            let labels = value["metadata"]["labels"].as_object().map(label_list);
             row.push(labels.unwrap_or_else(|| "<none>".to_owned()));
         }
         (row, warning)
@@ -289,7 +280,8 @@ impl<'a> Lines<'a> {
             return Ok(self.name_of(&line.name));
         }
         // The last rows determine the width of the columns.
-        self.all.drain(..self.all.len().saturating_sub(RULER));
+        self.all
+            .drain(..self.all.len().saturating_sub(MAX_RULER_ROWS));
         self.all.push(line);
         Ok(self
             .rows(true)?
@@ -323,7 +315,16 @@ fn harmless(text: &str) -> String {
 }
 
 /// Number of earlier rows that determine column widths: one or two screens.
-const RULER: usize = 100;
+const MAX_RULER_ROWS: usize = 100;
+
+/// Labels as `key=value`, separated by commas.
+fn label_list(labels: &serde_json::Map<String, Value>) -> String {
+    let labels: Vec<String> = labels
+        .iter()
+        .map(|(key, value)| plain(&format!("{key}={}", value.as_str().unwrap_or_default())))
+        .collect();
+    labels.join(",")
+}
 
 /// Compares by the requested field, then by namespace and name.
 fn order(a: &Line, b: &Line) -> Ordering {

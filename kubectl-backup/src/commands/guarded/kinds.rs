@@ -7,7 +7,7 @@ use crate::commands::{known_profiles::KnownProfiles, prelude::*};
 
 /// A kind of a profile that the cluster serves.
 #[derive(Clone, Debug)]
-pub(crate) struct Served {
+pub(crate) struct ServedKind {
     pub(crate) profile: Profile,
     pub(crate) kind: ObjectKind,
     pub(crate) resource: ApiResource,
@@ -15,7 +15,7 @@ pub(crate) struct Served {
     pub(crate) names: Vec<String>,
 }
 
-impl Served {
+impl ServedKind {
     pub(crate) fn full_name(&self) -> String {
         format!("{}.{}", self.resource.plural, self.resource.group)
     }
@@ -34,7 +34,7 @@ impl Served {
 pub(crate) async fn of_profile(
     session: &Session,
     profile: &Profile,
-) -> Result<Vec<Served>, Problem> {
+) -> Result<Vec<ServedKind>, Problem> {
     let version = format!("{}/{}", profile.group, profile.version);
     let about = About::called("list", "kind", &version, "");
     let list = match session
@@ -65,7 +65,7 @@ pub(crate) async fn of_profile(
         names.extend(found.short_names.iter().flatten().cloned());
         names.retain(|name| !name.is_empty());
         names.dedup();
-        all.push(Served {
+        all.push(ServedKind {
             profile: profile.clone(),
             kind,
             resource,
@@ -80,7 +80,7 @@ pub(crate) async fn find(
     session: &Session,
     known: &KnownProfiles,
     word: &str,
-) -> Result<Served, Problem> {
+) -> Result<ServedKind, Problem> {
     let mut all = Vec::new();
     for one in &known.all {
         all.extend(of_profile(session, &one.profile).await?);
@@ -89,22 +89,15 @@ pub(crate) async fn find(
 }
 
 /// `doubt` says why there may be more profiles.
-fn choose(all: &[Served], word: &str, doubt: Option<&str>) -> Result<Served, Problem> {
-    let known = |some: &[&Served]| {
-        some.iter()
-            .map(|one| one.full_name())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let called: Vec<&Served> = all.iter().filter(|one| one.is_called(word)).collect();
+fn choose(all: &[ServedKind], word: &str, doubt: Option<&str>) -> Result<ServedKind, Problem> {
+    let called: Vec<&ServedKind> = all.iter().filter(|one| one.is_called(word)).collect();
     match called.as_slice() {
         [one] => Ok((*one).clone()),
         [] => {
-            let there = match known(&all.iter().collect::<Vec<_>>()) {
-                none if none.is_empty() => {
-                    "It serves no kind of any profile that is known".to_owned()
-                }
-                some => format!("There are: {some}"),
+            let there = if all.is_empty() {
+                "It serves no kind of any profile that is known".to_owned()
+            } else {
+                format!("There are: {}", full_names(all))
             };
             let remedy = doubt.map_or_else(|| there.clone(), |doubt| format!("{there}; {doubt}"));
             Err(Problem::other(format!(
@@ -112,22 +105,31 @@ fn choose(all: &[Served], word: &str, doubt: Option<&str>) -> Result<Served, Pro
             ))
             .with_remedy(remedy))
         }
-        several => Err(Problem::usage(format!("{word:?} may mean several kinds"))
-            .with_remedy(format!("Say which: {}", known(several)))),
+        several => Err(
+            Problem::usage(format!("{word:?} may mean several kinds")).with_remedy(format!(
+                "Say which: {}",
+                full_names(several.iter().copied())
+            )),
+        ),
     }
+}
+
+fn full_names<'a>(kinds: impl IntoIterator<Item = &'a ServedKind>) -> String {
+    let names: Vec<String> = kinds.into_iter().map(ServedKind::full_name).collect();
+    names.join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn served(profile: &str, names: &[&str]) -> Served {
+    fn served(profile: &str, names: &[&str]) -> ServedKind {
         let profile = Profile::builtin()
             .into_iter()
             .find(|one| one.name == profile)
             .unwrap();
         let resource = resource(&profile, ObjectKind::Backup).unwrap();
-        Served {
+        ServedKind {
             profile,
             kind: ObjectKind::Backup,
             resource,

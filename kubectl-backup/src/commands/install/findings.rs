@@ -6,7 +6,7 @@ use backup_deploy::{Mode, Stage, id, is_ours, kind};
 use super::{
     objects::{full_name_of, is_of_helm},
     plan::Plan,
-    preflight::{GUARDED, Observed},
+    preflight::{ClusterState, GUARDED},
 };
 use crate::{
     commands::doctor::{Finding, Topic},
@@ -18,7 +18,7 @@ const ENFORCED: &str = "pod-security.kubernetes.io/enforce";
 
 pub(super) fn judge(
     plan: &Plan,
-    observed: &Observed,
+    observed: &ClusterState,
     replace_definitions: bool,
     namespace: &str,
 ) -> Vec<Finding> {
@@ -40,8 +40,9 @@ pub(super) fn judge(
     all
 }
 
-fn version(observed: &Observed) -> Finding {
-    let (on, version) = (Topic("API server"), &observed.version);
+fn version(observed: &ClusterState) -> Finding {
+    let on = Topic("API server");
+    let version = &observed.version;
     let text = format!("Kubernetes {}", plain(&version.git_version));
     if cluster::is_new_enough(&version.major, &version.minor) {
         return on.good(text);
@@ -52,7 +53,7 @@ fn version(observed: &Observed) -> Finding {
     )
 }
 
-fn definitions(plan: &Plan, observed: &Observed, replace: bool) -> Finding {
+fn definitions(plan: &Plan, observed: &ClusterState, replace: bool) -> Finding {
     let on = Topic("definitions");
     let definition = "CustomResourceDefinition";
     if plan.options.mode == Mode::Guard {
@@ -75,28 +76,32 @@ fn definitions(plan: &Plan, observed: &Observed, replace: bool) -> Finding {
         .into_iter()
         .filter(|name| observed.get(definition, name).is_some())
         .collect();
-    let is_foreign = |name: &&&str| {
-        !observed
-            .get(definition, name)
-            .is_some_and(|meta| is_ours(meta.labels.as_ref()))
-    };
-    let foreign = there.iter().filter(is_foreign).count();
-    match (there.len(), foreign) {
-        (0, _) => on.good("none are there; they will be created"),
-        (_, 0) => on.good("ours are there"),
-        (_, foreign) if replace => on.warn(
+    if there.is_empty() {
+        return on.good("none are there; they will be created");
+    }
+    let ours = there
+        .iter()
+        .filter_map(|name| observed.get(definition, name))
+        .filter(|meta| is_ours(meta.labels.as_ref()))
+        .count();
+    let foreign = there.len() - ours;
+    if foreign == 0 {
+        on.good("ours are there")
+    } else if replace {
+        on.warn(
             format!("{foreign} are not ours and will be changed into ours, as you asked"),
             "Objects stay. To go back, apply the other server's definitions again.",
-        ),
-        (_, foreign) => on.bad(
+        )
+    } else {
+        on.bad(
             format!("{foreign} are not ours: they were installed by a Velero server, or by hand"),
             "If no Velero server uses them, add --replace-definitions; beside a running one, --mode=guard.",
-        ),
+        )
     }
 }
 
 /// Judges the namespace, and its restrictions for pods.
-fn place(plan: &Plan, observed: &Observed, namespace: &str) -> Finding {
+fn place(plan: &Plan, observed: &ClusterState, namespace: &str) -> Finding {
     let on = Topic("namespace");
     let Some(found) = observed.get("Namespace", namespace) else {
         return match plan.options.mode {
@@ -132,7 +137,7 @@ fn place(plan: &Plan, observed: &Observed, namespace: &str) -> Finding {
     ))
 }
 
-fn velero(plan: &Plan, observed: &Observed, namespace: &str) -> Finding {
+fn velero(plan: &Plan, observed: &ClusterState, namespace: &str) -> Finding {
     let on = Topic("Velero");
     match (&observed.velero, plan.options.mode) {
         (None, Mode::Engine) => on.good(format!("no Velero server runs in {namespace}")),
@@ -149,9 +154,10 @@ fn velero(plan: &Plan, observed: &Observed, namespace: &str) -> Finding {
 }
 
 /// Existing objects with our names that belong to other programs.
-fn others(plan: &Plan, observed: &Observed) -> Finding {
+fn others(plan: &Plan, observed: &ClusterState) -> Finding {
     let on = Topic("names");
-    let (mut foreign, mut of_helm) = (Vec::new(), false);
+    let mut foreign = Vec::new();
+    let mut of_helm = false;
     for object in &plan.objects {
         let is_kept = kind(id(object).0).is_none_or(|kind| kind.stage == Stage::Once);
         let Some(found) = observed.found(object).filter(|_| !is_kept) else {
@@ -177,7 +183,7 @@ fn others(plan: &Plan, observed: &Observed) -> Finding {
     )
 }
 
-fn permissions(observed: &Observed) -> Finding {
+fn permissions(observed: &ClusterState) -> Finding {
     let on = Topic("permissions");
     if observed.lacking.is_empty() {
         return on.good("you may apply all of it");

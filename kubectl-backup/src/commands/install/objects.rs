@@ -1,6 +1,6 @@
 //! The objects of an installation in the cluster: applies, finds and removes them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use backup_core::{cluster::INSTALLATION, labels::PART_OF};
 use backup_deploy::{KINDS, Kind, Mode, Options, PROGRAMS, Stage, id, kind};
@@ -16,7 +16,7 @@ use crate::{backoff::pauses, commands::prelude::*};
 /// Annotation of the webhook's Deployment with the installation's [`Options`], as JSON.
 pub(crate) const OPTIONS_ANNOTATION: &str = "kubectl-backup/options";
 /// Maximum number of tries of a write while the API server is away.
-const TRIES: usize = 6;
+const MAX_ATTEMPTS: usize = 6;
 
 /// The API for a kind, in the installation's namespace if the kind is namespaced.
 pub(crate) fn api(session: &Session, kind: &Kind) -> Api<DynamicObject> {
@@ -76,7 +76,8 @@ pub(super) async fn apply(
             "the kind {name_of_kind} is not one that is installed"
         )));
     };
-    let (api, lower) = (api(session, kind), kind.kind.to_lowercase());
+    let api = api(session, kind);
+    let lower = kind.kind.to_lowercase();
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let applied = while_away(async || {
         let about = About::called("apply", &lower, kind.plural, name);
@@ -85,25 +86,30 @@ pub(super) async fn apply(
             .await
     })
     .await?;
-    Ok(match before {
-        None => Outcome::Created,
-        Some(before) if is_same(before, &applied.metadata) => Outcome::Unchanged,
-        Some(_) => Outcome::Changed,
+    let Some(before) = before else {
+        return Ok(Outcome::Created);
+    };
+    Ok(if is_same(before, &applied.metadata) {
+        Outcome::Unchanged
+    } else {
+        Outcome::Changed
     })
 }
 
 /// Whether an object is unchanged. Status updates by the cluster in between do not count.
 fn is_same(before: &ObjectMeta, after: &ObjectMeta) -> bool {
-    let annotations = |meta: &ObjectMeta| {
-        let mut all = meta.annotations.clone().unwrap_or_default();
-        all.remove("deployment.kubernetes.io/revision");
-        all
-    };
     let is_as_specified = before.generation.is_some()
         && before.generation == after.generation
         && before.labels == after.labels
-        && annotations(before) == annotations(after);
+        && annotations_without_revision(before) == annotations_without_revision(after);
     is_as_specified || before.resource_version == after.resource_version
+}
+
+/// The annotations, except the revision, which the cluster writes.
+fn annotations_without_revision(meta: &ObjectMeta) -> BTreeMap<String, String> {
+    let mut all = meta.annotations.clone().unwrap_or_default();
+    all.remove("deployment.kubernetes.io/revision");
+    all
 }
 
 /// The metadata of an object; `None` if it does not exist.
@@ -146,7 +152,7 @@ pub(super) async fn is_established(session: &Session, name: &str) -> Result<bool
 
 /// An object of the installation that exists in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct InstalledObject {
     pub(crate) kind: &'static Kind,
     pub(crate) name: String,
     /// Whether this command applied it.
@@ -154,7 +160,7 @@ pub(crate) struct Found {
 }
 
 /// All objects with our label, except definitions and the namespace.
-pub(crate) async fn labelled(session: &Session) -> Result<Vec<Found>, Problem> {
+pub(crate) async fn labelled(session: &Session) -> Result<Vec<InstalledObject>, Problem> {
     let mut all = Vec::new();
     for kind in KINDS.iter().filter(|kind| kind.stage != Stage::Once) {
         let params = ListParams::default().labels(&format!("{PART_OF}={INSTALLATION}"));
@@ -163,7 +169,7 @@ pub(crate) async fn labelled(session: &Session) -> Result<Vec<Found>, Problem> {
         let api = api(session, kind);
         match session.call(about, api.list_metadata(&params)).await {
             Err(problem) if problem.kind == ProblemKind::NotServed => {}
-            listed => all.extend(listed?.items.into_iter().map(|item| Found {
+            listed => all.extend(listed?.items.into_iter().map(|item| InstalledObject {
                 kind,
                 name: item.name_any(),
                 is_applied: is_applied(&item.metadata),
@@ -185,7 +191,7 @@ fn is_applied(metadata: &ObjectMeta) -> bool {
 pub(super) async fn prune(session: &Session, plan: &Plan) -> Result<Vec<String>, Problem> {
     let planned: BTreeSet<(&str, &str)> = plan.objects.iter().map(id).collect();
     let mut removed = Vec::new();
-    for Found {
+    for InstalledObject {
         kind,
         name,
         is_applied,
@@ -226,7 +232,7 @@ pub(crate) async fn delete(session: &Session, kind: &Kind, name: &str) -> Result
 
 /// Sends an idempotent request, and retries it while the API server is away.
 async fn while_away<T>(mut send: impl AsyncFnMut() -> Result<T, Problem>) -> Result<T, Problem> {
-    let mut pauses = pauses().take(TRIES - 1);
+    let mut pauses = pauses().take(MAX_ATTEMPTS - 1);
     loop {
         match (send().await, pauses.next()) {
             (Err(problem), Some(pause)) if problem.is_transient() => sleep(pause).await,
@@ -237,7 +243,7 @@ async fn while_away<T>(mut send: impl AsyncFnMut() -> Result<T, Problem>) -> Res
 
 /// An installation in the namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Installed {
+pub(crate) struct Installation {
     /// The chosen options, if this command made the installation.
     pub(crate) options: Option<Options>,
     pub(crate) mode: Mode,
@@ -247,7 +253,7 @@ pub(crate) struct Installed {
     pub(crate) is_of_helm: bool,
 }
 
-impl Installed {
+impl Installation {
     /// Fails if the installation belongs to a Helm release: only Helm may change it.
     pub(crate) fn check_tool(&self, namespace: &str) -> Result<(), Problem> {
         if !self.is_of_helm {
@@ -266,18 +272,16 @@ impl Installed {
 /// registration refers to. Fails if that installation is in another namespace.
 pub(crate) async fn check_home(session: &Session) -> Result<(), Problem> {
     let namespace = &session.namespace;
-    match home(session).await? {
-        Some(home) if home != *namespace => {
-            let home = plain(&home);
-            let message = format!(
-                "the installation of this cluster is in namespace {home}, not in {namespace}"
-            );
-            Err(Problem::other(message).with_remedy(format!(
-                "Choose it with -n {home}. Another controller takes an overlay: docs/operate/install.md#several-installations"
-            )))
-        }
-        _ => Ok(()),
-    }
+    let home = home(session).await?;
+    let Some(home) = home.filter(|home| home != namespace) else {
+        return Ok(());
+    };
+    let home = plain(&home);
+    let message =
+        format!("the installation of this cluster is in namespace {home}, not in {namespace}");
+    Err(Problem::other(message).with_remedy(format!(
+        "Choose it with -n {home}. Another controller takes an overlay: docs/operate/install.md#several-installations"
+    )))
 }
 
 /// The namespace of the registration's Service; without a registration, of the service account in
@@ -308,7 +312,7 @@ async fn home(session: &Session) -> Result<Option<String>, Problem> {
 }
 
 /// The installation in the namespace, recognized by the Deployment of a program.
-pub(crate) async fn installed(session: &Session) -> Result<Option<Installed>, Problem> {
+pub(crate) async fn installed(session: &Session) -> Result<Option<Installation>, Problem> {
     let Some(kind) = kind("Deployment") else {
         return Ok(None);
     };
@@ -324,12 +328,12 @@ pub(crate) async fn installed(session: &Session) -> Result<Option<Installed>, Pr
     Ok(None)
 }
 
-fn of_deployment(deployment: &DynamicObject) -> Installed {
+fn of_deployment(deployment: &DynamicObject) -> Installation {
     let noted = deployment.annotations().get(OPTIONS_ANNOTATION);
     let container = &deployment.data["spec"]["template"]["spec"]["containers"][0];
     let mut args = container["args"].as_array().into_iter().flatten();
     let is_guard = args.any(|arg| *arg == "--guard=velero");
-    Installed {
+    Installation {
         options: noted.and_then(|noted| serde_json::from_str(noted).ok()),
         mode: if is_guard { Mode::Guard } else { Mode::Engine },
         version: plain(version_of(&deployment.data)),

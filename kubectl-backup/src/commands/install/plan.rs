@@ -1,6 +1,6 @@
 //! The plan of an installation: its objects and options.
 
-use backup_deploy::{Mode, Options, Stage, id, kind};
+use backup_deploy::{DeployError, Mode, Options, Stage, id, kind};
 
 use super::objects::{OPTIONS_ANNOTATION, full_name_of};
 use crate::{cli::Output, commands::prelude::*};
@@ -15,12 +15,13 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn make(namespace: &str, options: Options) -> Result<Self, Problem> {
-        let impossible = |error: backup_deploy::DeployError| Problem::other(error.to_string());
         let mut objects = match options.mode {
-            Mode::Engine => backup_deploy::once(namespace).map_err(impossible)?,
+            Mode::Engine => backup_deploy::once(namespace).map_err(|error| impossible(&error))?,
             Mode::Guard => Vec::new(),
         };
-        objects.append(&mut backup_deploy::programs(namespace, &options).map_err(impossible)?);
+        let mut programs =
+            backup_deploy::programs(namespace, &options).map_err(|error| impossible(&error))?;
+        objects.append(&mut programs);
         let noted =
             serde_json::to_string(&options).map_err(|error| Problem::other(error.to_string()))?;
         for object in objects.iter_mut().filter(|object| id(object) == NOTED_ON) {
@@ -52,21 +53,19 @@ impl Plan {
     }
 }
 
+fn impossible(error: &DeployError) -> Problem {
+    Problem::other(error.to_string())
+}
+
 /// Prints objects, for a dry run.
 pub(crate) fn show(
     objects: &[Value],
     output: Option<Output>,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let names = |how: &str| {
-        objects
-            .iter()
-            .map(|object| full_name_of(object) + how + "\n")
-            .collect()
-    };
-    let text: String = match output {
-        None => names(" (dry run)"),
-        Some(Output::Name) => names(""),
+    let text = match output {
+        None => name_lines(objects, " (dry run)"),
+        Some(Output::Name) => name_lines(objects, ""),
         Some(Output::Yaml) => {
             let documents: Result<Vec<String>, Problem> = objects
                 .iter()
@@ -78,4 +77,12 @@ pub(crate) fn show(
     };
     terminal.data(&text)?;
     Ok(Exit::Done)
+}
+
+/// The names of objects, one a line.
+fn name_lines(objects: &[Value], suffix: &str) -> String {
+    objects
+        .iter()
+        .map(|object| full_name_of(object) + suffix + "\n")
+        .collect()
 }

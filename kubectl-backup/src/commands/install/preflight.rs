@@ -11,10 +11,10 @@ use super::{objects, plan::Plan};
 use crate::commands::{doctor::cluster::may, prelude::*};
 
 /// Maximum number of concurrent requests.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_REQUESTS: usize = 8;
 
-/// The cluster's state.
-pub(super) struct Observed {
+/// The state of the cluster before an installation.
+pub(super) struct ClusterState {
     pub(super) version: Info,
     /// Metadata of existing objects of the plan, of definitions and of the namespace, by kind and
     /// name.
@@ -27,7 +27,7 @@ pub(super) struct Observed {
     pub(super) has_monitoring: bool,
 }
 
-impl Observed {
+impl ClusterState {
     /// Metadata of the existing object of this name.
     pub(super) fn found(&self, object: &Value) -> Option<&ObjectMeta> {
         let (name_of_kind, name) = id(object);
@@ -48,7 +48,7 @@ const MONITORING: [&str; 2] = [
     "prometheusrules.monitoring.coreos.com",
 ];
 
-pub(super) async fn observe(session: &Session, plan: &Plan) -> Result<Observed, Problem> {
+pub(super) async fn observe(session: &Session, plan: &Plan) -> Result<ClusterState, Problem> {
     let about = About::called("get", "version", "version", "");
     let version = session
         .call(about, session.client.apiserver_version())
@@ -68,7 +68,7 @@ pub(super) async fn observe(session: &Session, plan: &Plan) -> Result<Observed, 
             let found = objects::metadata(session, kind, name).await?;
             Ok::<_, Problem>(found.map(|found| ((kind.kind, name.to_owned()), found)))
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(MAX_CONCURRENT_REQUESTS)
         .try_filter_map(async |found| Ok(found))
         .try_collect()
         .await?;
@@ -76,7 +76,7 @@ pub(super) async fn observe(session: &Session, plan: &Plan) -> Result<Observed, 
         .iter()
         .all(|name| there.remove(&(DEFINITION, (*name).to_owned())).is_some());
     let lacking = lacking(session, plan).await?;
-    Ok(Observed {
+    Ok(ClusterState {
         version,
         there,
         lacking,
@@ -90,16 +90,11 @@ async fn velero(session: &Session) -> Result<Option<String>, Problem> {
         return Ok(None);
     };
     let about = About::called("list", "deployment", kind.plural, "");
-    let keep = |deployment: DynamicObject| {
-        cluster::runs_velero(&deployment.data).then(|| deployment.name_any())
-    };
+    let api = objects::api(session, kind);
     let found = session
-        .list(
-            about,
-            &objects::api(session, kind),
-            ListParams::default(),
-            keep,
-        )
+        .list(about, &api, ListParams::default(), |deployment| {
+            cluster::runs_velero(&deployment.data).then(|| deployment.name_any())
+        })
         .await?;
     Ok(found.into_iter().next())
 }
@@ -134,7 +129,7 @@ async fn lacking(session: &Session, plan: &Plan) -> Result<Vec<String>, Problem>
                 Ok::<_, Problem>((!is_allowed).then_some(what))
             },
         )
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .try_collect()
         .await?;
     Ok(lacking.into_iter().flatten().collect())

@@ -36,10 +36,12 @@ pub(super) async fn until_ready(
             terminal.say(&format!("{sign} {program:<23}{}", state.text));
             said.clone_from(&state.text);
         }
-        Ok(match is_new {
-            _ if state.is_ready => Look::Found(()),
-            true => Look::Changed,
-            false => Look::Same,
+        Ok(if state.is_ready {
+            Look::Found(())
+        } else if is_new {
+            Look::Changed
+        } else {
+            Look::Same
         })
     })
     .await
@@ -95,13 +97,15 @@ struct State {
 /// The progress of a Deployment, judged as by `kubectl rollout status` (kubectl
 /// `pkg/polymorphichelpers/rollout_status.go`, v1.34), and the reason for a delay.
 fn judge(deployment: &DynamicObject, pods: &[DynamicObject]) -> State {
-    let (spec, status) = (&deployment.data["spec"], &deployment.data["status"]);
-    let count = |field: &str| status[field].as_i64().unwrap_or(0);
+    let spec = &deployment.data["spec"];
+    let status = &deployment.data["status"];
     let wanted = spec["replicas"].as_i64().unwrap_or(1);
-    let is_seen = count("observedGeneration") >= deployment.metadata.generation.unwrap_or(0);
-    let (updated, available) = (count("updatedReplicas"), count("availableReplicas"));
-    let is_ready =
-        is_seen && updated >= wanted && count("replicas") <= updated && available >= updated;
+    let generation = deployment.metadata.generation.unwrap_or(0);
+    let is_seen = count(status, "observedGeneration") >= generation;
+    let replicas = count(status, "replicas");
+    let updated = count(status, "updatedReplicas");
+    let available = count(status, "availableReplicas");
+    let is_ready = is_seen && updated >= wanted && replicas <= updated && available >= updated;
     if is_ready {
         return State {
             is_ready,
@@ -113,10 +117,10 @@ fn judge(deployment: &DynamicObject, pods: &[DynamicObject]) -> State {
     // are updated.
     let far = if !is_seen || updated < wanted {
         format!("{updated} of {wanted} are of this version")
-    } else if count("replicas") > updated {
+    } else if replicas > updated {
         format!(
             "{} of the version before are still there",
-            count("replicas") - updated
+            replicas - updated
         )
     } else {
         format!("{available} of {wanted} ready")
@@ -134,6 +138,11 @@ fn judge(deployment: &DynamicObject, pods: &[DynamicObject]) -> State {
         text: format!("{far}: {why}"),
         crashing,
     }
+}
+
+/// A number in a status; 0 if it is missing.
+fn count(status: &Value, field: &str) -> i64 {
+    status[field].as_i64().unwrap_or(0)
 }
 
 /// The message of this condition, if it has this status.
@@ -165,7 +174,18 @@ struct Trouble {
 }
 
 fn trouble(pod: &DynamicObject) -> Option<Trouble> {
-    let (name, status) = (pod.name_any(), &pod.data["status"]);
+    let (rank, delay) = delay(pod)?;
+    let name = pod.name_any();
+    Some(Trouble {
+        rank,
+        text: format!("pod {name} {delay}"),
+        pod: name,
+    })
+}
+
+/// Why a pod is not ready; `None` if it is ready or being deleted.
+fn delay(pod: &DynamicObject) -> Option<(Rank, String)> {
+    let status = &pod.data["status"];
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let is_ready = conditions
         .into_iter()
@@ -173,13 +193,6 @@ fn trouble(pod: &DynamicObject) -> Option<Trouble> {
     if is_ready || pod.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let of = |rank, text: String| {
-        Some(Trouble {
-            rank,
-            text: format!("pod {name} {text}"),
-            pod: name.clone(),
-        })
-    };
     for container in ["initContainerStatuses", "containerStatuses"]
         .into_iter()
         .flat_map(|list| status[list].as_array().into_iter().flatten())
@@ -195,31 +208,30 @@ fn trouble(pod: &DynamicObject) -> Option<Trouble> {
         match (waiting["reason"].as_str(), ended) {
             (_, Some(ended)) => {
                 let reason = ended["reason"].as_str().unwrap_or("Error");
-                return of(
-                    Rank::Crashes,
-                    format!(
-                        "ends with exit code {} ({})",
-                        ended["exitCode"],
-                        plain(reason)
-                    ),
+                let text = format!(
+                    "ends with exit code {} ({})",
+                    ended["exitCode"],
+                    plain(reason)
                 );
+                return Some((Rank::Crashes, text));
             }
             (Some("ContainerCreating" | "PodInitializing") | None, None) => {}
             (Some(reason), None) => {
                 let message = waiting["message"]
                     .as_str()
                     .map_or_else(String::new, |text| format!(": {}", plain(text)));
-                return of(Rank::Waits, format!("waits ({}){message}", plain(reason)));
+                let text = format!("waits ({}){message}", plain(reason));
+                return Some((Rank::Waits, text));
             }
         }
     }
     if let Some(message) = condition(status, "PodScheduled", "False") {
-        return of(Rank::NoNode, format!("has no node: {message}"));
+        return Some((Rank::NoNode, format!("has no node: {message}")));
     }
     if status["phase"] == "Running" {
-        return of(Rank::NotReady, "runs, and is not ready yet".to_owned());
+        return Some((Rank::NotReady, "runs, and is not ready yet".to_owned()));
     }
-    of(Rank::Starts, "is being started".to_owned())
+    Some((Rank::Starts, "is being started".to_owned()))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use backup_core::{api::download_request::DownloadTargetKind, text::counted};
 use futures::{Stream, StreamExt as _, stream};
 use serde::Serialize;
 
-use super::{Wanted, item_name, no_type};
+use super::{ItemQuery, item_name, no_type};
 use crate::{
     cli::{DiffArgs, SearchArgs},
     commands::{diff::Comparison, prelude::*},
@@ -16,9 +16,9 @@ use crate::{
 };
 
 /// Maximum number of item lists that are read concurrently.
-const AT_A_TIME: usize = 8;
+const MAX_CONCURRENT_READS: usize = 8;
 /// Maximum number of fields named.
-const FIELDS: usize = 5;
+const MAX_NAMED_FIELDS: usize = 5;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -60,8 +60,11 @@ pub(crate) async fn run(args: SearchArgs, terminal: &mut Terminal) -> CommandRes
 async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
     let name = item_name(&args.item)?;
     let session = Session::connect(terminal).await?;
-    let keep = |backup: Backup| backup.status().is_whole().then_some(backup);
-    let mut backups = session.list_readable(ListParams::default(), keep).await?;
+    let mut backups = session
+        .list_readable(ListParams::default(), |backup: Backup| {
+            backup.status().is_whole().then_some(backup)
+        })
+        .await?;
     if backups.is_empty() {
         let message = format!("there is no backup in namespace {}", session.namespace);
         return Err(Problem::new(ProblemKind::NotFound, message).with_remedy(
@@ -69,9 +72,10 @@ async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
         ));
     }
     backups.sort_by_key(|backup| std::cmp::Reverse(began(backup)));
-    let wanted = Wanted::new(&session, name).await;
-    let has_it = |list: &ResourceList| wanted.is_in(list);
-    let looked_into: Vec<_> = look_into(&session, &backups, &has_it).collect().await;
+    let wanted = ItemQuery::new(&session, name).await;
+    let looked_into: Vec<_> = look_into(&session, &backups, |list| wanted.is_in(list))
+        .collect()
+        .await;
     let mut found = SearchResult {
         item: args.item.clone(),
         items: Vec::new(),
@@ -116,17 +120,12 @@ async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
     if found.items.is_empty() {
         return Err(found.nothing(&wanted, remedy));
     }
-    let names = || {
-        found.items.iter().fold(String::new(), |all, hit| {
-            all + "backup.velero.io/" + &hit.backup + "\n"
-        })
-    };
     json::show_list(
         "SearchResult",
         ("items", &found),
         &args.output,
         terminal,
-        names,
+        || name_lines(&found.items),
         |now, _| {
             Ok(rows(
                 &found.items,
@@ -146,6 +145,13 @@ async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
     Ok(Exit::Failed)
 }
 
+/// The names of the backups, one a line.
+fn name_lines(hits: &[Hit]) -> String {
+    hits.iter().fold(String::new(), |all, hit| {
+        all + "backup.velero.io/" + &hit.backup + "\n"
+    })
+}
+
 impl SearchResult {
     fn unsearched(&self) -> String {
         let all = self.searched + self.not_searched.len();
@@ -158,34 +164,32 @@ impl SearchResult {
     }
 
     /// No backup was found. Unsearched backups may still have the item.
-    fn nothing(&self, wanted: &Wanted<'_>, remedy: Option<String>) -> Problem {
+    fn nothing(&self, wanted: &ItemQuery<'_>, remedy: Option<String>) -> Problem {
         let item = &self.item;
-        let not_found = |message: String| Problem::new(ProblemKind::NotFound, message);
-        let (searched, others) = (self.searched, self.not_searched.len());
-        let problem = match (searched, others) {
-            (0, _) => Problem::other(format!(
+        let searched = self.searched;
+        let others = self.not_searched.len();
+        let problem = if searched == 0 {
+            Problem::other(format!(
                 "whether a backup has {item} is not known: none of {} was searched",
                 counted(others, "backup")
-            )),
-            _ if !wanted.is_type_known() => {
-                let places = format!("any of {}", counted(searched, "backup"));
-                no_type(
-                    wanted.name.of_type,
-                    &match others {
-                        0 => places,
-                        _ => format!("{places} that were searched; {}", self.unsearched()),
-                    },
-                )
-            }
-            (_, 0) => not_found(format!(
-                "none of {} has {item}",
-                counted(searched, "backup")
-            )),
-            _ => Problem::other(format!(
+            ))
+        } else if !wanted.is_type_known() {
+            let places = format!("any of {}", counted(searched, "backup"));
+            let places = if others == 0 {
+                places
+            } else {
+                format!("{places} that were searched; {}", self.unsearched())
+            };
+            no_type(wanted.name.of_type, &places)
+        } else if others == 0 {
+            let message = format!("none of {} has {item}", counted(searched, "backup"));
+            Problem::new(ProblemKind::NotFound, message)
+        } else {
+            Problem::other(format!(
                 "none of {} that were searched has {item}; {}",
                 counted(searched, "backup"),
                 self.unsearched()
-            )),
+            ))
         };
         match remedy {
             Some(remedy) => problem.with_remedy(remedy),
@@ -194,7 +198,7 @@ impl SearchResult {
     }
 }
 
-impl Wanted<'_> {
+impl ItemQuery<'_> {
     /// Whether the list, which has names by `group/version/Kind`, contains the item.
     fn is_in(&self, list: &ResourceList) -> bool {
         let name = match self.name.namespace {
@@ -215,14 +219,15 @@ impl Wanted<'_> {
 pub(in crate::commands) fn look_into<'a>(
     session: &'a Session,
     backups: &'a [Backup],
-    has: &'a dyn Fn(&ResourceList) -> bool,
+    has: impl Fn(&ResourceList) -> bool + Copy,
 ) -> impl Stream<Item = (&'a Backup, Result<bool, Problem>)> {
-    let look = move |backup: &'a Backup| async move {
-        let file = StoredFile::of(DownloadTargetKind::BackupResourceList, &backup.metadata);
-        let list = document::<ResourceList>(session, &file).await;
-        (backup, list.map(|list| has(&list)))
-    };
-    stream::iter(backups).map(look).buffered(AT_A_TIME)
+    stream::iter(backups)
+        .map(move |backup: &'a Backup| async move {
+            let file = StoredFile::of(DownloadTargetKind::BackupResourceList, &backup.metadata);
+            let list = document::<ResourceList>(session, &file).await;
+            (backup, list.map(|list| has(&list)))
+        })
+        .buffered(MAX_CONCURRENT_READS)
 }
 
 fn rows(
@@ -233,28 +238,23 @@ fn rows(
 ) -> std::io::Result<String> {
     let headers = ["BACKUP", "STATUS", "AGE", "IN THE CLUSTER"];
     let headers = &headers[..if compared { 4 } else { 3 }];
-    let row = |hit: &Hit| {
-        let Hit {
-            backup,
-            phase,
-            began,
-            cluster,
-        } = hit;
-        vec![
-            backup.clone(),
-            phase.clone(),
-            age(*began, now),
-            cluster.clone().unwrap_or_default(),
-        ]
-    };
-    table(headers, with_headers, hits.iter().map(row))
+    table(headers, with_headers, hits.iter().map(|hit| row(hit, now)))
+}
+
+fn row(hit: &Hit, now: Timestamp) -> Vec<String> {
+    vec![
+        hit.backup.clone(),
+        hit.phase.clone(),
+        age(hit.began, now),
+        hit.cluster.clone().unwrap_or_default(),
+    ]
 }
 
 /// Compares the item of a backup with the object in the cluster.
 async fn compared(
     session: &Session,
     backup: &Backup,
-    wanted: &Wanted<'_>,
+    wanted: &ItemQuery<'_>,
     terminal: &mut Terminal,
 ) -> Result<String, Problem> {
     let found = archive::object(session, backup, |item| wanted.is(item), terminal).await?;
@@ -268,46 +268,47 @@ async fn compared(
     let Some(both) = Comparison::new(session, &args).item(&item, object).await? else {
         return Ok("not compared: a restore leaves it out".to_owned());
     };
-    Ok(match &both.cluster {
-        None => "missing".to_owned(),
-        Some(cluster) if existing::same_objects(cluster, &both.backup) => "same".to_owned(),
-        Some(cluster) => {
-            let mut fields = Vec::new();
-            differing(
-                &Value::Object(cluster.clone()),
-                &Value::Object(both.backup.clone()),
-                "",
-                &mut fields,
-            );
-            let more = if fields.len() > FIELDS { ", ..." } else { "" };
-            fields.truncate(FIELDS);
-            format!("differs: {}{more}", fields.join(", "))
-        }
-    })
+    let Some(cluster) = &both.cluster else {
+        return Ok("missing".to_owned());
+    };
+    if existing::same_objects(cluster, &both.backup) {
+        return Ok("same".to_owned());
+    }
+    let mut fields = Vec::new();
+    differing(
+        &Value::Object(cluster.clone()),
+        &Value::Object(both.backup.clone()),
+        "",
+        &mut fields,
+    );
+    let more = if fields.len() > MAX_NAMED_FIELDS {
+        ", ..."
+    } else {
+        ""
+    };
+    fields.truncate(MAX_NAMED_FIELDS);
+    Ok(format!("differs: {}{more}", fields.join(", ")))
 }
 
 /// The paths of fields that differ.
 fn differing(a: &Value, b: &Value, path: &str, found: &mut Vec<String>) {
-    match (a, b) {
-        (Value::Object(one), Value::Object(other)) => {
-            let keys: std::collections::BTreeSet<&String> =
-                one.keys().chain(other.keys()).collect();
-            for key in keys {
-                let path = if path.is_empty() {
-                    plain(key)
-                } else {
-                    format!("{path}.{}", plain(key))
-                };
-                differing(
-                    one.get(key).unwrap_or(&Value::Null),
-                    other.get(key).unwrap_or(&Value::Null),
-                    &path,
-                    found,
-                );
-            }
+    if let (Value::Object(one), Value::Object(other)) = (a, b) {
+        let keys: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+        for key in keys {
+            let path = if path.is_empty() {
+                plain(key)
+            } else {
+                format!("{path}.{}", plain(key))
+            };
+            differing(
+                one.get(key).unwrap_or(&Value::Null),
+                other.get(key).unwrap_or(&Value::Null),
+                &path,
+                found,
+            );
         }
-        _ if a == b => {}
-        _ => found.push(path.to_owned()),
+    } else if a != b {
+        found.push(path.to_owned());
     }
 }
 
@@ -338,7 +339,7 @@ mod tests {
         ] {
             let name = item_name(text).unwrap();
             let of_type = TypeQuery::offline(name.of_type);
-            let wanted = Wanted {
+            let wanted = ItemQuery {
                 name,
                 of_type,
                 met: Cell::default(),

@@ -10,7 +10,7 @@ use crate::{
         CreationArgs, DryRun, LocationCreateArgs, LocationFlags, LocationSetArgs, ProviderFlags,
     },
     commands::{
-        create::{self, Checked, Connection, Made},
+        create::{self, Connection, CreationOutcome, SpecErrors},
         prelude::*,
         spec,
     },
@@ -50,7 +50,7 @@ pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) ->
         };
         create::make(
             location.clone(),
-            &Checked::default(),
+            &SpecErrors::default(),
             &creation,
             &connection,
             terminal,
@@ -73,18 +73,18 @@ pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) ->
     };
     let created = match create::make(
         location,
-        &Checked::default(),
+        &SpecErrors::default(),
         &creation,
         &connection,
         terminal,
     )
     .await?
     {
-        Made::Dry(location, how) => {
+        CreationOutcome::Dry(location, how) => {
             create::print(&location, args.output, how, terminal)?;
             return Ok(Exit::Done);
         }
-        Made::Stored(created) => created,
+        CreationOutcome::Stored(created) => created,
     };
     create::print(&created, args.output, "", terminal)?;
     let session = connection
@@ -106,7 +106,8 @@ pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) ->
 }
 
 pub(super) async fn set(args: &LocationSetArgs, terminal: &mut Terminal) -> CommandResult {
-    let (name, flags) = (&args.name, &args.flags);
+    let name = &args.name;
+    let flags = &args.flags;
     let changes = changes(flags, terminal)?;
     if changes.is_empty() {
         let remedy = "kubectl backup locations set --help";
@@ -142,7 +143,8 @@ fn is_nested(one: &BackupStorageLocationSpec, other: &BackupStorageLocationSpec)
     if !is_same_store || one.object_storage.bucket != other.object_storage.bucket {
         return false;
     }
-    let (one, other) = (folder(one), folder(other));
+    let one = folder(one);
+    let other = folder(other);
     one != other && (one.starts_with(&other) || other.starts_with(&one))
 }
 
@@ -162,13 +164,6 @@ fn folder(spec: &BackupStorageLocationSpec) -> String {
 }
 
 fn nested(location: &BackupStorageLocation, other: &BackupStorageLocation) -> Problem {
-    let place = |location: &BackupStorageLocation| {
-        let bucket = &location.spec.object_storage.bucket;
-        match folder(&location.spec).strip_suffix('/') {
-            Some(prefix) => format!("{bucket}/{}", plain(prefix)),
-            None => format!("the root of {bucket}"),
-        }
-    };
     let message = format!(
         "location {:?} would store in {}, and location {} stores in {}: one would find folders of the other and be Unavailable",
         location.name_any(),
@@ -182,6 +177,15 @@ fn nested(location: &BackupStorageLocation, other: &BackupStorageLocation) -> Pr
     } else {
         "Choose another bucket, or a --prefix that is beside the other one, not inside it."
     })
+}
+
+/// Where a location stores, for a message.
+fn place(location: &BackupStorageLocation) -> String {
+    let bucket = &location.spec.object_storage.bucket;
+    match folder(&location.spec).strip_suffix('/') {
+        Some(prefix) => format!("{bucket}/{}", plain(prefix)),
+        None => format!("the root of {bucket}"),
+    }
 }
 
 /// The spec with these changes, given as a merge patch.
@@ -218,17 +222,10 @@ pub(in crate::commands) async fn patch_spec<K: TableKind>(
 pub(super) fn provider_changes(flags: &ProviderFlags) -> Map<String, Value> {
     let mut spec = Map::new();
     if !flags.config.is_empty() {
-        let value = |value: &String| {
-            if value.is_empty() {
-                Value::Null
-            } else {
-                json!(value)
-            }
-        };
         let config = flags
             .config
             .iter()
-            .map(|(key, text)| (key.clone(), value(text)));
+            .map(|(key, text)| (key.clone(), config_value(text)));
         spec.insert("config".to_owned(), config.collect::<Map<_, _>>().into());
     }
     if let Some((name, key)) = &flags.credential {
@@ -240,6 +237,15 @@ pub(super) fn provider_changes(flags: &ProviderFlags) -> Map<String, Value> {
         spec.insert("credential".to_owned(), json!(credential));
     }
     spec
+}
+
+/// The value of a key in a merge patch: an empty text removes the key.
+fn config_value(text: &str) -> Value {
+    if text.is_empty() {
+        Value::Null
+    } else {
+        json!(text)
+    }
 }
 
 /// All flags as a merge patch of the spec.
@@ -274,11 +280,14 @@ async fn no_other_default(
     name: &str,
     terminal: &mut Terminal,
 ) -> Result<(), Problem> {
-    let is_other = |location: &BackupStorageLocation| {
-        location.spec.default == Some(true) && location.name_any() != name
-    };
-    let keep = |location| Some(location).filter(is_other);
-    for other in session.list_readable(ListParams::default(), keep).await? {
+    let others = session
+        .list_readable(ListParams::default(), |location: BackupStorageLocation| {
+            let is_other_default =
+                location.spec.default == Some(true) && location.name_any() != name;
+            is_other_default.then_some(location)
+        })
+        .await?;
+    for other in others {
         let other_name = other.name_any();
         let patch = json!({ "spec": { "default": false } });
         session

@@ -11,7 +11,7 @@ use crate::{
         SnapshotLocationsArgs, SnapshotLocationsCommand,
     },
     commands::{
-        create::{self, Checked, Connection, Made},
+        create::{self, Connection, CreationOutcome, SpecErrors},
         delete, get,
         prelude::*,
         spec,
@@ -50,15 +50,19 @@ async fn create(args: SnapshotLocationCreateArgs, terminal: &mut Terminal) -> Co
     };
     match create::make(
         location,
-        &Checked::default(),
+        &SpecErrors::default(),
         &creation,
         &Connection::new(),
         terminal,
     )
     .await?
     {
-        Made::Dry(location, how) => create::print(&location, args.output, how, terminal)?,
-        Made::Stored(location) => create::print(&location, args.output, "", terminal)?,
+        CreationOutcome::Dry(location, how) => {
+            create::print(&location, args.output, how, terminal)?;
+        }
+        CreationOutcome::Stored(location) => {
+            create::print(&location, args.output, "", terminal)?;
+        }
     }
     Ok(Exit::Done)
 }

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Time limit for the deletion of a trial location.
-const REMOVAL: Duration = Duration::from_secs(30);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Whether a location called `name` can be used with this spec. Returns an error with the reason if
 /// not, or an exit code if that is unknown. `kept` is the end of the sentence that says what was
@@ -65,10 +65,13 @@ pub(super) async fn check(
         is_known
     };
     Ok(match validated? {
-        Ok((LocationPhase::Available, _)) if is_removed => Ok(()),
         Ok((LocationPhase::Available, _)) => {
-            terminal.say(&format!("error: {kept}"));
-            Err(Exit::Failed)
+            if is_removed {
+                Ok(())
+            } else {
+                terminal.say(&format!("error: {kept}"));
+                Err(Exit::Failed)
+            }
         }
         Ok((phase, message)) => {
             let why = plain(&message.unwrap_or_default()).replace(&trial_name, name);
@@ -135,7 +138,8 @@ pub(super) async fn validated(
 
 /// Deletes the trial location. If that fails, a warning tells the user.
 async fn remove(session: &Session, name: &str, uid: &str, terminal: &mut Terminal) -> bool {
-    let (deadline, mut pauses) = (Instant::now() + REMOVAL, pauses());
+    let deadline = Instant::now() + REMOVAL_TIMEOUT;
+    let mut pauses = pauses();
     let problem = loop {
         let only_this = Preconditions {
             uid: Some(uid.to_owned()),

@@ -9,7 +9,7 @@ use backup_core::{
 use backup_lock::{
     Ledger, LedgerStore, ObjectKey, ObjectKind, Registration, VELERO_SCOPE,
     lease::lease_name,
-    observe::{Observed, resource},
+    observe::{ObservedObject, resource},
 };
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -68,14 +68,12 @@ impl Ledgers {
         // Leaves out the Leases of nodes.
         let params = ListParams::default().fields("metadata.namespace!=kube-node-lease");
         let about = About::called("list", "ledger", "ledgers (Leases)", "");
-        let ours = |lease: Lease| {
-            lease
-                .name_any()
-                .starts_with(LEDGERS)
-                .then(|| read(session, known, lease))
-        };
+        let api = within.api::<Lease>(session);
         let all = session
-            .list(about, &within.api::<Lease>(session), params, ours)
+            .list(about, &api, params, |lease: Lease| {
+                let is_ours = lease.name_any().starts_with(LEDGERS);
+                is_ours.then(|| read(session, known, lease))
+            })
             .await;
         let mut all = all.map_err(|problem| LockRole::View.explain(problem, &session.namespace))?;
         for (namespace, scope) in lost_scopes(session, within, &all).await {
@@ -95,7 +93,7 @@ impl Ledgers {
     }
 
     /// Whether an object has an entry in the ledger of its scope, or waits for one.
-    pub(crate) fn claims(&self, object: &Observed) -> bool {
+    pub(crate) fn claims(&self, object: &ObservedObject) -> bool {
         self.all
             .iter()
             .filter(|read| Some(&read.scope) == object.scope.as_ref())
@@ -125,8 +123,9 @@ fn read(session: &Session, known: &KnownProfiles, lease: Lease) -> FoundLedger {
         .labels
         .as_ref()
         .and_then(|all| all.get(PROFILE_LABEL));
-    let profile = label.map_or_else(|| profile_of(&scope), String::as_str);
-    let (profile, is_known) = (known.get_or_stand_in(profile), known.get(profile).is_some());
+    let profile_name = label.map_or_else(|| profile_of(&scope), String::as_str);
+    let profile = known.get_or_stand_in(profile_name);
+    let is_known = known.get(profile_name).is_some();
     let lease_uid = lease.metadata.uid.clone().unwrap_or_default();
     let namespace = lease.namespace().unwrap_or_default();
     let finalizers = lease.metadata.finalizers.clone().unwrap_or_default();
@@ -155,19 +154,25 @@ async fn lost_scopes(
 ) -> BTreeSet<(String, String)> {
     let about = About::called("list", "marker", "markers", "");
     let params = ListParams::default().labels(&format!("{PART_OF}=backup"));
-    let lost = |mut marker: ConfigMap| {
-        let (namespace, name) = (marker.namespace().unwrap_or_default(), marker.name_any());
-        let data = marker.data.as_mut()?;
-        let opened = data.get("ledger").is_some_and(|uid| !uid.is_empty());
-        let scope = data.remove("scope")?;
-        let is_there = |read: &FoundLedger| read.namespace == namespace && read.lease == name;
-        let gone = opened && lease_name(&scope) == name && !found.iter().any(is_there);
-        gone.then_some((namespace, scope))
-    };
+    let api = within.api::<ConfigMap>(session);
     let all = session
-        .list(about, &within.api::<ConfigMap>(session), params, lost)
+        .list(about, &api, params, |marker| lost_scope(marker, found))
         .await;
     all.unwrap_or_default().into_iter().collect()
+}
+
+/// The namespace and the scope of a marker whose ledger is not among those that were found.
+fn lost_scope(marker: ConfigMap, found: &[FoundLedger]) -> Option<(String, String)> {
+    let namespace = marker.namespace().unwrap_or_default();
+    let name = marker.name_any();
+    let mut data = marker.data?;
+    let opened = data.get("ledger").is_some_and(|uid| !uid.is_empty());
+    let scope = data.remove("scope")?;
+    let is_there = found
+        .iter()
+        .any(|read| read.namespace == namespace && read.lease == name);
+    let is_lost = opened && lease_name(&scope) == name && !is_there;
+    is_lost.then_some((namespace, scope))
 }
 
 /// Every unended Backup and Restore of Velero and of these profiles, from fresh lists; and one
@@ -177,21 +182,15 @@ pub(super) async fn unended(
     known: &KnownProfiles,
     profiles: &BTreeSet<String>,
     ledgers: &Ledgers,
-) -> (Vec<Observed>, Vec<String>) {
-    let (mut objects, mut unchecked) = (Vec::new(), Vec::new());
+) -> (Vec<ObservedObject>, Vec<String>) {
+    let mut objects = Vec::new();
+    let mut unchecked = Vec::new();
     // Objects outside the installations are never claimed. If the registration cannot be read, no
     // object is left out.
     let registration = Registration::read(session.client.clone())
         .await
         .ok()
         .flatten();
-    let elsewhere = |key: &ObjectKey| {
-        let named = registration
-            .as_ref()
-            .map(|registration| &registration.installations);
-        named.is_some_and(|named| !named.contains(&key.namespace))
-            && key.namespace != session.namespace
-    };
     let wanted = profiles
         .iter()
         .map(String::as_str)
@@ -215,14 +214,17 @@ pub(super) async fn unended(
             let Some(resource) = resource(profile, kind) else {
                 continue;
             };
-            let keep = |object: DynamicObject| {
-                let seen = Observed::of(profile, kind, &object);
-                let counts = !profile.is_velero() || !elsewhere(&seen.key);
-                (!seen.over && seen.scope.is_some() && counts).then_some(seen)
-            };
             let read = async |api: Api<DynamicObject>| {
                 let about = About::called("list", "object", &resource.plural, "");
-                session.list(about, &api, ListParams::default(), keep).await
+                let params = ListParams::default();
+                session
+                    .list(about, &api, params, |object: DynamicObject| {
+                        let seen = ObservedObject::of(profile, kind, &object);
+                        let counts = !profile.is_velero()
+                            || !is_elsewhere(&seen.key, registration.as_ref(), session);
+                        (!seen.over && seen.scope.is_some() && counts).then_some(seen)
+                    })
+                    .await
             };
             let problem = match read(Api::all_with(session.client.clone(), &resource)).await {
                 Ok(seen) => {
@@ -262,4 +264,10 @@ pub(super) async fn unended(
         }
     }
     (objects, unchecked)
+}
+
+/// Whether an object is outside the installations that the registration names.
+fn is_elsewhere(key: &ObjectKey, registration: Option<&Registration>, session: &Session) -> bool {
+    registration.is_some_and(|found| !found.installations.contains(&key.namespace))
+        && key.namespace != session.namespace
 }

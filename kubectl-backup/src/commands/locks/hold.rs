@@ -28,37 +28,30 @@ pub(crate) async fn run(args: HoldArgs, terminal: &mut Terminal) -> CommandResul
     let (store, footprint) = scope_part(&session, scope, &args.namespaces).await?;
     let user = user_name(&session).await?;
     let key = ObjectKey::new(ObjectKind::Hold, &session.namespace, name);
-    let (uid, by) = (random_uid(), format!("{user}: {}", args.reason));
+    let uid = random_uid();
+    let by = format!("{user}: {}", args.reason);
     let now = terminal.now();
-    let change = |ledger: &mut Ledger| {
-        // An entry with another uid is another hold. An entry with our uid was written by an
-        // earlier try whose answer was lost.
-        let other = ledger
-            .claim(&key)
-            .and_then(|claim| claim.entries.iter().find(|entry| entry.uid != uid));
-        if let Some(other) = other {
-            return Err(exists(name, scope, other, now));
-        }
-        let grant = ledger.hold(&key, &uid, &footprint, &now.to_string(), &by);
-        grant.map_err(|refusal| {
-            Problem::other(format!("cannot hold scope {}: {refusal}", plain(scope)))
-                .with_remedy("`kubectl backup locks` shows what is in the ledger.")
+    let deadline = Instant::now() + BUDGET;
+    let written = store
+        .update(scope, deadline, |ledger: &mut Ledger| {
+            if let Some(other) = other_hold(ledger, &key, &uid) {
+                return Err(exists(name, scope, other, now));
+            }
+            let grant = ledger.hold(&key, &uid, &footprint, &now.to_string(), &by);
+            grant.map_err(|refusal| {
+                Problem::other(format!("cannot hold scope {}: {refusal}", plain(scope)))
+                    .with_remedy("`kubectl backup locks` shows what is in the ledger.")
+            })
         })
-    };
-    let written = store.update(scope, Instant::now() + BUDGET, change).await;
+        .await;
     let (grant, _) = written.map_err(|error| problem::of_update(error, &session))?;
-    let (touched, shown_scope) = (touches(&footprint, scope), plain(scope));
+    let touched = touches(&footprint, scope);
+    let shown_scope = plain(scope);
     let end =
         format!("kubectl backup locks release hold/{name} --scope={shown_scope} --reason=done");
-    let holds = |terminal: &mut Terminal| {
-        terminal.data(&format!("hold/{name} holds\n"))?;
-        terminal.say(&format!(
-            "Scope {shown_scope}: {touched}. End it with: {end}"
-        ));
-        Ok(Exit::Done)
-    };
+    let details = format!("Scope {shown_scope}: {touched}. End it with: {end}");
     let (Grant::Waiting(conflict) | Grant::Forced(conflict)) = grant else {
-        return holds(terminal);
+        return report_hold(name, &details, terminal);
     };
     let holders: Vec<String> = conflict
         .holders
@@ -95,7 +88,7 @@ pub(crate) async fn run(args: HoldArgs, terminal: &mut Terminal) -> CommandResul
     )
     .await?;
     let Err(exit) = waited else {
-        return holds(terminal);
+        return report_hold(name, &details, terminal);
     };
     let what = match exit {
         Exit::TimedOut => format!("error: hold/{name} does not hold after {timeout}; it"),
@@ -107,6 +100,19 @@ pub(crate) async fn run(args: HoldArgs, terminal: &mut Terminal) -> CommandResul
     Ok(exit)
 }
 
+/// Another hold with this key. An entry with our uid was written by an earlier try whose answer was
+/// lost.
+fn other_hold<'a>(ledger: &'a Ledger, key: &ObjectKey, uid: &str) -> Option<&'a Entry> {
+    let claim = ledger.claim(key)?;
+    claim.entries.iter().find(|entry| entry.uid != uid)
+}
+
+fn report_hold(name: &str, details: &str, terminal: &mut Terminal) -> CommandResult {
+    terminal.data(&format!("hold/{name} holds\n"))?;
+    terminal.say(details);
+    Ok(Exit::Done)
+}
+
 /// The store of a scope's ledger, and the footprint that the user means.
 pub(crate) async fn scope_part(
     session: &Session,
@@ -115,7 +121,8 @@ pub(crate) async fn scope_part(
 ) -> Result<(LedgerStore, Footprint), Problem> {
     let name = profile_of(scope);
     let known = known_profiles(session).await;
-    let (profile, is_known) = (known.get_or_stand_in(name), known.get(name).is_some());
+    let profile = known.get_or_stand_in(name);
+    let is_known = known.get(name).is_some();
     let cluster = matches!(profile.scope, ScopeRule::Cluster) && is_known;
     if cluster != (scope == backup_lock::VELERO_SCOPE) || !cluster && scope.split('/').count() != 3
     {
@@ -190,8 +197,10 @@ fn exists(name: &str, scope: &str, other: &Entry, now: jiff::Timestamp) -> Probl
     } else {
         "holds"
     };
-    let (since, touched) = (since(&other.since, now), touches(&other.footprint, scope));
-    let (scope, note) = (plain(scope), plain(&other.note));
+    let since = since(&other.since, now);
+    let touched = touches(&other.footprint, scope);
+    let scope = plain(scope);
+    let note = plain(&other.note);
     Problem::other(format!(
         "hold {name:?} exists already in scope {scope}: it {state} for {since}, touches {touched} ({note})"
     ))
@@ -202,7 +211,8 @@ fn exists(name: &str, scope: &str, other: &Entry, now: jiff::Timestamp) -> Probl
 
 /// A new random uid (version 4).
 fn random_uid() -> String {
-    let (a, b) = (fastrand::u64(..), fastrand::u64(..));
+    let a = fastrand::u64(..);
+    let b = fastrand::u64(..);
     format!(
         "{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}",
         a >> 32,

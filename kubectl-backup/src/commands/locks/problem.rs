@@ -38,19 +38,12 @@ impl LockRole {
 
 /// The problem for a ledger that could not be read or written.
 pub(crate) fn of_ledger(error: LedgerError, session: &Session, role: LockRole) -> Problem {
-    let answer = |what: &str, source: kube::Error| {
-        let mut problem = session.explain(&About::called("use", "ledger", "ledgers", ""), source);
-        if !problem.doing.is_empty() {
-            problem.doing = format!("cannot {what}");
-        }
-        role.explain(problem, &session.namespace)
-    };
     match error {
         LedgerError::Denied { what, source } | LedgerError::Unreachable { what, source } => {
-            answer(&what, *source)
+            of_request(&what, *source, session, role)
         }
         LedgerError::Observe(ObserveError::Api { what, source }) => {
-            answer(&format!("read {what}"), *source)
+            of_request(&format!("read {what}"), *source, session, role)
         }
         LedgerError::Timeout { what } => slow(
             &format!("cannot {what}"),
@@ -64,6 +57,15 @@ pub(crate) fn of_ledger(error: LedgerError, session: &Session, role: LockRole) -
         error => Problem::other(error.to_string())
             .with_remedy("Look at it with `kubectl backup locks`, and try again in a moment."),
     }
+}
+
+/// The problem for a failed request; `what` was to be done by it.
+fn of_request(what: &str, source: kube::Error, session: &Session, role: LockRole) -> Problem {
+    let mut problem = session.explain(&About::called("use", "ledger", "ledgers", ""), source);
+    if !problem.doing.is_empty() {
+        problem.doing = format!("cannot {what}");
+    }
+    role.explain(problem, &session.namespace)
 }
 
 pub(crate) fn of_update(error: UpdateError<Problem>, session: &Session) -> Problem {
@@ -87,18 +89,20 @@ pub(crate) fn damage(error: &LedgerError, namespace: &str) -> Damage {
             ("Newer", source.to_string(), newer)
         }
         LedgerError::Format { source, .. } => ("Unreadable", source.to_string(), rebuilt),
-        LedgerError::BeingDeleted { lease, finalizers } if !finalizers.is_empty() => {
-            let remedy = format!(
-                "{} backup-controller makes it again then.",
-                without_finalizers(lease, namespace)
-            );
-            return Damage {
-                status: "BeingDeleted",
-                problem: error.to_string(),
-                remedy,
-            };
+        LedgerError::BeingDeleted { lease, finalizers } => {
+            if !finalizers.is_empty() {
+                let remedy = format!(
+                    "{} backup-controller makes it again then.",
+                    without_finalizers(lease, namespace)
+                );
+                return Damage {
+                    status: "BeingDeleted",
+                    problem: error.to_string(),
+                    remedy,
+                };
+            }
+            ("BeingDeleted", error.to_string(), rebuilt)
         }
-        LedgerError::BeingDeleted { .. } => ("BeingDeleted", error.to_string(), rebuilt),
         other => ("Unreadable", other.to_string(), rebuilt),
     };
     Damage {

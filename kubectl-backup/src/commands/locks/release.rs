@@ -5,7 +5,7 @@ use backup_lock::{
     Ledger, LedgerStore, ObjectKey, ObjectKind, State,
     admission::REFUSAL_MEMORY,
     claim::{Claim, Entry},
-    observe::{Observed, reference},
+    observe::{ObservedObject, reference},
 };
 use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event},
@@ -32,7 +32,7 @@ use crate::{
 
 /// How long the command waits for the worker: it stops writing within two seconds of the release,
 /// and then records its end.
-const STOPS_WITHIN: Duration = Duration::from_secs(20);
+const WORKER_STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandResult {
     if !args.yes && !terminal.can_ask() {
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
     let session = Session::connect(terminal).await?;
     let known = known_profiles(&session).await;
     let ledgers = Ledgers::read(&session, &known, Within::Installation).await?;
-    let Picked {
+    let SelectedEntry {
         read,
         ledger,
         key,
@@ -65,37 +65,40 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
         return Ok(Exit::Failed);
     }
     let user = user_name(&session).await?;
-    let (uid, shown) = (entry.uid.clone(), entry.state);
+    let uid = entry.uid.clone();
+    let shown = entry.state;
     let by = format!("{user}: {}", args.reason);
-    let mut done: Option<Released> = None;
+    let mut done: Option<ReleaseOutcome> = None;
     let change = |ledger: &mut Ledger| {
         let Some(entry) = ledger.entry(&key, &uid) else {
             // An earlier try of this write may have succeeded although its answer was lost.
             return done.clone().ok_or_else(|| {
-                let (key, scope) = (named(&key), plain(&read.scope));
                 Problem::other(format!(
-                    "{key} has left scope {scope} in the meantime: nothing was to be released"
+                    "{} has left scope {} in the meantime: nothing was to be released",
+                    named(&key),
+                    plain(&read.scope)
                 ))
             });
         };
         if entry.state == State::Released {
             // Released by an earlier try, or by another user: all that remains is to wait for the
             // worker.
-            let before = Released {
+            let before = ReleaseOutcome {
                 was: State::Released,
                 turns: Vec::new(),
             };
             return Ok(done.clone().unwrap_or(before));
         }
         if !args.yes && entry.state != shown {
-            let (key, state) = (named(&key), entry.state);
             return Err(Problem::other(format!(
-                "{key} is {state} by now, and was {shown} when you were asked"
+                "{} is {} by now, and was {shown} when you were asked",
+                named(&key),
+                entry.state
             ))
             .with_remedy("Look again, and decide again: kubectl backup locks"));
         }
         let was = entry.state;
-        let released = Released {
+        let released = ReleaseOutcome {
             was,
             turns: release(ledger, &key, &uid, &by),
         };
@@ -105,7 +108,7 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
     let written = store
         .update(&read.scope, Instant::now() + BUDGET, change)
         .await;
-    let (Released { was, turns }, stored) =
+    let (ReleaseOutcome { was, turns }, stored) =
         written.map_err(|error| problem::of_update(error, &session))?;
     // Until then requests may still be refused because of it.
     tokio::time::sleep(REFUSAL_MEMORY).await;
@@ -155,7 +158,7 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
 }
 
 #[derive(Clone)]
-struct Released {
+struct ReleaseOutcome {
     /// The state before the release.
     was: State,
     /// Objects whose turn came with the release.
@@ -171,21 +174,29 @@ async fn until_stopped(
     uid: &str,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let seconds = STOPS_WITHIN.as_secs();
+    let seconds = WORKER_STOP_TIMEOUT.as_secs();
     terminal.say(&format!(
         "Waiting up to {seconds}s until its worker has stopped."
     ));
-    let waited = poll(session, terminal, STOPS_WITHIN, async |_: &mut Terminal| {
-        match store.objects().read(key).await {
-            Ok(Some(seen)) if seen.uid == uid && !seen.over => Ok(Look::Same),
-            Ok(Some(seen)) if seen.uid == uid => {
-                Ok(Look::Found(format!("it is {}", plain(&seen.phase))))
-            }
-            Ok(_) => Ok(Look::Found("it is gone".to_owned())),
-            // The end is not certain.
-            Err(_) => Ok(Look::Same),
-        }
-    })
+    let waited = poll(
+        session,
+        terminal,
+        WORKER_STOP_TIMEOUT,
+        async |_: &mut Terminal| {
+            let Ok(found) = store.objects().read(key).await else {
+                // The end is not certain.
+                return Ok(Look::Same);
+            };
+            let Some(seen) = found.filter(|seen| seen.uid == uid) else {
+                return Ok(Look::Found("it is gone".to_owned()));
+            };
+            Ok(if seen.over {
+                Look::Found(format!("it is {}", plain(&seen.phase)))
+            } else {
+                Look::Same
+            })
+        },
+    )
     .await?;
     match waited {
         Ok(end) => {
@@ -216,19 +227,9 @@ fn handle(key: &ObjectKey) -> String {
 
 /// Releases an entry. Returns the objects whose turn comes with the release.
 fn release(ledger: &mut Ledger, key: &ObjectKey, uid: &str, by: &str) -> Vec<String> {
-    let waiting = |ledger: &Ledger| -> Vec<(ObjectKey, String)> {
-        let all = ledger
-            .claims
-            .iter()
-            .flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)));
-        let waiting = all.filter(|(_, entry)| entry.state == State::Waiting);
-        waiting
-            .map(|(claim, entry)| (claim.key.clone(), entry.uid.clone()))
-            .collect()
-    };
-    let before = waiting(ledger);
+    let before = waiting_entries(ledger);
     ledger.force_release(key, uid, by);
-    let after = waiting(ledger);
+    let after = waiting_entries(ledger);
     let others = before
         .iter()
         .filter(|(of, by)| (of, by.as_str()) != (key, uid));
@@ -238,7 +239,19 @@ fn release(ledger: &mut Ledger, key: &ObjectKey, uid: &str, by: &str) -> Vec<Str
         .collect()
 }
 
-struct Picked<'a> {
+/// Key and uid of each waiting entry.
+fn waiting_entries(ledger: &Ledger) -> Vec<(ObjectKey, String)> {
+    let all = ledger
+        .claims
+        .iter()
+        .flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)));
+    all.filter(|(_, entry)| entry.state == State::Waiting)
+        .map(|(claim, entry)| (claim.key.clone(), entry.uid.clone()))
+        .collect()
+}
+
+/// The entry that the user means.
+struct SelectedEntry<'a> {
     read: &'a FoundLedger,
     ledger: &'a Ledger,
     key: ObjectKey,
@@ -249,32 +262,16 @@ fn pick<'a>(
     all: &'a [FoundLedger],
     args: &ReleaseArgs,
     installation: &str,
-) -> Result<Picked<'a>, Problem> {
-    let Target {
-        kind,
-        namespace,
-        name,
-    } = &args.target;
-    let wanted = |read: &&FoundLedger| args.scope.as_ref().is_none_or(|scope| read.scope == *scope);
-    let is_meant = |claim: &Claim| {
-        claim.key.kind == *kind
-            && claim.key.name == *name
-            && namespace
-                .as_ref()
-                .is_none_or(|namespace| claim.key.namespace == *namespace)
-            && claim
-                .entries
-                .iter()
-                .any(|entry| args.uid.as_ref().is_none_or(|uid| entry.uid == *uid))
-    };
+) -> Result<SelectedEntry<'a>, Problem> {
     let mut found: Vec<(&FoundLedger, &Ledger, &Claim)> = Vec::new();
-    for read in all.iter().filter(wanted) {
-        if let Ok(ledger) = &read.ledger {
+    for read in all {
+        let is_wanted = args.scope.as_ref().is_none_or(|scope| read.scope == *scope);
+        if is_wanted && let Ok(ledger) = &read.ledger {
             found.extend(
                 ledger
                     .claims
                     .iter()
-                    .filter(|claim| is_meant(claim))
+                    .filter(|claim| is_target(claim, args))
                     .map(|claim| (read, ledger, claim)),
             );
         }
@@ -283,10 +280,12 @@ fn pick<'a>(
         [one] => *one,
         [] => return Err(nothing(all, args, installation)),
         many => {
-            let each = |(read, _, claim): &(&FoundLedger, &Ledger, &Claim)| {
-                format!("{} --scope={}", handle(&claim.key), plain(&read.scope))
-            };
-            let each: Vec<String> = many.iter().map(each).collect();
+            let each: Vec<String> = many
+                .iter()
+                .map(|(read, _, claim)| {
+                    format!("{} --scope={}", handle(&claim.key), plain(&read.scope))
+                })
+                .collect();
             let message = format!(
                 "{} may be any of {}: {}",
                 args.target,
@@ -302,7 +301,7 @@ fn pick<'a>(
         .filter(|entry| args.uid.as_ref().is_none_or(|uid| entry.uid == *uid))
         .collect();
     match entries.as_slice() {
-        [entry] => Ok(Picked {
+        [entry] => Ok(SelectedEntry {
             read,
             ledger,
             key: claim.key.clone(),
@@ -313,13 +312,32 @@ fn pick<'a>(
                 .iter()
                 .map(|e| format!("--uid={} ({})", plain(&e.uid), e.state))
                 .collect();
-            let (key, count) = (handle(&claim.key), several.len());
+            let key = handle(&claim.key);
+            let count = several.len();
             Err(
                 Problem::usage(format!("{key} has {count} entries: {}", each.join(", ")))
                     .with_remedy("Name one of them."),
             )
         }
     }
+}
+
+/// Whether the user may mean this claim: kind, name, namespace and uid match as far as given.
+fn is_target(claim: &Claim, args: &ReleaseArgs) -> bool {
+    let Target {
+        kind,
+        namespace,
+        name,
+    } = &args.target;
+    claim.key.kind == *kind
+        && claim.key.name == *name
+        && namespace
+            .as_ref()
+            .is_none_or(|namespace| claim.key.namespace == *namespace)
+        && claim
+            .entries
+            .iter()
+            .any(|entry| args.uid.as_ref().is_none_or(|uid| entry.uid == *uid))
 }
 
 fn nothing(all: &[FoundLedger], args: &ReleaseArgs, installation: &str) -> Problem {
@@ -348,7 +366,7 @@ fn facts(
     entry: &Entry,
     ledger: &Ledger,
     scope: &str,
-    object: &Result<Option<Observed>, String>,
+    object: &Result<Option<ObservedObject>, String>,
     now: Timestamp,
 ) -> Vec<String> {
     let touched = touches(&entry.footprint, scope);
@@ -364,39 +382,7 @@ fn facts(
         entry.state,
         plain(scope)
     )];
-    let may_write = "its worker may go on writing for a moment";
-    match object {
-        _ if key.kind == ObjectKind::Hold => {}
-        Err(why) => {
-            lines.push(format!(
-                "Whether it runs is not known: {}. If it does, {may_write}.",
-                plain(why)
-            ));
-        }
-        Ok(None) => lines.push("There is no such object.".to_owned()),
-        Ok(Some(seen)) if seen.uid != entry.uid => {
-            lines.push(
-                "The object of that name is another one: this one is gone, or never came."
-                    .to_owned(),
-            );
-        }
-        Ok(Some(seen)) if key.kind == ObjectKind::Deletion => {
-            let deleting = if seen.deleting {
-                "is being deleted"
-            } else {
-                "is not being deleted"
-            };
-            lines.push(format!("The backup is there, and {deleting}."));
-        }
-        Ok(Some(seen)) if seen.over && seen.deleting => {
-            lines.push("It is being deleted, and nothing works on it.".to_owned());
-        }
-        Ok(Some(seen)) if seen.over => lines.push(format!("It has ended: {}.", plain(&seen.phase))),
-        Ok(Some(seen)) if seen.new && entry.state < State::Active => {
-            lines.push(format!("It has not begun: {}.", plain(&seen.phase)));
-        }
-        Ok(Some(seen)) => lines.push(format!("It runs: {}; {may_write}.", plain(&seen.phase))),
-    }
+    lines.extend(object_fact(key, entry, object));
     if entry.state == State::Released {
         return lines;
     }
@@ -414,8 +400,48 @@ fn facts(
     lines
 }
 
+/// Whether the object of the entry exists and runs; `None` for a hold, which has no object.
+fn object_fact(
+    key: &ObjectKey,
+    entry: &Entry,
+    object: &Result<Option<ObservedObject>, String>,
+) -> Option<String> {
+    if key.kind == ObjectKind::Hold {
+        return None;
+    }
+    let may_write = "its worker may go on writing for a moment";
+    let seen = match object {
+        Err(why) => {
+            return Some(format!(
+                "Whether it runs is not known: {}. If it does, {may_write}.",
+                plain(why)
+            ));
+        }
+        Ok(None) => return Some("There is no such object.".to_owned()),
+        Ok(Some(seen)) => seen,
+    };
+    Some(if seen.uid != entry.uid {
+        "The object of that name is another one: this one is gone, or never came.".to_owned()
+    } else if key.kind == ObjectKind::Deletion {
+        let deleting = if seen.deleting {
+            "is being deleted"
+        } else {
+            "is not being deleted"
+        };
+        format!("The backup is there, and {deleting}.")
+    } else if seen.over && seen.deleting {
+        "It is being deleted, and nothing works on it.".to_owned()
+    } else if seen.over {
+        format!("It has ended: {}.", plain(&seen.phase))
+    } else if seen.new && entry.state < State::Active {
+        format!("It has not begun: {}.", plain(&seen.phase))
+    } else {
+        format!("It runs: {}; {may_write}.", plain(&seen.phase))
+    })
+}
+
 /// Maximum size of an Event's note (bytes).
-const NOTE_BYTES: usize = 1000;
+const MAX_NOTE_BYTES: usize = 1000;
 
 /// Creates an Event about the object, or about the ledger if the entry is a hold.
 async fn event(
@@ -436,7 +462,7 @@ async fn event(
         },
         action: Some("Release".to_owned()),
         event_time: Some(MicroTime(now)),
-        note: Some(note[..note.floor_char_boundary(NOTE_BYTES)].to_owned()),
+        note: Some(note[..note.floor_char_boundary(MAX_NOTE_BYTES)].to_owned()),
         reason: Some(EventReason::ForcedRelease.as_str().to_owned()),
         regarding: Some(object),
         reporting_controller: Some(FIELD_MANAGER.to_owned()),

@@ -2,7 +2,7 @@
 
 /// Number of bytes at the beginning of a log that identify it: the first line contains the start
 /// time.
-const HEAD: usize = 128;
+const HEAD_BYTES: usize = 128;
 
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
@@ -42,7 +42,7 @@ impl LogReading<'_> {
     pub(crate) fn take(&mut self, text: &mut Vec<u8>, is_last: bool) -> Piece {
         let mut piece = Piece::New;
         if self.skip.is_none() {
-            if text.len() < HEAD && !is_last {
+            if text.len() < HEAD_BYTES && !is_last {
                 return Piece::Unknown;
             }
             let both = self.tail.head.len().min(text.len());
@@ -50,7 +50,7 @@ impl LogReading<'_> {
                 piece = Piece::Restarted;
                 self.tail.shown = 0;
             }
-            self.tail.head = text[..text.len().min(HEAD)].to_vec();
+            self.tail.head = text[..text.len().min(HEAD_BYTES)].to_vec();
         }
         let skip = self.skip.unwrap_or(self.tail.shown);
         let known = usize::try_from(skip).unwrap_or(usize::MAX).min(text.len());

@@ -31,29 +31,27 @@ pub(super) fn list(backup: &Backup, list: &ResourceList) -> Vec<String> {
 /// Compares errors and warnings. A Velero server counts failed operations as errors, but does not
 /// write them into the file.
 pub(super) fn results(status: &BackupStatus, results: &Results) -> Vec<String> {
-    let (errors, warnings) = (results.errors(), results.warnings());
+    let errors = results.errors();
+    let warnings = results.warnings();
     let explained =
         (errors..=errors + status.backup_item_operations_failed).contains(&status.errors);
-    let count = |number: i64| usize::try_from(number).unwrap_or_default();
     let errors = if explained {
         None
     } else {
-        difference("error", status.errors, count(errors))
+        difference("error", status.errors, as_count(errors))
     };
     errors
         .into_iter()
-        .chain(difference("warning", status.warnings, count(warnings)))
+        .chain(difference("warning", status.warnings, as_count(warnings)))
         .collect()
+}
+
+fn as_count(number: i64) -> usize {
+    usize::try_from(number).unwrap_or_default()
 }
 
 /// Compares the operations, and checks that all of them have ended.
 pub(super) fn operations(status: &BackupStatus, operations: &[BackupOperation]) -> Vec<String> {
-    let of = |phase: &OperationPhase| {
-        operations
-            .iter()
-            .filter(|one| one.status().phase == *phase)
-            .count()
-    };
     let going = operations
         .iter()
         .filter(|one| !one.status().phase.has_ended())
@@ -67,12 +65,12 @@ pub(super) fn operations(status: &BackupStatus, operations: &[BackupOperation]) 
         difference(
             "completed operation",
             status.backup_item_operations_completed,
-            of(&OperationPhase::Completed),
+            count_in(operations, &OperationPhase::Completed),
         ),
         difference(
             "failed operation",
             status.backup_item_operations_failed,
-            of(&OperationPhase::Failed),
+            count_in(operations, &OperationPhase::Failed),
         ),
         (going > 0).then(|| {
             let have = if going == 1 { "has" } else { "have" };
@@ -85,6 +83,14 @@ pub(super) fn operations(status: &BackupStatus, operations: &[BackupOperation]) 
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// The number of operations in a phase.
+fn count_in(operations: &[BackupOperation], phase: &OperationPhase) -> usize {
+    operations
+        .iter()
+        .filter(|one| one.status().phase == *phase)
+        .count()
 }
 
 /// Compares volumes: each completed CSI snapshot has an entry. Failed and moved snapshots may have

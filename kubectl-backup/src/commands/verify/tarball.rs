@@ -15,7 +15,7 @@ use serde::Deserialize;
 use crate::{print::plain, view::ResourceList};
 
 /// Maximum number of names in a sentence; the others are counted.
-const NAMED: usize = 5;
+const MAX_NAMES: usize = 5;
 
 /// The items of a tarball, by `group/version/Kind namespace/name`. Keeps only names, not the
 /// contents of items.
@@ -128,8 +128,10 @@ impl Tarball {
                 Some("it does not say which version its layout has (metadata/version)".to_owned())
             }
         };
-        let (half, missing, extra) = (self.half(), Names::default(), Names::default());
-        let (missing, extra) = list.map_or((missing, extra), |list| self.compared(list, results));
+        let half = self.half();
+        let (missing, extra) = list
+            .map(|list| self.compared(list, results))
+            .unwrap_or_default();
         let sentences = [
             (
                 &self.unreadable,
@@ -185,16 +187,10 @@ impl Tarball {
             .flat_map(|(kind, all)| all.iter().map(move |name| format!("{kind} {name}")))
             .collect();
         let named = results.map(words).unwrap_or_default();
-        let is_explained = |key: &&str| {
-            key.rsplit(['/', ' '])
-                .next()
-                .is_some_and(|name| named.contains(name))
-        };
-        let is_there = |key: &str| self.items.contains_key(key);
         let missing = listed
             .iter()
             .map(String::as_str)
-            .filter(|key| !is_there(key) && !is_explained(key));
+            .filter(|key| !self.items.contains_key(*key) && !is_named(key, &named));
         let extra = self
             .items
             .keys()
@@ -202,6 +198,13 @@ impl Tarball {
             .filter(|key| !listed.contains(*key));
         (Names::sorted(missing), Names::sorted(extra))
     }
+}
+
+/// Whether the name of the item is one of the words.
+fn is_named(key: &str, words: &HashSet<&str>) -> bool {
+    key.rsplit(['/', ' '])
+        .next()
+        .is_some_and(|name| words.contains(name))
 }
 
 /// The words of all errors. A Velero server lists an item before saving it, and if that fails
@@ -213,10 +216,13 @@ fn words(results: &Results) -> HashSet<&str> {
         .iter()
         .chain(&errors.cluster)
         .chain(errors.namespaces.values().flatten());
-    let separates = |c: char| !(c.is_alphanumeric() || matches!(c, '-' | '.' | '_'));
-    all.flat_map(|text| text.split(separates))
+    all.flat_map(|text| text.split(separates_words))
         .map(|word| word.trim_matches('.'))
         .collect()
+}
+
+fn separates_words(c: char) -> bool {
+    !(c.is_alphanumeric() || matches!(c, '-' | '.' | '_'))
 }
 
 /// Names for a sentence: the first few, and the total number.
@@ -229,7 +235,7 @@ struct Names {
 impl Names {
     fn add(&mut self, name: &str) {
         self.count += 1;
-        if self.first.len() < NAMED {
+        if self.first.len() < MAX_NAMES {
             self.first.push(plain(name));
         }
     }
@@ -246,11 +252,14 @@ impl Names {
 
     fn sentence(&self, one: &str, many: &str) -> Option<String> {
         let named = self.first.join(", ");
-        match self.count - self.first.len() {
-            0 if self.count == 0 => None,
-            0 if self.count == 1 => Some(format!("{named} {one}")),
-            0 => Some(format!("{named} {many}")),
-            more => Some(format!("{named} and {more} more {many}")),
+        let more = self.count - self.first.len();
+        if more > 0 {
+            return Some(format!("{named} and {more} more {many}"));
+        }
+        match self.count {
+            0 => None,
+            1 => Some(format!("{named} {one}")),
+            _ => Some(format!("{named} {many}")),
         }
     }
 }

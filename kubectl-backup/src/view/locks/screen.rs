@@ -7,7 +7,7 @@ use super::{
     changes::{ChangeSubject, LockChange},
 };
 use crate::{
-    cli::Shown,
+    cli::TableParts,
     print::{Screen, Style, Tone, since, table},
 };
 
@@ -28,7 +28,7 @@ fn columns(wide: bool) -> &'static [&'static str] {
 
 pub(crate) fn text(
     list: &LockList,
-    what: Shown,
+    what: TableParts,
     now: Timestamp,
     style: Style,
 ) -> std::io::Result<String> {
@@ -55,11 +55,11 @@ pub(crate) fn names(list: &LockList) -> String {
 
 fn block(
     scope: &ScopeView,
-    Shown {
+    TableParts {
         wide,
         headers,
         namespaces,
-    }: Shown,
+    }: TableParts,
     now: Timestamp,
     style: Style,
 ) -> std::io::Result<String> {
@@ -146,7 +146,7 @@ fn unclaimed(object: &UnclaimedView, now: Timestamp, style: Style) -> Vec<String
 pub(crate) fn changes(
     new: &[LockChange],
     now: &[LockChange],
-    what: Shown,
+    what: TableParts,
     at: Timestamp,
     style: Style,
 ) -> std::io::Result<String> {

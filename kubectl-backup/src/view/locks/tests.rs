@@ -17,7 +17,7 @@ fn found(ledger: Ledger) -> FoundLedger {
 }
 
 fn seen(kind: ObjectKind, name: &str, uid: &str, footprint: Footprint) -> UnendedObject {
-    let object = Observed {
+    let object = ObservedObject {
         key: ObjectKey::new(kind, "velero", name),
         uid: uid.to_owned(),
         version: "1".to_owned(),
@@ -188,7 +188,7 @@ fn nothing_in_a_ledger_moves_a_cursor() {
     };
     let list = locks("velero", &[found, damaged], &[object], Vec::new(), None);
     let now = jiff::Timestamp::UNIX_EPOCH;
-    let how = crate::cli::Shown {
+    let how = crate::cli::TableParts {
         wide: true,
         headers: true,
         namespaces: false,

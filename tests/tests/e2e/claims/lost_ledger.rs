@@ -76,7 +76,7 @@ pub(super) async fn a_ledger_that_was_edited_by_hand_is_rebuilt(
             .context("no annotations")?;
         let serial: u64 = annotations[SERIAL_ANNOTATION].parse()?;
         // Removes every claim, as a user might who wants to run a backup now.
-        let empty = r#"{"v":4,"epoch":0,"bound":0,"footprints":[],"claims":[]}"#;
+        let empty = r#"{"v":1,"epoch":0,"bound":0,"footprints":[],"claims":[]}"#;
         annotations.insert(LEDGER_ANNOTATION.to_owned(), empty.to_owned());
         annotations.insert(SERIAL_ANNOTATION.to_owned(), (serial + 1).to_string());
         match leases

@@ -7,12 +7,12 @@ use super::*;
 
 const SINCE: &str = "2026-11-21T09:00:00.5Z";
 
-fn stored(key: &ObjectKey, object: &Value) -> Observed {
+fn stored(key: &ObjectKey, object: &Value) -> ObservedObject {
     let mut all =
         json!({ "metadata": { "uid": "u", "creationTimestamp": "2026-11-21T09:01:00Z" } });
     json_patch::merge(&mut all, object);
     let object: DynamicObject = serde_json::from_value(all).unwrap();
-    Observed::named(
+    ObservedObject::named(
         &Profile::velero(),
         key.kind,
         &key.namespace,
@@ -445,7 +445,7 @@ fn a_wish_is_told_what_it_can_be() {
 
 #[test]
 fn who_may_not_restore_is_told_what_is_lacking_and_what_may_be_done_instead() {
-    let lacking = Lacking {
+    let lacking = MissingRights {
         field: "spec.namespaceMapping",
         everything_in: "namespace shop".to_owned(),
         instead: "leave shop out",

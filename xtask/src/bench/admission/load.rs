@@ -43,8 +43,13 @@ impl Creation {
     /// A backup of a database cluster: each cluster is a separate scope.
     pub fn cluster_backup(namespace: &str, cluster: &str) -> Self {
         let spec = json!({ "clusterName": cluster, "storageName": "bench" });
-        let (kind, plural) = ("PerconaServerMySQLBackup", "perconaservermysqlbackups");
-        Self::new("ps.percona.com/v1", kind, plural, namespace, &spec)
+        Self::new(
+            "ps.percona.com/v1",
+            "PerconaServerMySQLBackup",
+            "perconaservermysqlbackups",
+            namespace,
+            &spec,
+        )
     }
 
     fn new(version: &str, kind: &str, plural: &str, namespace: &str, spec: &Value) -> Self {
@@ -113,16 +118,20 @@ pub async fn burst<F>(clients: &[Client], count: usize, creation: F) -> anyhow::
 where
     F: Fn(usize, usize) -> Creation + Send + Sync + 'static,
 {
-    let (creation, taken) = (Arc::new(creation), Arc::new(AtomicUsize::new(0)));
+    let creation = Arc::new(creation);
+    let taken = Arc::new(AtomicUsize::new(0));
     let start = Instant::now();
     let tasks: Vec<_> = clients
         .iter()
         .cloned()
         .enumerate()
         .map(|(number, client)| {
-            let (creation, taken) = (Arc::clone(&creation), Arc::clone(&taken));
+            let creation = Arc::clone(&creation);
+            let taken = Arc::clone(&taken);
             tokio::spawn(async move {
-                let (mut took, mut refused, mut made) = (Vec::new(), Vec::new(), 0);
+                let mut took = Vec::new();
+                let mut refused = Vec::new();
+                let mut made = 0;
                 while taken.fetch_add(1, Ordering::Relaxed) < count {
                     match creation(number, made).send(&client).await {
                         Ok(time) => took.push(time),

@@ -22,14 +22,14 @@ use crate::bench::table::{Row, Table};
 
 const ADMISSIONS: usize = 100_000;
 /// Admissions between two clean-ups.
-const ROUND: usize = 4_000;
+const ADMISSIONS_PER_ROUND: usize = 4_000;
 /// Objects among them that get a claim in the ledger.
-const CLAIMED: usize = 400;
+const CLAIMS_PER_ROUND: usize = 400;
 /// Repeated reviews of each of these; the API server repeats a review whose answer was lost.
-const AGAIN: usize = 2;
+const REPEATS: usize = 2;
 /// Creations that conflict with a restore.
-const REFUSED: usize = 200;
-const DRY: usize = 1_000;
+const REFUSALS_PER_ROUND: usize = 200;
+const DRY_RUNS_PER_ROUND: usize = 1_000;
 const CONNECTIONS: usize = 16;
 const HELD: &str = "held";
 const LIMIT_MIB: f64 = 48.0;
@@ -48,8 +48,9 @@ pub async fn measure(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result
         .build()?;
     let path = install::webhook_path(plane.client()).await?;
     let url = format!("https://{}{path}?timeout=10s", plane.guard()?.address());
-    let (start, mut answers) = (Instant::now(), BTreeMap::<&str, usize>::new());
-    for round in 0..ADMISSIONS / ROUND {
+    let start = Instant::now();
+    let mut answers = BTreeMap::<&str, usize>::new();
+    for round in 0..ADMISSIONS / ADMISSIONS_PER_ROUND {
         plane.sweep().await?;
         Creation::restore_of(GUARDED, HELD)
             .send(plane.client())
@@ -64,8 +65,6 @@ pub async fn measure(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result
     }
     let peak = guard.peak_memory_kib()?;
     plane.sweep().await?;
-    #[allow(clippy::cast_precision_loss)]
-    let mib = |kib: u64| kib as f64 / 1024.0;
     table.row(&Row {
         what: "peak memory of a replica after 100,000 admissions".to_owned(),
         found: format!("{:.1} MiB", mib(peak)),
@@ -85,39 +84,59 @@ pub async fn measure(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result
     Ok(())
 }
 
+#[allow(clippy::cast_precision_loss)]
+fn mib(kib: u64) -> f64 {
+    kib as f64 / 1024.0
+}
+
 /// The reviews of a round: their kind, whether they must be allowed, and their bodies.
 fn reviews(round: usize) -> Vec<(&'static str, bool, Vec<String>)> {
-    let claimed: Vec<String> = (0..CLAIMED)
+    let claimed: Vec<String> = (0..CLAIMS_PER_ROUND)
         .map(|number| review(round, number, "app", false, None))
         .collect();
     let again = claimed
         .iter()
         .cycle()
-        .take(CLAIMED * AGAIN)
+        .take(CLAIMS_PER_ROUND * REPEATS)
         .cloned()
         .collect();
-    let of = |first: usize,
-              count: usize,
-              namespace: &str,
-              dry: bool,
-              phase: Option<&str>|
-     -> Vec<String> {
-        (first..first + count)
-            .map(|number| review(round, number, namespace, dry, phase))
-            .collect()
-    };
-    let ended = ROUND - CLAIMED * (1 + AGAIN) - REFUSED - DRY;
+    let ended = ADMISSIONS_PER_ROUND
+        - CLAIMS_PER_ROUND * (1 + REPEATS)
+        - REFUSALS_PER_ROUND
+        - DRY_RUNS_PER_ROUND;
     vec![
         ("claimed", true, claimed),
         ("asked about again", true, again),
-        ("refused", false, of(10_000, REFUSED, HELD, false, None)),
-        ("dry runs", true, of(20_000, DRY, "app", true, None)),
+        (
+            "refused",
+            false,
+            reviews_from(round, 10_000, REFUSALS_PER_ROUND, HELD, false, None),
+        ),
+        (
+            "dry runs",
+            true,
+            reviews_from(round, 20_000, DRY_RUNS_PER_ROUND, "app", true, None),
+        ),
         (
             "that arrived ended",
             true,
-            of(30_000, ended, "app", false, Some("Completed")),
+            reviews_from(round, 30_000, ended, "app", false, Some("Completed")),
         ),
     ]
+}
+
+/// Reviews of a round, with numbers from `first` on.
+fn reviews_from(
+    round: usize,
+    first: usize,
+    count: usize,
+    namespace: &str,
+    dry_run: bool,
+    phase: Option<&str>,
+) -> Vec<String> {
+    (first..first + count)
+        .map(|number| review(round, number, namespace, dry_run, phase))
+        .collect()
 }
 
 /// A review of a creation, in the form that the API server sends.

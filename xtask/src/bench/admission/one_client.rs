@@ -13,7 +13,7 @@ use crate::bench::{
 
 /// Creations between two clean-ups: few, because these backups never end, and a ledger with many
 /// claims is measured elsewhere.
-const ROUND: usize = 12;
+const CREATIONS_PER_ROUND: usize = 12;
 const ROUNDS: usize = 5;
 
 /// Median time of a creation with the guard and with the allowing webhook, and of an update of a
@@ -29,10 +29,13 @@ pub async fn measure(
         .await?;
     let client = plane.client().clone();
     let mut lease = OwnLease::create(&client).await?;
-    let (mut guard, mut allowing, mut update) =
-        (Sample::default(), Sample::default(), Sample::default());
-    let (mut decided, mut seconds) = (0.0, 0.0);
-    let (start, mut rounds) = (Instant::now(), 0);
+    let mut guard = Sample::default();
+    let mut allowing = Sample::default();
+    let mut update = Sample::default();
+    let mut decided = 0.0;
+    let mut seconds = 0.0;
+    let start = Instant::now();
+    let mut rounds = 0;
     while start.elapsed() < budget * 3 || rounds < ROUNDS {
         plane.sweep().await?;
         // The first write after a clean-up meets a conflict, because the ledger has changed.
@@ -46,7 +49,7 @@ pub async fn measure(
             replicas.metric("_seconds_count").await?,
             replicas.metric("_seconds_sum").await?,
         );
-        for number in 0..ROUND {
+        for number in 0..CREATIONS_PER_ROUND {
             for turn in number..number + 3 {
                 match turn % 3 {
                     0 => guard.push(Creation::backup(GUARDED).send(&client).await?),
@@ -59,7 +62,9 @@ pub async fn measure(
         seconds += replicas.metric("_seconds_sum").await? - before.1;
         rounds += 1;
     }
-    let (with, without, write) = (guard.median(), allowing.median(), update.median());
+    let with = guard.median();
+    let without = allowing.median();
+    let write = update.median();
     let added = (with - without) / write;
     table.row(&Row {
         what: "1 client, median creation".to_owned(),

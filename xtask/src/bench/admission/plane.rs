@@ -104,14 +104,17 @@ impl<'w> Plane<'w> {
     /// Restarts the guard with `count` replicas and these flags, and waits until the API server
     /// calls it.
     pub async fn start_guard(&mut self, count: usize, args: &[&str]) -> anyhow::Result<()> {
-        (self.guard, self.sweeper) = (None, None);
+        self.guard = None;
+        self.sweeper = None;
         let args: Vec<String> = args.iter().map(ToString::to_string).collect();
         let sweeping: Vec<String> = args.iter().cloned().chain([GRACE.to_owned()]).collect();
-        let (world, ca) = (&self.world, self.pki.ca());
+        let world = &self.world;
+        let ca = self.pki.ca();
         let guard = Replicas::start(world, &self.identity, &ca, "guard", count, &args).await?;
         let sweeper = Replicas::start(world, &self.identity, &ca, "sweeper", 1, &sweeping).await?;
         let address = guard.address();
-        (self.guard, self.sweeper) = (Some(guard), Some(sweeper));
+        self.guard = Some(guard);
+        self.sweeper = Some(sweeper);
         self.sweep().await?;
         self.register(GUARDED, &root().join("deploy/base"), address, None)
             .await?;

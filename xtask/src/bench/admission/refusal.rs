@@ -28,13 +28,15 @@ pub async fn measure(
     let client = plane.client().clone();
     let lease = OwnLease::create(&client).await?;
     Creation::restore_of(GUARDED, HELD).send(&client).await?;
-    let (mut guard, mut plain, mut reads) =
-        (Sample::default(), Sample::default(), Sample::default());
+    let mut guard = Sample::default();
+    let mut plain = Sample::default();
+    let mut reads = Sample::default();
     for _ in 0..5 {
         Creation::backup_of(GUARDED, HELD).refused(&client).await?;
         Creation::backup_of(REFUSED, HELD).refused(&client).await?;
     }
-    let (start, mut number) = (Instant::now(), 0);
+    let start = Instant::now();
+    let mut number = 0;
     while start.elapsed() < budget || number < ROUNDS {
         for turn in number..number + 3 {
             match turn % 3 {
@@ -45,7 +47,9 @@ pub async fn measure(
         }
         number += 1;
     }
-    let (with, without, three) = (guard.median(), plain.median(), reads.median());
+    let with = guard.median();
+    let without = plain.median();
+    let three = reads.median();
     table.row(&Row {
         what: "1 client, median refusal, as the client sees it".to_owned(),
         found: format!("{with:.2} ms, {:.2}x", with / three),

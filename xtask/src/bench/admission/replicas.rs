@@ -46,7 +46,8 @@ impl Replicas {
                 Vec::new()
             };
             flags.extend_from_slice(args);
-            let (name, programs) = (format!("{name}-{number}"), world.programs());
+            let name = format!("{name}-{number}");
+            let programs = world.programs();
             let process = replica::start(
                 &name,
                 programs,

@@ -25,7 +25,7 @@ const PROFILE: &str = "percona-ps";
 const SCOPES_EACH: usize = 2;
 const ROUNDS: usize = 5;
 /// Pause after a clean-up, so that its remaining work is not measured.
-const SETTLE: Duration = Duration::from_millis(200);
+const SETTLE_PAUSE: Duration = Duration::from_millis(200);
 
 /// One replica, compared with the allowing webhook.
 pub async fn one_replica(
@@ -38,7 +38,8 @@ pub async fn one_replica(
         .register_control(ALLOWED, plane.allowing.address(), "/validate")
         .await?;
     let outcome = ONE_SCOPE.measure(plane, budget).await?;
-    let (guard, allowing) = (&outcome.guard, &outcome.control);
+    let guard = &outcome.guard;
+    let allowing = &outcome.control;
     outcome.tell(table, "16 clients, one scope, 1 replica", "allowing", None);
     let writes = outcome.writes;
     table.row(&Row {
@@ -48,7 +49,8 @@ pub async fn one_replica(
         asked: "0.3 at most".to_owned(),
         met: Some(writes <= 0.3),
     });
-    let (with, without) = (guard.took.p99(), allowing.took.p99());
+    let with = guard.took.p99();
+    let without = allowing.took.p99();
     table.row(&Row {
         what: "… 99th percentile".to_owned(),
         found: format!("{with:.1} ms, {:.2}x", with / without),
@@ -167,8 +169,8 @@ const MANY_SCOPES: Load = Load {
 };
 
 struct Outcome {
-    guard: Seen,
-    control: Seen,
+    guard: Measurements,
+    control: Measurements,
     /// Writes of the ledger per creation.
     writes: f64,
 }
@@ -177,7 +179,8 @@ impl Outcome {
     /// Adds a row with the throughput of both. The guard needs at least the share `least` of the
     /// control's, without refusals.
     fn tell(&self, table: &mut Table, what: &str, control: &str, least: Option<f64>) {
-        let (guard, share) = (&self.guard, self.guard.share_of(&self.control));
+        let guard = &self.guard;
+        let share = guard.share_of(&self.control);
         table.row(&Row {
             what: format!("{what}: throughput"),
             found: format!(
@@ -198,8 +201,11 @@ impl Outcome {
 impl Load {
     /// Runs rounds of guard and control in turn.
     async fn measure(&self, plane: &Plane<'_>, budget: Duration) -> anyhow::Result<Outcome> {
-        let (mut guarded, mut controlled, mut writes) = (Seen::default(), Seen::default(), 0.0);
-        let (start, mut number) = (Instant::now(), 0);
+        let mut guarded = Measurements::default();
+        let mut controlled = Measurements::default();
+        let mut writes = 0.0;
+        let start = Instant::now();
+        let mut number = 0;
         while start.elapsed() < budget * 2 || number < ROUNDS {
             plane.sweep().await?;
             for namespace in [GUARDED, self.control] {
@@ -208,8 +214,9 @@ impl Load {
                 self.burst(&plane.clients, namespace, self.clients * SCOPES_EACH)
                     .await?;
             }
-            tokio::time::sleep(SETTLE).await;
-            let (mut guard, mut control) = (Burst::default(), Burst::default());
+            tokio::time::sleep(SETTLE_PAUSE).await;
+            let mut guard = Burst::default();
+            let mut control = Burst::default();
             let before = ledger_writes(plane).await?;
             for is_control in quarters(number) {
                 let namespace = if is_control { self.control } else { GUARDED };
@@ -258,14 +265,14 @@ async fn ledger_writes(plane: &Plane<'_>) -> anyhow::Result<f64> {
 
 /// Measurements of one webhook over all rounds.
 #[derive(Default)]
-struct Seen {
+struct Measurements {
     rates: Vec<f64>,
     took: Sample,
     /// Messages of refusals.
     refused: Vec<String>,
 }
 
-impl Seen {
+impl Measurements {
     fn add(&mut self, burst: Burst) {
         self.rates.push(burst.rate());
         self.took.extend(burst.took);

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{
     floor,
-    large::{PATIENCE, PAUSE, read, unpack},
+    large::{PAUSE, TIMEOUT, read, unpack},
 };
 use crate::bench::{
     backup_watch::BackupWatch,
@@ -20,13 +20,13 @@ use crate::bench::{
 };
 
 /// Number of other namespaces, which contain the other objects.
-const OTHERS: usize = 48;
+const OTHER_NAMESPACES: usize = 48;
 /// Maximum ratio between the time and the floor.
-const TIMES: f64 = 1.2;
+const MAX_RATIO: f64 = 1.2;
 /// Number of ConfigMaps in the small namespace.
-const SMALL: usize = 500;
+const SMALL_OBJECTS: usize = 500;
 /// Maximum time for its backup, from the start of `kubectl create` (seconds).
-const SMALL_TIME: f64 = 0.35;
+const MAX_SMALL_SECONDS: f64 = 0.35;
 
 /// Backs up `objects` ConfigMaps in twenty namespaces, before and after `others` are created in 48
 /// other ones, then a small namespace.
@@ -44,13 +44,13 @@ pub async fn measure(
     world.location_available("default").await?;
     let alone = twenty(world, "alone", &names, rounds).await?;
     eprintln!("creating {others} beside them");
-    let beside: Vec<String> = (0..OTHERS)
+    let beside: Vec<String> = (0..OTHER_NAMESPACES)
         .map(|number| format!("beside-{number:02}"))
         .collect();
     objects::create_in(&world.client, &beside, &json!({}), 0..others).await?;
     let found = twenty(world, "beside", &names, rounds).await?;
     for (what, measured) in [("alone", alone), ("beside", found)] {
-        let Measured {
+        let RoundTimes {
             times,
             lists,
             squeezes,
@@ -67,12 +67,12 @@ pub async fn measure(
                 "alone" => {
                     format!("twenty namespaces with {objects} ConfigMaps, nothing else there")
                 }
-                _ => format!("the same beside {others} in {OTHERS} other namespaces"),
+                _ => format!("the same beside {others} in {OTHER_NAMESPACES} other namespaces"),
             },
             found: format!("{time:.2} s, {ratio:.2} times the floor"),
             beside: format!("listing just these {list:.2} s, compressing {squeeze:.2} s"),
-            asked: format!("{TIMES} times the floor"),
-            met: Some(ratio <= TIMES),
+            asked: format!("{MAX_RATIO} times the floor"),
+            met: Some(ratio <= MAX_RATIO),
         });
     }
     small(world, others, rounds, table).await
@@ -80,7 +80,7 @@ pub async fn measure(
 
 /// Durations of each round (seconds).
 #[derive(Default)]
-struct Measured {
+struct RoundTimes {
     times: Vec<f64>,
     lists: Vec<f64>,
     squeezes: Vec<f64>,
@@ -91,8 +91,8 @@ async fn twenty(
     prefix: &str,
     names: &[&str],
     rounds: usize,
-) -> anyhow::Result<Measured> {
-    let mut measured = Measured::default();
+) -> anyhow::Result<RoundTimes> {
+    let mut measured = RoundTimes::default();
     // The first round fills caches.
     for round in 0..=rounds {
         tokio::time::sleep(PAUSE).await;
@@ -105,7 +105,7 @@ async fn twenty(
         let start = Instant::now();
         world.create_backup(&name, of_namespaces(names)).await?;
         let ended = watch
-            .completed(std::slice::from_ref(&name), PATIENCE)
+            .completed(std::slice::from_ref(&name), TIMEOUT)
             .await?;
         let time = ended
             .first()
@@ -139,11 +139,12 @@ async fn small(
         &world.client,
         &["bench-one".to_owned()],
         &json!({}),
-        0..SMALL,
+        0..SMALL_OBJECTS,
     )
     .await?;
     let kubectl = world.kubectl()?;
-    let (mut seen, mut created) = (Sample::default(), Sample::default());
+    let mut seen = Sample::default();
+    let mut created = Sample::default();
     for round in 0..=rounds {
         tokio::time::sleep(PAUSE).await;
         let name = format!("one-{round}");
@@ -154,7 +155,7 @@ async fn small(
         let arguments = ["create", "-f", manifest.as_str()];
         let (ran, ended) = tokio::join!(
             kubectl.succeeds(&arguments),
-            watch.completed(std::slice::from_ref(&name), PATIENCE)
+            watch.completed(std::slice::from_ref(&name), TIMEOUT)
         );
         let command = ran?.elapsed;
         let time: Duration = ended?.first().context("no backup")?.duration_since(start);
@@ -167,12 +168,12 @@ async fn small(
     let [time, command] = [seen, created].map(|sample| sample.median() / 1e3);
     table.row(&Row {
         what: format!(
-            "one namespace of {SMALL} ConfigMaps beside {others}, from `kubectl create` to Completed"
+            "one namespace of {SMALL_OBJECTS} ConfigMaps beside {others}, from `kubectl create` to Completed"
         ),
         found: format!("{time:.2} s"),
         beside: format!("`kubectl create` alone {command:.2} s"),
-        asked: format!("{SMALL_TIME} s"),
-        met: Some(time <= SMALL_TIME),
+        asked: format!("{MAX_SMALL_SECONDS} s"),
+        met: Some(time <= MAX_SMALL_SECONDS),
     });
     Ok(())
 }

@@ -19,10 +19,10 @@ use kube::{
 use serde::{Deserialize, de::IgnoredAny};
 
 /// Objects per page, as the controller requests.
-const PAGE: usize = 500;
+const PAGE_SIZE: usize = 500;
 /// Size of separately compressed chunks, as in the controller (bytes).
-const CHUNK: usize = 1 << 20;
-const LEVEL: u32 = 6;
+const CHUNK_BYTES: usize = 1 << 20;
+const COMPRESSION_LEVEL: u32 = 6;
 
 #[derive(Deserialize)]
 struct Page {
@@ -46,11 +46,11 @@ pub async fn list(client: &Client) -> anyhow::Result<usize> {
 /// Like [`list`], for these namespaces: ConfigMaps in each of them, and types with few objects in
 /// all namespaces.
 pub async fn list_of(client: &Client, namespaces: &[&str]) -> anyhow::Result<usize> {
-    let each = |resource: &ApiResource| match resource.plural.as_str() {
+    list_by(client, |resource| match resource.plural.as_str() {
         "configmaps" => namespaces.iter().copied().map(Some).collect(),
         _ => vec![None],
-    };
-    list_by(client, each).await
+    })
+    .await
 }
 
 async fn list_by<'a>(
@@ -73,10 +73,11 @@ async fn list_by<'a>(
 }
 
 async fn pages(client: &Client, path: &str) -> anyhow::Result<usize> {
-    let (mut objects, mut token) = (0, String::new());
+    let mut objects = 0;
+    let mut token = String::new();
     loop {
-        let request =
-            http::Request::get(format!("{path}?limit={PAGE}&continue={token}")).body(Vec::new())?;
+        let request = http::Request::get(format!("{path}?limit={PAGE_SIZE}&continue={token}"))
+            .body(Vec::new())?;
         let text = client.request_text(request).await?;
         let page: Page =
             serde_json::from_str(&text).with_context(|| format!("a page of {path}"))?;
@@ -90,15 +91,18 @@ async fn pages(client: &Client, path: &str) -> anyhow::Result<usize> {
 
 /// Compresses chunks on all cores. Returns the compressed size (bytes).
 pub fn compress(tar: &[u8]) -> usize {
-    let chunks: Vec<&[u8]> = tar.chunks(CHUNK).collect();
-    let (next, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let chunks: Vec<&[u8]> = tar.chunks(CHUNK_BYTES).collect();
+    let next = AtomicUsize::new(0);
+    let bytes = AtomicUsize::new(0);
     let workers = thread::available_parallelism().map_or(1, NonZero::get);
     thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let mut encoder =
-                        GzEncoder::new(Vec::with_capacity(CHUNK / 2), Compression::new(LEVEL));
+                    let mut encoder = GzEncoder::new(
+                        Vec::with_capacity(CHUNK_BYTES / 2),
+                        Compression::new(COMPRESSION_LEVEL),
+                    );
                     // Writing to memory cannot fail.
                     let member = encoder.write_all(chunk).and_then(|()| encoder.finish());
                     bytes.fetch_add(member.map_or(0, |member| member.len()), Ordering::Relaxed);

@@ -17,28 +17,36 @@ use crate::bench::{
     table::{Row, Table},
 };
 
-pub(super) const PATIENCE: Duration = Duration::from_mins(15);
+pub(super) const TIMEOUT: Duration = Duration::from_mins(15);
 /// Maximum ratio between the time and the floor.
-const TIMES: f64 = 1.1;
+const MAX_RATIO: f64 = 1.1;
 /// Maximum delay until a user who waits for a backup learns of its end (seconds).
-const LATER: f64 = 0.5;
+const MAX_DELAY_SECONDS: f64 = 0.5;
 /// Maximum ratio between the size of the tarball and that by Go's gzip.
-const LARGER: f64 = 1.1;
-/// Maximum memory (MiB), and the maximum number of objects for which it holds.
-const MEMORY: (u32, usize) = (96, 100_000);
+const MAX_SIZE_RATIO: f64 = 1.1;
+/// Maximum memory (MiB).
+const MAX_MEMORY_MIB: u32 = 96;
+/// Maximum number of objects for which that holds.
+const MAX_MEMORY_OBJECTS: usize = 100_000;
 /// Maximum growth of memory per additional item (bytes).
-const GROWTH: f64 = 100.0;
+const MAX_GROWTH_BYTES: f64 = 100.0;
 /// Pause between the floor and the backup: shortly after a list the API server delays another one
 /// of the same type (kube-apiserver `pkg/storage/cacher/progress`, v1.34), and in practice a backup
 /// does not follow a list of everything.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// With fewer objects, the growth is noise.
-const TELLING: usize = 50_000;
+const MIN_OBJECTS_FOR_GROWTH: usize = 50_000;
 
 /// Peak memory of a fresh controller for a backup of everything.
 pub struct Peak {
     kib: u32,
     items: u32,
+}
+
+impl Peak {
+    fn mib(&self) -> f64 {
+        f64::from(self.kib) / 1024.0
+    }
 }
 
 /// Backs everything up with a fresh controller.
@@ -73,8 +81,9 @@ pub async fn measure(
     // The first list fills the API server's caches for the following ones.
     floor::list(&world.client).await?;
     let large = peak(world, "many").await?;
-    let (mut times, mut lists, mut squeezes) =
-        (Sample::default(), Sample::default(), Sample::default());
+    let mut times = Sample::default();
+    let mut lists = Sample::default();
+    let mut squeezes = Sample::default();
     let mut sizes = (0, 0);
     for round in 0..rounds {
         let start = Instant::now();
@@ -116,14 +125,15 @@ fn tell_time(objects: usize, time: f64, list: f64, squeeze: f64, table: &mut Tab
         what: format!("{objects} ConfigMaps of 1 KiB, from admission to Completed"),
         found: format!("{time:.2} s, {:.2} times the floor", time / floor),
         beside: format!("listing everything {list:.2} s, compressing {squeeze:.2} s"),
-        asked: format!("{TIMES} times the floor: {:.2} s", TIMES * floor),
-        met: Some(time <= TIMES * floor),
+        asked: format!("{MAX_RATIO} times the floor: {:.2} s", MAX_RATIO * floor),
+        met: Some(time <= MAX_RATIO * floor),
     });
 }
 
 /// The time between the end of a backup and that of `create --wait`.
 async fn tell_wait(world: &World, rounds: usize, table: &mut Table) -> anyhow::Result<()> {
-    let (mut waits, mut times) = (Sample::default(), Sample::default());
+    let mut waits = Sample::default();
+    let mut times = Sample::default();
     for round in 0..rounds {
         let name = format!("waited-for-{round}");
         let mut watch = BackupWatch::start(&world.client).await?;
@@ -132,7 +142,7 @@ async fn tell_wait(world: &World, rounds: usize, table: &mut Table) -> anyhow::R
         let arguments = ["create", name.as_str(), "--wait"];
         let (ran, ended) = tokio::join!(
             command.succeeds(&arguments),
-            watch.completed(std::slice::from_ref(&name), PATIENCE)
+            watch.completed(std::slice::from_ref(&name), TIMEOUT)
         );
         waits.push(ran?.elapsed);
         times.push(ended?.first().context("no backup")?.duration_since(start));
@@ -142,8 +152,8 @@ async fn tell_wait(world: &World, rounds: usize, table: &mut Table) -> anyhow::R
         what: "the same for who types `create --wait`".to_owned(),
         found: format!("{wait:.2} s, {:.2} s later", wait - time),
         beside: format!("from the command to Completed: {time:.2} s"),
-        asked: format!("{LATER} s later"),
-        met: Some(wait - time <= LATER),
+        asked: format!("{MAX_DELAY_SECONDS} s later"),
+        met: Some(wait - time <= MAX_DELAY_SECONDS),
     });
     Ok(())
 }
@@ -154,29 +164,28 @@ fn tell_size((ours, theirs): (u32, u32), table: &mut Table) {
         what: "size of the tarball".to_owned(),
         found: format!("{ours} bytes, {ratio:.3} times"),
         beside: format!("Go's gzip of the same archive: {theirs} bytes"),
-        asked: format!("{LARGER} times"),
-        met: Some(ratio <= LARGER),
+        asked: format!("{MAX_SIZE_RATIO} times"),
+        met: Some(ratio <= MAX_SIZE_RATIO),
     });
 }
 
 fn tell_memory(objects: usize, small: &Peak, large: &Peak, table: &mut Table) {
-    let mib = |peak: &Peak| f64::from(peak.kib) / 1024.0;
     table.row(&Row {
         what: "peak memory of a fresh controller".to_owned(),
-        found: format!("{:.1} MiB with {} items", mib(large), large.items),
-        beside: format!("{:.1} MiB with {} items", mib(small), small.items),
-        asked: format!("{} MiB with {} objects", MEMORY.0, MEMORY.1),
-        met: Some(large.kib <= MEMORY.0 * 1024 || objects > MEMORY.1),
+        found: format!("{:.1} MiB with {} items", large.mib(), large.items),
+        beside: format!("{:.1} MiB with {} items", small.mib(), small.items),
+        asked: format!("{MAX_MEMORY_MIB} MiB with {MAX_MEMORY_OBJECTS} objects"),
+        met: Some(large.kib <= MAX_MEMORY_MIB * 1024 || objects > MAX_MEMORY_OBJECTS),
     });
     let further = f64::from(large.items.saturating_sub(small.items).max(1));
     let growth = (f64::from(large.kib) - f64::from(small.kib)) * 1024.0 / further;
-    if objects >= TELLING {
+    if objects >= MIN_OBJECTS_FOR_GROWTH {
         table.row(&Row {
             what: "memory for each further item".to_owned(),
             found: format!("{growth:.0} bytes"),
             beside: format!("{further} further items"),
-            asked: format!("{GROWTH} bytes"),
-            met: Some(growth <= GROWTH),
+            asked: format!("{MAX_GROWTH_BYTES} bytes"),
+            met: Some(growth <= MAX_GROWTH_BYTES),
         });
     }
 }
@@ -186,7 +195,7 @@ async fn back_up(world: &World, name: &str) -> anyhow::Result<Duration> {
     let mut watch = BackupWatch::start(&world.client).await?;
     let start = Instant::now();
     world.create_backup(name, BackupSpec::default()).await?;
-    let times = watch.completed(&[name.to_owned()], PATIENCE).await?;
+    let times = watch.completed(&[name.to_owned()], TIMEOUT).await?;
     Ok(times.first().context("no backup")?.duration_since(start))
 }
 

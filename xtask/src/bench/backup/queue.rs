@@ -20,13 +20,13 @@ use crate::bench::{
 };
 
 /// Number of backups for comparison.
-const FEW: u16 = 50;
+const FEW_BACKUPS: u16 = 50;
 /// Number of backups per user.
-const EACH: usize = 300;
+const BACKUPS_PER_USER: usize = 300;
 /// Maximum ratio between the time of a backup among many and among few.
-const LONGER: f64 = 1.2;
+const MAX_RATIO: f64 = 1.2;
 const SMALL: &str = "bench-small";
-const PATIENCE: Duration = Duration::from_mins(15);
+const TIMEOUT: Duration = Duration::from_mins(15);
 
 /// Queues 50 and `many` backups of three ConfigMaps.
 pub async fn measure(world: &mut World, many: u16, table: &mut Table) -> anyhow::Result<()> {
@@ -38,20 +38,20 @@ pub async fn measure(world: &mut World, many: u16, table: &mut Table) -> anyhow:
     });
     create_all(&client, items).await?;
     // Measured before and after, so that effects of the cluster's age are averaged out.
-    let before = each(world, "few", FEW).await?;
+    let before = each(world, "few", FEW_BACKUPS).await?;
     let large = each(world, "many", many).await?;
-    let after = each(world, "again", FEW).await?;
+    let after = each(world, "again", FEW_BACKUPS).await?;
     let small = f64::midpoint(before, after);
     table.row(&Row {
         what: format!("each of {many} small backups queued at once"),
         found: format!("{:.0} ms, {:.2} times", large * 1e3, large / small),
         beside: format!(
-            "each of {FEW}: {:.0} ms before, {:.0} ms after",
+            "each of {FEW_BACKUPS}: {:.0} ms before, {:.0} ms after",
             before * 1e3,
             after * 1e3
         ),
-        asked: format!("{LONGER} times"),
-        met: Some(large <= LONGER * small),
+        asked: format!("{MAX_RATIO} times"),
+        met: Some(large <= MAX_RATIO * small),
     });
     Ok(())
 }
@@ -68,7 +68,7 @@ async fn each(world: &mut World, prefix: &str, count: u16) -> anyhow::Result<f64
         .map(|number| format!("{prefix}-{number:04}"))
         .collect();
     // Backups of one user may take half of the ledger at most.
-    for (person, names) in names.chunks(EACH).enumerate() {
+    for (person, names) in names.chunks(BACKUPS_PER_USER).enumerate() {
         let client = world
             .plane
             .administrator(&format!("person-{person}"))
@@ -81,11 +81,9 @@ async fn each(world: &mut World, prefix: &str, count: u16) -> anyhow::Result<f64
     }
     let mut watch = BackupWatch::start(&world.client).await?;
     world.controllers[0].restart().await?;
-    let times = watch.completed(&names, PATIENCE).await?;
-    let (first, last) = (
-        times.first().context("none")?,
-        times.last().context("none")?,
-    );
+    let times = watch.completed(&names, TIMEOUT).await?;
+    let first = times.first().context("none")?;
+    let last = times.last().context("none")?;
     let each = last.duration_since(*first).as_secs_f64() / f64::from(count - 1);
     eprintln!("{count} queued: {:.1} ms each", each * 1e3);
     // They must not affect the next measurement. Deletions by one user may also take half of the
@@ -96,7 +94,7 @@ async fn each(world: &mut World, prefix: &str, count: u16) -> anyhow::Result<f64
         .await?
     {
         let name = backup.name_any();
-        eventually("the deletion is admitted", PATIENCE, async || {
+        eventually("the deletion is admitted", TIMEOUT, async || {
             match world.backups().delete_object(&name).await {
                 Err(kube::Error::Api(refused)) if refused.code == 403 => {
                     Ok(Probe::NotYet(refused.message))

@@ -4,14 +4,14 @@ use anyhow::{Context as _, ensure};
 use backup_tests::{World, api::ApiExt as _, archive::write_members, world::BUCKET};
 use kube::ResourceExt as _;
 
-use super::{MEMORY, Table, backup, middle};
+use super::{MAX_MEMORY_MIB, Table, backup, middle};
 use crate::bench::{objects, table::Row};
 
 const ITEMS: usize = 100_000;
 const NAMESPACES: usize = 100;
 /// Maximum time for the first reading, and for later ones (ms).
-const FIRST: f64 = 2000.0;
-const AGAIN: f64 = 300.0;
+const MAX_FIRST_MILLIS: f64 = 2000.0;
+const MAX_LATER_MILLIS: f64 = 300.0;
 const NAME: &str = "archive";
 
 pub(super) async fn measure(world: &World, table: &mut Table) -> anyhow::Result<()> {
@@ -33,24 +33,24 @@ pub(super) async fn measure(world: &World, table: &mut Table) -> anyhow::Result<
             format!("name: item-{:06}", ITEMS - 1),
         ),
     ] {
-        let run = async |is_first: bool| {
-            if is_first {
-                person.forget()?;
-            }
-            let ran = person.succeeds(&line).await?;
-            ensure!(
-                ran.stdout.contains(&expected) && ran.stderr.is_empty(),
-                "{}{}",
-                ran.stdout,
-                ran.stderr
-            );
-            Ok(ran.elapsed)
-        };
         for (when, is_first, most) in [
-            ("the first time", true, FIRST),
-            ("after that", false, AGAIN),
+            ("the first time", true, MAX_FIRST_MILLIS),
+            ("after that", false, MAX_LATER_MILLIS),
         ] {
-            let took = middle(async || run(is_first).await).await?;
+            let took = middle(async || {
+                if is_first {
+                    person.forget()?;
+                }
+                let ran = person.succeeds(&line).await?;
+                ensure!(
+                    ran.stdout.contains(&expected) && ran.stderr.is_empty(),
+                    "{}{}",
+                    ran.stdout,
+                    ran.stderr
+                );
+                Ok(ran.elapsed)
+            })
+            .await?;
             table.row(&Row {
                 what: format!("{} in {ITEMS} items, {when}", line[0]),
                 found: format!("{took:.0} ms"),
@@ -69,7 +69,7 @@ pub(super) async fn measure(world: &World, table: &mut Table) -> anyhow::Result<
         format!("memory of ls and cat in {ITEMS} items"),
         kib,
         "-".to_owned(),
-        MEMORY,
+        MAX_MEMORY_MIB,
     )?;
     world
         .backups()

@@ -3,7 +3,7 @@
 use anyhow::{bail, ensure};
 
 /// One of them, with what its constant's comment says.
-struct Known {
+struct DocumentedConstant {
     key: String,
     text: String,
 }
@@ -18,12 +18,13 @@ pub(super) fn table(sources: &[String]) -> anyhow::Result<String> {
     all.sort_by(|a, b| a.key.cmp(&b.key));
     let rows = all
         .into_iter()
-        .map(|Known { key, text }| [format!("`{key}`"), text]);
+        .map(|DocumentedConstant { key, text }| [format!("`{key}`"), text]);
     Ok(super::table(["key", "what it is"], rows))
 }
 
-fn known(source: &str) -> anyhow::Result<Vec<Known>> {
-    let (mut all, mut comment) = (Vec::new(), String::new());
+fn known(source: &str) -> anyhow::Result<Vec<DocumentedConstant>> {
+    let mut all = Vec::new();
+    let mut comment = String::new();
     for line in source
         .lines()
         .take_while(|line| !line.starts_with("#[cfg(test)]"))
@@ -43,7 +44,7 @@ fn known(source: &str) -> anyhow::Result<Vec<Known>> {
             bail!("the constant {name} has no comment that says what it is");
         }
         let key = value.trim_end_matches(';').trim_matches('"').to_owned();
-        all.push(Known {
+        all.push(DocumentedConstant {
             key,
             text: without_links(text.trim()),
         });

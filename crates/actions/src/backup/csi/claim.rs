@@ -4,11 +4,7 @@
 //! The snapshot's name is derived from the uids of backup and claim: another attempt after a crash
 //! finds the first snapshot instead of taking a second one.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use backup_core::{
@@ -22,6 +18,7 @@ use backup_runtime::{
     errors::{is_transient, plain},
 };
 use kube::{ResourceExt as _, core::DynamicObject};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -77,7 +74,7 @@ impl ClaimAction {
     }
 
     fn ahead(&self) -> MutexGuard<'_, Ahead> {
-        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ahead.lock()
     }
 
     /// Creates the VolumeSnapshot of a claim, or finds an existing one.
@@ -153,13 +150,19 @@ impl ClaimAction {
         name: &str,
         timeout: GoDuration,
     ) -> Result<(DynamicObject, DynamicObject), String> {
-        let (started, mut looks, mut last) = (Instant::now(), 0, String::new());
+        let started = Instant::now();
+        let mut looks = 0;
+        let mut last = String::new();
         loop {
             match self.look(namespace, name, &mut last).await {
                 Ok(Some(both)) => return Ok(both),
                 Ok(None) => {}
-                Err(error) if is_transient(&error) => last = plain(&error),
-                Err(error) => return Err(plain(&error)),
+                Err(error) => {
+                    if !is_transient(&error) {
+                        return Err(plain(&error));
+                    }
+                    last = plain(&error);
+                }
             }
             let left = timeout.as_std().saturating_sub(started.elapsed());
             if left.is_zero() {
@@ -348,7 +351,8 @@ impl BackupItemAction for ClaimAction {
 /// The VolumeSnapshot of a claim.
 fn wanted(claim: &Value, class: &str, backup: &Backup) -> Result<DynamicObject, String> {
     let uid = backup.uid().unwrap_or_default();
-    let (name, claim_uid) = (text(claim, "/metadata/name"), text(claim, "/metadata/uid"));
+    let name = text(claim, "/metadata/name");
+    let claim_uid = text(claim, "/metadata/uid");
     let (Some(name), Some(claim_uid)) = (name, claim_uid) else {
         return Err("it has no name or uid".to_owned());
     };

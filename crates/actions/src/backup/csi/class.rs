@@ -37,18 +37,18 @@ pub fn choose<'a>(
     backup: &Annotations,
     classes: &'a [DynamicObject],
 ) -> Result<&'a DynamicObject, NoClass> {
-    let named = |name: &str| {
-        classes
-            .iter()
-            .find(|class| class.name_any().eq_ignore_ascii_case(name) && is_of(class, driver))
-    };
     let for_driver = format!("{SNAPSHOT_CLASS}_{}", driver.to_lowercase());
     let chosen = [
         claim.get(SNAPSHOT_CLASS).map(String::as_str),
         policy,
         backup.get(&for_driver).map(String::as_str),
     ];
-    if let Some(class) = chosen.into_iter().flatten().find_map(named) {
+    let named = chosen.into_iter().flatten().find_map(|name| {
+        classes
+            .iter()
+            .find(|class| class.name_any().eq_ignore_ascii_case(name) && is_of(class, driver))
+    });
+    if let Some(class) = named {
         return Ok(class);
     }
     let own: Vec<&DynamicObject> = classes
@@ -58,15 +58,15 @@ pub fn choose<'a>(
     let labelled = own
         .iter()
         .find(|class| class.labels().contains_key(SNAPSHOT_CLASS));
-    let default = || {
+    let marked = labelled.or_else(|| {
         own.iter().find(|class| {
             class
                 .annotations()
                 .get(DEFAULT_CLASS)
                 .is_some_and(|value| value != "false")
         })
-    };
-    match (labelled.or_else(default), own.as_slice()) {
+    });
+    match (marked, own.as_slice()) {
         (Some(class), _) | (None, [class]) => Ok(class),
         (None, []) => Err(NoClass {
             why: format!("there is no VolumeSnapshotClass of the driver {driver}"),

@@ -49,8 +49,9 @@ impl SecretAction {
     }
 
     fn run(&self, item: &Value, backup: &Backup) -> BackupActionOutput {
-        let text = |key: &str| item.pointer("/metadata/annotations")?.get(key)?.as_str();
-        let (Some(name), Some(namespace)) = (text(self.keys[0]), text(self.keys[1])) else {
+        let name = annotation(item, self.keys[0]);
+        let namespace = annotation(item, self.keys[1]);
+        let (Some(name), Some(namespace)) = (name, namespace) else {
             return BackupActionOutput::default();
         };
         if is_finalizing(backup) {
@@ -69,6 +70,10 @@ impl SecretAction {
             ..BackupActionOutput::default()
         }
     }
+}
+
+fn annotation<'a>(item: &'a Value, key: &str) -> Option<&'a str> {
+    item.pointer("/metadata/annotations")?.get(key)?.as_str()
 }
 
 impl ItemAction for SecretAction {

@@ -70,10 +70,8 @@ impl BackupItemAction for SnapshotAction {
             .map_err(|error| Self::failed(&format!("labelling its content {bound}"), &error))?;
         let content =
             content.ok_or_else(|| Self::refuse(format!("its content {bound} is gone")))?;
-        let (namespace, name) = (
-            snapshot.namespace().unwrap_or_default(),
-            snapshot.name_any(),
-        );
+        let namespace = snapshot.namespace().unwrap_or_default();
+        let name = snapshot.name_any();
         let annotations = annotations(&content);
         // The cluster must have them, because the final form is read from the cluster.
         let patch = json!({ "metadata": { "annotations": annotations } });
@@ -126,10 +124,9 @@ impl BackupItemAction for SnapshotAction {
             started: Some(started),
             ..OperationProgress::default()
         };
-        let reading =
-            |what: &str, error: &kube::Error| Self::failed(&format!("reading {what}"), error);
         let found = self.api.snapshot(namespace, name).await;
-        let Some(snapshot) = found.map_err(|error| reading("the VolumeSnapshot", &error))? else {
+        let found = found.map_err(|error| Self::failed("reading the VolumeSnapshot", &error))?;
+        let Some(snapshot) = found else {
             return Ok(ended(
                 progress,
                 format!("VolumeSnapshot {namespace}/{name} is gone"),
@@ -145,20 +142,24 @@ impl BackupItemAction for SnapshotAction {
             return Ok(progress);
         };
         let found = self.api.content(&bound).await;
-        let Some(content) = found.map_err(|error| reading("the VolumeSnapshotContent", &error))?
-        else {
+        let found =
+            found.map_err(|error| Self::failed("reading the VolumeSnapshotContent", &error))?;
+        let Some(content) = found else {
             return Ok(ended(
                 progress,
                 format!("VolumeSnapshotContent {bound} is gone"),
             ));
         };
         let content: ContentStatus = status(&content);
-        let ready = |ready: Option<bool>| ready == Some(true);
-        Ok(match content.error {
-            _ if ready(content.ready_to_use) && ready(seen.ready_to_use) => {
+        if content.ready_to_use == Some(true) {
+            // The snapshot follows its content.
+            return Ok(if seen.ready_to_use == Some(true) {
                 ended(progress, String::new())
-            }
-            _ if ready(content.ready_to_use) => progress, // the snapshot follows its content
+            } else {
+                progress
+            });
+        }
+        Ok(match content.error {
             Some(error) => ended(progress, error.to_string()),
             None => progress,
         })

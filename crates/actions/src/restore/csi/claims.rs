@@ -99,8 +99,9 @@ impl RestoreItemAction for ClaimAction {
         let Some(snapshot) = snapshot_of(input.from_backup) else {
             return Ok(RestoreActionOutput::default());
         };
-        let text = |key| json::text(input.from_backup, &["metadata"], key).unwrap_or_default();
-        let (namespace, claim) = (text("namespace"), text("name"));
+        let namespace =
+            json::text(input.from_backup, &["metadata"], "namespace").unwrap_or_default();
+        let claim = json::text(input.from_backup, &["metadata"], "name").unwrap_or_default();
         let mut item = unmarked(input.item);
         if leaves_data(input.restore) {
             json::remove(&mut item, &["spec"], &["dataSource", "dataSourceRef"]);
@@ -153,16 +154,13 @@ impl RestoreItemAction for ClaimAction {
         };
         let here = name_here(restore, namespace, name);
         let namespace = self.rules.target(namespace);
-        let reading = |error| {
-            Self::failed(
-                &format!("reading VolumeSnapshot {namespace}/{here}"),
-                &error,
-            )
-        };
-        let Some(snapshot) = self.api.snapshot(namespace, &here).await.map_err(reading)? else {
+        let reading = format!("reading VolumeSnapshot {namespace}/{here}");
+        let found = self.api.snapshot(namespace, &here).await;
+        let Some(snapshot) = found.map_err(|error| Self::failed(&reading, &error))? else {
             return Err(lost(&format!("VolumeSnapshot {namespace}/{here} is gone")));
         };
-        let Some(content) = self.api.content(&here).await.map_err(reading)? else {
+        let found = self.api.content(&here).await;
+        let Some(content) = found.map_err(|error| Self::failed(&reading, &error))? else {
             return Err(lost(&format!(
                 "VolumeSnapshotContent {here} was not restored (the log says why)"
             )));

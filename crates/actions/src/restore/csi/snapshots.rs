@@ -36,14 +36,14 @@ impl RestoreItemAction for SnapshotAction {
         if leaves_data(input.restore) {
             return Ok(RestoreActionOutput::skipped(NO_DATA_WANTED));
         }
-        let text = |path: &[&str], key| json::text(input.from_backup, path, key);
-        let Some(content) = text(&["status"], "boundVolumeSnapshotContentName") else {
+        let from = input.from_backup;
+        let Some(content) = json::text(from, &["status"], "boundVolumeSnapshotContentName") else {
             return Err(Self::refuse(
                 "in the backup it has no content, so nobody knows what the storage system calls the snapshot",
             ));
         };
-        let [namespace, name] =
-            ["namespace", "name"].map(|key| text(&["metadata"], key).unwrap_or_default());
+        let namespace = json::text(from, &["metadata"], "namespace").unwrap_or_default();
+        let name = json::text(from, &["metadata"], "name").unwrap_or_default();
         let here = name_here(input.restore, namespace, name);
         let mut item = input.item.clone();
         disown(&mut item);
@@ -107,46 +107,54 @@ fn rewritten(
     rules: &RestoreRules,
 ) -> Result<Object, &'static str> {
     let from = input.from_backup;
-    let text = |path: &[&str], key| json::text(from, path, key).filter(|text| !text.is_empty());
     let reference = ["spec", "volumeSnapshotRef"];
-    let (Some(namespace), Some(name)) = (text(&reference, "namespace"), text(&reference, "name"))
-    else {
+    let namespace = non_empty_text(from, &reference, "namespace");
+    let name = non_empty_text(from, &reference, "name");
+    let (Some(namespace), Some(name)) = (namespace, name) else {
         return Err("in the backup it does not say which VolumeSnapshot it belongs to");
     };
-    let handle =
-        text(&["status"], "snapshotHandle").or_else(|| text(&["spec", "source"], "snapshotHandle"));
-    let (Some(handle), Some(driver)) = (handle, text(&["spec"], "driver")) else {
+    let handle = non_empty_text(from, &["status"], "snapshotHandle")
+        .or_else(|| non_empty_text(from, &["spec", "source"], "snapshotHandle"));
+    let driver = non_empty_text(from, &["spec"], "driver");
+    let (Some(handle), Some(driver)) = (handle, driver) else {
         return Err(
             "in the backup it has no driver, or no name for the snapshot in the storage system",
         );
     };
     let here = name_here(input.restore, namespace, name);
     let mut spec = Map::new();
-    let mut set = |key: &str, value: Value| spec.insert(key.to_owned(), value);
     // Deleting it keeps the snapshot, which belongs to the backup.
-    set("deletionPolicy", json!("Retain"));
-    set("driver", json!(driver));
-    set("source", json!({ "snapshotHandle": handle }));
-    set(
-        "volumeSnapshotRef",
+    spec.insert("deletionPolicy".to_owned(), json!("Retain"));
+    spec.insert("driver".to_owned(), json!(driver));
+    spec.insert("source".to_owned(), json!({ "snapshotHandle": handle }));
+    spec.insert(
+        "volumeSnapshotRef".to_owned(),
         json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
             "namespace": rules.target(namespace), "name": here }),
     );
-    if let Some(mode) = text(&["spec"], "sourceVolumeMode") {
-        set("sourceVolumeMode", json!(mode));
+    if let Some(mode) = non_empty_text(from, &["spec"], "sourceVolumeMode") {
+        spec.insert("sourceVolumeMode".to_owned(), json!(mode));
     }
     // Some drivers need parameters of the class to find a snapshot, and the old class may not exist
     // here: any class of the driver is used.
-    let of_driver =
-        |class: &&DynamicObject| class.data.get("driver").and_then(Value::as_str) == Some(driver);
-    if let Some(class) = classes.iter().find(of_driver) {
-        set("volumeSnapshotClassName", json!(class.name_any()));
+    let class = classes
+        .iter()
+        .find(|class| class.data.get("driver").and_then(Value::as_str) == Some(driver));
+    if let Some(class) = class {
+        spec.insert(
+            "volumeSnapshotClassName".to_owned(),
+            json!(class.name_any()),
+        );
     }
     let mut item = input.item.clone();
     disown(&mut item);
     json::set(&mut item, &["metadata"], "name", Value::from(here));
     item.insert("spec".to_owned(), Value::Object(spec));
     Ok(item)
+}
+
+fn non_empty_text<'a>(from: &'a Object, path: &[&str], key: &str) -> Option<&'a str> {
+    json::text(from, path, key).filter(|text| !text.is_empty())
 }
 
 pub(super) struct ClassAction;
@@ -175,6 +183,7 @@ impl RestoreItemAction for ClassAction {
 
 /// The Secret that these two annotations name; `None` unless both are set.
 fn secret(item: &Object, [name, namespace]: [&str; 2]) -> Option<ItemId> {
-    let text = |key| json::text(item, &["metadata", "annotations"], key);
-    Some(ItemId::new("secrets", Some(text(namespace)?), text(name)?))
+    let namespace = json::text(item, &["metadata", "annotations"], namespace)?;
+    let name = json::text(item, &["metadata", "annotations"], name)?;
+    Some(ItemId::new("secrets", Some(namespace), name))
 }

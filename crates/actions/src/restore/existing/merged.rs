@@ -112,10 +112,13 @@ impl Merge {
 
     /// Whether a value is added to the patch.
     fn takes(&mut self, wanted: &Value, seen: Option<&Value>) -> bool {
-        let takes = match seen {
-            Some(seen) if seen == wanted => return false,
-            Some(_) => self.changes,
-            None => self.adds,
+        if seen == Some(wanted) {
+            return false;
+        }
+        let takes = if seen.is_some() {
+            self.changes
+        } else {
+            self.adds
         };
         self.differs |= !takes;
         takes

@@ -17,8 +17,11 @@ pub(super) fn accept(seen: &mut Object, in_cluster: &Object, wanted: &Object, un
             continue;
         }
         let found = in_cluster.get(key);
-        let has = |found: Option<&Value>| found.is_some_and(|found| covers(found, value, before));
-        if has(found) || has(seen.get(key)) {
+        let is_covered = [found, seen.get(key)]
+            .into_iter()
+            .flatten()
+            .any(|found| covers(found, value, before));
+        if is_covered {
             seen.insert(key.clone(), value.clone());
         } else if let (
             Value::Object(value),
@@ -39,34 +42,36 @@ pub(super) fn accept(seen: &mut Object, in_cluster: &Object, wanted: &Object, un
 /// Whether a value matches the wanted one. A value that the modifier has added may have more
 /// fields: the cluster adds defaults.
 fn covers(found: &Value, wanted: &Value, before: Option<&Value>) -> bool {
+    if before == Some(wanted) {
+        return same(found, wanted, Value::is_null);
+    }
     match (found, wanted) {
-        _ if before == Some(wanted) => same(found, wanted, Value::is_null),
         (Value::Object(found), Value::Object(wanted)) => {
             let before = before.and_then(Value::as_object);
-            let has = |(key, value): (&String, &Value)| {
+            let has_all = wanted.iter().all(|(key, value)| {
                 let inner = before.and_then(|before| before.get(key));
                 found
                     .get(key)
                     .map_or_else(|| value.is_null(), |found| covers(found, value, inner))
-            };
-            let no_more = || {
-                found
-                    .iter()
-                    .all(|(key, value)| wanted.contains_key(key) || value.is_null())
-            };
-            wanted.iter().all(has) && (before.is_none() || no_more())
+            });
+            has_all
+                && (before.is_none()
+                    || found
+                        .iter()
+                        .all(|(key, value)| wanted.contains_key(key) || value.is_null()))
         }
         (Value::Array(found), Value::Array(wanted)) => {
             let before = before.and_then(Value::as_array);
-            let before = |index: usize, item: &Value| {
-                let before = before?;
-                let at = before.iter().find(|before| *before == item);
-                at.or_else(|| before.get(index).filter(|_| before.len() == wanted.len()))
-            };
+            let is_same_length = before.is_some_and(|before| before.len() == wanted.len());
             let mut pairs = found.iter().zip(wanted).enumerate();
             found.len() == wanted.len()
-                && pairs
-                    .all(|(index, (found, wanted))| covers(found, wanted, before(index, wanted)))
+                && pairs.all(|(index, (found, item))| {
+                    let before = before.and_then(|before| {
+                        let equal = before.iter().find(|before| *before == item);
+                        equal.or_else(|| before.get(index).filter(|_| is_same_length))
+                    });
+                    covers(found, item, before)
+                })
         }
         _ => same(found, wanted, Value::is_null),
     }

@@ -23,7 +23,7 @@ fn compared(group_resource: &str, backup: Value, cluster: Value, update: bool) -
         Some("ns"),
         &rules(),
     );
-    let made = Made {
+    let made = RestoredForm {
         wanted: &wanted,
         unmodified: None,
     };
@@ -261,7 +261,7 @@ fn compared_modified(backup: &Value, modified: &Value, cluster: &Value) -> Exist
     };
     let (unmodified, wanted) = (placed(backup), placed(modified));
     let cluster = json!({"metadata": {"name": "x", "uid": "u"}, "spec": cluster});
-    let made = Made {
+    let made = RestoredForm {
         wanted: &wanted,
         unmodified: Some(&unmodified),
     };
@@ -337,7 +337,7 @@ fn compared_as_copy(
 ) -> Existing {
     let mapped = as_copy();
     let wanted = transform::rewritten(backup.as_object().unwrap(), group_resource, None, &mapped);
-    let made = Made {
+    let made = RestoredForm {
         wanted: &wanted,
         unmodified: None,
     };
@@ -442,7 +442,7 @@ fn the_volume_of_an_existing_claim_is_no_difference(#[case] cluster: Value) {
             [&backup, &cluster].map(|spec| json!({"metadata": {"name": "c"}, "spec": spec}));
         let claims = "persistentvolumeclaims";
         let wanted = transform::rewritten(wanted.as_object().unwrap(), claims, Some("ns"), &rules);
-        let made = Made {
+        let made = RestoredForm {
             wanted: &wanted,
             unmodified: None,
         };

@@ -6,7 +6,7 @@ use backup_core::selection::{IncludesExcludes, LabelFilter};
 use regex::Regex;
 use serde_json::Value;
 
-use super::json_patch::{JsonPatch, Patched};
+use super::json_patch::{JsonPatch, JsonPatchOutcome};
 use crate::restore::json::{self, Object};
 
 /// All conditions must match.
@@ -30,13 +30,11 @@ impl Conditions {
         group_resource: &str,
         namespace: Option<&str>,
     ) -> bool {
-        let name = || json::text(item, &["metadata"], "name").unwrap_or_default();
         self.group_resource.is_match(group_resource)
             && namespace.is_none_or(|namespace| self.namespaces.includes(namespace))
-            && self
-                .name
-                .as_ref()
-                .is_none_or(|pattern| pattern.is_match(name()))
+            && self.name.as_ref().is_none_or(|pattern| {
+                pattern.is_match(json::text(item, &["metadata"], "name").unwrap_or_default())
+            })
             && (self.labels.everything() || self.labels.matches(&json::labels(item)))
             && self.matches_hold(item)
     }
@@ -46,7 +44,7 @@ impl Conditions {
         self.matches.is_empty()
             || matches!(
                 self.matches.apply(&mut Value::Object(item.clone())),
-                Ok(Patched::Done)
+                Ok(JsonPatchOutcome::Done)
             )
     }
 }
@@ -55,7 +53,8 @@ impl Conditions {
 /// except a dot, `[a-z]` and `[!a]` one character, `{a,b}` one of these (`github.com/gobwas/glob`
 /// with the separator `.`, as in Velero).
 pub(super) fn pattern(glob: &str) -> Result<Regex, String> {
-    let (mut regex, mut depth) = ("^".to_owned(), 0_u32);
+    let mut regex = "^".to_owned();
+    let mut depth = 0_u32;
     let mut chars = glob.chars().peekable();
     while let Some(char) = chars.next() {
         match char {

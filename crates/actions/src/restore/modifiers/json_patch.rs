@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 pub(super) struct JsonPatch(pub(super) Vec<PatchOperation>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patched {
+pub(super) enum JsonPatchOutcome {
     Done,
     /// An operation `test` found another value: nothing is changed, and there is no error (Velero
     /// `json_patch.go`, v1.18).
@@ -21,12 +21,12 @@ impl JsonPatch {
     }
 
     /// On an error, and if a test fails, `item` is left partly changed.
-    pub(super) fn apply(&self, item: &mut Value) -> Result<Patched, String> {
+    pub(super) fn apply(&self, item: &mut Value) -> Result<JsonPatchOutcome, String> {
         for operation in &self.0 {
             if let PatchOperation::Test(test) = operation {
                 match holds(item, test.path.as_str(), &test.value) {
                     Some(true) => continue,
-                    Some(false) => return Ok(Patched::TestFailed),
+                    Some(false) => return Ok(JsonPatchOutcome::TestFailed),
                     None => return Err(format!("{operation}: what holds the path is not there")),
                 }
             }
@@ -39,7 +39,7 @@ impl JsonPatch {
                 return Err(format!("{operation}: {why}"));
             }
         }
-        Ok(Patched::Done)
+        Ok(JsonPatchOutcome::Done)
     }
 }
 

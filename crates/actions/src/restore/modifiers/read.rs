@@ -199,10 +199,8 @@ impl Reader {
             let Some(fields) = self.0.fields(value, &at, &["path", "value"]) else {
                 continue;
             };
-            let (path, value) = (
-                self.text(fields, &at, "path"),
-                self.text(fields, &at, "value"),
-            );
+            let path = self.text(fields, &at, "path");
+            let value = self.text(fields, &at, "value");
             self.keep(operation("test", "", &path, &value), &at, &mut tests);
         }
         JsonPatch(tests)

@@ -20,8 +20,7 @@ pub(super) fn check(patch: &Object) -> Result<(), String> {
         let known = match key.as_str() {
             DIRECTIVE => matches!(value.as_str(), Some("replace" | "delete")),
             RETAIN_KEYS => value.is_array(),
-            _ if key.starts_with(DELETE_VALUES) => value.is_array(),
-            _ => !key.starts_with('$'),
+            _ => !key.starts_with('$') || key.starts_with(DELETE_VALUES) && value.is_array(),
         };
         if !known {
             return Err(format!(
@@ -72,16 +71,15 @@ impl Merge<'_> {
             None => {}
         }
         if let Some(kept) = patch.get(RETAIN_KEYS).and_then(Value::as_array) {
-            let is_kept = |key: &String| kept.iter().any(|kept| kept == key.as_str());
             if let Some(other) = patch
                 .keys()
-                .find(|key| !key.starts_with('$') && !is_kept(key))
+                .find(|key| !key.starts_with('$') && !has_text(kept, key))
             {
                 return Err(format!(
                     "{RETAIN_KEYS} does not name {other:?}, which the patch sets"
                 ));
             }
-            original.retain(|key, _| is_kept(key));
+            original.retain(|key, _| has_text(kept, key));
         }
         for (key, gone) in patch {
             if let Some(list) = key
@@ -134,15 +132,7 @@ impl Merge<'_> {
         at: &str,
         key: &str,
     ) -> Result<Vec<Value>, String> {
-        let directive = |item: &Value| {
-            item.get(DIRECTIVE)
-                .and_then(Value::as_str)
-                .map(str::to_owned)
-        };
-        if patch
-            .iter()
-            .any(|item| directive(item).as_deref() == Some("replace"))
-        {
+        if patch.iter().any(|item| directive(item) == Some("replace")) {
             let rest: Vec<Value> = patch
                 .iter()
                 .filter(|item| directive(item).is_none())
@@ -155,13 +145,15 @@ impl Merge<'_> {
                 "an item of {at} has no {key}, by which its items are told apart: {item}"
             ));
         }
-        let same = |a: &Value, b: &Value| a.get(key) == b.get(key);
         let (gone, rest): (Vec<&Value>, Vec<&Value>) =
             patch.iter().partition(|item| directive(item).is_some());
-        original.retain(|item| !gone.iter().any(|gone| same(gone, item)));
+        original.retain(|item| !gone.iter().any(|gone| gone.get(key) == item.get(key)));
         let mut merged = original.clone();
         for wanted in &rest {
-            match merged.iter_mut().find(|item| same(item, wanted)) {
+            match merged
+                .iter_mut()
+                .find(|item| item.get(key) == wanted.get(key))
+            {
                 Some(Value::Object(item)) => {
                     let Value::Object(wanted) = wanted else {
                         continue;
@@ -172,8 +164,18 @@ impl Merge<'_> {
             }
         }
         let rest: Vec<Value> = rest.into_iter().cloned().collect();
-        Ok(in_order(merged, &rest, &original, same))
+        Ok(in_order(merged, &rest, &original, |a, b| {
+            a.get(key) == b.get(key)
+        }))
     }
+}
+
+fn has_text(list: &[Value], text: &str) -> bool {
+    list.iter().any(|one| one == text)
+}
+
+fn directive(item: &Value) -> Option<&str> {
+    item.get(DIRECTIVE)?.as_str()
 }
 
 /// Orders a merged list: the patch's items in the patch's order, the others in the original order,
@@ -185,17 +187,16 @@ fn in_order(
     original: &[Value],
     same: impl Fn(&Value, &Value) -> bool,
 ) -> Vec<Value> {
-    let place = |list: &[Value], item: &Value| list.iter().position(|other| same(other, item));
     let (mut patched, others): (Vec<Value>, Vec<Value>) = merged
         .into_iter()
-        .partition(|item| place(patch, item).is_some());
-    patched.sort_by_key(|item| place(patch, item));
+        .partition(|item| place(patch, item, &same).is_some());
+    patched.sort_by_key(|item| place(patch, item, &same));
     let mut ordered = Vec::with_capacity(patched.len() + others.len());
     let mut others = others.into_iter().peekable();
     for item in patched {
-        let index = place(original, &item);
-        while let Some(other) =
-            others.next_if(|other| index.is_some_and(|index| place(original, other) < Some(index)))
+        let index = place(original, &item, &same);
+        while let Some(other) = others
+            .next_if(|other| index.is_some_and(|index| place(original, other, &same) < Some(index)))
         {
             ordered.push(other);
         }
@@ -203,6 +204,10 @@ fn in_order(
     }
     ordered.extend(others);
     ordered
+}
+
+fn place(list: &[Value], item: &Value, same: &impl Fn(&Value, &Value) -> bool) -> Option<usize> {
+    list.iter().position(|other| same(other, item))
 }
 
 /// The value that a patch sets where no value was: without its nulls and directives.

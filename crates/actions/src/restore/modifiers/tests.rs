@@ -36,7 +36,7 @@ fn object(value: &Value) -> Object {
 }
 
 /// Applies one rule with these patches to one item.
-fn modified(kind: &str, patches: Value, item: &Value) -> Modified {
+fn modified(kind: &str, patches: Value, item: &Value) -> ModifierOutcome {
     let rules = modifiers(json!([{"conditions": {"groupResource": "**"}, kind: patches}]));
     rules.apply(&object(item), "pods", Some("shop"))
 }
@@ -117,7 +117,10 @@ fn a_test_that_fails_leaves_the_item_and_is_no_problem(#[case] value: Value, #[c
         {"operation": "remove", "path": "/spec/list"},
         {"operation": "test", "path": path, "value": value},
     ]);
-    assert_eq!(modified("patches", patches, &item()), Modified::default());
+    assert_eq!(
+        modified("patches", patches, &item()),
+        ModifierOutcome::default()
+    );
 }
 
 #[test]

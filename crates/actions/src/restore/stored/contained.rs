@@ -19,7 +19,7 @@ pub(super) fn contains(text: &[u8], asked: &Object) -> Result<bool, serde_json::
 struct Fields<'a>(&'a Object);
 
 /// Deserializes to whether a value contains this one.
-struct Held<'a>(&'a Value);
+struct ValueCheck<'a>(&'a Value);
 
 /// Looks a key up.
 struct Key<'a>(&'a Object);
@@ -40,12 +40,13 @@ impl<'de> Visitor<'de> for Fields<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
-        let (mut all, mut found) = (true, 0);
+        let mut all = true;
+        let mut found = 0;
         while let Some(asked) = map.next_key_seed(Key(self.0))? {
             match asked {
                 Some(asked) => {
                     found += usize::from(!asked.is_null());
-                    all &= map.next_value_seed(Held(asked))?;
+                    all &= map.next_value_seed(ValueCheck(asked))?;
                 }
                 None => _ = map.next_value::<IgnoredAny>()?,
             }
@@ -74,7 +75,7 @@ impl<'a> Visitor<'_> for Key<'a> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Held<'_> {
+impl<'de> DeserializeSeed<'de> for ValueCheck<'_> {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
@@ -82,7 +83,7 @@ impl<'de> DeserializeSeed<'de> for Held<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Held<'_> {
+impl<'de> Visitor<'de> for ValueCheck<'_> {
     type Value = bool;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -119,7 +120,7 @@ impl<'de> Visitor<'de> for Held<'_> {
             other => (other.is_null(), [].iter()),
         };
         for element in asked.by_ref() {
-            match list.next_element_seed(Held(element))? {
+            match list.next_element_seed(ValueCheck(element))? {
                 Some(held) => all &= held,
                 None => return Ok(false),
             }
@@ -137,7 +138,7 @@ impl<'de> Visitor<'de> for Held<'_> {
     }
 }
 
-impl Held<'_> {
+impl ValueCheck<'_> {
     fn is_number(&self, value: &Number) -> bool {
         self.0.is_null()
             || self

@@ -55,11 +55,10 @@ fn nanos(text: &str) -> Option<i128> {
         None => (1, number.strip_prefix('+').unwrap_or(number)),
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     if whole.len() + fraction.len() == 0
         || fraction.len() > 9
-        || !is_number(whole)
-        || !is_number(fraction)
+        || !has_only_digits(whole)
+        || !has_only_digits(fraction)
     {
         return None;
     }
@@ -67,23 +66,32 @@ fn nanos(text: &str) -> Option<i128> {
     digits.checked_mul(by)?.checked_div(of)?.checked_mul(sign)
 }
 
+fn has_only_digits(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// With or without fractions of seconds, in any zone.
 fn same_time(asked: &str, stored: &str) -> bool {
-    // Minimum length of a time.
-    let is_time = |text: &str| text.len() >= 20 && text.as_bytes().get(10) == Some(&b'T');
-    if !is_time(asked) || !is_time(stored) {
-        return false;
-    }
-    let second = |text: &str| text.parse().map(Timestamp::as_second).ok();
     second(asked).is_some_and(|asked| second(stored) == Some(asked))
+}
+
+/// The second of a time (since 1970); `None` if the text is no time.
+fn second(text: &str) -> Option<i64> {
+    // Minimum length of a time.
+    if text.len() < 20 || text.as_bytes().get(10) != Some(&b'T') {
+        return None;
+    }
+    text.parse().map(Timestamp::as_second).ok()
 }
 
 /// `1h` and `1h0m0s`.
 fn same_duration(asked: &str, stored: &str) -> bool {
-    let is_duration = |text: &str| text.ends_with(['s', 'm', 'h']);
-    if !is_duration(asked) || !is_duration(stored) {
-        return false;
+    duration(asked).is_some_and(|asked| duration(stored) == Some(asked))
+}
+
+fn duration(text: &str) -> Option<GoDuration> {
+    if !text.ends_with(['s', 'm', 'h']) {
+        return None;
     }
-    let read = |text: &str| text.parse::<GoDuration>().ok();
-    read(asked).is_some_and(|asked| read(stored) == Some(asked))
+    text.parse().ok()
 }

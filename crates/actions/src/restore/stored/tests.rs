@@ -8,7 +8,7 @@ fn object(value: &Value) -> Object {
 
 fn lost(group_resource: &str, asked: &Value, stored: &Value) -> Vec<String> {
     let body = object(asked);
-    let asked = Asked {
+    let asked = WriteRequest {
         group_resource,
         body: &body,
         unmodified: None,
@@ -276,7 +276,7 @@ fn a_service_that_stays_headless_has_not_become_what_was_asked_for() {
 fn many_fields_are_counted_and_the_first_named() {
     let fields: Object = (0..30).map(|n| (format!("f{n:02}"), json!(1))).collect();
     let body = object(&json!({"spec": fields}));
-    let text = Asked {
+    let text = WriteRequest {
         group_resource: CUSTOM,
         body: &body,
         unmodified: None,
@@ -301,7 +301,7 @@ fn a_long_list_costs_no_more_than_its_length() {
 fn what_others_have_changed_since_is_not_absent() {
     let body = object(&json!({"spec": {"a": 1, "b": {"c": 2}, "d": 3}}));
     let stored = object(&json!({"spec": {"a": 2, "b": {}}}));
-    let absent = Asked {
+    let absent = WriteRequest {
         group_resource: CUSTOM,
         body: &body,
         unmodified: None,
@@ -343,7 +343,7 @@ fn zeros_of_modifiers_are_no_loss(
     );
     let stored = json!({"spec": {"replicas": 1, "containers": [{"name": "a"}, {"name": "c", "image": "i"}]}});
     let body = object(&json!({"spec": spec}));
-    let asked = Asked {
+    let asked = WriteRequest {
         group_resource,
         body: &body,
         unmodified: Some(&unmodified),
@@ -354,7 +354,7 @@ fn zeros_of_modifiers_are_no_loss(
         asked.lost_in_answer(stored.to_string().as_bytes()).unwrap(),
         found
     );
-    let plain = Asked {
+    let plain = WriteRequest {
         unmodified: None,
         ..asked
     }

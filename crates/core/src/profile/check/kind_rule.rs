@@ -108,7 +108,6 @@ fn at_phase(kind: &KindRule, phase: &str) -> Value {
 
 /// A revival leads from an end back to a phase that is not final.
 fn revivals(role: Role, kind: &KindRule, found: &mut Findings) {
-    let alive = |phase: &String| kind.initial.contains(phase) || kind.active.contains(phase);
     let mut seen = BTreeSet::new();
     for (i, revival) in kind.revivals.iter().enumerate() {
         let field = format!("{role}.revivals[{i}]");
@@ -130,7 +129,11 @@ fn revivals(role: Role, kind: &KindRule, found: &mut Findings) {
                 "is empty; name the phases that may follow (\"\" for none)",
             );
         }
-        for to in revival.to.iter().filter(|to| !to.is_empty() && !alive(to)) {
+        let ended = revival
+            .to
+            .iter()
+            .filter(|to| !to.is_empty() && !kind.initial.contains(to) && !kind.active.contains(to));
+        for to in ended {
             found.say(
                 format!("{field}.to"),
                 format!("{to:?} is neither in {role}.initial nor in {role}.active"),

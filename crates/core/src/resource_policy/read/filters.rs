@@ -85,7 +85,8 @@ impl ConfigReader {
                 "has no filters; remove the policy, or say what it selects",
             );
         }
-        let (mut all, mut seen) = (Vec::<KindFilter>::new(), BTreeSet::new());
+        let mut all = Vec::<KindFilter>::new();
+        let mut seen = BTreeSet::new();
         for (index, filter) in filters.iter().enumerate() {
             let at = format!("{at}.{FILTERS}[{index}]");
             let filter = self.kind_filter(filter, &at);
@@ -129,17 +130,6 @@ impl ConfigReader {
         let Some(fields) = self.fields(value, at, &known) else {
             return KindFilter::default();
         };
-        // As with Velero, an empty selector counts as none.
-        let is_present = |selector: &LabelSelector| {
-            selector
-                .match_labels
-                .as_ref()
-                .is_some_and(|labels| !labels.is_empty())
-                || selector
-                    .match_expressions
-                    .as_ref()
-                    .is_some_and(|expressions| !expressions.is_empty())
-        };
         let one = fields
             .get(ONE_SELECTOR)
             .and_then(|selector| self.label_selector(selector, &join(at, ONE_SELECTOR)));
@@ -168,4 +158,16 @@ impl ConfigReader {
             names: IncludesExcludes::new(&names, &excluded),
         }
     }
+}
+
+/// Whether a selector has a condition. As with Velero, an empty selector counts as none.
+fn is_present(selector: &LabelSelector) -> bool {
+    selector
+        .match_labels
+        .as_ref()
+        .is_some_and(|labels| !labels.is_empty())
+        || selector
+            .match_expressions
+            .as_ref()
+            .is_some_and(|expressions| !expressions.is_empty())
 }

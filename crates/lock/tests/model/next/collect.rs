@@ -5,7 +5,7 @@ use std::sync::Arc;
 use backup_lock::{
     Claim, Entry, Ledger, ObjectKey, State,
     admission::ClaimRequest,
-    collect::{Judged, apply_to},
+    collect::{Judgement, apply_to},
     transition::{EntryTransition, ObservedState, PriorObservation, Reason, decide},
 };
 
@@ -91,7 +91,7 @@ impl Lock {
         claim: &Claim,
         observed: &ObservedState,
         prior: impl Fn(&Entry) -> PriorObservation,
-    ) -> Vec<Judged> {
+    ) -> Vec<Judgement> {
         let judge = |entry: &Entry| {
             let same = observed.uid.as_deref() == Some(&entry.uid);
             let dropped = self.makes(Mistake::DroppedWhenDeleting)
@@ -116,7 +116,7 @@ impl Lock {
             } else {
                 transition
             };
-            let judged = Judged {
+            let judged = Judgement {
                 key: claim.key.clone(),
                 entry: entry.clone(),
                 transition,

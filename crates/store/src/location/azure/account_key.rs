@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Time after which a key is requested again (10 minutes): it may be rotated.
-const HELD: Duration = Duration::from_mins(10);
+const KEY_TTL: Duration = Duration::from_mins(10);
 
 const API_VERSION: &str = "2023-05-01";
 
@@ -94,7 +94,7 @@ impl AccountKey {
         // A key does not expire.
         Ok(Lasting {
             credential,
-            renew: Instant::now() + HELD,
+            renew: Instant::now() + KEY_TTL,
             end: None,
         })
     }

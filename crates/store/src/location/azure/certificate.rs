@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 /// Lifetime of a signed assertion (s).
-const LASTS: i64 = 600;
+const LIFETIME_SECONDS: i64 = 600;
 
 pub(super) struct Certificate {
     key: Arc<dyn SigningKey>,
@@ -48,11 +48,9 @@ impl Certificate {
         let public = key
             .public_key()
             .ok_or("its private key has no public key")?;
-        let of_key =
-            |der: &CertificateDer<'_>| der.windows(public.len()).any(|part| part == &*public);
         let own = chain
             .iter()
-            .position(of_key)
+            .position(|der| der.windows(public.len()).any(|part| part == &*public))
             .ok_or("it holds no certificate of its private key")?;
         chain[..=own].rotate_right(1);
         Ok(Self {
@@ -79,9 +77,8 @@ impl Certificate {
         let now = Timestamp::now().as_second();
         let claims = json!({
             "aud": audience, "iss": client, "sub": client, "jti": format!("{:032x}", fastrand::u128(..)),
-            "nbf": now, "iat": now, "exp": now + LASTS,
+            "nbf": now, "iat": now, "exp": now + LIFETIME_SECONDS,
         });
-        let encoded = |part: &Value| BASE64_URL_SAFE_NO_PAD.encode(part.to_string());
         let said = format!("{}.{}", encoded(&header), encoded(&claims));
         let signer = self
             .key
@@ -93,6 +90,10 @@ impl Certificate {
             BASE64_URL_SAFE_NO_PAD.encode(signature)
         ))
     }
+}
+
+fn encoded(part: &Value) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(part.to_string())
 }
 
 #[cfg(test)]
@@ -143,7 +144,7 @@ pub(super) mod tests {
         );
         assert_eq!(
             claims["exp"].as_i64().unwrap() - claims["nbf"].as_i64().unwrap(),
-            LASTS
+            LIFETIME_SECONDS
         );
         assert_ne!(
             token,

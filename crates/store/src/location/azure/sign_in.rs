@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// A token is renewed this long before it expires (5 minutes).
-const MARGIN: Duration = Duration::from_mins(5);
+const RENEWAL_MARGIN: Duration = Duration::from_mins(5);
 
 /// Audience of a token for storage, the same in every cloud.
 const STORAGE: &str = "https://storage.azure.com";
@@ -55,18 +55,21 @@ impl SignIn {
     /// From the variables of a Secret, or of this process, in Velero's order.
     /// Errors: variables that do not belong together, or are not supported.
     pub(super) fn of(variables: &Variables, of_process: bool) -> Result<Self, StoreError> {
-        let get = |name: &str| variable(variables, of_process, name);
-        let (client, tenant) = (get("AZURE_CLIENT_ID"), get("AZURE_TENANT_ID"));
-        let of_program = |name: &str, proof| match (&client, &tenant) {
-            (Some(_), Some(_)) => Ok(proof),
-            _ => Err(credential(format!(
-                "{name} is there, but AZURE_CLIENT_ID or AZURE_TENANT_ID is missing"
-            ))),
-        };
-        let proof = if let Some(secret) = get("AZURE_CLIENT_SECRET") {
-            of_program("AZURE_CLIENT_SECRET", Proof::Secret(secret))?
-        } else if let Some((name, certificate)) = certificate(get)? {
-            of_program(name, Proof::Certificate(Arc::new(certificate)))?
+        let client = variable(variables, of_process, "AZURE_CLIENT_ID");
+        let tenant = variable(variables, of_process, "AZURE_TENANT_ID");
+        let is_application = client.is_some() && tenant.is_some();
+        let proof = if let Some(secret) = variable(variables, of_process, "AZURE_CLIENT_SECRET") {
+            if !is_application {
+                return Err(incomplete_application("AZURE_CLIENT_SECRET"));
+            }
+            Proof::Secret(secret)
+        } else if let Some((name, certificate)) =
+            certificate(|name| variable(variables, of_process, name))?
+        {
+            if !is_application {
+                return Err(incomplete_application(name));
+            }
+            Proof::Certificate(Arc::new(certificate))
         } else if variable(variables, false, "AZURE_USERNAME").is_some() {
             return Err(credential(
                 "AZURE_USERNAME cannot be honoured, and is not silently ignored: use a service principal or workload identity",
@@ -99,6 +102,13 @@ impl SignIn {
             builder.with_config(key, value)
         })
     }
+}
+
+/// The error for a proof, in variable `name`, without a client or a tenant.
+fn incomplete_application(name: &str) -> StoreError {
+    credential(format!(
+        "{name} is there, but AZURE_CLIENT_ID or AZURE_TENANT_ID is missing"
+    ))
 }
 
 /// The certificate in the variables or in the file they name, and the name of that variable.
@@ -154,21 +164,16 @@ impl Tokens {
             "{}/{tenant}/oauth2/v2.0/token",
             self.authority.trim_end_matches('/')
         );
-        let assertion = |token: &str| {
-            let of_type = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
-            vec![
-                ("client_assertion", token.to_owned()),
-                ("client_assertion_type", of_type.to_owned()),
-            ]
-        };
         let proof = match proof {
             Proof::None => return self.of_machine(service).await,
             Proof::Secret(secret) => vec![("client_secret", secret.clone())],
             Proof::TokenFile(file) => {
                 let token = tokio::fs::read_to_string(file).await;
-                assertion(token.map_err(|error| format!("{file}: {error}"))?.trim())
+                assertion_fields(token.map_err(|error| format!("{file}: {error}"))?.trim())
             }
-            Proof::Certificate(certificate) => assertion(&certificate.assertion(client, &url)?),
+            Proof::Certificate(certificate) => {
+                assertion_fields(&certificate.assertion(client, &url)?)
+            }
         };
         let scope = format!("{service}/.default");
         let mut form = vec![
@@ -215,6 +220,15 @@ impl Tokens {
     }
 }
 
+/// The fields of a form that prove an application's identity by a token.
+fn assertion_fields(token: &str) -> Vec<(&'static str, String)> {
+    let of_type = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+    vec![
+        ("client_assertion", token.to_owned()),
+        ("client_assertion_type", of_type.to_owned()),
+    ]
+}
+
 fn encoded(pairs: &[(&str, &str)]) -> String {
     Serializer::new(String::new()).extend_pairs(pairs).finish()
 }
@@ -253,7 +267,7 @@ impl CredentialProvider for StorageToken {
             Ok(Lasting::until(
                 AzureCredential::BearerToken(token.access_token),
                 lasts,
-                MARGIN,
+                RENEWAL_MARGIN,
             ))
         };
         let held = self.held.get("the storage of Azure", renew).await;

@@ -134,7 +134,7 @@ impl BucketApi for Bucket {
     }
 
     /// Removes in another order; checks after each what readers see.
-    async fn remove(&self, versions: &[Version]) -> Result<Vec<Undeleted>, BucketError> {
+    async fn remove(&self, versions: &[Version]) -> Result<Vec<FailedRemoval>, BucketError> {
         self.call()?;
         let mut refused = Vec::new();
         for version in versions.iter().rev() {
@@ -146,7 +146,7 @@ impl BucketApi for Bucket {
                 continue;
             };
             if all[at].1.held || all[at].1.until.is_some() {
-                refused.push(Undeleted {
+                refused.push(FailedRemoval {
                     version: version.clone(),
                     code: "AccessDenied".to_owned(),
                 });

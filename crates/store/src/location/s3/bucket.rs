@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::location::bucket_api::{
-    BucketApi, BucketError, Lock, Page, PageMarker, Undeleted, Version,
+    BucketApi, BucketError, FailedRemoval, Lock, Page, PageMarker, Version,
 };
 use crate::{
     error::{AnyError, cause, is_final},
@@ -168,7 +168,7 @@ impl BucketApi for S3Bucket {
         Ok(self.ask(&query, "s3:ListBucketVersions").await?.page())
     }
 
-    async fn remove(&self, versions: &[Version]) -> Result<Vec<Undeleted>, BucketError> {
+    async fn remove(&self, versions: &[Version]) -> Result<Vec<FailedRemoval>, BucketError> {
         let answer = match delete_request(versions) {
             Ok(request) => self.send("", &[("delete", "")], Some(request)).await,
             Err(error) => Err(error.into()),
@@ -302,21 +302,27 @@ impl Answer {
     }
 
     /// The versions that S3 has not removed.
-    fn undeleted(self, versions: &[Version]) -> Vec<Undeleted> {
-        let find = |DeleteError {
-                        key,
-                        version_id,
-                        code,
-                    }| {
-            let is_same = |one: &&Version| {
-                one.key == key && version_id.as_ref().is_none_or(|id| *id == one.id)
-            };
-            Some(Undeleted {
-                version: versions.iter().find(is_same)?.clone(),
-                code,
-            })
-        };
-        self.error.into_iter().filter_map(find).collect()
+    fn undeleted(self, versions: &[Version]) -> Vec<FailedRemoval> {
+        self.error
+            .into_iter()
+            .filter_map(|error| error.failed_removal(versions))
+            .collect()
+    }
+}
+
+impl DeleteError {
+    /// `None` if the error is about none of these versions.
+    fn failed_removal(self, versions: &[Version]) -> Option<FailedRemoval> {
+        let version = versions.iter().find(|version| self.is_about(version))?;
+        Some(FailedRemoval {
+            version: version.clone(),
+            code: self.code,
+        })
+    }
+
+    fn is_about(&self, version: &Version) -> bool {
+        let is_same_id = self.version_id.as_ref().is_none_or(|id| *id == version.id);
+        self.key == version.key && is_same_id
     }
 }
 
@@ -417,7 +423,7 @@ mod tests {
         );
         let answer = "<DeleteResult><Deleted><Key>a&amp;b</Key><VersionId>v2</VersionId></Deleted><Error><Key>a&amp;b</Key>\
                       <VersionId>v1</VersionId><Code>AccessDenied</Code><Message>m</Message></Error></DeleteResult>";
-        let undeleted = Undeleted {
+        let undeleted = FailedRemoval {
             version: version("v1", false),
             code: "AccessDenied".to_owned(),
         };

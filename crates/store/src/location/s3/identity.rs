@@ -46,7 +46,7 @@ const OF_IDENTITY: [&str; 10] = [
 const STS_VARIABLE: &str = "AWS_ENDPOINT_URL_STS";
 
 /// Credentials are renewed this long before they expire (5 minutes).
-const MARGIN: Duration = Duration::from_mins(5);
+const RENEWAL_MARGIN: Duration = Duration::from_mins(5);
 
 /// Sets the identity that a client uses. `secret` is a credentials file; without one, the
 /// environment decides.
@@ -75,9 +75,12 @@ pub(super) fn identify(
         RoleSource::Keys(keys) => fixed(keys),
         RoleSource::Environment => {
             let built = of_environment(builder.clone(), &sts, variables).build();
-            let failed =
-                |error| StoreError::from_store("open", "the identity of the environment", &error);
-            built.map_err(failed)?.credentials().clone()
+            built
+                .map_err(|error| {
+                    StoreError::from_store("open", "the identity of the environment", &error)
+                })?
+                .credentials()
+                .clone()
         }
         RoleSource::TokenFile(file) => {
             let settings = [
@@ -195,7 +198,7 @@ impl AssumedRole {
         };
         let lasts =
             Duration::try_from(expiration.duration_since(Timestamp::now())).unwrap_or_default();
-        Ok(Lasting::until(credential, lasts, MARGIN))
+        Ok(Lasting::until(credential, lasts, RENEWAL_MARGIN))
     }
 }
 

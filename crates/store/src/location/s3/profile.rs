@@ -89,8 +89,13 @@ pub(super) fn parse(file: &[u8], profile: &str) -> Result<Identity, StoreError> 
             RoleSource::Keys(source.keys()?)
         }
         (None, Some(token)) => RoleSource::TokenFile(token),
-        _ if found.value("credential_source").is_some() => RoleSource::Environment,
-        _ => RoleSource::Keys(found.keys()?),
+        _ => {
+            if found.value("credential_source").is_some() {
+                RoleSource::Environment
+            } else {
+                RoleSource::Keys(found.keys()?)
+            }
+        }
     };
     Ok(Identity::Role(role, source))
 }
@@ -125,6 +130,15 @@ impl<'a> Profile<'a> {
             .map(ToOwned::to_owned)
     }
 
+    fn required(&self, key: &str) -> Result<String, StoreError> {
+        self.value(key).ok_or_else(|| {
+            config(format!(
+                "profile [{}] of the credentials file has no {key}",
+                self.name
+            ))
+        })
+    }
+
     /// The error for a profile that has no keys but one of these settings.
     fn unsupported(&self, others: &[&str]) -> Option<StoreError> {
         let other = others.iter().find(|other| self.value(other).is_some())?;
@@ -139,14 +153,6 @@ impl<'a> Profile<'a> {
     }
 
     fn keys(&self) -> Result<AwsCredential, StoreError> {
-        let required = |key: &str| {
-            self.value(key).ok_or_else(|| {
-                config(format!(
-                    "profile [{}] of the credentials file has no {key}",
-                    self.name
-                ))
-            })
-        };
         let token = self.value("aws_session_token");
         // The client panics on a token that is no valid header value.
         if token
@@ -159,8 +165,8 @@ impl<'a> Profile<'a> {
             )));
         }
         Ok(AwsCredential {
-            key_id: required("aws_access_key_id")?,
-            secret_key: required("aws_secret_access_key")?,
+            key_id: self.required("aws_access_key_id")?,
+            secret_key: self.required("aws_secret_access_key")?,
             token,
         })
     }

@@ -210,9 +210,9 @@ async fn the_key_is_asked_for_again_and_the_one_at_hand_is_used_meanwhile() {
     let account = account_key(&azure, with_secret());
     for (pause, refuses, times) in [
         (Duration::ZERO, None, 2),
-        (HELD / 2, None, 2),
-        (HELD, None, 4),
-        (HELD, Some(500), 6),
+        (KEY_TTL / 2, None, 2),
+        (KEY_TTL, None, 4),
+        (KEY_TTL, Some(500), 6),
     ] {
         tokio::time::advance(pause).await;
         *azure.refuses.lock() = refuses;
