@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use backup_client::retry;
 use backup_core::{
     api::common::LocalReference,
     names::is_object_name,
     validate::{self, Finding},
 };
-use backup_runtime::{Cluster, retry};
+use backup_runtime::Cluster;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 

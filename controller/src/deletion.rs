@@ -16,6 +16,7 @@ mod repository_data;
 
 use std::{sync::Arc, time::Duration};
 
+use backup_client::errors::found;
 use backup_core::{
     api::{Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase as Phase},
     event_reason::EventReason,
@@ -25,7 +26,6 @@ use backup_lock::{ActivateError, ObjectKey, ObjectKind, lease::LedgerStore};
 use backup_plugins::Host;
 use backup_runtime::{
     Cluster, delete,
-    errors::found,
     health::Health,
     queue::{Action, Key, run_queue},
     retry::{self, PatchOutcome},

@@ -13,7 +13,7 @@ use kube::{
     core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery},
 };
 
-use backup_runtime::{
+use backup_client::{
     errors::{is_transient, plain},
     retry,
 };

@@ -1,7 +1,8 @@
 //! Why a controller could not reconcile an object.
 
+use backup_client::errors::plain;
 use backup_lock::ActivateError;
-use backup_runtime::{errors::plain, leader::NotLeader, retry::WriteError};
+use backup_runtime::{leader::NotLeader, retry::WriteError};
 use backup_store::StoreError;
 
 use crate::{discovery::ReadError, location::LocationError};

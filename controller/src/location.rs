@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use backup_client::errors::{found, may_be_read_later, plain};
 use backup_core::api::{
     Backup, BackupStorageLocation, GoDuration, LocationPhase, backup_storage_location::AccessMode,
     common::SecretKey,
@@ -10,7 +11,6 @@ use backup_plugins::{
     Host, Missing,
     configured::{Credentials, Settings},
 };
-use backup_runtime::errors::{found, may_be_read_later, plain};
 use backup_store::{AllowedPlaces, Location, Regions, StoreError};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client, ResourceExt, api::ListParams, core::DeserializeGuard};

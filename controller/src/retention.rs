@@ -8,6 +8,7 @@ mod decide;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use backup_client::errors::{found, is_conflict};
 use backup_core::{
     api::{Backup, DeleteBackupRequest, delete_backup_request::DeleteBackupRequestSpec},
     event_reason::EventReason,
@@ -16,7 +17,6 @@ use backup_core::{
 use backup_lock::server_time;
 use backup_runtime::{
     Cluster, delete,
-    errors::{found, is_conflict},
     health::Health,
     queue::{Action, Key, run_queue},
     retry::{self, PatchOutcome},

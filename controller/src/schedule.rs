@@ -11,6 +11,10 @@ mod scheduled_backup;
 
 use std::{collections::HashMap, future::ready, sync::Arc, time::Duration};
 
+use backup_client::{
+    backoff::Backoff,
+    errors::{found, is_conflict, is_final, plain},
+};
 use backup_core::{
     api::{Backup, BackupPhase, Schedule, schedule::SchedulePhase as Phase},
     cron::{Cron, Dialect, Reading},
@@ -20,8 +24,6 @@ use backup_core::{
 };
 use backup_runtime::{
     Cluster,
-    backoff::Backoff,
-    errors::{found, is_conflict, is_final, plain},
     health::Health,
     list,
     queue::{Action, Key, run_queue},

@@ -4,6 +4,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use backup_actions::{backup, restore};
+use backup_client::errors::found;
 use backup_core::api::{
     ServerStatusRequest,
     server_status_request::{PluginInfo, ServerStatusRequestPhase as Phase},
@@ -11,7 +12,6 @@ use backup_core::api::{
 use backup_plugins::{Host, catalog::Kind};
 use backup_runtime::{
     Cluster, delete,
-    errors::found,
     health::Health,
     queue::{Action, Key, run_queue},
     retry, watch,

@@ -6,18 +6,17 @@ pub(crate) mod zone;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use backup_client::{
+    errors::{found, may_be_read_later, plain},
+    retry,
+};
 use backup_core::{api::VolumeSnapshotLocation, snapshot::VolumeSnapshot, text::listed};
 use backup_plugins::{
     Host, PluginLog, PluginNames,
     configured::{Credentials, Settings},
     snapshotter::VolumeSnapshotter,
 };
-use backup_runtime::{
-    Cluster,
-    errors::{found, may_be_read_later, plain},
-    leader::NotLeader,
-    list, retry,
-};
+use backup_runtime::{Cluster, leader::NotLeader, list};
 use backup_store::plugin_of;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt as _};

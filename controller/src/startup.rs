@@ -25,7 +25,7 @@ use kube::{
 use serde_json::Value;
 use tokio::time::Instant;
 
-use backup_runtime::{errors::plain, retry};
+use backup_client::{errors::plain, retry};
 
 const RETRY_BUDGET: Duration = Duration::from_secs(10);
 /// Time during which a refusal may be temporary.

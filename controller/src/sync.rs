@@ -22,6 +22,7 @@ mod watched_backups;
 use backup_core::sync::NoteKind;
 use std::{sync::Arc, time::Duration};
 
+use backup_client::retry;
 use backup_core::{
     api::{BackupStorageLocation, GoDuration},
     event_reason::EventReason,
@@ -33,7 +34,7 @@ use backup_runtime::{
     clock::Clock,
     health::Health,
     queue::{Action, Key, run_queue},
-    retry::{self, PatchOutcome},
+    retry::{PatchOutcome, status_patch_in},
     watch,
 };
 use jiff::Timestamp;
@@ -181,7 +182,7 @@ impl SyncController {
             return Ok(None);
         };
         let Cluster { leadership, .. } = &self.cluster;
-        let outcome = retry::status_patch_in(
+        let outcome = status_patch_in(
             &self.cluster.api(),
             leadership,
             WRITE_BUDGET,
@@ -343,7 +344,7 @@ impl SyncController {
             patch["status"]["lastSyncedTime"] = json!(Time(summary.started));
         }
         let Cluster { leadership, .. } = &self.cluster;
-        retry::status_patch_in(
+        status_patch_in(
             &self.cluster.api(),
             leadership,
             WRITE_BUDGET,

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use backup_client::errors::plain;
 use backup_core::{event_reason::EventReason, profile::Profile};
 use backup_lock::ObjectKey;
 use k8s_openapi::api::{
@@ -98,7 +99,7 @@ impl Authorization {
         .await
         {
             Ok(Ok(answer)) => Ok(answer.status.is_some_and(|status| status.allowed)),
-            Ok(Err(error)) => Err(backup_lock::errors::plain(&error)),
+            Ok(Err(error)) => Err(plain(&error)),
             Err(_) => Err(format!(
                 "the API server did not say in {} s what a user may do",
                 ANSWER_TIMEOUT.as_secs()
@@ -133,7 +134,7 @@ impl Authorization {
             let _permit = permit;
             if let Err(error) = recorder.publish(&event, &object).await {
                 tracing::warn!(
-                    error = backup_lock::errors::plain(&error),
+                    error = plain(&error),
                     "an event could not be written"
                 );
             }

@@ -3,11 +3,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use backup_client::errors::plain;
 use backup_core::{
     labels::{EXCLUDE_FROM_BACKUP, PART_OF},
     profile::published::{CONFIG_MAP, KEY, PublishedProfiles},
 };
-use backup_lock::errors::plain;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client,

@@ -9,9 +9,8 @@ use std::{
 
 use anyhow::{Context as _, anyhow};
 use axum::http::Uri;
-use backup_lock::{
-    GuardedRequest, Installations, Registration, errors::plain, registration::Labels,
-};
+use backup_client::errors::plain;
+use backup_lock::{GuardedRequest, Installations, Registration, registration::Labels};
 use jiff::Timestamp;
 use k8s_openapi::{
     ByteString,

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use axum_server::tls_rustls::RustlsConfig;
-use backup_lock::{errors::plain, server_time};
+use backup_client::errors::plain;
+use backup_lock::server_time;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, api::PostParams};

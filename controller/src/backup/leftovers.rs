@@ -1,12 +1,12 @@
 //! Leftovers of a Backup that will not be stored: snapshots, running operations, and files.
 
 use backup_actions::csi::{SnapshotApi, tidy};
+use backup_client::errors::{is_transient, plain};
 use backup_core::{
     api::{Backup, BackupPhase, BackupSpec},
     event_reason::EventReason,
     operation::BackupOperation,
 };
-use backup_runtime::errors::{is_transient, plain};
 use backup_store::{Abandonment, Claimant, FoundJob, Location, StoreError, crash};
 use kube::ResourceExt as _;
 use serde_json::Value;

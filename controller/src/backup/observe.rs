@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use backup_client::{errors::found, paging, retry};
 use backup_core::{
     api::{BackupSpec, BackupStorageLocation},
     labels::EXCLUDE_FROM_BACKUP,
@@ -9,10 +10,10 @@ use backup_core::{
     resources::{NEVER_SELECTED, ResourceFilter, ResourceType},
     selection::{glob_match, is_glob},
 };
-use backup_runtime::{Cluster, errors::found, list, retry};
+use backup_runtime::{Cluster, list};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, ResourceExt as _, api::ListParams};
+use kube::{Api, Client, ResourceExt as _, api::ListParams, core::PartialObjectMeta};
 
 use super::{
     collect::{CollectPlan, NamespaceScope, NeededNamespaces, without_match},
@@ -88,24 +89,19 @@ async fn namespaces(
     client: &Client,
     selector: &str,
 ) -> Result<Vec<(String, BTreeMap<String, String>)>, kube::Error> {
-    let api: Api<Namespace> = Api::all(client.clone());
-    let mut found = Vec::new();
+    let api: &Api<Namespace> = &Api::all(client.clone());
     let mut params = ListParams::default().limit(500);
     if !selector.is_empty() {
         params = params.labels(selector);
     }
-    loop {
-        let page = retry::read(READ_BUDGET, || api.list_metadata(&params)).await?;
-        found.extend(
-            page.items
-                .into_iter()
-                .map(|one| (one.name_any(), one.metadata.labels.unwrap_or_default())),
-        );
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(found),
-        }
-    }
+    paging::collect(
+        params,
+        |page| async move { retry::read(READ_BUDGET, || api.list_metadata(&page)).await },
+        |one: PartialObjectMeta<Namespace>| {
+            Some((one.name_any(), one.metadata.labels.unwrap_or_default()))
+        },
+    )
+    .await
 }
 
 /// The live namespaces that a list of a spec may mean. Few names are read one by one, as a list

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use backup_client::backoff::Backoff;
 use backup_core::{
     api::{Backup, BackupPhase},
     event_reason::EventReason,
 };
-use backup_runtime::backoff::Backoff;
 use backup_store::{Location, StoreError};
 use tokio::time::Instant;
 

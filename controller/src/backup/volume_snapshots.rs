@@ -7,9 +7,9 @@ use backup_actions::{
     backup::{BackupVolumes, ClaimVolume},
     json::text,
 };
+use backup_client::errors::may_be_read_later;
 use backup_core::{api::Backup, snapshot::VolumeSnapshot};
 use backup_plugins::PluginLog;
-use backup_runtime::errors::may_be_read_later;
 use backup_store::{Scope, StoreError};
 use serde_json::Value;
 use tokio::sync::oneshot;

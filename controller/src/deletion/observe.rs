@@ -1,6 +1,7 @@
 //! Reads the facts about a request: the backup, the restores that use it, and its store. Nothing is
 //! cached.
 
+use backup_client::errors::found;
 use backup_core::{
     api::{
         Backup, DeleteBackupRequest, DeleteBackupRequestPhase, Restore, RestorePhase, RestoreSpec,
@@ -8,7 +9,7 @@ use backup_core::{
     },
     labels,
 };
-use backup_runtime::{Cluster, errors::found, list};
+use backup_runtime::{Cluster, list};
 use jiff::Timestamp;
 use kube::{ResourceExt, api::DynamicObject};
 

@@ -1,4 +1,4 @@
-use backup_runtime::page::api_resource;
+use backup_client::page::api_resource;
 use rstest::rstest;
 use serde_json::{Value, json};
 

@@ -28,11 +28,12 @@ use axum_server::{
     accept::NoDelayAcceptor,
     tls_rustls::{RustlsAcceptor, RustlsConfig},
 };
+use backup_client::errors::plain;
 use backup_core::{
     api::DownloadRequest,
     reading::{self, FOLDER, KEY_HEADER, STATUS_KIND},
 };
-use backup_runtime::{Cluster, delete, errors::plain, leader::Leadership};
+use backup_runtime::{Cluster, delete, leader::Leadership};
 use backup_store::{FileIdentity, LookupResult, StoreError, StoredFile};
 use http::{
     HeaderMap, HeaderName, Method, StatusCode,

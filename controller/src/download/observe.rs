@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use backup_client::errors::found;
 use backup_core::api::{
     Backup, DownloadRequest, Restore, RestorePhase, download_request::DownloadTarget,
 };
-use backup_runtime::errors::found;
 use backup_store::{FileOwner, Location};
 use jiff::Timestamp;
 use kube::ResourceExt as _;

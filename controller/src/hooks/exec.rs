@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use backup_runtime::{backoff::Backoff, errors::plain, leader::Leadership, retry};
+use backup_client::{backoff::Backoff, errors::plain, retry};
+use backup_runtime::leader::Leadership;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
 use kube::{
     Api, Client,

@@ -5,12 +5,12 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use backup_client::backoff::Backoff;
 use backup_core::{
     event_reason::EventReason,
     phase::{Phase as _, Stage},
 };
 use backup_runtime::{
-    backoff::Backoff,
     health::Health,
     retry::{self, PatchOutcome},
     watch::{self, Undecodable, WatchEvent},

@@ -1,12 +1,12 @@
 //! Objects that cannot be decoded, stored without the webhook's check: one that has not begun ends
 //! as `FailedValidation`, with the fields at fault, and no other object is affected.
 
+use backup_client::errors::is_gone;
 use backup_core::{
     event_reason::EventReason,
     phase::{Phase as _, Stage},
 };
 use backup_runtime::{
-    errors::is_gone,
     retry::{self, PatchOutcome},
     watch::Undecodable,
 };

@@ -10,13 +10,10 @@ use std::{
     time::Duration,
 };
 
+use backup_client::{backoff::Backoff, errors::found, retry};
 use backup_core::phase::Stage;
 use backup_lock::{ObjectKey, Token};
-use backup_runtime::{
-    backoff::Backoff,
-    errors::found,
-    retry::{self, PatchOutcome, WriteError},
-};
+use backup_runtime::retry::{PatchOutcome, WriteError, status_patch, status_patch_in};
 use backup_store::{AwaitingOperations, CommittedPlan, FoundJob, Location, StoredJob};
 use kube::Resource as _;
 use serde_json::Value;
@@ -405,7 +402,7 @@ impl<L: Lifecycle> Worker<L> {
         let begun = loop {
             let once = Duration::ZERO;
             let written =
-                retry::status_patch_in(&api, &cluster.leadership, once, &now, |now: &L::Object| {
+                status_patch_in(&api, &cluster.leadership, once, &now, |now: &L::Object| {
                     // Only for the claimed spec: one that was edited since is read, and claimed,
                     // again.
                     now.has_spec_of(object)
@@ -448,7 +445,7 @@ impl<L: Lifecycle> Worker<L> {
         object: &L::Object,
         patch: impl Fn(&L::Object) -> Option<Value> + Send + Sync,
     ) -> Result<L::Object, WorkerError> {
-        match retry::status_patch(&self.ctx.cluster, object, patch).await? {
+        match status_patch(&self.ctx.cluster, object, patch).await? {
             PatchOutcome::Written(object) => Ok(object),
             PatchOutcome::Gone | PatchOutcome::Stale => Err(WorkerError::Conflict),
         }

@@ -22,8 +22,8 @@ use backup_actions::restore::{
     json::{self, Object},
     stored::{LostFields, WriteRequest},
 };
+use backup_client::{backoff::Backoff, path};
 use backup_core::resources::group_resource;
-use backup_runtime::{backoff::Backoff, path};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use json_patch::{AddOperation, PatchOperation, jsonptr::PointerBuf};

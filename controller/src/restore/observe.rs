@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use backup_actions::restore::{ActionConfigs, ConfigMapData, modifiers};
+use backup_client::{
+    errors::{found, may_be_read_later, plain},
+    retry,
+};
 use backup_core::{
     api::{Backup, Restore, common::LocalReference},
     names::is_object_name,
     resources::VersionPriorities,
 };
-use backup_runtime::{
-    errors::{found, may_be_read_later, plain},
-    list, retry,
-};
+use backup_runtime::list;
 use k8s_openapi::{
     api::core::v1::ConfigMap,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,

@@ -6,6 +6,10 @@ use std::{
     time::Duration,
 };
 
+use backup_client::{
+    errors::{is_conflict, is_transient, plain},
+    retry,
+};
 use backup_core::{
     api::{Backup, DeleteBackupRequest, DeleteBackupRequestPhase, Schedule},
     labels::{
@@ -16,11 +20,7 @@ use backup_core::{
     sync::Summary,
     volume_data::MissingData,
 };
-use backup_runtime::{
-    delete,
-    errors::{is_conflict, is_transient, plain},
-    list, retry,
-};
+use backup_runtime::{delete, list, retry::WRITE_TIMEOUT};
 use backup_store::{IncompleteBackup, SavedVolumes, SideFile, StoreError, crash};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
@@ -414,7 +414,7 @@ async fn create(
         }
         let params = PostParams::default();
         leadership
-            .write(retry::WRITE_TIMEOUT, api.create(&params, backup))
+            .write(WRITE_TIMEOUT, api.create(&params, backup))
             .await
             .map(Some)
     })

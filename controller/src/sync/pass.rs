@@ -4,6 +4,10 @@ use backup_core::sync::NoteKind;
 use std::time::Duration;
 
 use backup_actions::csi::SnapshotApi;
+use backup_client::{
+    errors::{found, is_conflict, is_gone, is_transient, plain},
+    retry,
+};
 use backup_core::{
     api::{Backup, BackupStorageLocation},
     labels::FILES_MISSING_ANNOTATION,
@@ -11,8 +15,7 @@ use backup_core::{
 };
 use backup_runtime::{
     Cluster,
-    errors::{found, is_conflict, is_gone, is_transient, plain},
-    retry,
+    retry::{WRITE_TIMEOUT, status_patch_in},
 };
 use backup_store::{Location, StoreError};
 use jiff::Timestamp;
@@ -119,7 +122,7 @@ pub(super) async fn remove_orphan(
     let params = DeleteParams::default().preconditions(preconditions);
     let api: Api<Backup> = pass.cluster.api();
     match leadership
-        .write(retry::WRITE_TIMEOUT, api.delete(name, &params))
+        .write(WRITE_TIMEOUT, api.delete(name, &params))
         .await
     {
         Ok(_) => {
@@ -159,7 +162,7 @@ pub(super) async fn mark_files(
     let location = pass.location.name_any();
     let since = missing_since.map(|at| at.to_string());
     let Cluster { leadership, .. } = pass.cluster;
-    retry::status_patch_in(
+    status_patch_in(
         &pass.cluster.api(),
         leadership,
         READ_BUDGET,

@@ -4,16 +4,17 @@ use backup_core::sync::NoteKind;
 use std::time::Duration;
 
 use backup_actions::csi::SnapshotApi;
+use backup_client::{
+    errors::{is_conflict, is_transient, plain},
+    retry,
+};
 use backup_core::{
     api::{Backup, PodVolumeBackup, transfer::MovePhase},
     event_reason::EventReason,
     labels::{self, SYNC_PENDING_ANNOTATION},
     sync::Summary,
 };
-use backup_runtime::{
-    errors::{is_conflict, is_transient, plain},
-    retry,
-};
+use backup_runtime::retry::status_patch_in;
 use backup_store::{SideFile, StoreError, crash};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Resource as _, ResourceExt as _, api::PostParams};
@@ -82,7 +83,7 @@ pub(super) async fn create_all(
             .warning(backup, EventReason::PartlySynced, &text);
     }
     crash::point("after-extras");
-    retry::status_patch_in(
+    status_patch_in(
         &pass.cluster.api(),
         &pass.cluster.leadership,
         RETRY_BUDGET,

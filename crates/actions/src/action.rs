@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use backup_runtime::errors::{is_transient, plain};
+use backup_client::errors::{is_transient, plain};
 use serde::{Deserialize, Serialize};
 
 pub trait ItemAction: Send + Sync {

@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use backup_client::errors::is_refusal;
 use backup_core::{
     digest::short_sha256,
     profile::{Profile, ScopeRule},
@@ -39,7 +40,6 @@ use self::{
 use crate::{
     claim::{Entry, ObjectKey, VELERO_SCOPE},
     conflict::Rules,
-    errors::is_refusal,
     ledger::{FormatError, Ledger, Status},
     observe::{MAX_CONCURRENT_READS, Objects, ObservedObject, REQUEST_TIMEOUT},
     registration::Installations,

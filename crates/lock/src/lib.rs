@@ -13,7 +13,6 @@ pub mod claim;
 pub mod collect;
 pub mod conflict;
 pub mod connection;
-pub mod errors;
 pub mod footprint;
 pub mod lease;
 pub mod ledger;

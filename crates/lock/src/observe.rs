@@ -6,6 +6,10 @@ mod seen;
 
 use std::{sync::Arc, time::Duration};
 
+use backup_client::{
+    errors::{is_gone, is_refusal, plain},
+    paging,
+};
 use backup_core::{
     api::{BackupSpec, RestoreSpec},
     names::is_object_name,
@@ -20,7 +24,6 @@ use serde_json::Value;
 
 use crate::{
     claim::{Claim, ObjectKey, ObjectKind},
-    errors::{is_refusal, plain},
     footprint::Footprint,
     registration::Installations,
     transition::ObservedState,
@@ -269,30 +272,23 @@ impl Objects {
         let mut running = Vec::new();
         for (kind, resource) in profile::listed(&self.profile) {
             let client = self.client.clone();
-            let api = match namespace {
-                Some(namespace) => {
-                    Api::<DynamicObject>::namespaced_with(client, namespace, &resource)
-                }
+            let api: &Api<DynamicObject> = &match namespace {
+                Some(namespace) => Api::namespaced_with(client, namespace, &resource),
                 None => Api::all_with(client, &resource),
             };
-            let mut page = ListParams::default().limit(PAGE_SIZE);
-            loop {
-                let list =
-                    bounded(&format!("the list of {}", resource.plural), api.list(&page)).await?;
-                let seen = list
-                    .items
-                    .iter()
-                    .map(|object| ObservedObject::of(&self.profile, kind, object));
-                running.extend(seen.filter(|seen| {
-                    !seen.over
+            let what = &format!("the list of {}", resource.plural);
+            let of_kind = paging::collect(
+                ListParams::default().limit(PAGE_SIZE),
+                |page| async move { bounded(what, api.list(&page)).await },
+                |object: DynamicObject| {
+                    let seen = ObservedObject::of(&self.profile, kind, &object);
+                    let counts = !seen.over
                         && self.count_in(&seen.key.namespace)
-                        && seen.scope.as_deref() == Some(scope)
-                }));
-                match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                    Some(token) => page = page.continue_token(&token),
-                    None => break,
-                }
-            }
+                        && seen.scope.as_deref() == Some(scope);
+                    counts.then_some(seen)
+                },
+            );
+            running.extend(of_kind.await?);
         }
         Ok(running)
     }
@@ -319,16 +315,11 @@ fn if_found<T>(
     }
 }
 
-/// Whether this error is the "not found" of exactly this object.
+/// Whether this error is the "not found" of exactly this object, by its name and its kind.
 fn names(error: &kube::Error, name: &str, plural: &str) -> bool {
-    let kube::Error::Api(status) = error else {
-        return false;
-    };
-    status.is_not_found()
-        && status
-            .details
-            .as_ref()
-            .is_some_and(|details| details.name == name && details.kind == plural)
+    is_gone(error, name)
+        && matches!(error, kube::Error::Api(status)
+            if status.details.as_ref().is_some_and(|details| details.kind == plural))
 }
 
 async fn bounded<T>(

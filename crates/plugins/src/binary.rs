@@ -7,7 +7,7 @@ use std::{
 };
 
 use backup_actions::AppliesTo;
-use backup_runtime::backoff::Backoff;
+use backup_client::backoff::Backoff;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 

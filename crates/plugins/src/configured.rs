@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use backup_runtime::backoff::Backoff;
+use backup_client::backoff::Backoff;
 use tempfile::NamedTempFile;
 use tokio::{sync::Mutex, time::Instant};
 

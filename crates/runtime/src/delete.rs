@@ -1,16 +1,13 @@
 //! Deletes exactly one object, and no other with its name.
 
+use backup_client::errors::{is_conflict, is_gone};
 use backup_core::api::NamespacedKind;
 use kube::{
     ResourceExt as _,
     api::{DeleteParams, Preconditions},
 };
 
-use crate::{
-    Cluster,
-    errors::{is_conflict, is_gone},
-    retry::WRITE_TIMEOUT,
-};
+use crate::{Cluster, retry::WRITE_TIMEOUT};
 
 /// Deletes an object of the installation, with its uid as precondition. Returns whether this call
 /// deleted it: an object that is already gone is no error. Finalizers may still hold it afterwards.

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use backup_client::{errors::plain, retry::timed};
 use backup_core::{event_reason::EventReason, labels::BREAK_GLASS_ANNOTATION};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
@@ -10,8 +11,6 @@ use kube::{
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 use tokio::sync::Semaphore;
-
-use crate::{errors::plain, retry::timed};
 
 /// Maximum number of Events being sent; more are dropped.
 const MAX_IN_FLIGHT: usize = 32;

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use backup_client::{paging, retry};
 use backup_core::api::NamespacedKind;
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, ListParams},
 };
 
-use crate::{Cluster, retry};
+use crate::Cluster;
 
 /// Time limit for the retries of one page.
 const PAGE_BUDGET: Duration = Duration::from_secs(10);
@@ -22,24 +23,21 @@ pub async fn raw<K: NamespacedKind, T>(
     selector: &str,
     keep: impl Fn(DynamicObject) -> Option<T>,
 ) -> Result<Vec<T>, kube::Error> {
-    let api: Api<DynamicObject> = Api::namespaced_with(
+    let api: &Api<DynamicObject> = &Api::namespaced_with(
         cluster.client.clone(),
         &cluster.namespace,
         &ApiResource::erase::<K>(&()),
     );
-    let mut kept = Vec::new();
     let mut params = ListParams::default().limit(cluster.page_size);
     if !selector.is_empty() {
         params = params.labels(selector);
     }
-    loop {
-        let page = retry::read(PAGE_BUDGET, || api.list(&params)).await?;
-        kept.extend(page.items.into_iter().filter_map(&keep));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(kept),
-        }
-    }
+    paging::collect(
+        params,
+        |page| async move { retry::read(PAGE_BUDGET, || api.list(&page)).await },
+        keep,
+    )
+    .await
 }
 
 /// Decodes an object, delivered as plain JSON, as one of its kind.

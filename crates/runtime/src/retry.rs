@@ -1,7 +1,11 @@
-//! Writes and reads with retries: a total budget, small capped steps, jitter.
+//! Conditional writes with retries: a total budget, small capped steps, jitter.
 
-use std::{fmt::Debug, future::Future, time::Duration};
+use std::{fmt::Debug, time::Duration};
 
+use backup_client::{
+    errors::{is_conflict, is_final, is_gone, plain},
+    retry::{BACKOFF, timed},
+};
 use backup_core::api::NamespacedKind;
 use kube::{
     Api, Resource, ResourceExt,
@@ -13,21 +17,11 @@ use tokio::time::Instant;
 
 use crate::{
     Cluster,
-    backoff::Backoff,
-    errors::{is_conflict, is_final, is_gone, is_transient, plain},
     leader::{Leadership, NotLeader},
 };
 
-/// Delays between attempts. Small, so that an outcome is published within seconds of the end of an
-/// outage.
-const BACKOFF: Backoff = Backoff {
-    first: Duration::from_millis(100),
-    cap: Duration::from_secs(5),
-};
 /// Timeout for one attempt of a write. Further limited by the remaining time of the lease.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Timeout for one attempt of a read; a page of large objects takes a while.
-const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Outcome of a conditional write without an error.
 #[derive(Clone, Debug, PartialEq)]
@@ -201,42 +195,6 @@ where
         }
         // The last attempt is made when the budget ends, not before.
         tokio::time::sleep(BACKOFF.delay(tries).min(budget.saturating_sub(waited))).await;
-    }
-}
-
-/// Retries a read until it succeeds, fails permanently, or `budget` is used up.
-/// Errors: the last error of the API server; an attempt that timed out is an error of the service.
-pub async fn read<T, F, Fut>(budget: Duration, request: F) -> Result<T, kube::Error>
-where
-    F: Fn() -> Fut,
-    Fut: Future<Output = Result<T, kube::Error>>,
-{
-    let started = Instant::now();
-    let mut tries = 0;
-    loop {
-        let error = match timed(READ_TIMEOUT, request()).await {
-            Ok(value) => return Ok(value),
-            Err(error) => error,
-        };
-        tries += 1;
-        let waited = started.elapsed();
-        if !is_transient(&error) || waited >= budget {
-            return Err(error);
-        }
-        tokio::time::sleep(BACKOFF.delay(tries).min(budget.saturating_sub(waited))).await;
-    }
-}
-
-/// Limits the time of a request; a timeout is an error of the service.
-pub(crate) async fn timed<T>(
-    limit: Duration,
-    request: impl Future<Output = Result<T, kube::Error>>,
-) -> Result<T, kube::Error> {
-    match tokio::time::timeout(limit, request).await {
-        Ok(result) => result,
-        Err(_) => Err(kube::Error::Service(
-            format!("no answer from the API server within {limit:?}").into(),
-        )),
     }
 }
 

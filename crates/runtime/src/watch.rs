@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Debug, time::Duration};
 
+use backup_client::backoff::Backoff;
 use backup_core::{api::NamespacedKind, event_reason::EventReason};
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -18,7 +19,7 @@ use serde::de::DeserializeOwned;
 
 pub use kube::runtime::watcher::Event;
 
-use crate::{Cluster, backoff::Backoff, health::Health, list::decode, queue::Key};
+use crate::{Cluster, health::Health, list::decode, queue::Key};
 
 /// Backoff between the end of a watch and the start of the next.
 const RESTART: Backoff = Backoff {

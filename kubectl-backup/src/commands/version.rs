@@ -2,6 +2,7 @@
 //! velero's own command does), and of the API server. Each has its own time limit, and a failure of
 //! one does not hide the others.
 
+use backup_client::backoff::Backoff;
 use backup_core::api::{
     ServerStatusRequest,
     server_status_request::{
@@ -13,7 +14,13 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use super::prelude::*;
-use crate::{backoff::backoff, cli::VersionArgs, fetched::within};
+use crate::{cli::VersionArgs, fetched::within};
+
+/// Pauses between two looks for the controller's answer.
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(50),
+    cap: Duration::from_millis(500),
+};
 
 pub(crate) async fn run(args: VersionArgs, terminal: &mut Terminal) -> CommandResult {
     let mut view = VersionView {
@@ -69,7 +76,7 @@ pub(super) async fn server_status(session: &Session) -> Result<ServerStatusReque
         .create(&request, &PostParams::default())
         .await?
         .name_any();
-    for pause in backoff(Duration::from_millis(50), Duration::from_millis(500)) {
+    for pause in BACKOFF.delays() {
         let status = session.get::<ServerStatusRequest>(&name).await?.status;
         if status.phase == Some(ServerStatusRequestPhase::Processed) {
             return Ok(status);

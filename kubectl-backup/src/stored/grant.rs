@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use backup_client::backoff::Backoff;
 use backup_core::{
     api::{
         DownloadRequest,
@@ -22,7 +23,6 @@ use kube::{
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    backoff::backoff,
     client::Session,
     error::{Problem, ProblemKind},
     print::plain,
@@ -31,6 +31,11 @@ use crate::{
 
 /// Timeout for the controller's answer to a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pauses between two looks for it.
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(30),
+    cap: Duration::from_millis(500),
+};
 
 pub(super) enum Grant {
     /// From our controller: a path at the API server, and the key for it.
@@ -79,7 +84,7 @@ pub(super) async fn ask(session: &Session, file: &StoredFile<'_>) -> Result<Gran
         .await?
         .name_any();
     let end = Instant::now() + ANSWER_TIMEOUT.min(session.request_timeout);
-    for pause in backoff(Duration::from_millis(30), Duration::from_millis(500)) {
+    for pause in BACKOFF.delays() {
         let status = session.get::<DownloadRequest>(&name).await?.status;
         match status.phase {
             Some(DownloadRequestPhase::Processed) => {

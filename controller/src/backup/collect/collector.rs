@@ -11,6 +11,7 @@ use backup_actions::{
     ItemId, SelectedAction,
     backup::{BackupItemAction, ItemBlockAction},
 };
+use backup_client::{errors::plain, page::api_resource, path, retry};
 use backup_core::{
     api::{Backup, BackupSpec},
     resource_policy::{FilterPolicies, ResourcePolicy},
@@ -18,7 +19,6 @@ use backup_core::{
     selection::LabelFilter,
     snapshot::VolumeSnapshot,
 };
-use backup_runtime::{errors::plain, page::api_resource, path, retry};
 use backup_store::{BackupWriter, ItemPath, ResourceList, Scope, StoreError};
 use kube::{
     Client,

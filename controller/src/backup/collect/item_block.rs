@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use backup_actions::ItemId;
-use backup_runtime::errors::plain;
+use backup_client::errors::plain;
 use backup_store::Scope;
 
 use super::{

@@ -5,14 +5,14 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use backup_actions::ItemId;
+use backup_client::{
+    page::Listing,
+    walk::{self, ListChoice, Part, Step},
+};
 use backup_core::{
     labels::CANCEL_ANNOTATION,
     resource_policy::PolicyRule,
     resources::{NAMESPACES, ResourceType},
-};
-use backup_runtime::{
-    page::Listing,
-    walk::{self, ListChoice, Part, Step},
 };
 use backup_store::Scope;
 use futures::{StreamExt as _, stream};

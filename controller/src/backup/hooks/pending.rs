@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use backup_runtime::errors::plain;
+use backup_client::errors::plain;
 use backup_store::StoreError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -1,11 +1,11 @@
 //! The plan of a Restore, line by line, while it is computed.
 
 use axum::{body::Body, response::Response};
+use backup_client::errors::plain;
 use backup_core::{
     api::{DownloadRequest, RestoreSpec},
     restore_plan::PlanLine,
 };
-use backup_runtime::errors::plain;
 use bytes::Bytes;
 use futures::stream;
 use http::{

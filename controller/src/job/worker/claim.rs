@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
+use backup_client::backoff::Backoff;
 use backup_core::{event_reason::EventReason, phase::Stage};
 use backup_lock::{ActivateError, Token};
-use backup_runtime::backoff::Backoff;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::{Next, Worker, WorkerError};

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use backup_runtime::errors::{is_of_start, plain};
+use backup_client::errors::{is_of_start, plain};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

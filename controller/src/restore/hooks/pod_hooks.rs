@@ -1,8 +1,8 @@
 //! The hooks of one pod: waits for its containers, and runs them one after the other.
 
 use backup_actions::restore::json::{self, Object};
+use backup_client::path;
 use backup_core::api::GoDuration;
-use backup_runtime::path;
 use backup_store::StoreError;
 use tokio::time::Instant;
 

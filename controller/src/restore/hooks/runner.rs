@@ -6,8 +6,8 @@ use std::{
 };
 
 use backup_actions::restore::json::{self, Object};
+use backup_client::backoff::Backoff;
 use backup_core::labels;
-use backup_runtime::backoff::Backoff;
 use backup_store::{Scope, StoreError};
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::{

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use backup_actions::restore::json::{self, Object};
-use backup_runtime::path;
+use backup_client::path;
 use backup_store::ItemRef;
 use futures::{FutureExt as _, StreamExt as _, stream};
 

@@ -10,13 +10,13 @@ use backup_actions::{
         transform,
     },
 };
+use backup_client::path;
 use backup_core::{
     labels::MUST_INCLUDE_IN_RESTORE,
     names::is_object_name,
     resources::{ResourceType, group_resource},
     text::shortened,
 };
-use backup_runtime::path;
 use backup_store::{ItemRef, Scope};
 use futures::{StreamExt as _, future::BoxFuture, stream};
 use parking_lot::Mutex;

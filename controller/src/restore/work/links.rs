@@ -9,8 +9,8 @@ use backup_actions::restore::{
     owners::{self, Adoption, Controller},
     transform, volume,
 };
+use backup_client::path;
 use backup_core::{resources::group_resource, text::listed};
-use backup_runtime::path;
 use backup_store::{ItemRef, Scope};
 use serde_json::Value;
 

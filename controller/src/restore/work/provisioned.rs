@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use backup_actions::restore::json::{self, Object};
+use backup_client::{backoff::Backoff, path};
 use backup_core::volume_data::{VolumeProperties, VolumeRecord};
-use backup_runtime::{backoff::Backoff, path};
 use backup_store::Scope;
 use futures::{StreamExt as _, stream};
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! Reads a list of the cluster to its end.
 
-use backup_runtime::{
+use backup_client::{
     page::Listing,
     walk::{self, ListChoice, Step},
 };

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
+use backup_client::page::Listing;
 use backup_core::api::Backup;
-use backup_runtime::page::Listing;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::Client;
 use serde_json::Value;

@@ -10,15 +10,15 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
+use backup_client::{
+    errors::{found, is_conflict, is_gone},
+    retry,
+};
 use backup_core::{
     api::{Backup, BackupPhase},
     labels::{BACKUP_UID, SYNCED_FOR},
 };
-use backup_runtime::{
-    errors::{found, is_conflict, is_gone},
-    leader::Leadership,
-    retry::{self, WRITE_TIMEOUT},
-};
+use backup_runtime::{leader::Leadership, retry::WRITE_TIMEOUT};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},

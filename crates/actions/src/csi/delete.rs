@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
+use backup_client::errors::{is_transient, plain};
 use backup_core::{api::Backup, labels, names};
-use backup_runtime::errors::{is_transient, plain};
 use backup_store::Contents;
 use kube::{ResourceExt as _, core::DynamicObject};
 use serde_json::{Value, json};

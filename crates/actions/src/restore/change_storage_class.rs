@@ -7,7 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use backup_runtime::{errors::plain, retry};
+use backup_client::{errors::plain, retry};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Api, Client};
 use serde_json::Value;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use backup_client::errors::plain;
+
 use crate::{
-    errors::plain,
     ledger::{FormatError, MAX_BYTES},
     observe::ObserveError,
 };

@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use crate::{clock::Clock, retry::timed};
+use backup_client::retry::timed;
+
+use crate::clock::Clock;
 
 /// Name of the Lease, in the namespace of the installation.
 pub(crate) const LEASE: &str = "backup-controller";

@@ -5,6 +5,10 @@ use std::{
     time::Duration,
 };
 
+use backup_client::{
+    errors::{found, is_conflict, is_gone, plain},
+    retry::timed,
+};
 use futures::StreamExt as _;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
@@ -21,11 +25,7 @@ use super::{
     decide::{LeaseObservation, RELEASED_SECONDS, Step, decide},
     leadership::{LEASE, LEASE_DURATION, Leadership, RENEW_DEADLINE, RENEW_PERIOD, RETRY_PERIOD},
 };
-use crate::{
-    clock::Clock,
-    errors::{found, is_conflict, is_gone, plain},
-    retry::timed,
-};
+use crate::clock::Clock;
 
 /// Timeout of a request; it is retried while there is still time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);

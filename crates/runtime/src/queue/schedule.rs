@@ -5,10 +5,10 @@ use std::{
     time::Duration,
 };
 
+use backup_client::backoff::Backoff;
 use tokio::time::Instant;
 
 use super::Key;
-use crate::backoff::Backoff;
 
 const BACKOFF: Backoff = Backoff {
     first: Duration::from_secs(1),

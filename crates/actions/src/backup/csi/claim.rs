@@ -7,15 +7,15 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use backup_client::{
+    backoff::Backoff,
+    errors::{is_transient, plain},
+};
 use backup_core::{
     api::{Backup, GoDuration},
     labels::{self, csi},
     names, quantity,
     resource_policy::Volume,
-};
-use backup_runtime::{
-    backoff::Backoff,
-    errors::{is_transient, plain},
 };
 use kube::{ResourceExt as _, core::DynamicObject};
 use parking_lot::{Mutex, MutexGuard};

@@ -1,7 +1,29 @@
 //! Errors of the API server: what they mean for the next step, and their text for users.
 
-pub use backup_lock::errors::plain;
+use std::error::Error;
+
 use kube::core::Status;
+
+/// The cause of an error, once and without the structures around it: the message of the API server,
+/// or the innermost cause of a request that did not get there. For `#[error("…: {}",
+/// plain(.source))]`.
+pub fn plain(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        let message = status.message.trim();
+        return match (message.is_empty(), status.code) {
+            (true, code) => format!("the API server answered {code} {}", status.reason),
+            (false, 404) if status.details.is_none() => {
+                format!("{message} (404 from the API server)")
+            }
+            (false, _) => message.to_owned(),
+        };
+    }
+    let mut innermost: &dyn Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
 
 /// Whether the same request may succeed later without any intervention: the server is overloaded,
 /// down, unreachable, or has just started.
@@ -58,9 +80,42 @@ pub fn is_final(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 405 | 413 | 415 | 422))
 }
 
+/// Whether the API server refused a request itself, so that it will refuse it again: a status 4xx
+/// other than 429.
+pub fn is_refusal(code: u16) -> bool {
+    (400..500).contains(&code) && code != 429
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_message_is_shown() {
+        let api = |message: &str, reason: &str, code| {
+            kube::Error::Api(Status::failure(message, reason).with_code(code).boxed())
+        };
+        for (error, expected) in [
+            (
+                api("secrets \"s3\" is forbidden", "Forbidden", 403),
+                "secrets \"s3\" is forbidden",
+            ),
+            (
+                api("", "Conflict", 409),
+                "the API server answered 409 Conflict",
+            ),
+            (
+                api("404 page not found\n", "", 404),
+                "404 page not found (404 from the API server)",
+            ),
+            (
+                kube::Error::Service("connection refused".into()),
+                "connection refused",
+            ),
+        ] {
+            assert_eq!(plain(&error), expected);
+        }
+    }
 
     #[test]
     fn an_api_server_that_has_not_loaded_its_roles_will_answer_soon() {

@@ -14,7 +14,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    pub(crate) fn builder(self) -> ExponentialBuilder {
+    /// The same delays for a library that begins them again after each success.
+    pub fn builder(self) -> ExponentialBuilder {
         // The jitter adds up to the same amount.
         ExponentialBuilder::default()
             .with_min_delay(self.first / 2)
@@ -66,6 +67,21 @@ mod tests {
                 *shortest < step * 6 / 10 && *longest > step * 9 / 10,
                 "{failures}: they are spread"
             );
+        }
+    }
+
+    #[test]
+    fn pauses_grow_to_a_cap_and_lose_at_most_a_half() {
+        let backoff = Backoff {
+            first: Duration::from_millis(100),
+            cap: Duration::from_secs(2),
+        };
+        for (tries, taken) in backoff.delays().take(40).enumerate() {
+            let full = backoff
+                .first
+                .saturating_mul(1 << tries.min(16))
+                .min(backoff.cap);
+            assert!(taken <= full && taken >= full / 2, "{tries}: {taken:?}");
         }
     }
 }
