@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use backup_core::text::listed;
 
-use super::report::About;
+use super::about::About;
 
 /// Maximum number of groups (kind and reason): plugins may give any reason.
 const MAX_GROUPS: usize = 64;

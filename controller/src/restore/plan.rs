@@ -26,9 +26,10 @@ use super::{
     calls::{Calls, Pace, dry_client},
     hooks::{HookContext, HookJournal},
     report::Report,
-    runner::{Run, Volumes, read_contents, saved_volumes},
+    runner::{read_contents, saved_volumes},
     snapshots::{Snapshots, VolumeJournal},
     validate::{self, Configuration},
+    work::{self, ActionContext, Restoring, VolumePlan},
 };
 use crate::job::{
     JobContext, action_journal::ActionJournal, cancellation::Cancellation, journal::JournalWriter,
@@ -148,35 +149,35 @@ impl Planner {
         let cancellation = Cancellation::new(Leadership::always(), ctx.stop.clone());
         let client = ctx.cluster.client.clone();
         let calls = Calls::dry(client, cancellation, Pace::with_patience(MAX_SERVER_WAIT));
-        let run = Run {
+        let ignored = configuration.actions.ignored.clone();
+        let restoring = Restoring {
             restore: &restore,
-            backup,
+            contents: &contents,
             claimed: &claimed,
             guarded: &kind.guarded,
             order: &kind.order,
             versions: facts.versions(),
-            resumed: false,
-            contents: &contents,
-            journal: &journal,
             memory: &kind.memory,
-            report: &report,
-            calls: &calls,
-        };
-        let ignored = configuration.actions.ignored.clone();
-        let hooks = HookContext {
-            executor: &*kind.executor,
-            journal: &hooks,
-        };
-        let work = run.prepare(
-            ctx,
-            Vec::new(),
-            log,
-            Volumes { snapshots, saved },
+            resumed: false,
+            created: None,
+            own: &ctx.cluster.namespace,
+            patience: ctx.resource_timeout,
+            rules: work::rules(&restore, backup),
+            actions: ActionContext::new(ctx, &calls, &configuration.actions, &journal, log),
             configuration,
-            hooks,
-        );
+            hooks: HookContext {
+                executor: &*kind.executor,
+                journal: &hooks,
+            },
+            snapshots,
+            saved,
+            plan: VolumePlan::default(),
+            discover: work::discover(&ctx.cluster.client),
+            calls: &calls,
+            report: &report,
+        };
         tokio::select! {
-            done = work.run() => done?,
+            done = restoring.run() => done?,
             // The reader is gone.
             () = show(&report, lines) => return Err(WorkerError::Conflict),
         };

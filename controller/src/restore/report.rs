@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{
+    about::About,
     apply::{ItemResult, Outcome},
     left_out::LeftOut,
     status::Summary,
@@ -37,15 +38,6 @@ struct Inner {
     total: i64,
     done: i64,
     hooks: HookStatus,
-}
-
-/// The item that a message is about.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct About<'a> {
-    pub api_version: &'a str,
-    pub kind: &'a str,
-    pub namespace: Option<&'a str>,
-    pub name: &'a str,
 }
 
 impl Report {

@@ -9,24 +9,17 @@ use std::{
     time::Duration,
 };
 
-use backup_actions::csi::{SnapshotApi, WriteGate};
-use backup_actions::restore::{
-    self, RestoreActionOutput, RestoreItemAction, RestoreRules, existing,
-};
+use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, existing};
 use backup_core::{
     api::{Backup, Restore},
-    labels,
-    resources::{RestoreOrder, VersionPriorities},
     validate::Finding,
 };
-use backup_lock::Footprint;
 use backup_runtime::{Cluster, retry};
 use backup_store::{Contents, FileOwner, Limits, Location, SavedVolumes, Scope, StoreError};
-use futures::FutureExt as _;
 use kube::ResourceExt as _;
 
 use super::{
-    ItemMemory, Restores,
+    Restores,
     calls::{Calls, Pace},
     hooks::{HookContext, HookJournal},
     identity, operations,
@@ -34,12 +27,10 @@ use super::{
     snapshots::{Snapshots, VolumeJournal},
     status,
     validate::{self, Configuration},
-    work::{self, ActionContext, PluginTurns, StartedOperation, VolumePlan, Work},
+    work::{self, ActionContext, RestoreError, Restoring, StartedOperation, VolumePlan},
 };
 use crate::{
-    discovery::ServedTypes,
     job::{
-        JobContext,
         action_journal::{self, ActionJournal},
         cancellation::StopReason,
         journal::JobJournal,
@@ -155,30 +146,37 @@ impl Worker<Restores> {
             cancellation,
             Pace::with_patience(ctx.resource_timeout),
         );
-        let run = Run {
+        let restoring = Restoring {
             restore,
-            backup,
+            contents: &contents,
             claimed,
             guarded: &kind.guarded,
             order: &kind.order,
             versions: job.facts.versions(),
-            resumed,
-            contents: &contents,
-            journal: &journal,
             memory: &kind.memory,
-            report: &report,
+            resumed,
+            created: existing::created(restore),
+            own: &ctx.cluster.namespace,
+            patience: ctx.resource_timeout,
+            rules: work::rules(restore, backup),
+            actions: ActionContext::new(&ctx, &calls, &configuration.actions, &journal, log),
+            configuration,
+            hooks: HookContext {
+                executor: &*kind.executor,
+                journal: &hooks,
+            },
+            snapshots,
+            saved,
+            plan: VolumePlan::default(),
+            discover: work::discover(&ctx.cluster.client),
             calls: &calls,
-        };
-        let volumes = Volumes { snapshots, saved };
-        let hooks = HookContext {
-            executor: &*kind.executor,
-            journal: &hooks,
+            report: &report,
         };
         let done = tokio::select! {
-            done = run.work(&ctx, &kind.plugins, log, volumes, configuration, hooks) => done,
+            done = run(restoring, &kind.plugins, &ctx.cluster) => done,
             never = upload_log(&ctx, of, store, report.log()) => match never {},
         };
-        if matches!(done, Err(work::WorkError::Stopped(StopReason::ClaimLost)))
+        if matches!(done, Err(RestoreError::Stopped(StopReason::ClaimLost)))
             && let Some(by) = self.cancellation.fence().released()
         {
             let reason = report.released(&by, resumed);
@@ -189,7 +187,7 @@ impl Worker<Restores> {
             });
             return Err(WorkError::Fatal(reason));
         }
-        if let Err(work::WorkError::Refused(reason)) = &done {
+        if let Err(RestoreError::Refused(reason)) = &done {
             return Err(refused(reason, resumed));
         }
         let started = done.map_err(WorkerError::from)?;
@@ -239,13 +237,13 @@ impl Worker<Restores> {
     }
 }
 
-impl From<work::WorkError> for WorkerError {
-    fn from(error: work::WorkError) -> Self {
+impl From<RestoreError> for WorkerError {
+    fn from(error: RestoreError) -> Self {
         let retryable = match &error {
-            work::WorkError::Stopped(reason) => return Self::Stopped(*reason),
-            work::WorkError::Journal(cause) => cause.is_transient(),
-            work::WorkError::Refused(_) => false,
-            work::WorkError::Discovery(_) | work::WorkError::Contents(_) => true,
+            RestoreError::Stopped(reason) => return Self::Stopped(*reason),
+            RestoreError::Journal(cause) => cause.is_transient(),
+            RestoreError::Refused(_) => false,
+            RestoreError::Discovery(_) | RestoreError::Contents(_) => true,
         };
         Self::Blocked {
             reason: error.to_string(),
@@ -315,162 +313,48 @@ struct Journals {
     hooks: HookJournal,
 }
 
-/// How the data of volumes was saved.
-pub(super) struct Volumes {
-    pub(super) snapshots: Snapshots,
-    pub(super) saved: SavedVolumes,
+/// Restores with the actions of plugins, and shows the progress meanwhile.
+async fn run(
+    mut restoring: Restoring<'_>,
+    plugins: &Host,
+    cluster: &Cluster,
+) -> Result<Vec<StartedOperation>, RestoreError> {
+    let Restoring {
+        restore,
+        report,
+        calls,
+        ..
+    } = restoring;
+    let cancellation = calls.cancellation();
+    restoring.actions.plugins = tokio::select! {
+        usable = usable_actions(plugins, &restoring.actions.log, report) => usable,
+        reason = cancellation.stopped() => return Err(reason.into()),
+    };
+    tokio::select! {
+        done = restoring.run() => done,
+        halt = show_progress(cluster, restore, report, cancellation.waits()) => Err(halt.into()),
+    }
 }
 
-#[derive(Clone, Copy)]
-pub(super) struct Run<'a> {
-    pub(super) restore: &'a Restore,
-    pub(super) backup: &'a Backup,
-    /// The footprint of the claim.
-    pub(super) claimed: &'a Footprint,
-    pub(super) guarded: &'a [String],
-    pub(super) order: &'a RestoreOrder,
-    pub(super) versions: Option<&'a VersionPriorities>,
-    pub(super) resumed: bool,
-    pub(super) contents: &'a Contents,
-    pub(super) journal: &'a ActionJournal<RestoreActionOutput>,
-    pub(super) memory: &'a ItemMemory,
-    pub(super) report: &'a Report,
-    pub(super) calls: &'a Calls,
-}
-
-impl Run<'_> {
-    async fn work(
-        &self,
-        ctx: &JobContext,
-        host: &Host,
-        log: PluginLog,
-        volumes: Volumes,
-        configuration: Configuration,
-        hooks: HookContext<'_>,
-    ) -> Result<Vec<StartedOperation>, work::WorkError> {
-        let Self {
-            restore,
-            report,
-            calls,
-            ..
-        } = *self;
-        let plugins = tokio::select! {
-            plugins = self.plugins(host, &log) => plugins,
-            reason = calls.cancellation().stopped() => return Err(reason.into()),
-        };
-        tokio::select! {
-            done = self.prepare(ctx, plugins, log, volumes, configuration, hooks).run() => done,
-            halt = show_progress(&ctx.cluster, restore, report, calls.cancellation().waits()) => Err(halt.into()),
-        }
+/// The usable actions of plugins. Unusable ones are errors of the restore.
+async fn usable_actions(
+    plugins: &Host,
+    log: &PluginLog,
+    report: &Report,
+) -> Vec<Arc<dyn RestoreItemAction>> {
+    let built_in = restore::built_in(&Arc::default());
+    let built_in = built_in.iter().map(|action| action.name().to_owned());
+    let of_velero = restore::names()
+        .chain(restore::CSI_NAMES)
+        .map(str::to_owned);
+    let built_in = built_in.chain(of_velero).collect();
+    let found = plugins
+        .actions(&Kind::RESTORE_ITEM, &built_in, Some(log))
+        .await;
+    for problem in found.problems {
+        report.error(Scope::Velero, problem);
     }
-
-    /// Prepares the work. All its writes go through `ctx` and `self.calls`.
-    pub(super) fn prepare<'s>(
-        &'s self,
-        ctx: &JobContext,
-        plugins: Vec<Arc<dyn RestoreItemAction>>,
-        log: PluginLog,
-        Volumes { snapshots, saved }: Volumes,
-        Configuration {
-            modifiers,
-            filters,
-            actions,
-        }: Configuration,
-        hooks: HookContext<'s>,
-    ) -> Work<'s> {
-        let Self {
-            restore,
-            backup,
-            claimed,
-            guarded,
-            order,
-            versions,
-            resumed,
-            contents,
-            memory,
-            journal,
-            report,
-            calls,
-        } = *self;
-        let cancellation = calls.cancellation().clone();
-        let patience = ctx.resource_timeout;
-        let gate: WriteGate = Arc::new(move || {
-            let cancellation = cancellation.clone();
-            async move {
-                cancellation
-                    .may_write(patience)
-                    .await
-                    .map_err(|error| error.to_string())
-            }
-            .boxed()
-        });
-        let Cluster {
-            client,
-            namespace,
-            leadership,
-            ..
-        } = &ctx.cluster;
-        let csi = SnapshotApi::new(client, leadership).gated(gate);
-        let configured = actions.actions(client);
-        let client = client.clone();
-        Work {
-            contents,
-            memory,
-            restore,
-            actions: ActionContext {
-                plugins,
-                configured,
-                log,
-                turns: PluginTurns::default(),
-                journal,
-                csi,
-            },
-            calls,
-            report,
-            discover: Box::new(move || {
-                let client = client.clone();
-                async move { ServedTypes::load(&client).await }.boxed()
-            }),
-            own: namespace.clone(),
-            guarded,
-            order,
-            versions,
-            claimed,
-            patience,
-            created: existing::created(restore),
-            resumed,
-            rules: RestoreRules {
-                backup_label: labels::valid_value(&backup.name_any()),
-                restore_label: labels::valid_value(&restore.name_any()),
-                namespaces: Arc::new(restore.spec.namespace_mapping.clone()),
-                preserve_node_ports: restore.spec.preserve_node_ports == Some(true),
-                kept_volumes: Arc::default(),
-            },
-            modifiers,
-            filters,
-            snapshots,
-            saved,
-            plan: VolumePlan::default(),
-            hooks,
-        }
-    }
-
-    /// The usable actions of plugins. Unusable ones are errors of the restore.
-    async fn plugins(&self, host: &Host, log: &PluginLog) -> Vec<Arc<dyn RestoreItemAction>> {
-        let built_in = restore::built_in(&Arc::default());
-        let built_in = built_in.iter().map(|action| action.name().to_owned());
-        let of_velero = restore::names()
-            .chain(restore::CSI_NAMES)
-            .map(str::to_owned);
-        let built_in = built_in.chain(of_velero).collect();
-        let found = host
-            .actions(&Kind::RESTORE_ITEM, &built_in, Some(log))
-            .await;
-        for problem in found.problems {
-            self.report.error(Scope::Velero, problem);
-        }
-        found.usable.into_iter().map(|action| action as _).collect()
-    }
+    found.usable.into_iter().map(|action| action as _).collect()
 }
 
 /// Writes the progress and the current wait when they have changed, at most once a second. A failed

@@ -10,13 +10,15 @@ use backup_core::{
     api::RestoreSpec,
     labels::RESTORE_STATUS_ANNOTATION,
     resource_policy::{FilterPolicies, PolicyRule},
-    resources::{DEFINITIONS, NAMESPACES, ResourceFilter, ResourceType, RestoreOrder},
+    resources::{
+        DEFINITIONS, NAMESPACES, ResourceFilter, ResourceType, RestoreOrder, VOLUMES,
+    },
     selection::{IncludesExcludes, LabelFilter, ObjectName},
 };
 use backup_store::{Contents, ItemRef, StoreError};
 use serde::Deserialize;
 
-use super::{guard, type_names::TypeNames, work::VOLUMES};
+use super::{guard, type_names::TypeNames};
 use crate::discovery::ServedTypes;
 
 #[derive(Debug)]

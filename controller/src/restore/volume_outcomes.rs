@@ -11,8 +11,8 @@ use backup_plugins::log_line::Level;
 use serde_json::Value;
 
 use super::{
+    about::About,
     apply::{ItemResult, Outcome},
-    report::About,
 };
 
 /// Why data that Velero has put into a repository is not restored.

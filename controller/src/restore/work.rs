@@ -2,51 +2,53 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use backup_actions::csi::{SNAPSHOTS, SnapshotApi};
+use backup_actions::csi::SNAPSHOTS;
 use backup_actions::restore::{
     self, AddClaimsOfPods, PRIORITY_CLASSES, RestoreActionOutput, RestoreItemAction, RestoreRules,
     json, modifiers::ResourceModifiers,
 };
 use backup_core::{
-    api::Restore,
-    resource_policy::FilterPolicies,
-    resources::{NAMESPACES, RestoreOrder, VersionPriorities},
-    text::{counted, listed, shortened},
+    api::{Backup, Restore},
+    labels,
+    resources::{NAMESPACES, PODS, RestoreOrder, VersionPriorities},
+    text::{counted, shortened},
     validate::Finding,
 };
 use backup_lock::Footprint;
-use backup_plugins::PluginLog;
 use backup_store::{Contents, ItemRef, SavedVolumes, Scope, StoreError};
-use futures::future::BoxFuture;
-use parking_lot::Mutex;
-use tokio::{sync::mpsc, time::Instant};
+use kube::ResourceExt as _;
+use tokio::sync::mpsc;
 
 use super::{
+    about::About,
     apply::{ItemResult, Outcome, Policy},
     calls::Calls,
     hooks::{HookContext, HookPlanner, HookRunner},
     item_memory::ItemMemory,
     names,
     namespaces::Namespaces,
-    report::{About, Report},
+    report::Report,
     select::{Batch, Selection},
     snapshots::Snapshots,
     type_names::TypeNames,
+    validate::Configuration,
 };
 use crate::{
     discovery::{ReadError, ServedTypes},
     job::{
-        action_journal::{ActionJournal, Done, Execution},
+        action_journal::{Done, Execution},
         cancellation::StopReason,
     },
 };
+pub(super) use action_context::ActionContext;
 use item::{ItemRestorer, ResourceKind};
-use item_coordinator::ItemCoordinator;
 use item_versions::ItemVersions;
-pub(super) use plugin_turns::PluginTurns;
+use served_types::Discover;
+pub(super) use served_types::discover;
 pub(super) use volumes::VolumePlan;
 
 mod action_calls;
+mod action_context;
 mod definitions;
 mod existing;
 mod item;
@@ -57,12 +59,11 @@ mod namespaces;
 mod plugin_turns;
 mod provisioned;
 mod related_items;
+mod served_types;
 mod status;
 #[cfg(test)]
 mod tests;
 mod volumes;
-
-pub(super) use volumes::VOLUMES;
 
 /// Maximum length of an API version or kind (characters): a subdomain of DNS, a slash, and a label.
 const MAX_KIND_LENGTH: usize = 253 + 1 + 63;
@@ -75,14 +76,6 @@ const MAX_OPEN_ITEMS: usize = 64;
 /// created.
 const MAX_CONCURRENT_JOURNALED_ITEMS: usize = 3 * MAX_OPEN_ITEMS;
 
-/// Time for which an API group that was unavailable may be missing, because its server is being
-/// replaced.
-const MAX_SERVER_REPLACEMENT_TIME: Duration = Duration::from_secs(5);
-
-/// Maximum number of awaited types in a message; others are counted.
-const MAX_AWAITED: usize = 5;
-/// Interval between two reads of the served types.
-const DISCOVERY_INTERVAL: Duration = Duration::from_millis(200);
 /// Time that a running action or command has to answer when work has to stop, so that its outcome
 /// is known.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -92,9 +85,10 @@ const POD_CHANNEL_CAPACITY: usize = 16;
 /// The result of an action on an item, if it has started an operation.
 pub(super) type StartedOperation = (Execution, Done<RestoreActionOutput>);
 
+/// Why a restore ended before it was done.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum WorkError {
-    /// The work has to stop; it is resumed later.
+pub(super) enum RestoreError {
+    /// The restore has to stop; it is resumed later.
     #[error(transparent)]
     Stopped(#[from] StopReason),
     #[error(transparent)]
@@ -110,69 +104,57 @@ pub(super) enum WorkError {
     Journal(#[source] StoreError),
 }
 
-/// Reads the types that the cluster serves now.
-pub(super) type Discover<'a> =
-    Box<dyn Fn() -> BoxFuture<'static, Result<ServedTypes, ReadError>> + Send + Sync + 'a>;
-
-/// The actions of plugins, and the shared state of actions.
-pub(super) struct ActionContext<'a> {
-    pub(super) plugins: Vec<Arc<dyn RestoreItemAction>>,
-    /// Built-in ones that a ConfigMap configures.
-    pub(super) configured: Vec<Arc<dyn RestoreItemAction>>,
-    pub(super) log: PluginLog,
-    pub(super) turns: PluginTurns,
-    pub(super) journal: &'a ActionJournal<RestoreActionOutput>,
-    pub(super) csi: SnapshotApi,
-}
-
-pub(super) struct Work<'a> {
-    pub(super) contents: &'a Contents,
-    pub(super) memory: &'a ItemMemory,
+/// One restore: what it restores, how, and where the results go. A run and a plan build it once;
+/// every step borrows it.
+pub(super) struct Restoring<'a> {
     pub(super) restore: &'a Restore,
-    pub(super) actions: ActionContext<'a>,
-    pub(super) calls: &'a Calls,
-    pub(super) report: &'a Report,
-    pub(super) discover: Discover<'a>,
-    /// The namespace of the installation.
-    pub(super) own: String,
+    pub(super) contents: &'a Contents,
+    /// The footprint of the claim: nothing is written into other namespaces.
+    pub(super) claimed: &'a Footprint,
     /// Types whose objects start work of other operators.
     pub(super) guarded: &'a [String],
     pub(super) order: &'a RestoreOrder,
     /// Preferred versions of types; `None`: the versions stored at the plain paths, where the
     /// cluster serves them.
     pub(super) versions: Option<&'a VersionPriorities>,
-    /// The footprint of the claim: nothing is written into other namespaces.
-    pub(super) claimed: &'a Footprint,
+    pub(super) memory: &'a ItemMemory,
+    /// Whether an earlier run of the same Restore may have created items.
+    pub(super) resumed: bool,
+    /// When the Restore was created: older objects are not its own. `None` in a plan.
+    pub(super) created: Option<String>,
+    /// The namespace of the installation.
+    pub(super) own: &'a str,
     /// Maximum wait for a definition, or for an object that is being deleted.
     pub(super) patience: Duration,
-    pub(super) created: Option<String>,
-    pub(super) resumed: bool,
     /// How items are rewritten; the kept volumes are added here.
     pub(super) rules: RestoreRules,
-    /// Changes that users want in items, made after all actions.
-    pub(super) modifiers: Option<ResourceModifiers>,
-    /// Filters of a policy for items of some namespaces and types.
-    pub(super) filters: FilterPolicies,
+    pub(super) configuration: Configuration,
+    pub(super) actions: ActionContext<'a>,
+    pub(super) hooks: HookContext<'a>,
     pub(super) snapshots: Snapshots,
     pub(super) saved: SavedVolumes,
     /// How the data of each volume is restored; decided once, before any item.
     pub(super) plan: VolumePlan,
-    pub(super) hooks: HookContext<'a>,
+    pub(super) discover: Discover<'a>,
+    pub(super) calls: &'a Calls,
+    pub(super) report: &'a Report,
 }
 
-struct Common<'a> {
-    rules: Arc<RestoreRules>,
-    namespaces: Namespaces,
-    coordinator: ItemCoordinator,
-    started: &'a Mutex<Vec<StartedOperation>>,
-    hooks: HookPlanner<'a>,
+/// How a restore rewrites the items of this backup, before its volumes are planned.
+pub(super) fn rules(restore: &Restore, backup: &Backup) -> RestoreRules {
+    RestoreRules {
+        backup_label: labels::valid_value(&backup.name_any()),
+        restore_label: labels::valid_value(&restore.name_any()),
+        namespaces: Arc::new(restore.spec.namespace_mapping.clone()),
+        preserve_node_ports: restore.spec.preserve_node_ports == Some(true),
+        kept_volumes: Arc::default(),
+    }
 }
 
-impl Work<'_> {
+impl Restoring<'_> {
     /// Restores all selected items and runs the hooks of their pods, until done or cancelled by a
     /// user. Returns the operations that actions have started. Running it again is idempotent.
-    pub(super) async fn run(mut self) -> Result<Vec<StartedOperation>, WorkError> {
-        let started = Mutex::default();
+    pub(super) async fn run(mut self) -> Result<Vec<StartedOperation>, RestoreError> {
         let (pods, restored) = mpsc::channel(POD_CHANNEL_CAPACITY);
         let label = self.rules.restore_label.clone();
         let Self {
@@ -186,9 +168,9 @@ impl Work<'_> {
         let runner = HookRunner::new(hooks, calls, report, patience, label);
         let planner = HookPlanner::new(restore, patience, report, pods);
         let everything = async {
-            let done = self.everything(&started, planner).await;
+            let done = self.everything(planner).await;
             let stopped = [StopReason::Cancelled, StopReason::ClaimLost];
-            if matches!(&done, Err(error) if !matches!(error, WorkError::Stopped(why) if stopped.contains(why)))
+            if matches!(&done, Err(error) if !matches!(error, RestoreError::Stopped(why) if stopped.contains(why)))
             {
                 runner.fail();
             }
@@ -196,18 +178,18 @@ impl Work<'_> {
         };
         let (done, hooked) = tokio::join!(everything, runner.run(restored));
         let done = match (done, hooked) {
-            (Ok(()) | Err(WorkError::Stopped(StopReason::Cancelled)), Err(error)) => {
-                Err(WorkError::Journal(error))
+            (Ok(()) | Err(RestoreError::Stopped(StopReason::Cancelled)), Err(error)) => {
+                Err(RestoreError::Journal(error))
             }
             (done, _) => done,
         };
         let done = match done {
-            Err(WorkError::Stopped(StopReason::Cancelled)) => {
+            Err(RestoreError::Stopped(StopReason::Cancelled)) => {
                 self.report.cancelled(self.resumed);
                 Ok(())
             }
             // The end may report what was done.
-            done @ (Ok(()) | Err(WorkError::Stopped(StopReason::ClaimLost))) => done,
+            done @ (Ok(()) | Err(RestoreError::Stopped(StopReason::ClaimLost))) => done,
             Err(error) => return Err(error),
         };
         runner.report_left();
@@ -216,39 +198,27 @@ impl Work<'_> {
             .settle(|lines| self.report.said(lines))
             .await;
         self.report_volumes();
-        done.map(|()| started.into_inner())
+        done.map(|()| self.actions.started.into_inner())
     }
 
-    async fn everything(
-        &mut self,
-        started: &Mutex<Vec<StartedOperation>>,
-        hooks: HookPlanner<'_>,
-    ) -> Result<(), WorkError> {
+    async fn everything(&mut self, hooks: HookPlanner<'_>) -> Result<(), RestoreError> {
         self.calls.cancellation().check_new_work()?;
-        let served = (self.discover)().await.map_err(WorkError::Discovery)?;
+        let served = (self.discover)().await.map_err(RestoreError::Discovery)?;
         let selection = self.selection(&served)?;
         self.check_names(&served, &selection)?;
         self.plan_volumes();
-        let rules = Arc::new(self.rules.clone());
         let namespaces = self.namespaces(&selection)?;
-        let common = Common {
-            rules,
-            namespaces,
-            coordinator: ItemCoordinator::default(),
-            started,
-            hooks,
-        };
         let definitions = selection.definitions(self.contents, &served)?;
-        let selected = common.namespaces.selected();
+        let selected = namespaces.selected();
         if selected.is_empty() && definitions.is_empty() && !selection.selects_any(self.contents)? {
-            return Err(WorkError::Refused(self.selects_nothing(&selection)?));
+            return Err(RestoreError::Refused(self.selects_nothing(&selection)?));
         }
         self.report.expect(definitions.len());
         let again = if definitions.is_empty() {
             None
         } else {
             Some(
-                self.restorer(&common, &served, &selection)
+                self.restorer(&namespaces, &hooks, &served, &selection)
                     .definitions(definitions)
                     .await?,
             )
@@ -264,8 +234,8 @@ impl Work<'_> {
         self.report
             .expect(batches.iter().map(|batch| batch.items.len()).sum());
         self.report_guarded(&selection)?;
-        self.ensure_all(&common.namespaces, selected).await?;
-        let restorer = self.restorer(&common, &served, &selection);
+        self.ensure_all(&namespaces, selected).await?;
+        let restorer = self.restorer(&namespaces, &hooks, &served, &selection);
         for why in &restorer.actions.unusable {
             self.report.error(Scope::Velero, why.clone());
         }
@@ -281,9 +251,14 @@ impl Work<'_> {
         for batch in &served_now {
             self.batch(batch, &restorer).await?;
         }
-        self.served_later(others, &common).await?;
-        let modifiers = self.modifiers.iter().flat_map(ResourceModifiers::idle);
-        for idle in modifiers.chain(common.hooks.idle()) {
+        self.restore_served_later(others, &namespaces, &hooks)
+            .await?;
+        let modifiers = self
+            .configuration
+            .modifiers
+            .iter()
+            .flat_map(ResourceModifiers::idle);
+        for idle in modifiers.chain(hooks.idle()) {
             self.report.warn(Scope::Velero, idle);
         }
         Ok(self.complete_provisioned().await?)
@@ -295,12 +270,12 @@ impl Work<'_> {
             served,
             self.contents,
             self.guarded,
-            &self.filters,
+            &self.configuration.filters,
         )
     }
 
     /// Refuses names that are not in the backup, before anything is written.
-    fn check_names(&self, served: &ServedTypes, selection: &Selection) -> Result<(), WorkError> {
+    fn check_names(&self, served: &ServedTypes, selection: &Selection) -> Result<(), RestoreError> {
         let spec = &self.restore.spec;
         let contents = self.contents;
         if contents.is_empty() {
@@ -325,7 +300,7 @@ impl Work<'_> {
         }
         if !found.errors.is_empty() {
             let all: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
-            return Err(WorkError::Refused(all.join("; ")));
+            return Err(RestoreError::Refused(all.join("; ")));
         }
         for warning in found.warnings {
             self.report.warn(Scope::Velero, warning.to_string());
@@ -353,67 +328,24 @@ impl Work<'_> {
         ))
     }
 
-    /// Restores types that were not served before: their servers may have been restored by now, or
-    /// were unavailable for a moment.
-    async fn served_later(
-        &self,
-        mut batches: Vec<Batch>,
-        common: &Common<'_>,
-    ) -> Result<(), WorkError> {
-        if batches.is_empty() {
-            return Ok(());
-        }
-        let mut away = None;
-        let served = self
-            .await_served(|served| awaited_types(&batches, served, &mut away))
-            .await?;
-        let selection = self.selection(&served)?;
-        let restorer = self.restorer(common, &served, &selection);
-        for batch in &mut batches {
-            batch.resource = served.by_group_resource(&batch.group_resource).cloned();
-            self.batch(batch, &restorer).await?;
-        }
-        Ok(())
-    }
-
-    /// The types that the cluster serves, once none is missing or after `patience`. `missing` names
-    /// the awaited types.
-    async fn await_served(
-        &self,
-        mut missing: impl FnMut(&ServedTypes) -> Vec<String>,
-    ) -> Result<ServedTypes, WorkError> {
-        let deadline = Instant::now() + self.patience;
-        let subject = "the API server to serve all types of the backup";
-        let wait = self.calls.cancellation().waits().begin(subject);
-        loop {
-            let served = (self.discover)().await.map_err(WorkError::Discovery)?;
-            let mut missing = missing(&served);
-            if missing.is_empty() || Instant::now() >= deadline {
-                return Ok(served);
-            }
-            let total = missing.len();
-            missing.truncate(MAX_AWAITED);
-            wait.because(format!("it does not serve {} yet", listed(&missing, total)));
-            self.calls.cancellation().wait(DISCOVERY_INTERVAL).await?;
-        }
-    }
-
     fn restorer<'p>(
         &'p self,
-        common: &'p Common<'_>,
+        namespaces: &'p Namespaces,
+        hooks: &'p HookPlanner<'_>,
         served: &'p ServedTypes,
         selection: &'p Selection,
     ) -> ItemRestorer<'p> {
-        let mut built_in = restore::built_in(&common.rules);
+        let rules = Arc::new(self.rules.clone());
+        let mut built_in = restore::built_in(&rules);
         built_in.extend(self.actions.configured.iter().cloned());
         if !self.contents.items(SNAPSHOTS).is_empty() {
             built_in.extend(restore::csi_actions(
                 &self.actions.csi,
-                &common.rules,
+                &rules,
                 self.snapshots.restored(),
             ));
         }
-        if !self.contents.items(volumes::PODS).is_empty() {
+        if !self.contents.items(PODS).is_empty() {
             built_in.push(Arc::new(AddClaimsOfPods {
                 priority_classes: self.priority_classes(),
             }));
@@ -424,23 +356,16 @@ impl Work<'_> {
         let coordinator = actions
             .iter()
             .any(RestoreItemAction::may_add_items)
-            .then_some(&common.coordinator);
-        let Common {
-            namespaces,
-            started,
-            hooks,
-            ..
-        } = common;
+            .then_some(&self.actions.coordinator);
         let versions = ItemVersions::new(self.contents, served, self.versions);
         ItemRestorer {
-            work: self,
+            restoring: self,
             served,
             versions,
             selection,
             actions,
             namespaces,
             coordinator,
-            started,
             hooks,
         }
     }
@@ -457,13 +382,13 @@ impl Work<'_> {
         Policy {
             rules: &self.rules,
             update: self.restore.spec.existing_resource_policy.as_deref() == Some("update"),
-            own: &self.own,
+            own: self.own,
             restore_created: self.created.as_deref(),
             resumed: self.resumed,
         }
     }
 
-    async fn batch(&self, batch: &Batch, restorer: &ItemRestorer<'_>) -> Result<(), WorkError> {
+    async fn batch(&self, batch: &Batch, restorer: &ItemRestorer<'_>) -> Result<(), RestoreError> {
         let Some(resource) = &batch.resource else {
             self.not_served(batch);
             return Ok(());
@@ -550,26 +475,4 @@ impl Work<'_> {
             self.report.item(about, ItemResult::quiet(outcome));
         }
     }
-}
-
-/// The names of the types that may still be served: all missing ones, while an API group was
-/// unavailable a moment ago. `away` is the last time at which one was unavailable.
-fn awaited_types(
-    batches: &[Batch],
-    served: &ServedTypes,
-    away: &mut Option<Instant>,
-) -> Vec<String> {
-    if batches
-        .iter()
-        .any(|batch| batch.may_still_be_served(served))
-    {
-        *away = Some(Instant::now());
-    }
-    if away.is_none_or(|last| last.elapsed() > MAX_SERVER_REPLACEMENT_TIME) {
-        return Vec::new();
-    }
-    let names = batches.iter().map(|batch| batch.group_resource.clone());
-    names
-        .filter(|name| served.by_group_resource(name).is_none())
-        .collect()
 }

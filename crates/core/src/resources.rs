@@ -64,6 +64,12 @@ pub fn group_resource(plural: &str, group: &str) -> String {
 
 /// Namespaces, which filters and restores handle specially.
 pub const NAMESPACES: &str = "namespaces";
+/// The type of pods.
+pub const PODS: &str = "pods";
+/// The type of PersistentVolumeClaims.
+pub const CLAIMS: &str = "persistentvolumeclaims";
+/// The type of PersistentVolumes.
+pub const VOLUMES: &str = "persistentvolumes";
 /// The type of custom resource definitions.
 pub const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 

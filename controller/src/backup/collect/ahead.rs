@@ -12,6 +12,7 @@ use std::{
 };
 
 use backup_actions::{ItemId, json::text as text_of};
+use backup_core::resources::{CLAIMS, VOLUMES};
 use backup_store::Scope;
 use serde_json::{Value, value::RawValue};
 use tokio::task::JoinSet;
@@ -23,9 +24,6 @@ use super::{
     raw_item::RawItem,
 };
 use crate::backup::volume_snapshots::{VolumeSnapshots, VolumeWithClaim};
-
-const CLAIMS: &str = "persistentvolumeclaims";
-const VOLUMES: &str = "persistentvolumes";
 
 #[derive(Default)]
 pub(super) struct WorkAhead {

@@ -7,7 +7,7 @@ use backup_actions::{
 };
 use jiff::Timestamp;
 
-use super::{STOP_TIMEOUT, Work, WorkError, item::ItemRestorer, plugin_turns::PluginTurn};
+use super::{RestoreError, Restoring, STOP_TIMEOUT, item::ItemRestorer, plugin_turns::PluginTurn};
 use crate::job::{
     action_journal::Done,
     cancellation::{NotSent, StopReason},
@@ -21,11 +21,11 @@ impl ItemRestorer<'_> {
         action: &dyn RestoreItemAction,
         id: &ItemId,
         input: RestoreActionInput<'_>,
-    ) -> Result<Result<Done<RestoreActionOutput>, ActionError>, WorkError> {
-        let context = &self.work.actions;
+    ) -> Result<Result<Done<RestoreActionOutput>, ActionError>, RestoreError> {
+        let context = &self.restoring.actions;
         // Places are given in the order of arrival, whether or not the journal is written.
         let _wait = self
-            .work
+            .restoring
             .calls
             .cancellation()
             .waits()
@@ -35,7 +35,7 @@ impl ItemRestorer<'_> {
         } else {
             None
         };
-        self.work.calls.cancellation().check_new_work()?;
+        self.restoring.calls.cancellation().check_new_work()?;
         let mut not_called = None;
         if !action.is_executed_once() {
             let executed = self
@@ -55,7 +55,7 @@ impl ItemRestorer<'_> {
             .await?;
         match not_called {
             Some(reason) => Err(reason.into()),
-            None => executed.map_err(WorkError::Journal),
+            None => executed.map_err(RestoreError::Journal),
         }
     }
 
@@ -67,7 +67,7 @@ impl ItemRestorer<'_> {
         input: RestoreActionInput<'_>,
         not_called: &mut Option<StopReason>,
     ) -> Result<RestoreActionOutput, ActionError> {
-        let cancellation = self.work.calls.cancellation();
+        let cancellation = self.restoring.calls.cancellation();
         let _turn = match self.may_call(action).await {
             Ok(turn) => turn,
             Err(error) => {
@@ -100,12 +100,12 @@ impl ItemRestorer<'_> {
         &self,
         action: &dyn RestoreItemAction,
     ) -> Result<Option<PluginTurn<'_>>, NotSent> {
-        let Work {
+        let Restoring {
             actions,
             calls,
             patience,
             ..
-        } = self.work;
+        } = self.restoring;
         let cancellation = calls.cancellation();
         let turn = async {
             // Plugins may rely on seeing one item of a restore at a time, as with Velero.
@@ -126,12 +126,12 @@ impl ItemRestorer<'_> {
 
     /// The answer of an action, or the reason why work stops, after `STOP_TIMEOUT`.
     async fn unless_stopped<T>(&self, answer: impl Future<Output = T>) -> Result<T, StopReason> {
-        let Work {
+        let Restoring {
             actions,
             report,
             calls,
             ..
-        } = self.work;
+        } = self.restoring;
         let stopped = async {
             let reason = calls.cancellation().stopped().await;
             tokio::time::sleep(STOP_TIMEOUT).await;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    MAX_CONCURRENT_ITEMS, Work, WorkError,
+    MAX_CONCURRENT_ITEMS, RestoreError, Restoring,
     item::{InclusionReason, ItemRestorer, ResourceKind},
 };
 use crate::{discovery::ServedTypes, job::cancellation::StopReason, restore::calls::Calls};
@@ -24,13 +24,13 @@ const MAX_INTERVAL: Duration = Duration::from_secs(1);
 
 impl ItemRestorer<'_> {
     /// Restores definitions and waits until they are served. Returns the types served then.
-    pub(super) async fn definitions(&self, items: Vec<ItemRef>) -> Result<ServedTypes, WorkError> {
-        let Work {
+    pub(super) async fn definitions(&self, items: Vec<ItemRef>) -> Result<ServedTypes, RestoreError> {
+        let Restoring {
             contents,
             calls,
             report,
             ..
-        } = self.work;
+        } = self.restoring;
         let resource = ResourceType {
             group: "apiextensions.k8s.io".to_owned(),
             version: "v1".to_owned(),
@@ -48,26 +48,26 @@ impl ItemRestorer<'_> {
             let there = self
                 .item(kind, item, InclusionReason::Selected, None)
                 .await?;
-            Ok::<_, WorkError>(if there {
+            Ok::<_, RestoreError>(if there {
                 stored_name(contents, &item)
             } else {
                 None
             })
         });
         // Definitions in flight are completed before work stops.
-        let names: Vec<Result<Option<String>, WorkError>> = created
+        let names: Vec<Result<Option<String>, RestoreError>> = created
             .buffer_unordered(MAX_CONCURRENT_ITEMS)
             .collect()
             .await;
         let names = names.into_iter().collect::<Result<Vec<_>, _>>()?;
         if calls.is_dry_run() {
-            let mut served = (self.work.discover)().await.map_err(WorkError::Discovery)?;
+            let mut served = (self.restoring.discover)().await.map_err(RestoreError::Discovery)?;
             for item in items {
                 served.add_definition(&contents.object(&item).unwrap_or_default());
             }
             return Ok(served);
         }
-        let deadline = Instant::now() + self.work.patience;
+        let deadline = Instant::now() + self.restoring.patience;
         let waits = stream::iter(names.into_iter().flatten()).map(|name| async move {
             let result = wait(calls, &name, deadline).await?;
             Ok::<_, StopReason>((name, result))
@@ -84,7 +84,7 @@ impl ItemRestorer<'_> {
             }
         }
         // Established resources appear in discovery a moment later.
-        self.work
+        self.restoring
             .await_served(|served| {
                 pending
                     .iter()

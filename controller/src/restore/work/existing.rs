@@ -9,7 +9,7 @@ use backup_store::ItemRef;
 use futures::{FutureExt as _, StreamExt as _, stream};
 
 use super::{
-    WorkError,
+    RestoreError,
     item::{ItemRestorer, ResourceKind},
 };
 use crate::restore::calls::Page;
@@ -30,18 +30,18 @@ impl ItemRestorer<'_> {
         &self,
         kind: ResourceKind<'_>,
         items: &[ItemRef],
-    ) -> Result<Vec<ItemRef>, WorkError> {
+    ) -> Result<Vec<ItemRef>, RestoreError> {
         let mut by_source: BTreeMap<Option<&str>, HashSet<ItemRef>> = BTreeMap::new();
         for item in items {
             by_source
-                .entry(self.work.contents.namespace_of(item))
+                .entry(self.restoring.contents.namespace_of(item))
                 .or_default()
                 .insert(*item);
         }
         by_source.retain(|source, of_source| {
-            let target = source.map(|source| self.work.rules.target(source));
+            let target = source.map(|source| self.restoring.rules.target(source));
             let expected =
-                self.work.resumed || target.is_none_or(|target| self.namespaces.was_there(target));
+                self.restoring.resumed || target.is_none_or(|target| self.namespaces.was_there(target));
             expected && of_source.len() >= MIN_LISTED_ITEMS
         });
         let lists: Vec<_> = by_source
@@ -49,7 +49,7 @@ impl ItemRestorer<'_> {
             .map(|(source, items)| self.listed(kind, *source, items).boxed())
             .collect();
         // Lists in flight are completed before work stops.
-        let lists: Vec<Result<HashSet<ItemRef>, WorkError>> = stream::iter(lists)
+        let lists: Vec<Result<HashSet<ItemRef>, RestoreError>> = stream::iter(lists)
             .buffer_unordered(MAX_CONCURRENT_LISTS)
             .collect()
             .await;
@@ -69,13 +69,13 @@ impl ItemRestorer<'_> {
         kind: ResourceKind<'_>,
         source: Option<&str>,
         items: &HashSet<ItemRef>,
-    ) -> Result<HashSet<ItemRef>, WorkError> {
+    ) -> Result<HashSet<ItemRef>, RestoreError> {
         let mut done = HashSet::new();
         let ResourceKind {
             group_resource,
             resource,
         } = kind;
-        let target = source.map(|source| self.work.rules.target(source));
+        let target = source.map(|source| self.restoring.rules.target(source));
         let collection = path::collection(&resource.api_version(), &resource.plural, target);
         let limit = page_limit(items);
         let mut from: Option<String> = None;
@@ -84,7 +84,7 @@ impl ItemRestorer<'_> {
                 metadata,
                 items: listed,
             } = match self
-                .work
+                .restoring
                 .calls
                 .list(&collection, limit, from.as_deref())
                 .await
@@ -92,7 +92,7 @@ impl ItemRestorer<'_> {
                 Ok(page) => page,
                 Err(error) => {
                     let error = error.unless_stopped()?;
-                    self.work.report.info(&format!(
+                    self.restoring.report.info(&format!(
                         "what there is of {group_resource} could not be listed: {error}"
                     ));
                     return Ok(done);
@@ -100,7 +100,7 @@ impl ItemRestorer<'_> {
             };
             let found = listed.into_iter().filter_map(|object| {
                 let mut object: Object = serde_json::from_str(object.get()).ok()?;
-                let item = self.work.contents.find(
+                let item = self.restoring.contents.find(
                     group_resource,
                     source,
                     json::text(&object, &["metadata"], "name")?,

@@ -14,7 +14,7 @@ use backup_client::path;
 use backup_core::{
     labels::MUST_INCLUDE_IN_RESTORE,
     names::is_object_name,
-    resources::{ResourceType, group_resource},
+    resources::{CLAIMS, PODS, ResourceType, VOLUMES, group_resource},
     text::shortened,
 };
 use backup_store::{ItemRef, Scope};
@@ -22,22 +22,20 @@ use futures::{StreamExt as _, future::BoxFuture, stream};
 use parking_lot::Mutex;
 
 use super::{
-    MAX_CONCURRENT_ITEMS, MAX_CONCURRENT_JOURNALED_ITEMS, MAX_KIND_LENGTH, StartedOperation, Work,
-    WorkError,
+    MAX_CONCURRENT_ITEMS, MAX_CONCURRENT_JOURNALED_ITEMS, MAX_KIND_LENGTH, RestoreError, Restoring,
     item_coordinator::{BeginResult, ItemCoordinator},
     item_versions::ItemVersions,
-    volumes,
 };
 use crate::{
     discovery::ServedTypes,
     job::action_journal::{Done, Execution},
     restore::{
+        about::About,
         apply::{self, ItemResult, Outcome, Target},
         guard,
         hooks::HookPlanner,
         item_memory::NoMemory,
         namespaces::Namespaces,
-        report::About,
         select::Selection,
         snapshots::VolumeError,
     },
@@ -46,9 +44,9 @@ use crate::{
 /// Possible causes of another name or type of an item, in messages.
 const CHANGED: &str = "actions, or the resource modifier,";
 
-/// Restores items; holds their shared state.
+/// Restores items of the types that are served now.
 pub(super) struct ItemRestorer<'a> {
-    pub(super) work: &'a Work<'a>,
+    pub(super) restoring: &'a Restoring<'a>,
     pub(super) served: &'a ServedTypes,
     pub(super) versions: ItemVersions,
     pub(super) selection: &'a Selection,
@@ -56,7 +54,6 @@ pub(super) struct ItemRestorer<'a> {
     pub(super) namespaces: &'a Namespaces,
     /// Set if items may ask for one another.
     pub(super) coordinator: Option<&'a ItemCoordinator>,
-    pub(super) started: &'a Mutex<Vec<StartedOperation>>,
     pub(super) hooks: &'a HookPlanner<'a>,
 }
 
@@ -110,7 +107,7 @@ impl ItemRestorer<'_> {
         &self,
         kind: ResourceKind<'_>,
         items: impl IntoIterator<Item = (ItemRef, Option<Object>)>,
-    ) -> Result<(), WorkError> {
+    ) -> Result<(), RestoreError> {
         let failed = Mutex::new(None);
         let error = &|| failed.lock();
         let in_flight = if self.writes_journal(kind.group_resource) {
@@ -124,7 +121,7 @@ impl ItemRestorer<'_> {
                     return;
                 }
                 let done = async {
-                    self.work.calls.cancellation().check_new_work()?;
+                    self.restoring.calls.cancellation().check_new_work()?;
                     self.item(kind, item, InclusionReason::Selected, seen).await
                 };
                 if let Err(why) = done.await {
@@ -143,7 +140,7 @@ impl ItemRestorer<'_> {
         item: ItemRef,
         reason: InclusionReason,
         seen: Option<Object>,
-    ) -> BoxFuture<'s, Result<bool, WorkError>> {
+    ) -> BoxFuture<'s, Result<bool, RestoreError>> {
         Box::pin(async move {
             let Some(coordinator) = self.coordinator else {
                 return self.restore(kind, item, 0, seen).await;
@@ -153,14 +150,14 @@ impl ItemRestorer<'_> {
                     BeginResult::Begun => (None, 0),
                     BeginResult::Other { restored } => {
                         // It was already counted as a related item.
-                        self.work.report.expected_twice();
+                        self.restoring.report.expected_twice();
                         return Ok(restored);
                     }
                 },
                 InclusionReason::Related { by, depth } => {
                     match coordinator.begin_for(item, by).await {
                         BeginResult::Begun => {
-                            self.work.report.expect(1);
+                            self.restoring.report.expect(1);
                             (Some(by), depth)
                         }
                         BeginResult::Other { restored } => return Ok(restored),
@@ -180,8 +177,8 @@ impl ItemRestorer<'_> {
         item: ItemRef,
         depth: u8,
         seen: Option<Object>,
-    ) -> Result<bool, WorkError> {
-        let Work {
+    ) -> Result<bool, RestoreError> {
+        let Restoring {
             contents,
             report,
             rules,
@@ -189,7 +186,7 @@ impl ItemRestorer<'_> {
             own,
             memory,
             ..
-        } = self.work;
+        } = self.restoring;
         let ResourceKind {
             group_resource,
             resource,
@@ -251,7 +248,7 @@ impl ItemRestorer<'_> {
             report.item(about, ItemResult::quiet(Outcome::Failed));
             return Ok(false);
         }
-        let object = if group_resource == volumes::VOLUMES {
+        let object = if group_resource == VOLUMES {
             let collection = path::collection(api_version, &resource.plural, namespace);
             let volume = from_backup.clone();
             let _wait = calls
@@ -259,9 +256,9 @@ impl ItemRestorer<'_> {
                 .waits()
                 .begin(format!("volume {name:?} to be made from its snapshot"));
             match self
-                .work
+                .restoring
                 .snapshots
-                .restore(calls, &collection, volume, self.work.policy())
+                .restore(calls, &collection, volume, self.restoring.policy())
                 .await
             {
                 Ok(volume) => transform::prepared(&volume, rules),
@@ -270,7 +267,7 @@ impl ItemRestorer<'_> {
                     return Ok(false);
                 }
                 Err(VolumeError::Stopped(reason)) => return Err(reason.into()),
-                Err(VolumeError::Journal(error)) => return Err(WorkError::Journal(error)),
+                Err(VolumeError::Journal(error)) => return Err(RestoreError::Journal(error)),
             }
         } else {
             transform::prepared(&from_backup, rules)
@@ -291,13 +288,13 @@ impl ItemRestorer<'_> {
             ActionResult::Dropped => return Ok(false),
             ActionResult::Changed(object) => object,
         };
-        if group_resource == volumes::CLAIMS {
-            self.work.snapshots.follow(&mut object);
+        if group_resource == CLAIMS {
+            self.restoring.snapshots.follow(&mut object);
         }
         let applied = self.create(&current, object, &from_backup, seen).await?;
         let restored = applied.outcome != Outcome::Failed;
-        if applied.outcome == Outcome::Created && group_resource == volumes::CLAIMS {
-            self.work.expect_provisioned(source, about);
+        if applied.outcome == Outcome::Created && group_resource == CLAIMS {
+            self.restoring.expect_provisioned(source, about);
         }
         report.item(about, applied);
         Ok(restored)
@@ -311,14 +308,14 @@ impl ItemRestorer<'_> {
         namespace: Option<&str>,
         why: &str,
     ) {
-        let name = self.work.contents.name_of(item).unwrap_or_default();
+        let name = self.restoring.contents.name_of(item).unwrap_or_default();
         let about = About {
             api_version: &resource.api_version(),
             kind: &resource.kind,
             namespace,
             name: &name,
         };
-        self.work.report.item(about, not_restored(about, why));
+        self.restoring.report.item(about, not_restored(about, why));
     }
 
     /// Runs the actions on an item one after the other, each on the result of the one before. Items
@@ -328,10 +325,10 @@ impl ItemRestorer<'_> {
         current: &CurrentItem<'_>,
         from_backup: &Object,
         mut object: Object,
-    ) -> Result<ActionResult, WorkError> {
-        let Work {
+    ) -> Result<ActionResult, RestoreError> {
+        let Restoring {
             restore, report, ..
-        } = self.work;
+        } = self.restoring;
         let CurrentItem {
             kind, about, id, ..
         } = current;
@@ -340,7 +337,7 @@ impl ItemRestorer<'_> {
             if !selected.applies_to(about.namespace, || json::labels(&object)) {
                 continue;
             }
-            self.work.calls.cancellation().check_new_work()?;
+            self.restoring.calls.cancellation().check_new_work()?;
             let action = &*selected.action;
             let input = RestoreActionInput {
                 item: &object,
@@ -364,7 +361,11 @@ impl ItemRestorer<'_> {
                     executed: executed.clone(),
                     at,
                 };
-                self.started.lock().push((execution, done));
+                self.restoring
+                    .actions
+                    .started
+                    .lock()
+                    .push((execution, done));
             }
             let RestoreActionOutput {
                 item: made,
@@ -410,7 +411,7 @@ impl ItemRestorer<'_> {
         let CurrentItem {
             kind, about, id, ..
         } = current;
-        let modifiers = self.work.modifiers.as_ref()?;
+        let modifiers = self.restoring.configuration.modifiers.as_ref()?;
         let ModifierOutcome { item, problems } =
             modifiers.apply(object, kind.group_resource, id.namespace.as_deref());
         for problem in problems {
@@ -420,7 +421,7 @@ impl ItemRestorer<'_> {
                 "{} {:?} was restored without a modification: {problem}",
                 about.kind, about.name
             );
-            self.work.report.error(scope, message);
+            self.restoring.report.error(scope, message);
         }
         item
     }
@@ -433,10 +434,10 @@ impl ItemRestorer<'_> {
         mut object: Object,
         from_backup: &Object,
         seen: Option<Object>,
-    ) -> Result<ItemResult, WorkError> {
-        let Work {
+    ) -> Result<ItemResult, RestoreError> {
+        let Restoring {
             calls, rules, own, ..
-        } = self.work;
+        } = self.restoring;
         let CurrentItem {
             kind: of, about, ..
         } = current;
@@ -501,19 +502,19 @@ impl ItemRestorer<'_> {
             controller: controller.reference.as_ref(),
             ..target
         };
-        let mut applied = apply::item(calls, target, &object, self.work.policy(), seen).await?;
+        let mut applied = apply::item(calls, target, &object, self.restoring.policy(), seen).await?;
         if let (Outcome::Created, Some(lost)) = (applied.outcome, controller.lost) {
-            self.work
+            self.restoring
                 .report
                 .warn(namespace.map_or(Scope::Cluster, Scope::Namespace), lost);
         }
         self.status(target, resource, from_backup, &mut applied)
             .await?;
         self.report_left_links(target, from_backup, &object, applied.outcome);
-        if plural == "pods" && applied.outcome != Outcome::Failed {
+        if plural == PODS && applied.outcome != Outcome::Failed {
             self.hooks.restored(&object);
         }
-        if plural == "pods" && applied.outcome == Outcome::Created && !calls.is_dry_run() {
+        if plural == PODS && applied.outcome == Outcome::Created && !calls.is_dry_run() {
             self.hooks.created(&object).await;
         }
         Ok(applied)

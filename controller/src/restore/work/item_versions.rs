@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use backup_core::resources::{TypeVersions, VersionPriorities, VersionRule};
 use backup_store::{Contents, ItemRef, StoreError};
 
-use super::{Work, item::ItemRestorer};
+use super::{Restoring, item::ItemRestorer};
 use crate::discovery::ServedTypes;
 
 /// Types that are not restored in the preferred version of the backup's cluster.
@@ -77,7 +77,7 @@ impl ItemRestorer<'_> {
             let notice = format!(
                 "{group_resource} are restored in {version} and not in {preferred}: {reason}"
             );
-            self.work.report.info(&notice);
+            self.restoring.report.info(&notice);
         }
     }
 
@@ -87,9 +87,9 @@ impl ItemRestorer<'_> {
         group_resource: &str,
         item: ItemRef,
     ) -> Result<ItemRef, StoreError> {
-        let Work {
+        let Restoring {
             contents, report, ..
-        } = self.work;
+        } = self.restoring;
         let Some(choice) = self.versions.types.get(group_resource) else {
             return Ok(item);
         };

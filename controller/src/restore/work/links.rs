@@ -9,15 +9,17 @@ use backup_actions::restore::{
     owners::{self, Adoption, Controller},
     transform, volume,
 };
+use backup_core::{
+    resources::{CLAIMS, VOLUMES, group_resource},
+    text::listed,
+};
 use backup_client::path;
-use backup_core::{resources::group_resource, text::listed};
 use backup_store::{ItemRef, Scope};
 use serde_json::Value;
 
 use super::{
-    Work, WorkError,
+    RestoreError, Restoring,
     item::{CurrentItem, ItemRestorer, group_of},
-    volumes::{CLAIMS, VOLUMES},
 };
 use crate::{
     job::cancellation::StopReason,
@@ -46,7 +48,7 @@ impl ItemRestorer<'_> {
         &self,
         current: &CurrentItem<'_>,
         from_backup: &Object,
-    ) -> Result<Option<&'static str>, WorkError> {
+    ) -> Result<Option<&'static str>, RestoreError> {
         let group_resource = current.kind.group_resource;
         let Some(controller) = owners::controller(from_backup) else {
             return Ok(None);
@@ -57,13 +59,13 @@ impl ItemRestorer<'_> {
             return Ok(None);
         };
         let source = current.id.namespace.as_deref();
-        let contents = self.work.contents;
+        let contents = self.restoring.contents;
         let Some(item) = contents.find(by, source, controller.name) else {
             return Ok(None);
         };
         let brings_data = group_resource == CLAIMS
             && self
-                .work
+                .restoring
                 .brings_data(source.unwrap_or_default(), &current.id.name);
         Ok((!brings_data && self.selection.includes(contents, by, &item)?).then_some(why))
     }
@@ -143,9 +145,9 @@ impl ItemRestorer<'_> {
         let of_type = group_resource(&resource.plural, &resource.group);
         let source = current.id.namespace.as_deref();
         let namespace = current.about.namespace;
-        let stored = self.work.contents.find(&of_type, source, name);
+        let stored = self.restoring.contents.find(&of_type, source, name);
         let collection = path::collection(&resource.api_version(), &resource.plural, namespace);
-        let found = match self.work.calls.get(&collection, name).await {
+        let found = match self.restoring.calls.get(&collection, name).await {
             Ok(found) => found,
             Err(error) => {
                 error.unless_stopped()?;
@@ -153,10 +155,10 @@ impl ItemRestorer<'_> {
             }
         };
         let Some(found) = found else {
-            let planned = self.work.calls.is_dry_run()
+            let planned = self.restoring.calls.is_dry_run()
                 && stored.is_some_and(|item| {
                     self.selection
-                        .includes(self.work.contents, &of_type, &item)
+                        .includes(self.restoring.contents, &of_type, &item)
                         .unwrap_or(false)
                 });
             return Ok(if planned {
@@ -166,7 +168,7 @@ impl ItemRestorer<'_> {
             });
         };
         let is_ours = json::text(&found, &["metadata"], "uid") == Some(uid)
-            || self.work.policy().is_ours(&found)
+            || self.restoring.policy().is_ours(&found)
             || stored.is_some_and(|item| self.is_equal(&item, &of_type, namespace, &found));
         Ok((
             if is_ours {
@@ -186,9 +188,9 @@ impl ItemRestorer<'_> {
         namespace: Option<&str>,
         found: &Object,
     ) -> bool {
-        let Work {
+        let Restoring {
             contents, rules, ..
-        } = self.work;
+        } = self.restoring;
         let Ok(object) = contents.object(item) else {
             return false;
         };
@@ -218,7 +220,7 @@ impl ItemRestorer<'_> {
         };
         let Some(volume) = volume::volume_of_claim(claim) else {
             if let Some(why) = self.unprovisioned(claim).await? {
-                self.work
+                self.restoring
                     .report
                     .claim_names(namespace, name, NamedVolume::Unprovisioned(why));
             }
@@ -240,7 +242,7 @@ impl ItemRestorer<'_> {
                 OtherEnd::Ours
             }
         };
-        let policy = self.work.policy();
+        let policy = self.restoring.policy();
         let action = links::action(
             Link::VolumeOfClaim,
             other_end,
@@ -256,14 +258,14 @@ impl ItemRestorer<'_> {
             )),
             _ => None,
         };
-        self.work.report.claim_names(namespace, name, named);
+        self.restoring.report.claim_names(namespace, name, named);
         Ok(refused)
     }
 
     /// Why no volume is provisioned for a claim that names none. `None` if one is, or that is
     /// unknown.
     async fn unprovisioned(&self, claim: &Object) -> Result<Option<String>, StopReason> {
-        let Work { calls, plan, .. } = self.work;
+        let Restoring { calls, plan, .. } = self.restoring;
         // In a plan, only the restore may create the class.
         let Some(class) =
             json::text(claim, &["spec"], "storageClassName").filter(|_| !calls.is_dry_run())
@@ -300,7 +302,7 @@ impl ItemRestorer<'_> {
         namespace: &str,
         volume: &str,
     ) -> Result<NamedVolume, crate::restore::calls::CallError> {
-        let calls = self.work.calls;
+        let calls = self.restoring.calls;
         let found = calls
             .get(&path::collection("v1", VOLUMES, None), volume)
             .await?;
@@ -338,7 +340,7 @@ impl ItemRestorer<'_> {
             namespace,
             ..
         } = target;
-        let rules = &self.work.rules;
+        let rules = &self.restoring.rules;
         if rules.namespaces.is_empty() || ![Outcome::Created, Outcome::Updated].contains(&outcome) {
             return;
         }
@@ -357,7 +359,7 @@ impl ItemRestorer<'_> {
             namespaces.join(", "),
             listed(&left.fields, left.total),
         );
-        self.work
+        self.restoring
             .report
             .warn(namespace.map_or(Scope::Cluster, Scope::Namespace), message);
     }

@@ -6,10 +6,10 @@ use backup_actions::restore::json;
 use backup_store::{Scope, StoreError};
 use futures::{StreamExt as _, stream};
 
-use super::{MAX_CONCURRENT_ITEMS, NAMESPACES, Namespaces, Selection, StopReason, Work};
-use crate::restore::report::About;
+use super::{MAX_CONCURRENT_ITEMS, NAMESPACES, Namespaces, Restoring, Selection, StopReason};
+use crate::restore::about::About;
 
-impl Work<'_> {
+impl Restoring<'_> {
     /// The Namespace objects of the backup: those for items, and those that are selected
     /// themselves.
     pub(super) fn namespaces(&self, selection: &Selection) -> Result<Namespaces, StoreError> {

@@ -16,7 +16,7 @@ const ITEMS_PER_PLACE: usize = 100;
 
 /// One plugin call runs at a time.
 #[derive(Debug)]
-pub(in crate::restore) struct PluginTurns {
+pub(super) struct PluginTurns {
     /// One permit for each item that may be noted without an end.
     free: Semaphore,
     places: Mutex<Places>,

@@ -5,14 +5,17 @@
 use std::time::Duration;
 
 use backup_actions::restore::json::{self, Object};
+use backup_core::{
+    resources::CLAIMS,
+    volume_data::{VolumeProperties, VolumeRecord},
+};
 use backup_client::{backoff::Backoff, path};
-use backup_core::volume_data::{VolumeProperties, VolumeRecord};
 use backup_store::Scope;
 use futures::{StreamExt as _, stream};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{MAX_CONCURRENT_ITEMS, Work, volumes::CLAIMS};
+use super::{MAX_CONCURRENT_ITEMS, Restoring};
 use crate::{
     job::cancellation::StopReason,
     restore::calls::{CallError, Calls},
@@ -105,7 +108,7 @@ impl ProvisionedClaim {
     }
 }
 
-impl Work<'_> {
+impl Restoring<'_> {
     /// Completes the volumes of created claims. Waits for all unbound claims together, until one
     /// deadline.
     pub(super) async fn complete_provisioned(&self) -> Result<(), StopReason> {

@@ -14,7 +14,7 @@ use backup_store::Scope;
 use tokio::time::Instant;
 
 use super::{
-    Work, WorkError,
+    RestoreError, Restoring,
     item::{CurrentItem, InclusionReason, ItemRestorer, ResourceKind},
 };
 use crate::job::cancellation::StopReason;
@@ -35,13 +35,13 @@ impl ItemRestorer<'_> {
         action: &str,
         current: &CurrentItem<'_>,
         must_include: bool,
-    ) -> Result<bool, WorkError> {
-        let Work {
+    ) -> Result<bool, RestoreError> {
+        let Restoring {
             contents,
             report,
             rules,
             ..
-        } = self.work;
+        } = self.restoring;
         let CurrentItem {
             about, item, depth, ..
         } = current;
@@ -95,7 +95,7 @@ impl ItemRestorer<'_> {
         }
         if group_resource == NAMESPACES {
             let target = rules.target(name);
-            self.work.ensure(self.namespaces, target).await?;
+            self.restoring.ensure(self.namespaces, target).await?;
             return Ok(!self.namespaces.has_failed(target));
         }
         let Some(resource) = self.served.by_group_resource(&group_resource) else {
@@ -113,7 +113,7 @@ impl ItemRestorer<'_> {
             return Ok(false);
         }
         if let Some(namespace) = namespace {
-            self.work.ensure(self.namespaces, namespace).await?;
+            self.restoring.ensure(self.namespaces, namespace).await?;
         }
         let kind = ResourceKind {
             group_resource: &group_resource,
@@ -139,12 +139,12 @@ impl ItemRestorer<'_> {
         wait: RestoreWait,
         related: &[ItemId],
     ) -> Result<Result<(), String>, StopReason> {
-        if self.work.calls.is_dry_run() && !related.is_empty() {
+        if self.restoring.calls.is_dry_run() && !related.is_empty() {
             // The items would exist, and become ready later.
             return Ok(Ok(()));
         }
-        let cancellation = self.work.calls.cancellation();
-        let limit = wait.limit.unwrap_or(self.work.patience);
+        let cancellation = self.restoring.calls.cancellation();
+        let limit = wait.limit.unwrap_or(self.restoring.patience);
         let deadline = Instant::now() + limit;
         let needed: Vec<String> = related.iter().map(ItemId::to_string).collect();
         let subject = format!(
@@ -155,7 +155,7 @@ impl ItemRestorer<'_> {
         let _wait = cancellation.waits().begin(subject);
         loop {
             let answer = tokio::select! {
-                answer = cancellation.unless_cancelled(action.are_ready(related, self.work.restore)) => answer?,
+                answer = cancellation.unless_cancelled(action.are_ready(related, self.restoring.restore)) => answer?,
                 reason = cancellation.stopped() => return Err(reason),
             };
             let last = match answer {

@@ -4,7 +4,7 @@ use backup_actions::restore::{existing, json::Object};
 use backup_core::resources::ResourceType;
 use serde_json::Value;
 
-use super::{WorkError, item::ItemRestorer};
+use super::{RestoreError, item::ItemRestorer};
 use crate::restore::apply::{self, ItemResult, Outcome, Target};
 
 impl ItemRestorer<'_> {
@@ -16,7 +16,7 @@ impl ItemRestorer<'_> {
         resource: &ResourceType,
         from_backup: &Object,
         applied: &mut ItemResult,
-    ) -> Result<(), WorkError> {
+    ) -> Result<(), RestoreError> {
         let Target {
             kind,
             name,
@@ -36,7 +36,7 @@ impl ItemRestorer<'_> {
         let lacks = match (applied.outcome, asked) {
             (Outcome::Failed, _) | (_, Ok(Some(false))) => None,
             (Outcome::Created, Ok(Some(true))) => {
-                let failed = apply::status(self.work.calls, target, status).await?.err();
+                let failed = apply::status(self.restoring.calls, target, status).await?.err();
                 failed.map(|why| format!("was restored without its status: {why}"))
             }
             (Outcome::Created, Err(why)) => Some(format!("was restored without its status: {why}")),
@@ -49,7 +49,7 @@ impl ItemRestorer<'_> {
             (Outcome::Skipped | Outcome::Updated, asked) => {
                 let matters = is_data || asked == Ok(Some(true));
                 let found = if matters && applied.warning.is_none() && applied.error.is_none() {
-                    self.work.calls.get(collection, name).await
+                    self.restoring.calls.get(collection, name).await
                 } else {
                     return Ok(());
                 };

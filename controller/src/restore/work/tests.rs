@@ -1,16 +1,22 @@
 use backup_core::{
+    resource_policy::FilterPolicies,
     resources::{DEFINITIONS, ResourceType},
     volume_data::VolumeRecord,
 };
+use backup_plugins::PluginLog;
 use backup_store::Limits;
 use futures::FutureExt as _;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::*;
+use super::{item_coordinator::ItemCoordinator, plugin_turns::PluginTurns, *};
 use crate::{
     discovery::ServedTypes,
     hooks::fake::FakePods,
-    job::journal::{JournalWriter, MemoryJournal},
+    job::{
+        action_journal::ActionJournal,
+        journal::{JournalWriter, MemoryJournal},
+    },
     restore::{
         fake::{self, FakeApi, Fault, backup},
         hooks::HookJournal,
@@ -143,7 +149,7 @@ async fn run(
     spec: Value,
     claimed: &Footprint,
     plugins: Vec<Arc<dyn RestoreItemAction>>,
-) -> (Report, Result<Vec<StartedOperation>, WorkError>) {
+) -> (Report, Result<Vec<StartedOperation>, RestoreError>) {
     World {
         plugins,
         ..World::new(fake, calls, claimed)
@@ -191,7 +197,7 @@ impl<'a> World<'a> {
         self,
         items: Items<'_>,
         spec: Value,
-    ) -> (Report, Result<Vec<StartedOperation>, WorkError>) {
+    ) -> (Report, Result<Vec<StartedOperation>, RestoreError>) {
         let fake = self.fake;
         let no_pods = FakePods::default();
         let hooks = HookJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
@@ -201,10 +207,10 @@ impl<'a> World<'a> {
         let report = Report::new().unwrap();
         let journal = ActionJournal::take_over(self.journal, &[]).unwrap();
         let log = PluginLog::default();
-        let work = Work {
+        let restoring = Restoring {
             contents: &contents,
-            memory: &ItemMemory::new(256 << 20),
             restore: &restore,
+            memory: &ItemMemory::new(256 << 20),
             actions: ActionContext {
                 plugins: self.plugins,
                 configured: Vec::new(),
@@ -212,11 +218,13 @@ impl<'a> World<'a> {
                 turns: self.turns,
                 journal: &journal,
                 csi: fake::csi(fake),
+                coordinator: ItemCoordinator::default(),
+                started: Mutex::default(),
             },
             calls: self.calls,
             report: &report,
             discover: Box::new(|| std::future::ready(Ok(served(fake))).boxed()),
-            own: "velero".to_owned(),
+            own: "velero",
             order: &RestoreOrder::default(),
             versions: self.versions.as_ref(),
             guarded: &["databaserestores.example.com".to_owned()],
@@ -230,8 +238,11 @@ impl<'a> World<'a> {
                 namespaces: Arc::new(restore.spec.namespace_mapping.clone()),
                 ..RestoreRules::default()
             },
-            modifiers: self.modifiers,
-            filters: self.filters,
+            configuration: Configuration {
+                modifiers: self.modifiers,
+                filters: self.filters,
+                ..Configuration::default()
+            },
             snapshots: snapshots::none(),
             saved: self.saved,
             plan: VolumePlan::default(),
@@ -240,7 +251,7 @@ impl<'a> World<'a> {
                 journal: &hooks,
             },
         };
-        let done = work.run().await;
+        let done = restoring.run().await;
         (report, done)
     }
 }
@@ -600,7 +611,7 @@ async fn work_that_has_to_stop_writes_nothing_more() {
     let (_, done) = run(&fake, &calls, &items, json!({}), &claimed, vec![]).await;
     assert!(matches!(
         done,
-        Err(WorkError::Stopped(StopReason::ShuttingDown))
+        Err(RestoreError::Stopped(StopReason::ShuttingDown))
     ));
     assert!(fake.log().is_empty());
 }

@@ -13,6 +13,7 @@ use backup_actions::{
 use backup_core::{
     names::is_object_name,
     repository_data::RepositoryVolume,
+    resources::{CLAIMS, VOLUMES},
     volume_data::{DataSource, Evidence, StoredVolume, VolumeRecord},
 };
 use backup_plugins::log_line::Level;
@@ -20,15 +21,11 @@ use backup_store::Scope;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::{Work, provisioned::ProvisionedClaim};
+use super::{Restoring, provisioned::ProvisionedClaim};
 use crate::restore::{
-    report::About,
+    about::About,
     volume_outcomes::{DataOutcome, PlannedClaim},
 };
-
-pub(crate) const VOLUMES: &str = "persistentvolumes";
-pub(super) const CLAIMS: &str = "persistentvolumeclaims";
-pub(super) const PODS: &str = "pods";
 
 /// Where the data of each claim comes from, by its namespace and name in the backup.
 #[derive(Debug, Default)]
@@ -48,7 +45,7 @@ struct PlannedVolume {
     record: Option<VolumeRecord>,
 }
 
-impl Work<'_> {
+impl Restoring<'_> {
     /// Decides for each volume of the backup. Volumes that are restored themselves are bound to
     /// their claims again.
     pub(super) fn plan_volumes(&mut self) {

@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use backup_core::{api::Backup, resources::CLAIMS};
 use backup_client::page::Listing;
-use backup_core::api::Backup;
 use kube::{Client, core::PartialObjectMeta};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::{action::ItemBlockAction, list::for_each, pod::related_items};
 use crate::{ActionError, ItemId, action::BuiltInAction, json::text};
-
-const CLAIMS: &str = "persistentvolumeclaims";
 
 /// Running pods of one namespace by the claims that they mount.
 type Mounts = BTreeMap<String, Vec<String>>;

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
+use backup_core::resources::CLAIMS;
 use serde_json::Value;
 
 use super::{
@@ -15,7 +16,6 @@ use crate::{ActionError, ItemId, action::BuiltInAction};
 
 /// The type of priority classes, which pods add.
 pub const PRIORITY_CLASSES: &str = "priorityclasses.scheduling.k8s.io";
-const CLAIMS: &str = "persistentvolumeclaims";
 
 /// Only used if a backup has pods: an action that adds items requires coordination of all items of
 /// the restore.

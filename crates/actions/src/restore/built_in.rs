@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
+use backup_core::resources::CLAIMS;
 
 use super::{
     account,
@@ -22,8 +23,6 @@ use crate::{
     action::BuiltInAction as _,
     selector::{ActionSet, sort_by_name},
 };
-
-const CLAIMS: &str = "persistentvolumeclaims";
 
 /// An action that skips or rewrites items of one type; each type has at most one.
 struct BuiltIn {

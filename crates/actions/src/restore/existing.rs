@@ -5,7 +5,7 @@
 //! the same rules as the item before comparing them, so that values that the cluster sets do not
 //! count as differences.
 
-use backup_core::{api::Restore, labels};
+use backup_core::{api::Restore, labels, resources::VOLUMES};
 use serde_json::Value;
 
 use super::{
@@ -20,7 +20,6 @@ mod modified;
 
 pub use merged::namespace as compare_namespace;
 
-const VOLUMES: &str = "persistentvolumes";
 pub(super) const OURS: [&str; 2] = [labels::BACKUP_NAME, labels::RESTORE_NAME];
 
 #[derive(Clone, Debug, PartialEq)]

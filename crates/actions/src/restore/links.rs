@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use backup_core::resources::NAMESPACES;
+use backup_core::resources::{NAMESPACES, VOLUMES};
 
 use super::{
     existing,
@@ -14,8 +14,6 @@ use super::{
     rules::RestoreRules,
     transform,
 };
-
-const VOLUMES: &str = "persistentvolumes";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {

@@ -144,7 +144,7 @@ async fn operated(
     fake: &FakeApi,
     action: &Arc<Operating>,
     turns: PluginTurns,
-) -> Result<Vec<StartedOperation>, WorkError> {
+) -> Result<Vec<StartedOperation>, RestoreError> {
     let items: Vec<_> = (0..ITEMS)
         .map(|number| {
             (
@@ -207,7 +207,7 @@ async fn what_was_noted_and_not_called_has_an_end_when_work_stops() {
     let turns = many();
     let done = operated(&fake::calls_until(&fake, stop), &fake, &action, turns).await;
     assert!(
-        matches!(done, Err(WorkError::Stopped(StopReason::ShuttingDown))),
+        matches!(done, Err(RestoreError::Stopped(StopReason::ShuttingDown))),
         "{done:?}"
     );
     let (begun, ended) = noted(&location).await;

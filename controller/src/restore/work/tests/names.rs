@@ -30,7 +30,7 @@ async fn refusal(items: Items<'_>, spec: &Value) -> (String, Vec<String>) {
     let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));
     let (_, done) = run(&fake, &calls, items, spec.clone(), &claimed, vec![]).await;
     let why = match done {
-        Err(WorkError::Refused(why)) => why,
+        Err(RestoreError::Refused(why)) => why,
         other => panic!("{spec}: {other:?}"),
     };
     let writes = fake

@@ -1,5 +1,7 @@
 //! Namespaces that are restored concurrently.
 
+use tokio::time::Instant;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
