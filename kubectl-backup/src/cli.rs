@@ -21,8 +21,8 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub(crate) use backup::{
     CancelArgs, CatArgs, CreateArgs, DeleteArgs, DeleteBackupsArgs, DeletionArgs, DescribeArgs,
-    DescribeBackupArgs, DiffArgs, DownloadArgs, GetArgs, GetBackupsArgs, LogsArgs, LsArgs,
-    OperationsArgs, SearchArgs, Until, UntilArgs, VerifyArgs, WaitForArgs,
+    DiffArgs, DownloadArgs, GetArgs, GetBackupsArgs, LogsArgs, LsArgs, OperationsArgs, SearchArgs,
+    Until, UntilArgs, VerifyArgs, WaitForArgs,
 };
 pub(crate) use debug::DebugArgs;
 pub(crate) use install::{InstallArgs, RolloutArgs, UninstallArgs, UpgradeArgs};
@@ -36,7 +36,7 @@ pub(crate) use locations::{
     SnapshotLocationsCommand, SyncArgs, TrialArgs,
 };
 pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs, Target};
-pub(crate) use output::{Column, DocumentArgs, Form, ListFlags, Output, OutputArgs, TableParts};
+pub(crate) use output::{DocumentArgs, ListFlags, Output, OutputArgs, TableParts};
 pub(crate) use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
 pub(crate) use schedules::{ScheduleCreateArgs, ScheduleSetArgs, SchedulesCommand, TriggerArgs};
 pub(crate) use selector::Alternatives;
@@ -80,10 +80,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Create a backup
     Create(Box<CreateArgs>),
-    /// List backups, or with --kind another operator's backups or restores
+    /// List backups
     Get(Box<GetBackupsArgs>),
     /// Show one backup: is it safe, what went wrong, what now
-    Describe(DescribeBackupArgs),
+    Describe(DescribeArgs),
     /// Show the log of a backup
     Logs(LogsArgs),
     /// Show the asynchronous operations of a backup, and how far each has come

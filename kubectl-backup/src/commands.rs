@@ -10,7 +10,6 @@ mod diff;
 mod doctor;
 mod download;
 mod get;
-mod guarded;
 mod install;
 mod items;
 mod known_profiles;
@@ -43,17 +42,11 @@ use crate::cli::{
 pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> CommandResult {
     match command {
         Command::Create(args) => Box::pin(create::run(*args, terminal)).await,
-        Command::Get(args) => match (&args.guarded.kind, &args.containing) {
-            (None, None) => get::run::<Backup>(args.get, terminal).await,
-            (None, Some(namespace)) => {
-                Box::pin(get::containing::run(namespace, &args.get, terminal)).await
-            }
-            (Some(kind), _) => Box::pin(guarded::get(kind, &args, terminal)).await,
+        Command::Get(args) => match &args.containing {
+            None => get::run::<Backup>(args.get, terminal).await,
+            Some(namespace) => Box::pin(get::containing::run(namespace, &args.get, terminal)).await,
         },
-        Command::Describe(args) => match &args.guarded.kind {
-            None => Box::pin(describe::run::<Backup>(args.describe, terminal)).await,
-            Some(kind) => Box::pin(guarded::describe(kind, &args, terminal)).await,
-        },
+        Command::Describe(args) => Box::pin(describe::run::<Backup>(args, terminal)).await,
         Command::Logs(args) => Box::pin(logs::run::<Backup>(args, terminal)).await,
         Command::Operations(args) => Box::pin(operations::run::<Backup>(args, terminal)).await,
         Command::Verify(args) => Box::pin(verify::run(args, terminal)).await,

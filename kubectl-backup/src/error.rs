@@ -5,7 +5,7 @@ mod roles;
 
 use std::{fmt, io, time::Duration};
 
-pub(crate) use explain::{About, GUARDED, no_credentials, slow};
+pub(crate) use explain::{About, no_credentials, slow};
 pub(crate) use roles::Role;
 
 /// The result of a command. The codes are stable: `kubectl backup options` lists them.

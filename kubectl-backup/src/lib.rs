@@ -12,7 +12,6 @@ mod complete;
 mod error;
 mod fetched;
 mod home;
-mod jsonpath;
 mod new_file;
 mod print;
 mod readable;

@@ -133,10 +133,7 @@ impl Authorization {
         tokio::spawn(async move {
             let _permit = permit;
             if let Err(error) = recorder.publish(&event, &object).await {
-                tracing::warn!(
-                    error = plain(&error),
-                    "an event could not be written"
-                );
+                tracing::warn!(error = plain(&error), "an event could not be written");
             }
         });
     }

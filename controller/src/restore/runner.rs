@@ -29,17 +29,15 @@ use super::{
     validate::{self, Configuration},
     work::{self, ActionContext, RestoreError, Restoring, StartedOperation, VolumePlan},
 };
-use crate::{
-    job::{
-        action_journal::{self, ActionJournal},
-        cancellation::StopReason,
-        journal::JobJournal,
-        lifecycle::{self, InterruptedWork, Lifecycle as _, WorkError, WorkResult},
-        log_upload::{Subject, upload_log},
-        operations::records,
-        waits::{WaitLog, Waits},
-        worker::{Worker, WorkerError},
-    },
+use crate::job::{
+    action_journal::{self, ActionJournal},
+    cancellation::StopReason,
+    journal::JobJournal,
+    lifecycle::{self, InterruptedWork, Lifecycle as _, WorkError, WorkResult},
+    log_upload::{Subject, upload_log},
+    operations::records,
+    waits::{WaitLog, Waits},
+    worker::{Worker, WorkerError},
 };
 use backup_plugins::{Host, PluginLog, catalog::Kind};
 

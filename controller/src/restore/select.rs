@@ -10,9 +10,7 @@ use backup_core::{
     api::RestoreSpec,
     labels::RESTORE_STATUS_ANNOTATION,
     resource_policy::{FilterPolicies, PolicyRule},
-    resources::{
-        DEFINITIONS, NAMESPACES, ResourceFilter, ResourceType, RestoreOrder, VOLUMES,
-    },
+    resources::{DEFINITIONS, NAMESPACES, ResourceFilter, ResourceType, RestoreOrder, VOLUMES},
     selection::{IncludesExcludes, LabelFilter, ObjectName},
 };
 use backup_store::{Contents, ItemRef, StoreError};

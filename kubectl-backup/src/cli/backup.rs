@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{
     BackupSpecArgs, CreationArgs, DocumentArgs, FileArgs, ListFlags, Output, OutputArgs,
-    SelectionArgs, duration, output::one_of,
+    SelectionArgs, duration, output::FormParser,
 };
 
 #[derive(Args, Debug, Default)]
@@ -28,24 +28,10 @@ pub(crate) struct CreateArgs {
 #[derive(Args, Debug, Default)]
 pub(crate) struct GetBackupsArgs {
     /// Only backups that hold this namespace, newest first; their lists of items are read
-    #[arg(long, value_name = "NAMESPACE", conflicts_with_all = ["names", "all_namespaces", "watch", "kind"])]
+    #[arg(long, value_name = "NAMESPACE", conflicts_with_all = ["names", "all_namespaces", "watch"])]
     pub(crate) containing: Option<String>,
     #[command(flatten)]
     pub(crate) get: GetArgs,
-    #[command(flatten)]
-    pub(crate) guarded: GuardedArgs,
-}
-
-/// Objects of another operator, whose kinds a profile names.
-#[derive(Args, Debug, Default)]
-#[command(next_help_heading = "Another operator's objects")]
-pub(crate) struct GuardedArgs {
-    /// Kind of a profile in place of backups, by any of its names; objects are named NAMESPACE/NAME
-    #[arg(long, value_name = "KIND[.GROUP]")]
-    pub(crate) kind: Option<String>,
-    /// Namespace of these objects [default: all, or as they are named]
-    #[arg(long = "in", value_name = "NAMESPACE", requires = "kind")]
-    pub(crate) in_namespace: Option<String>,
 }
 
 #[derive(Args, Clone, Debug, Default)]
@@ -66,14 +52,6 @@ pub(crate) struct GetArgs {
     pub(crate) show_labels: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct DescribeBackupArgs {
-    #[command(flatten)]
-    pub(crate) describe: DescribeArgs,
-    #[command(flatten)]
-    pub(crate) guarded: GuardedArgs,
 }
 
 #[derive(Args, Debug)]
@@ -145,7 +123,7 @@ pub(crate) struct CatArgs {
     #[arg(long)]
     pub(crate) show_secrets: bool,
     /// Form: yaml or json
-    #[arg(short, long, value_parser = one_of(["json", "yaml"]), default_value = "yaml", value_name = "FORM", hide_possible_values = true)]
+    #[arg(short, long, value_parser = FormParser(&["json", "yaml"]), default_value = "yaml", value_name = "FORM", hide_possible_values = true)]
     pub(crate) output: Output,
 }
 

@@ -7,7 +7,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 
-use super::{Output, duration, output::one_of};
+use super::{Output, duration, output::FormParser};
 
 #[derive(Args, Debug)]
 pub(crate) struct InstallArgs {
@@ -127,7 +127,7 @@ pub(crate) struct RolloutArgs {
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true)]
     pub(crate) dry_run: Option<ClientDryRun>,
     /// Print the objects: json, yaml or name
-    #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true, requires = "dry_run")]
+    #[arg(short, long, value_parser = FormParser(&["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true, requires = "dry_run")]
     pub(crate) output: Option<Output>,
     /// Whether to wait until the programs are ready, and to register the webhook only then
     /// [default: true]
@@ -167,7 +167,7 @@ pub(crate) struct UninstallArgs {
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true)]
     pub(crate) dry_run: Option<ClientDryRun>,
     /// Print the objects: json, yaml or name
-    #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true, requires = "dry_run")]
+    #[arg(short, long, value_parser = FormParser(&["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true, requires = "dry_run")]
     pub(crate) output: Option<Output>,
     /// Maximum time to wait until the programs have stopped, such as 10m; exit with 124 on timeout
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5m")]

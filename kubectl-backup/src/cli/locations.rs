@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::{
     DeletionArgs, DescribeOneArgs, DryRun, GetArgs, ListFlags, ObjectArgs, Output, OutputArgs,
-    duration, key_value, output::one_of,
+    duration, key_value, output::FormParser,
 };
 
 #[derive(Subcommand, Debug)]
@@ -111,7 +111,7 @@ pub(crate) struct LocationCreateArgs {
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true)]
     pub(crate) dry_run: Option<DryRun>,
     /// Print the object: json, yaml or name
-    #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
+    #[arg(short, long, value_parser = FormParser(&["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
     pub(crate) output: Option<Output>,
 }
 
@@ -151,7 +151,7 @@ pub(crate) struct SnapshotLocationCreateArgs {
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true)]
     pub(crate) dry_run: Option<DryRun>,
     /// Print the object: json, yaml or name
-    #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
+    #[arg(short, long, value_parser = FormParser(&["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
     pub(crate) output: Option<Output>,
 }
 

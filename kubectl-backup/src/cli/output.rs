@@ -1,16 +1,15 @@
-//! In which form something is printed: the one home of `-o`, `--no-headers`, `-A`, `-w` and
-//! `--sort-by`.
+//! In which form something is printed: the one home of `-o`, `--no-headers`, `-A` and `-w`.
+
+use std::ffi::OsStr;
 
 use clap::{
-    Args, ValueEnum,
-    builder::{PossibleValuesParser, TypedValueParser},
+    Arg, Args, Command, ValueEnum,
+    builder::{PossibleValue, StringValueParser, TypedValueParser},
 };
 
-use crate::jsonpath::{Path, Template};
-
-/// A form without an argument.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Output {
+    #[default]
     Table,
     Wide,
     Json,
@@ -19,124 +18,98 @@ pub(crate) enum Output {
     Name,
 }
 
+impl Output {
+    /// Whether a person reads it, in rows.
+    pub(crate) const fn is_table(self) -> bool {
+        matches!(self, Self::Table | Self::Wide)
+    }
+}
+
 /// Takes only these forms.
-pub(super) fn one_of<const N: usize>(
-    forms: [&'static str; N],
-) -> impl TypedValueParser<Value = Output> {
-    PossibleValuesParser::new(forms).try_map(|form| Output::from_str(&form, false))
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FormParser(pub(super) &'static [&'static str]);
+
+impl FormParser {
+    fn read(self, text: &str) -> Result<Output, String> {
+        if self.0.contains(&text) {
+            return Output::from_str(text, false);
+        }
+        let mut expected = format!("expected {}", self.names());
+        if KUBECTL_FORMS.iter().any(|form| text.starts_with(form)) {
+            expected += "\n  For objects: kubectl get backups.velero.io -o ...\n  \
+                For documents of this command: -o json | jq ...";
+        }
+        Err(expected)
+    }
+
+    /// "json, yaml or name"
+    fn names(self) -> String {
+        match self.0.split_last() {
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => String::new(),
+        }
+    }
+}
+
+/// Forms of kubectl that we do not have, by their beginnings.
+const KUBECTL_FORMS: [&str; 4] = ["jsonpath", "custom-columns", "go-template", "template"];
+
+impl TypedValueParser for FormParser {
+    type Value = Output;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<Output, clap::Error> {
+        let forms = *self;
+        StringValueParser::new()
+            .try_map(move |text| forms.read(&text))
+            .parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.0.iter().map(PossibleValue::new)))
+    }
 }
 
 /// The flag of every command that prints a document of ours.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct DocumentArgs {
     /// Print a document of kubectl-backup/v1, with times in RFC 3339: json or yaml
-    #[arg(short, long, value_parser = one_of(["json", "yaml"]), value_name = "FORM", hide_possible_values = true)]
+    #[arg(short, long, value_parser = FormParser(&["json", "yaml"]), value_name = "FORM", hide_possible_values = true)]
     pub(crate) output: Option<Output>,
-}
-
-/// In which form a list is printed.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Form {
-    Plain(Output),
-    JsonPath(Template),
-    Columns(Vec<Column>),
-}
-
-/// A column that a person chose.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Column {
-    pub(crate) header: String,
-    /// What stands in it.
-    pub(crate) path: Path,
-}
-
-impl Default for Form {
-    fn default() -> Self {
-        Self::Plain(Output::Table)
-    }
-}
-
-impl Form {
-    /// Whether a person reads it, in rows.
-    pub(crate) const fn is_table(&self) -> bool {
-        matches!(
-            self,
-            Self::Plain(Output::Table | Output::Wide) | Self::Columns(_)
-        )
-    }
-
-    fn parse(text: &str) -> Result<Self, String> {
-        if let Some(template) = text.strip_prefix("jsonpath=") {
-            return Template::parse(template).map(Self::JsonPath);
-        }
-        if let Some(columns) = text.strip_prefix("custom-columns=") {
-            return columns
-                .split(',')
-                .map(column)
-                .collect::<Result<_, _>>()
-                .map(Self::Columns);
-        }
-        match text {
-            "jsonpath" => {
-                Err("jsonpath needs a value, such as jsonpath={.items[*].metadata.name}".to_owned())
-            }
-            "custom-columns" => {
-                Err("custom-columns needs a value, such as custom-columns=NAME:.metadata.name".to_owned())
-            }
-            _ => Output::from_str(text, false).map(Self::Plain).map_err(|_| {
-                "expected wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,..."
-                    .to_owned()
-            }),
-        }
-    }
-}
-
-fn column(text: &str) -> Result<Column, String> {
-    let parts = text
-        .split_once(':')
-        .filter(|(header, path)| !header.is_empty() && !path.is_empty());
-    let Some((header, path)) = parts else {
-        return Err(format!(
-            "{text:?} is no column: expected HEADER:PATH, such as NAME:.metadata.name"
-        ));
-    };
-    Ok(Column {
-        header: header.to_owned(),
-        path: Path::parse(path)?,
-    })
 }
 
 /// Flags of every command that lists.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// Form: wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=HEADER:PATH,...
+    /// Form: table, wide, json, yaml or name
     #[arg(
         short = 'o',
         long = "output",
-        value_parser = Form::parse,
+        value_parser = FormParser(&["table", "wide", "json", "yaml", "name"]),
         default_value = "table",
-        hide_default_value = true,
+        hide_possible_values = true,
         value_name = "FORM"
     )]
-    pub(crate) form: Form,
+    pub(crate) form: Output,
     /// Print no header line
     #[arg(long)]
     pub(crate) no_headers: bool,
 }
 
-/// Flags of every list that can be followed and sorted.
+/// Flags of every list that can be followed.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ListFlags {
     /// In all namespaces
     #[arg(short = 'A', long)]
     pub(crate) all_namespaces: bool,
     /// Watch for changes: print a row for each, until interrupted
-    #[arg(short, long, conflicts_with = "sort_by")]
+    #[arg(short, long)]
     pub(crate) watch: bool,
-    /// Sort by this field of each, as `-o json` shows it
-    #[arg(long, value_name = "PATH", value_parser = Path::parse, help_heading = "Output")]
-    pub(crate) sort_by: Option<Path>,
 }
 
 /// The parts of a table that are printed.
@@ -149,7 +122,7 @@ pub(crate) struct TableParts {
 
 impl OutputArgs {
     pub(crate) fn is_wide(&self) -> bool {
-        self.form == Form::Plain(Output::Wide)
+        self.form == Output::Wide
     }
 
     pub(crate) fn shown(&self, list: &ListFlags) -> TableParts {
@@ -166,38 +139,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_are_those_of_kubectl() {
-        assert_eq!(Form::parse("wide"), Ok(Form::Plain(Output::Wide)));
-        assert!(matches!(
-            Form::parse("jsonpath={.a=b}"),
-            Ok(Form::JsonPath(_)) | Err(_)
-        ));
-        assert!(matches!(
-            Form::parse("jsonpath={.items[?(@.a==\"b\")].c}"),
-            Ok(Form::JsonPath(_))
-        ));
-        let Ok(Form::Columns(columns)) =
-            Form::parse("custom-columns=NAME:.metadata.name,PHASE:status.phase")
-        else {
-            panic!("no columns");
-        };
-        assert_eq!(
-            columns
-                .iter()
-                .map(|one| one.header.as_str())
-                .collect::<Vec<_>>(),
-            ["NAME", "PHASE"]
-        );
-        for wrong in [
-            "xml",
-            "",
-            "jsonpath",
-            "jsonpath=",
-            "custom-columns=",
-            "custom-columns=NAME",
-            "go-template=x",
+    fn a_form_is_one_of_those_of_the_flag() {
+        let forms = FormParser(&["table", "wide", "json", "yaml", "name"]);
+        for (text, form) in [
+            ("table", Output::Table),
+            ("wide", Output::Wide),
+            ("json", Output::Json),
+            ("yaml", Output::Yaml),
+            ("name", Output::Name),
         ] {
-            assert!(Form::parse(wrong).is_err(), "{wrong}");
+            assert_eq!(forms.read(text), Ok(form));
+        }
+        for wrong in ["xml", "", "JSON"] {
+            let why = forms.read(wrong).unwrap_err();
+            assert_eq!(why, "expected table, wide, json, yaml or name");
+        }
+        assert!(FormParser(&["json", "yaml"]).read("wide").is_err());
+    }
+
+    #[test]
+    fn forms_of_kubectl_are_answered_with_what_has_them() {
+        for form in [
+            "jsonpath={.metadata.name}",
+            "jsonpath-file=f",
+            "custom-columns=NAME:.metadata.name",
+            "custom-columns-file=f",
+            "go-template={{.metadata.name}}",
+            "templatefile=f",
+        ] {
+            let why = FormParser(&["json", "yaml"]).read(form).unwrap_err();
+            assert!(
+                why.starts_with("expected json or yaml\n")
+                    && why.contains("kubectl get backups.velero.io -o ...")
+                    && why.contains("-o json | jq"),
+                "{why}"
+            );
         }
     }
 }

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::{
     BackupSpecArgs, DeletionArgs, DescribeOneArgs, DryRun, FileArgs, GetArgs, ObjectArgs, Output,
-    SelectionArgs, WaitArgs, output::one_of,
+    SelectionArgs, WaitArgs, output::FormParser,
 };
 
 #[derive(Subcommand, Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct ScheduleCreateArgs {
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true)]
     pub(crate) dry_run: Option<DryRun>,
     /// Print the object: json, yaml or name
-    #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
+    #[arg(short, long, value_parser = FormParser(&["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
     pub(crate) output: Option<Output>,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct TriggerArgs {
     /// Name of the schedule
     pub(crate) name: String,
     /// Print the backup: json, yaml or name
-    #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
+    #[arg(short, long, value_parser = FormParser(&["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
     pub(crate) output: Option<Output>,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,

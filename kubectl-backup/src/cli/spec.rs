@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::de::DeserializeOwned;
 
-use super::{Output, duration, key_value, output::one_of, selector};
+use super::{Output, duration, key_value, output::FormParser, selector};
 
 /// Which items are backed up or restored.
 #[derive(Args, Debug, Default)]
@@ -144,7 +144,7 @@ pub(crate) struct CreationArgs {
     )]
     pub(crate) dry_run: Option<DryRun>,
     /// Print the object: json, yaml or name
-    #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
+    #[arg(short, long, value_parser = FormParser(&["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
     pub(crate) output: Option<Output>,
     /// Retry a refused creation for up to this long, such as 10m, waiting as each refusal asks;
     /// exit with 124 on timeout

@@ -4,7 +4,7 @@ pub(super) mod containing;
 mod follow;
 mod lines;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use backup_core::restorability::{Place, Places};
 
@@ -48,20 +48,7 @@ async fn installation_places(session: &Session, args: &GetArgs) -> InstallationP
     let mut by_namespace = BTreeMap::<_, Places>::new();
     let none = Places(Ok(BTreeMap::new()));
     if !args.list.all_namespaces {
-        let named = args
-            .names
-            .iter()
-            .filter_map(|name| Some(name.split_once('/')?.0.to_owned()));
-        for namespace in named
-            .chain([session.namespace.clone()])
-            .collect::<BTreeSet<_>>()
-        {
-            let there = Session {
-                namespace: namespace.clone(),
-                ..session.clone()
-            };
-            by_namespace.insert(namespace, places(&there).await);
-        }
+        by_namespace.insert(session.namespace.clone(), places(session).await);
         return InstallationPlaces {
             by_namespace,
             elsewhere: none,
@@ -96,7 +83,7 @@ async fn installation_places(session: &Session, args: &GetArgs) -> InstallationP
     }
 }
 
-pub(crate) fn check(args: &GetArgs) -> Result<(), Problem> {
+fn check(args: &GetArgs) -> Result<(), Problem> {
     if args.list.watch && args.names.len() > 1 {
         return Err(Problem::usage("-w follows all, or one name")
             .with_remedy("Choose several by their labels: -l SELECTOR"));
@@ -128,7 +115,10 @@ pub(crate) async fn list(
         lines.set(all);
         Vec::new()
     } else {
-        named(session, table, &args.names, |object| lines.take(object)).await?
+        named(session, table, &api, &args.names, |object| {
+            lines.take(object)
+        })
+        .await?
     };
     lines.warn(terminal);
     if lines.is_empty() && problems.is_empty() && args.output.form.is_table() {
@@ -150,23 +140,17 @@ fn chosen(args: &GetArgs) -> ListParams {
     }
 }
 
-/// Gets the named objects, as NAME or NAMESPACE/NAME. A missing object does not hide the others:
-/// the problems are returned.
+/// Gets the named objects. A missing object does not hide the others: the problems are returned.
 async fn named(
     session: &Session,
     table: &KindTable,
+    api: &Api<DynamicObject>,
     names: &[String],
     mut take: impl FnMut(DynamicObject),
 ) -> Result<Vec<Problem>, Problem> {
     let mut problems = Vec::new();
     for name in names {
-        let (namespace, name) = name.split_once('/').unwrap_or((&session.namespace, name));
-        let there = Session {
-            namespace: namespace.to_owned(),
-            ..session.clone()
-        };
-        let api = Api::namespaced_with(session.client.clone(), namespace, &table.resource);
-        match there.call(table.about("get", name), api.get(name)).await {
+        match session.call(table.about("get", name), api.get(name)).await {
             Ok(object) => take(object),
             Err(problem) if problem.is_not_found() => problems.push(problem),
             Err(problem) => return Err(problem),
@@ -190,9 +174,6 @@ async fn nothing_found(
         "No {plural} found in namespace {}.",
         session.namespace
     ));
-    if !table.is_ours {
-        return;
-    }
     if let Some(other) = only_other_installation(session).await {
         terminal.say(&format!(
             "The installation in this cluster is in namespace {other}: use -n {other}."

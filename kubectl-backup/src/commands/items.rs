@@ -149,7 +149,7 @@ pub(super) async fn ls(args: LsArgs, terminal: &mut Terminal) -> CommandResult {
     }
     json::show_list(
         "BackupListing",
-        ("items", &listing),
+        &listing,
         &args.output,
         terminal,
         || listing.names(),

@@ -15,7 +15,6 @@ use super::{
 };
 use crate::{
     cli::{DeleteArgs, DescribeOneArgs, GetArgs, LocationsCommand, SyncArgs},
-    jsonpath,
     view::{
         KindTable,
         location::describe,
@@ -183,12 +182,10 @@ fn synced_location(
 async fn follow(session: &Session, args: SyncArgs, terminal: &mut Terminal) -> CommandResult {
     let table = KindTable {
         columns: view::COLUMNS,
-        row: Box::new(|object, now, _| {
-            Ok(view::row(
-                &view::location(&serde_json::from_value(object.clone())?),
-                now,
-            ))
-        }),
+        row: |object, _, now, _| {
+            let location: BackupStorageLocation = serde_json::from_value(object.clone())?;
+            Ok(view::row(&view::location(&location), now))
+        },
         document: Some(|object| {
             let location: Option<BackupStorageLocation> =
                 serde_json::from_value(object.clone()).ok();
@@ -211,13 +208,10 @@ fn show(
     args: &SyncArgs,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let mut list = view::list(&session.namespace, locations);
-    if let Some(path) = &args.list.sort_by {
-        jsonpath::sort(&mut list.locations, path);
-    }
+    let list = view::list(&session.namespace, locations);
     json::show_list(
         "SyncList",
-        ("locations", &list),
+        &list,
         &args.output,
         terminal,
         || {

@@ -17,8 +17,7 @@ use super::{
     prelude::*,
 };
 use crate::{
-    cli::{Form, ListArgs, Output, TableParts},
-    jsonpath,
+    cli::{ListArgs, Output, TableParts},
     print::json::Document,
     view::locks::{
         self as view, LockList, UnendedObject,
@@ -68,12 +67,7 @@ pub(crate) async fn list(args: ListArgs, terminal: &mut Terminal) -> CommandResu
     if args.list.watch {
         return watch(&session, &args, terminal).await;
     }
-    let mut list = read(&session, &args).await?;
-    if let Some(path) = &args.list.sort_by {
-        list.scopes
-            .iter_mut()
-            .for_each(|scope| jsonpath::sort(&mut scope.entries, path));
-    }
+    let list = read(&session, &args).await?;
     show(&list, &args, terminal)?;
     Ok(Exit::Done)
 }
@@ -116,16 +110,13 @@ fn show(list: &LockList, args: &ListArgs, terminal: &mut Terminal) -> Result<(),
     let output = &args.output;
     json::show_list(
         "LockList",
-        ("scopes", list),
+        list,
         output,
         terminal,
         || screen::names(list),
         |now, style| Ok(screen::text(list, output.shown(&args.list), now, style)?),
     )?;
-    if !matches!(
-        output.form,
-        Form::Plain(Output::Table | Output::Wide | Output::Name)
-    ) {
+    if matches!(output.form, Output::Json | Output::Yaml) {
         return Ok(()); // the document says it
     }
     if list.scopes.is_empty() {
@@ -208,33 +199,21 @@ fn show_changes(
 ) -> Result<(), Problem> {
     let output = &args.output;
     let header = is_first && !output.no_headers;
-    let text = match &output.form {
-        Form::Plain(Output::Table | Output::Wide) => {
+    let text = match output.form {
+        Output::Table | Output::Wide => {
             let how = TableParts {
                 headers: header,
                 ..output.shown(&args.list)
             };
             screen::changes(new, now, how, terminal.now(), terminal.out_style())?
         }
-        Form::Plain(Output::Name) => new
+        Output::Name => new
             .iter()
             .fold(String::new(), |text, line| text + &line.handle() + "\n"),
-        Form::Columns(_) => {
-            let new: Vec<_> = new
-                .iter()
-                .map(|line| Document::of("LockChange", line))
-                .collect();
-            json::in_form(&json!({ "items": new }), "items", &output.form, header)?
-        }
-        Form::Plain(_) | Form::JsonPath(_) => {
+        form @ (Output::Json | Output::Yaml) => {
+            let mark = if form == Output::Yaml { "---\n" } else { "" };
             new.iter().try_fold(String::new(), |text, line| {
-                let mark = if output.form == Form::Plain(Output::Yaml) {
-                    "---\n"
-                } else {
-                    ""
-                };
-                let document =
-                    json::in_form(&Document::of("LockChange", line), "", &output.form, true)?;
+                let document = json::object(&Document::of("LockChange", line), form)?;
                 Ok::<_, Problem>(text + mark + &document)
             })?
         }

@@ -7,7 +7,7 @@ use super::{
     prelude::*,
 };
 use crate::{
-    cli::{Form, OperationsArgs, Output},
+    cli::{OperationsArgs, Output},
     print::json::Document,
     stored::{StoredFile, document},
     view::stored::operations::{OperationList, OperationView, lines, views},
@@ -115,30 +115,33 @@ fn show(
     shown: impl Fn(&OperationView) -> bool,
     terminal: &mut Terminal,
 ) -> Result<(), Problem> {
-    let form = &args.output.form;
-    let text = if *form == Form::Plain(Output::Name) {
-        let wanted = operations.iter().filter(|one| shown(one));
-        wanted.fold(String::new(), |all, one| all + &one.id + "\n")
-    } else if let Form::Plain(Output::Table | Output::Wide) = form {
-        let lines = lines(
-            &operations,
-            args.output.is_wide(),
-            terminal.now(),
-            terminal.out_style(),
-        )?;
-        let wanted = std::iter::once(header).chain(operations.iter().map(shown));
-        lines
-            .into_iter()
-            .zip(wanted)
-            .filter_map(|(line, wanted)| wanted.then_some(line))
-            .collect()
-    } else {
-        operations.retain(shown);
-        let list = OperationList {
-            of: args.name.clone(),
-            items: operations,
-        };
-        json::in_form(&Document::of("OperationList", &list), "items", form, header)?
+    let text = match args.output.form {
+        Output::Name => {
+            let wanted = operations.iter().filter(|one| shown(one));
+            wanted.fold(String::new(), |all, one| all + &one.id + "\n")
+        }
+        Output::Table | Output::Wide => {
+            let lines = lines(
+                &operations,
+                args.output.is_wide(),
+                terminal.now(),
+                terminal.out_style(),
+            )?;
+            let wanted = std::iter::once(header).chain(operations.iter().map(shown));
+            lines
+                .into_iter()
+                .zip(wanted)
+                .filter_map(|(line, wanted)| wanted.then_some(line))
+                .collect()
+        }
+        form @ (Output::Json | Output::Yaml) => {
+            operations.retain(shown);
+            let list = OperationList {
+                of: args.name.clone(),
+                items: operations,
+            };
+            json::object(&Document::of("OperationList", &list), form)?
+        }
     };
     Ok(terminal.data(&text)?)
 }

@@ -8,7 +8,7 @@ use backup_core::profile::{
 };
 use serde::Serialize;
 
-use super::{guarded::kinds, known_profiles::known_profiles, prelude::*};
+use super::{known_profiles::known_profiles, prelude::*};
 use crate::{
     cli::{Output, ShowProfilesArgs},
     print::{Screen, Style, table},
@@ -26,8 +26,7 @@ pub(crate) async fn run(args: ShowProfilesArgs, terminal: &mut Terminal) -> Comm
         {
             continue;
         }
-        let served = fetched(&session, kinds::of_profile(&session, &one.profile)).await;
-        let served = served.map(|kinds| kinds.into_iter().map(|one| one.resource.plural).collect());
+        let served = fetched(&session, served_plurals(&session, &one.profile)).await;
         all.push(view(one, &served, known.unavailable.as_deref()));
     }
     let doubt = known.doubt();
@@ -58,7 +57,7 @@ pub(crate) async fn run(args: ShowProfilesArgs, terminal: &mut Terminal) -> Comm
     let output = &args.output;
     json::show_list(
         "ProfileList",
-        ("profiles", &list),
+        &list,
         output,
         terminal,
         || {
@@ -89,6 +88,20 @@ pub(crate) async fn run(args: ShowProfilesArgs, terminal: &mut Terminal) -> Comm
         terminal.say(&format!("note: {note}"));
     }
     Ok(Exit::Done)
+}
+
+/// The plurals that the cluster serves in the profile's group.
+async fn served_plurals(session: &Session, profile: &Profile) -> Result<Vec<String>, Problem> {
+    let version = format!("{}/{}", profile.group, profile.version);
+    let about = About::called("list", "kind", &version, "");
+    match session
+        .call(about, session.client.list_api_group_resources(&version))
+        .await
+    {
+        Ok(list) => Ok(list.resources.into_iter().map(|one| one.name).collect()),
+        Err(problem) if problem.kind == ProblemKind::NotServed => Ok(Vec::new()),
+        Err(problem) => Err(problem),
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -79,7 +79,7 @@ fn text(status: &ClusterStatus, args: &StatusArgs, terminal: &Terminal) -> Resul
     let output = &args.output;
     json::list_text(
         "ClusterStatus",
-        ("namespaces", status),
+        status,
         output,
         terminal,
         || unprotected_names(status),

@@ -169,17 +169,6 @@ fn value(arg: &Arg, path: &[&str], word: &str, before: String) -> Question {
         .map(|value| (value.get_name().to_owned(), about(value.get_help())))
         .collect();
     let id = arg.get_id().as_str();
-    if id == "form" {
-        let forms = [
-            "wide",
-            "json",
-            "yaml",
-            "name",
-            "jsonpath=",
-            "custom-columns=",
-        ];
-        question.fixed = forms.map(|form| (form.to_owned(), String::new())).into();
-    }
     question.noun = noun(id, path);
     if let Some(noun) = path_noun(id, word) {
         question.noun = Some(noun);
@@ -388,7 +377,7 @@ mod tests {
                 && has("create --", "--context=")
         );
         assert_eq!(names("create --dry-run="), ["client", "server"]);
-        assert!(has("get -o ", "json") && has("get -o ", "custom-columns="));
+        assert!(has("get -o ", "json") && has("describe -o ", "yaml"));
         assert!(has("completion ", "fish"));
         assert_eq!(asked("delete a ").taken, ["a"]);
         assert!(asked("get --kubeconfig=").files);

@@ -8,9 +8,6 @@ use kube::{Resource, core::Status};
 use super::{Problem, ProblemKind as Kind, Role};
 use crate::print::plain;
 
-/// The kind of another operator's objects, in messages.
-pub(crate) const GUARDED: &str = "guarded object";
-
 /// The subject of a request, for messages.
 #[derive(Clone, Debug)]
 pub(crate) struct About<'a> {
@@ -173,16 +170,11 @@ impl<'a> About<'a> {
             "backupstoragelocation" => "`kubectl backup locations` lists them",
             "volumesnapshotlocation" => "`kubectl backup locations snapshots` lists them",
             "schedule" => "`kubectl backup schedules` lists them",
-            GUARDED => "`kubectl backup get --kind=KIND` lists those of all namespaces",
             _ => "`kubectl backup get` lists the backups",
         };
-        let elsewhere = if kind == GUARDED {
-            ""
-        } else {
-            "; -n chooses another installation"
-        };
         let message = format!("{kind} {name:?} was not found in namespace {namespace}");
-        Problem::new(Kind::NotFound, message).with_remedy(format!("{lists}{elsewhere}."))
+        Problem::new(Kind::NotFound, message)
+            .with_remedy(format!("{lists}; -n chooses another installation."))
     }
 
     /// The problem for a name that is already in use.

@@ -2,14 +2,12 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
 
-use super::{Style, plain, table};
+use super::Style;
 use crate::{
     Terminal,
-    cli::{Column, DocumentArgs, Form, Output, OutputArgs},
+    cli::{DocumentArgs, Output, OutputArgs},
     error::Problem,
-    jsonpath,
 };
 
 fn cannot_print(error: impl std::fmt::Display) -> Problem {
@@ -76,11 +74,10 @@ pub(crate) fn show(
     Ok(terminal.data(&text)?)
 }
 
-/// Shows a list in the requested form; `names` and `rows` build its text forms. Columns are built
-/// from the document's array that `items` names.
+/// Shows a list in the requested form; `names` and `rows` build its text forms.
 pub(crate) fn show_list(
     kind: &'static str,
-    list: (&str, &impl Serialize),
+    list: &impl Serialize,
     output: &OutputArgs,
     terminal: &mut Terminal,
     names: impl FnOnce() -> String,
@@ -93,72 +90,18 @@ pub(crate) fn show_list(
 /// The output of [`show_list`].
 pub(crate) fn list_text(
     kind: &'static str,
-    (items, list): (&str, &impl Serialize),
+    list: &impl Serialize,
     output: &OutputArgs,
     terminal: &Terminal,
     names: impl FnOnce() -> String,
     rows: impl FnOnce(Timestamp, Style) -> Result<String, Problem>,
 ) -> Result<String, Problem> {
-    match &output.form {
-        Form::Plain(Output::Name) => Ok(names()),
-        Form::Plain(Output::Table | Output::Wide) => {
+    match output.form {
+        Output::Name => Ok(names()),
+        Output::Table | Output::Wide => {
             Ok(terminal.pasteable(&rows(terminal.now(), terminal.out_style())?))
         }
-        form => in_form(&Document::of(kind, list), items, form, !output.no_headers),
-    }
-}
-
-/// kubectl's text for a missing value.
-const NOTHING: &str = "<none>";
-
-/// A document in a form for programs. Columns are built from the array that `items` names.
-pub(crate) fn in_form<T: Serialize>(
-    document: &T,
-    items: &str,
-    form: &Form,
-    with_headers: bool,
-) -> Result<String, Problem> {
-    match form {
-        Form::Plain(output) => object(document, *output),
-        Form::JsonPath(template) => Ok(template.fill(&to_value(document)?)),
-        Form::Columns(columns) => {
-            let value = to_value(document)?;
-            let rows = value[items]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(|one| cells(columns, one));
-            Ok(table(&headers(columns), with_headers, rows)?)
-        }
-    }
-}
-
-fn to_value(document: &impl Serialize) -> Result<Value, Problem> {
-    serde_json::to_value(document).map_err(cannot_print)
-}
-
-pub(crate) fn headers(columns: &[Column]) -> Vec<&str> {
-    columns
-        .iter()
-        .map(|column| column.header.as_str())
-        .collect()
-}
-
-pub(crate) fn cells(columns: &[Column], value: &Value) -> Vec<String> {
-    columns.iter().map(|column| cell(column, value)).collect()
-}
-
-fn cell(column: &Column, value: &Value) -> String {
-    let found: Vec<String> = column
-        .path
-        .find(value)
-        .into_iter()
-        .map(|one| plain(&jsonpath::show(one)))
-        .collect();
-    if found.iter().all(String::is_empty) {
-        NOTHING.to_owned()
-    } else {
-        found.join(",")
+        Output::Json | Output::Yaml => object(&Document::of(kind, list), output.form),
     }
 }
 

@@ -273,12 +273,7 @@ fn unusual(status: Status) -> (Option<String>, Option<String>) {
     (Some(problem.to_owned()), Some(remedy.to_owned()))
 }
 
-pub(crate) fn entry_view(
-    key: &ObjectKey,
-    entry: &Entry,
-    ledger: &Ledger,
-    scope: &str,
-) -> EntryView {
+fn entry_view(key: &ObjectKey, entry: &Entry, ledger: &Ledger, scope: &str) -> EntryView {
     let waits = entry.state == State::Waiting;
     let ahead = if waits {
         ledger.behind(key, &entry.uid).holders

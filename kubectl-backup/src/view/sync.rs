@@ -21,7 +21,7 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SyncList {
     pub(crate) namespace: String,
-    /// The locations, sorted by namespace and name unless the user chose another field.
+    /// The locations, sorted by namespace and name.
     pub(crate) locations: Vec<SyncedLocation>,
 }
 

@@ -52,16 +52,20 @@ impl InstallationPlaces {
 }
 
 /// Makes the complete row of an object; fails if the object cannot be decoded.
-type RowOf =
-    Box<dyn Fn(&Value, Timestamp, Style) -> Result<Vec<String>, serde_json::Error> + Send + Sync>;
+type RowOf = fn(
+    &Value,
+    Option<&InstallationPlaces>,
+    Timestamp,
+    Style,
+) -> Result<Vec<String>, serde_json::Error>;
 
-/// How `get` lists the objects of one kind, of ours or of another operator.
+/// How `get` lists the objects of one kind.
 pub(crate) struct KindTable {
     pub(crate) resource: ApiResource,
     pub(crate) word: &'static str,
-    /// Whether its objects are in the installation's namespace.
-    pub(crate) is_ours: bool,
     pub(crate) columns: Columns,
+    /// The locations of the installations, if the rows depend on them.
+    pub(crate) places: Option<InstallationPlaces>,
     pub(crate) row: RowOf,
     /// Converts an object to its document for programs; `None`: the stored object is the document.
     pub(crate) document: Option<fn(&Value) -> Value>,
@@ -77,15 +81,13 @@ impl KindTable {
         Self {
             resource: ApiResource::erase::<K>(&()),
             word: K::KIND,
-            is_ours: true,
             columns: K::COLUMNS,
-            row: Box::new(move |object, now, style| {
+            places,
+            row: |object, places, now, style| {
                 let object = K::deserialize(object)?;
-                let places = places
-                    .as_ref()
-                    .map(|all| all.of(object.meta().namespace.as_deref()));
+                let places = places.map(|all| all.of(object.meta().namespace.as_deref()));
                 Ok(object.row_among(places, now, style))
-            }),
+            },
             document: None,
         }
     }

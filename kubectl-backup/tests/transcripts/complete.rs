@@ -179,12 +179,9 @@ async fn a_real_bash_completes_words_also_where_it_takes_them_apart() {
     // Words as bash passes them to completion functions.
     for (words, expected) in [
         ("de", "describe delete debug"),
-        ("get -o js", "json jsonpath="),
-        ("get --output = js", "json jsonpath="),
-        (
-            "get --output = ''",
-            "wide json yaml name jsonpath= custom-columns=",
-        ),
+        ("get -o js", "json"),
+        ("get --output = js", "json"),
+        ("get --output = ''", "table wide json yaml name"),
         ("get --outp", "--output="),
         ("completion ba", "bash"),
         ("describe ''", "before-upgrade nightly"),
@@ -212,7 +209,7 @@ async fn a_real_fish_offers_words_names_and_files() {
             "compl",
             "completion\tPrint the script that completes commands and names in a shell",
         ),
-        ("get --output=js", "--output=json\n--output=jsonpath="),
+        ("get --output=js", "--output=json"),
         ("describe ", "before-upgrade\nnightly"),
         ("restore --from-backup=ni", "--from-backup=nightly"),
         ("create -f ho", "hooks.yaml"),

@@ -216,10 +216,11 @@ async fn a_person_sees_colours_unless_they_do_not_want_them() {
 async fn watched_objects_come_one_after_the_other() {
     let api = FakeApi::with([new_backup("a"), new_backup("b")]).await;
     let person = Person::at(&api);
-    let seen = person
-        .watches("get -w -o jsonpath={.metadata.name}{\"\\n\"}", "b")
-        .await;
-    assert!(seen.contains("\na\nb\n"), "{seen}");
+    let seen = person.watches("get -w -o name", "backup.velero.io/b").await;
+    assert!(
+        seen.contains("\nbackup.velero.io/a\nbackup.velero.io/b\n"),
+        "{seen}"
+    );
     let seen = person.watches("get -w -o json", "\"b\"").await;
     assert!(!seen.contains("\"items\""), "{seen}");
 }

@@ -229,7 +229,6 @@ async fn the_backups_that_hold_a_namespace_are_listed_newest_first() {
         person,
         "get --containing=shop",
         "get --containing=shop -o name",
-        "get --containing=shop -o custom-columns=NAME:.metadata.name --sort-by=.metadata.name",
         "get --containing=nowhere",
         "get nightly --containing=shop",
         "get -w --containing=shop"

@@ -2,6 +2,7 @@ use backup_core::profile::{
     Mode, Profile, ProfileSet, RefusedProfile,
     published::{CONFIG_MAP, KEY, PublishedProfile, PublishedProfiles, UnusableProfile},
 };
+use backup_lock::Ledger;
 
 use crate::prelude::*;
 
@@ -56,18 +57,27 @@ async fn profiles_are_listed_with_the_policy_in_force() {
         "ps.percona.com/v1",
         &kinds(["perconaservermysqlbackups", "perconaservermysqlrestores"]),
     );
-    all += &Person::at(&api)
+    let person = Person::at(&api);
+    all += &person
         .types_all([
             "profiles",
             "profiles -o wide --no-headers",
             "profiles -o name",
             "profiles percona-ps",
-            "profiles -o jsonpath={.profiles[*].policyFrom}",
-            "profiles -o custom-columns=NAME:.name,INTENT:.policy.intentSeconds",
             "profiles acme",
         ])
         .await;
     assert_snapshot!(all);
+    let list = person.reads("profiles -o json").await;
+    let profiles = list["profiles"].as_array().unwrap();
+    assert_eq!(profiles.len(), Profile::builtin().len());
+    for profile in profiles {
+        assert_eq!(
+            profile["policyFrom"],
+            json!(["profile", "--mode=warn", "--intent=30s"])
+        );
+        assert_eq!(profile["policy"]["intentSeconds"], 30);
+    }
 }
 
 /// A cluster whose webhook guards the profile of this file.
@@ -94,14 +104,14 @@ restore: { kind: Load, plural: loads, statusSubresource: true, phase: status.pha
 async fn profiles_that_the_webhook_publishes_are_known() {
     let api = with_own_profile(ACME).await;
     let dump = json!({"apiVersion": "acme.example/v1", "kind": "Dump", "metadata": {"name": "night", "namespace": "db", "uid": "u", "creationTimestamp": "2026-11-03T05:00:00Z"}, "spec": {"cluster": "main"}, "status": {"phase": "Dumping"}});
-    api.has(dump);
-    transcript!(
-        Person::at(&api),
-        "profiles",
-        "get --kind=dump",
-        "describe --kind=dumps db/night",
-        "locks"
-    );
+    let acme = Profile::with_files([("acme.yaml", ACME)])
+        .profiles
+        .into_iter()
+        .find(|profile| profile.name == "acme")
+        .unwrap();
+    api.has(dump)
+        .has(lease_of(acme, "acme/db/main", &Ledger::default()).await);
+    transcript!(Person::at(&api), "profiles", "locks");
 }
 
 #[tokio::test]
@@ -115,7 +125,7 @@ async fn profiles_that_cannot_be_read_are_named() {
         "{seen}"
     );
     let mut all = Person::at(&api)
-        .types_all(["profiles -o name", "get --kind=dump", "profiles acme"])
+        .types_all(["profiles -o name", "profiles acme"])
         .await;
     let newer = json!({ "kind": "ConfigMap", "metadata": { "name": CONFIG_MAP, "namespace": "velero" }, "data": { KEY: "[]" } });
     api.has(newer);

@@ -20,7 +20,7 @@ crate::tests! {
     a_revival_on_its_way_keeps_backups_out,
     only_the_operator_ends_its_work,
     perconas_own_lease_is_honoured_while_its_holder_runs,
-    perconas_objects_are_shown_from_their_own_fields,
+    perconas_claims_are_shown_by_locks,
 }
 
 const SOON: Duration = Duration::from_secs(30);
@@ -155,52 +155,29 @@ async fn perconas_own_lease_is_honoured_while_its_holder_runs(
     Ok(())
 }
 
-async fn perconas_objects_are_shown_from_their_own_fields(world: &mut World) -> anyhow::Result<()> {
+async fn perconas_claims_are_shown_by_locks(world: &mut World) -> anyhow::Result<()> {
     guard(world).await?;
     create(world, BACKUP, "shown", "shown").await?;
     set_state(world, BACKUP, "shown", "Running").await?;
-    create(world, BACKUP, "shown-over", "shown").await?;
-    set_state(world, BACKUP, "shown-over", "Failed").await?;
     let plugin = world.kubectl_backup();
-    let table = plugin.succeeds(&["get", "--kind=ps-backup"]).await?;
-    let row = |name: &str| {
-        let mut rows = table
-            .stdout
-            .lines()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>());
-        rows.find(|row| row.get(1) == Some(&name))
-            .with_context(|| format!("{name}: {table:?}"))
-    };
-    let runs = row("shown")?;
+    let text = plugin
+        .succeeds(&["locks", "percona-ps/db/shown", "-o", "json"])
+        .await?
+        .stdout;
+    let list: serde_json::Value = serde_json::from_str(&text)?;
+    let scope = &list["scopes"][0];
     ensure!(
-        runs[..5] == ["db", "shown", "Running", "no", "percona-ps/db/shown"],
-        "{runs:?}"
+        scope["scope"] == "percona-ps/db/shown" && scope["profile"] == "percona-ps",
+        "{list}"
     );
-    ensure!(matches!(runs[6], "Reserved" | "Active"), "{runs:?}");
-    ensure!(row("shown-over")?[2..4] == ["Failed", "yes"], "{table:?}");
-    let described = [
-        "describe",
-        "--kind=perconaservermysqlbackups.ps.percona.com",
-        "db/shown",
-        "-o",
-        "json",
-    ];
-    let text = plugin.succeeds(&described).await?.stdout;
-    let view: serde_json::Value = serde_json::from_str(&text)?;
+    let entries = scope["entries"].as_array().context("no entries")?;
     ensure!(
-        view["state"] == "Running" && view["hasEnded"] == false,
-        "{view}"
+        entries.len() == 1 && entries[0]["namespace"] == "db" && entries[0]["name"] == "shown",
+        "{list}"
     );
     ensure!(
-        view["claim"]["name"] == "shown" && view["scope"] == "percona-ps/db/shown",
-        "{view}"
-    );
-    let unknown = plugin.fails(1, &["get", "--kind=pods"]).await?;
-    ensure!(
-        unknown
-            .stderr
-            .contains("perconaservermysqlrestores.ps.percona.com"),
-        "{unknown:?}"
+        entries[0]["state"] == "Reserved" || entries[0]["state"] == "Active",
+        "{list}"
     );
     set_state(world, BACKUP, "shown", "Succeeded").await?;
     Ok(())

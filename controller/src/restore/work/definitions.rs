@@ -24,7 +24,10 @@ const MAX_INTERVAL: Duration = Duration::from_secs(1);
 
 impl ItemRestorer<'_> {
     /// Restores definitions and waits until they are served. Returns the types served then.
-    pub(super) async fn definitions(&self, items: Vec<ItemRef>) -> Result<ServedTypes, RestoreError> {
+    pub(super) async fn definitions(
+        &self,
+        items: Vec<ItemRef>,
+    ) -> Result<ServedTypes, RestoreError> {
         let Restoring {
             contents,
             calls,
@@ -61,7 +64,9 @@ impl ItemRestorer<'_> {
             .await;
         let names = names.into_iter().collect::<Result<Vec<_>, _>>()?;
         if calls.is_dry_run() {
-            let mut served = (self.restoring.discover)().await.map_err(RestoreError::Discovery)?;
+            let mut served = (self.restoring.discover)()
+                .await
+                .map_err(RestoreError::Discovery)?;
             for item in items {
                 served.add_definition(&contents.object(&item).unwrap_or_default());
             }

@@ -40,8 +40,8 @@ impl ItemRestorer<'_> {
         }
         by_source.retain(|source, of_source| {
             let target = source.map(|source| self.restoring.rules.target(source));
-            let expected =
-                self.restoring.resumed || target.is_none_or(|target| self.namespaces.was_there(target));
+            let expected = self.restoring.resumed
+                || target.is_none_or(|target| self.namespaces.was_there(target));
             expected && of_source.len() >= MIN_LISTED_ITEMS
         });
         let lists: Vec<_> = by_source

@@ -502,7 +502,8 @@ impl ItemRestorer<'_> {
             controller: controller.reference.as_ref(),
             ..target
         };
-        let mut applied = apply::item(calls, target, &object, self.restoring.policy(), seen).await?;
+        let mut applied =
+            apply::item(calls, target, &object, self.restoring.policy(), seen).await?;
         if let (Outcome::Created, Some(lost)) = (applied.outcome, controller.lost) {
             self.restoring
                 .report

@@ -9,11 +9,11 @@ use backup_actions::restore::{
     owners::{self, Adoption, Controller},
     transform, volume,
 };
+use backup_client::path;
 use backup_core::{
     resources::{CLAIMS, VOLUMES, group_resource},
     text::listed,
 };
-use backup_client::path;
 use backup_store::{ItemRef, Scope};
 use serde_json::Value;
 

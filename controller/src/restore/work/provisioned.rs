@@ -5,11 +5,11 @@
 use std::time::Duration;
 
 use backup_actions::restore::json::{self, Object};
+use backup_client::{backoff::Backoff, path};
 use backup_core::{
     resources::CLAIMS,
     volume_data::{VolumeProperties, VolumeRecord},
 };
-use backup_client::{backoff::Backoff, path};
 use backup_store::Scope;
 use futures::{StreamExt as _, stream};
 use serde_json::json;

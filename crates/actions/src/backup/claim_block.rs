@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use backup_core::{api::Backup, resources::CLAIMS};
 use backup_client::page::Listing;
+use backup_core::{api::Backup, resources::CLAIMS};
 use kube::{Client, core::PartialObjectMeta};
 use serde_json::Value;
 use tokio::sync::Mutex;

@@ -3,12 +3,10 @@
 use std::{cmp::Ordering, collections::BTreeMap};
 
 use kube::core::TypeMeta;
-use serde::Serialize;
 
 use crate::{
-    cli::{Form, GetArgs, Output},
+    cli::{GetArgs, Output},
     commands::prelude::*,
-    jsonpath,
     print::{Style, Tone, json::Document, table},
     view::{Columns, KindTable, table_kind, unreadable_warning},
 };
@@ -19,7 +17,6 @@ pub(crate) struct Lines<'a> {
     table: &'a KindTable,
     now: Timestamp,
     style: Style,
-    to_terminal: bool,
     /// Whether they are shown in the order of their arrival.
     is_in_order: bool,
     all: Vec<Line>,
@@ -28,7 +25,6 @@ pub(crate) struct Lines<'a> {
 pub(crate) struct Line {
     name: String,
     namespace: String,
-    sort: Option<Value>,
     /// The row, if rows are printed.
     row: Option<Vec<String>>,
     /// The object, if whole objects are printed.
@@ -44,16 +40,15 @@ impl<'a> Lines<'a> {
             table,
             now: terminal.now(),
             style: terminal.out_style(),
-            to_terminal: terminal.out_is_terminal,
             is_in_order: false,
             all: Vec::new(),
         }
     }
 
-    /// Shows the lines in the order in which they are added, unless the user sorts them.
+    /// Shows the lines in the order in which they are added.
     pub(crate) fn in_order(self) -> Self {
         Self {
-            is_in_order: self.args.list.sort_by.is_none(),
+            is_in_order: true,
             ..self
         }
     }
@@ -91,31 +86,17 @@ impl<'a> Lines<'a> {
         let name = object.name_any();
         let namespace = object.namespace().unwrap_or_default();
         let value = serde_json::to_value(object).unwrap_or_default();
-        let sort = self
-            .args
-            .list
-            .sort_by
-            .as_ref()
-            .and_then(|path| path.first(&value));
-        let (row, whole, warning) = match &self.args.output.form {
-            Form::Plain(Output::Table | Output::Wide) => {
+        let (row, whole, warning) = match self.args.output.form {
+            Output::Table | Output::Wide => {
                 let (row, warning) = self.row(&value, &name, &namespace, status);
                 (Some(row), None, warning)
             }
-            Form::Plain(Output::Name) => (None, None, None),
-            Form::Columns(columns) => (
-                Some(json::cells(columns, &self.document(value))),
-                None,
-                None,
-            ),
-            Form::Plain(Output::Json | Output::Yaml) | Form::JsonPath(_) => {
-                (None, Some(self.document(value)), None)
-            }
+            Output::Name => (None, None, None),
+            Output::Json | Output::Yaml => (None, Some(self.document(value)), None),
         };
         Line {
             name,
             namespace,
-            sort,
             row,
             whole,
             warning,
@@ -141,10 +122,11 @@ impl<'a> Lines<'a> {
             resource,
             word,
             columns,
+            places,
             row: row_of,
             ..
         } = self.table;
-        let (mut row, warning) = match row_of(value, self.now, self.style) {
+        let (mut row, warning) = match row_of(value, places.as_ref(), self.now, self.style) {
             Ok(row) => (row, None),
             Err(error) => {
                 let warning =
@@ -178,9 +160,6 @@ impl<'a> Lines<'a> {
     }
 
     fn headers(&self) -> Vec<&str> {
-        if let Form::Columns(columns) = &self.args.output.form {
-            return json::headers(columns);
-        }
         let mut headers = self.table.columns.headers[..self.columns()].to_vec();
         if self.args.list.all_namespaces {
             headers.insert(0, "NAMESPACE");
@@ -207,24 +186,19 @@ impl<'a> Lines<'a> {
             .iter()
             .filter_map(|line| line.whole.as_ref())
             .collect();
-        match &self.args.output.form {
-            Form::Plain(Output::Name) => Ok(self
+        let form = self.args.output.form;
+        match form {
+            Output::Name => Ok(self
                 .all
                 .iter()
                 .map(|line| self.name_of(&line.name))
                 .collect()),
-            Form::Plain(Output::Table | Output::Wide) | Form::Columns(_) => {
-                self.rows(!self.args.output.no_headers)
-            }
-            Form::Plain(Output::Json | Output::Yaml) | Form::JsonPath(_) => {
-                match (self.args.names.len(), whole.as_slice()) {
-                    (1, [one]) => self.document_text(one),
-                    (1, []) => Ok(String::new()),
-                    (_, all) => {
-                        self.document_text(&Document::list(&BTreeMap::from([("items", all)])))
-                    }
-                }
-            }
+            Output::Table | Output::Wide => self.rows(!self.args.output.no_headers),
+            Output::Json | Output::Yaml => match (self.args.names.len(), whole.as_slice()) {
+                (1, [one]) => json::object(one, form),
+                (1, []) => Ok(String::new()),
+                (_, all) => json::object(&Document::list(&BTreeMap::from([("items", all)])), form),
+            },
         }
     }
 
@@ -243,12 +217,9 @@ impl<'a> Lines<'a> {
     }
 
     fn one_of_many(&self, value: &Value) -> Result<String, Problem> {
-        let mark = if self.args.output.form == Form::Plain(Output::Yaml) {
-            "---\n"
-        } else {
-            ""
-        };
-        Ok(mark.to_owned() + &self.document_text(value)?)
+        let form = self.args.output.form;
+        let mark = if form == Output::Yaml { "---\n" } else { "" };
+        Ok(mark.to_owned() + &json::object(value, form)?)
     }
 
     fn rows(&self, with_headers: bool) -> Result<String, Problem> {
@@ -257,13 +228,6 @@ impl<'a> Lines<'a> {
             with_headers,
             self.all.iter().filter_map(|line| line.row.clone()),
         )?)
-    }
-
-    fn document_text<T: Serialize>(&self, document: &T) -> Result<String, Problem> {
-        let text = json::in_form(document, "", &self.args.output.form, true)?;
-        // JSON and YAML escape control characters.
-        let is_raw = self.to_terminal && matches!(self.args.output.form, Form::JsonPath(_));
-        Ok(if is_raw { harmless(&text) } else { text })
     }
 
     /// The output for one changed object, in the columns of the output that `text` returned.
@@ -301,19 +265,6 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Replaces control characters in texts from the cluster, so that they cannot control the terminal.
-fn harmless(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            if c.is_control() && c != '\n' && c != '\t' {
-                '?'
-            } else {
-                c
-            }
-        })
-        .collect()
-}
-
 /// Number of earlier rows that determine column widths: one or two screens.
 const MAX_RULER_ROWS: usize = 100;
 
@@ -326,9 +277,9 @@ fn label_list(labels: &serde_json::Map<String, Value>) -> String {
     labels.join(",")
 }
 
-/// Compares by the requested field, then by namespace and name.
+/// Compares by namespace, then by name.
 fn order(a: &Line, b: &Line) -> Ordering {
-    jsonpath::order(a.sort.as_ref(), b.sort.as_ref())
-        .then_with(|| a.namespace.cmp(&b.namespace))
+    a.namespace
+        .cmp(&b.namespace)
         .then_with(|| table_kind::order(&a.name, &b.name))
 }

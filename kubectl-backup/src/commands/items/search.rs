@@ -122,7 +122,7 @@ async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
     }
     json::show_list(
         "SearchResult",
-        ("items", &found),
+        &found,
         &args.output,
         terminal,
         || name_lines(&found.items),
