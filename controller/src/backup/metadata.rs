@@ -51,7 +51,7 @@ mod tests {
     use backup_store::{Results, Scope};
     use serde_json::json;
 
-    use backup_core::labels::STORED_SCOPE_ANNOTATION;
+    use backup_core::{labels::STORED_SCOPE_ANNOTATION, volume_info::VolumeInfo};
 
     use super::*;
     use crate::{backup::patches::terminal as terminal_patch, testing};
@@ -126,8 +126,9 @@ mod tests {
 
     #[test]
     fn volumes_without_their_data_are_named_in_the_bucket_and_in_the_cluster() {
-        let volume_info =
-            vec![json!({ "pvName": "pv-1", "skipped": true, "skippedReason": "no driver" })];
+        let volume_info = VolumeInfo::all(&[
+            json!({ "pvName": "pv-1", "skipped": true, "skippedReason": "no driver" }),
+        ]);
         let files = JobFiles {
             volume_info,
             ..testing::no_files()

@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use backup_core::{
     api::{common::HookStatus, restore::RestoreProgress},
     left_items::LeftItems,
+    volume_info::VolumeInfo,
 };
 use backup_store::{JobFiles, LogFile, ResourceList, Scope};
 use parking_lot::Mutex;
-use serde_json::Value;
 
 use super::{
     about::About,
@@ -31,7 +31,7 @@ pub(crate) struct Report {
 struct Inner {
     report: report::Report,
     list: ResourceList,
-    volumes: Vec<Value>,
+    volumes: Vec<VolumeInfo>,
     volume_outcomes: VolumeOutcomes,
     left: LeftItems,
     left_out: LeftOut,
@@ -203,7 +203,7 @@ impl Report {
     }
 
     /// Sets the entries of `-volumeinfo.json.gz`: the sources of volumes.
-    pub(crate) fn volumes(&self, entries: Vec<Value>) {
+    pub(crate) fn volumes(&self, entries: Vec<VolumeInfo>) {
         self.with(|inner| inner.volumes = entries);
     }
 

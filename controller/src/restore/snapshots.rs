@@ -179,8 +179,9 @@ impl Snapshots {
         }
     }
 
-    pub(super) fn has(&self, volume: &str) -> bool {
-        self.by_volume.contains_key(volume)
+    /// The volumes that have a usable snapshot.
+    pub(super) fn volumes(&self) -> impl Iterator<Item = &str> {
+        self.by_volume.keys().map(String::as_str)
     }
 
     /// The sources of the volumes created so far.
@@ -272,7 +273,7 @@ impl Snapshots {
 
     /// Records the source of a created volume, and the namespace of its claim in the cluster.
     fn record(&self, created: &Object, namespace: Option<&str>, snapshot: &VolumeSnapshot) {
-        self.restored.native(created, namespace, &snapshot.info());
+        self.restored.native(created, namespace, snapshot.info());
     }
 
     /// Updates a claim whose volume was renamed.

@@ -16,6 +16,7 @@ use backup_core::{
     operation::Counts as Operations,
     stored_scope,
     volume_data::MissingData,
+    volume_info::VolumeInfo,
 };
 use backup_store::RestoreEnd;
 use jiff::Timestamp;
@@ -122,7 +123,7 @@ pub(crate) fn outcome(
 
 /// The final status, with annotations about missing data (from `-volumeinfo.json.gz`) and about
 /// items that were left.
-pub(crate) fn end(status: RestoreStatus, volume_info: &[Value], left: &LeftItems) -> RestoreEnd {
+pub(crate) fn end(status: RestoreStatus, volume_info: &[VolumeInfo], left: &LeftItems) -> RestoreEnd {
     let missing = MissingData::of(volume_info).map(|data| data.annotation());
     let said = [
         (MISSING_DATA_ANNOTATION, missing),
@@ -232,8 +233,6 @@ fn so_far(phase: &RestorePhase, counts: &Counts) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use backup_core::volume_data;
-
     use super::*;
     use crate::job::lifecycle::Lifecycle as _;
 
@@ -319,7 +318,7 @@ mod tests {
         );
         let mut left = LeftItems::default();
         left.add("ConfigMap", Some("shop"), "settings");
-        let volumes = [volume_data::not_restored(
+        let volumes = [VolumeInfo::not_restored(
             "shop",
             "data",
             "pv-1",

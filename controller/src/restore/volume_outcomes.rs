@@ -4,11 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use backup_core::{
-    repository_data::RepositoryVolume,
-    volume_data::{self, DataSource},
+    repository_data::RepositoryVolume, volume_data::DataSource, volume_info::VolumeInfo,
 };
 use backup_plugins::log_line::Level;
-use serde_json::Value;
 
 use super::{
     about::About,
@@ -90,7 +88,7 @@ pub(crate) struct DataOutcome {
     /// Message for log and results. `None` if an error of the claim or the volume covers it.
     pub(crate) message: Option<(Level, String)>,
     /// The entry in `-volumeinfo.json.gz` of a volume whose data was not restored.
-    pub(crate) missing: Option<Value>,
+    pub(crate) missing: Option<VolumeInfo>,
 }
 
 /// A message, and why the data is missing.
@@ -159,7 +157,7 @@ impl VolumeOutcomes {
         &self,
         claim: PlannedClaim<'_>,
         wanted: bool,
-        told: &[Value],
+        told: &[VolumeInfo],
     ) -> Option<DataOutcome> {
         let PlannedClaim {
             namespace,
@@ -193,11 +191,11 @@ impl VolumeOutcomes {
             }
             _ => (message, why),
         };
-        let missing = why.map(|why| volume_data::not_restored(namespace, name, volume, &why));
+        let missing = why.map(|why| VolumeInfo::not_restored(namespace, name, volume, &why));
         Some(DataOutcome { message, missing })
     }
 
-    fn created(&self, claim: PlannedClaim<'_>, told: &[Value]) -> DataMessage {
+    fn created(&self, claim: PlannedClaim<'_>, told: &[VolumeInfo]) -> DataMessage {
         let PlannedClaim {
             source,
             namespace,
@@ -226,7 +224,7 @@ impl VolumeOutcomes {
             DataSource::CsiSnapshot => {
                 let is_told = told
                     .iter()
-                    .any(|one| one["pvcNamespace"] == namespace && one["pvcName"] == name);
+                    .any(|one| one.namespace() == namespace && one.claim() == name);
                 if is_told {
                     info(format!(
                         "claim {name:?} is provisioned from its CSI snapshot"
@@ -346,7 +344,7 @@ impl VolumeOutcomes {
                 )
             }
         };
-        let missing = why.and_then(|why| volume_data::not_restored_of_pod(namespace, volume, &why));
+        let missing = why.and_then(|why| VolumeInfo::not_restored_of_pod(namespace, volume, &why));
         Some(DataOutcome { message, missing })
     }
 }

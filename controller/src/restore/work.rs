@@ -45,7 +45,7 @@ use item::{ItemRestorer, ResourceKind};
 use item_versions::ItemVersions;
 use served_types::Discover;
 pub(super) use served_types::discover;
-pub(super) use volumes::VolumePlan;
+pub(super) use volume_plan::VolumePlan;
 
 mod action_calls;
 mod action_context;
@@ -63,6 +63,7 @@ mod served_types;
 mod status;
 #[cfg(test)]
 mod tests;
+mod volume_plan;
 mod volumes;
 
 /// Maximum length of an API version or kind (characters): a subdomain of DNS, a slash, and a label.

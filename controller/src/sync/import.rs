@@ -288,7 +288,7 @@ async fn gaps(pass: &Pass<'_>, stored: &Backup) -> Result<Gaps, StoreError> {
             records,
             in_repository,
         }) => {
-            let missing = MissingData::of_records(records);
+            let missing = MissingData::counted(&records);
             let elsewhere = MissingData::in_repository(&in_repository, missing.of);
             Ok(Gaps { missing, elsewhere })
         }

@@ -4,24 +4,26 @@
 mod action;
 mod claim;
 mod claim_block;
-mod csi;
 mod list;
 mod pod;
 mod service_account;
-mod volumes;
 
 use std::sync::Arc;
 
 use backup_runtime::Cluster;
 
 use crate::{
-    csi::SnapshotApi,
+    csi::{self, SnapshotApi},
     selector::{ActionSet, sort_by_name},
 };
 
+pub use crate::{
+    csi::backup::{NoClass, choose_class},
+    volumes::backup_volumes::{
+        BackupVolumes, ClaimVolume, VolumeDecision, VolumePolicy, complete_info,
+    },
+};
 pub use action::{BackupActionOutput, BackupItemAction, ItemBlockAction};
-pub use csi::{NoClass, choose_class};
-pub use volumes::{BackupVolumes, ClaimVolume, VolumeDecision, VolumePolicy, complete_info};
 
 /// Prefix of the names of the actions on CSI volumes.
 pub const CSI_PREFIX: &str = "velero.io/csi-";
@@ -45,7 +47,7 @@ pub fn built_in(
         )),
     ];
     if csi {
-        all.append(&mut csi::actions(
+        all.append(&mut csi::backup::actions(
             &SnapshotApi::new(&cluster.client, &cluster.leadership),
             volumes,
         ));

@@ -7,13 +7,14 @@
 
 mod action;
 pub mod backup;
-pub mod csi;
 pub mod hook;
 pub mod json;
 pub mod restore;
 mod rule_use;
 mod selector;
+mod volumes;
 
 pub use action::{ActionError, AppliesTo, ItemAction, ItemId, OperationProgress};
 pub use rule_use::RuleUse;
 pub use selector::{ActionSet, SelectedAction};
+pub use volumes::csi;

@@ -9,7 +9,6 @@ mod built_in;
 mod change_image_name;
 mod change_storage_class;
 mod cluster;
-mod csi;
 mod endpoints;
 pub mod existing;
 mod init_hooks;
@@ -18,7 +17,6 @@ pub mod links;
 pub mod mapped_links;
 pub mod modifiers;
 pub mod owners;
-mod restored_volumes;
 mod rules;
 mod service;
 pub mod stored;
@@ -27,11 +25,13 @@ pub mod volume;
 mod webhooks;
 mod workload;
 
+pub use crate::{
+    csi::restore::{NAMES as CSI_NAMES, actions as csi_actions, snapshot_of_claim},
+    volumes::restored_volumes::RestoredVolumes,
+};
 pub use action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreWait};
 pub use action_config::{ActionConfigs, ConfigMapData};
 pub use add_pvc_from_pod::{AddClaimsOfPods, PRIORITY_CLASSES};
 pub use built_in::{built_in, names, ordered, skip_reason};
-pub use csi::{NAMES as CSI_NAMES, actions as csi_actions, snapshot_of_claim};
 pub use init_hooks::{INIT_HOOK, pods_of_hook};
-pub use restored_volumes::RestoredVolumes;
 pub use rules::RestoreRules;

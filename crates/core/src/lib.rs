@@ -37,3 +37,4 @@ pub mod time;
 pub mod validate;
 pub mod verification;
 pub mod volume_data;
+pub mod volume_info;

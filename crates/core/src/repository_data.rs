@@ -8,6 +8,8 @@ use std::{collections::BTreeSet, fmt};
 
 use serde_json::Value;
 
+use crate::volume_info::{VolumeInfo, VolumeMethod};
+
 /// A volume of a backup whose data is in a repository.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RepositoryVolume {
@@ -45,24 +47,26 @@ impl RepositoryVolume {
 
     /// From an entry of `-volumeinfo.json.gz`; `None` if its data is not in a repository, or was
     /// not saved.
-    fn of_info(info: &Value) -> Option<Self> {
-        let by_files = text(info, "/backupMethod") == Some("PodVolumeBackup");
-        let moved = info["snapshotDataMoved"] == true;
-        let handle = if by_files {
-            "/pvbInfo/snapshotHandle"
+    fn of_info(info: &VolumeInfo) -> Option<Self> {
+        let of_pod = info.pvb_info.as_ref();
+        let handle = if info.backup_method == Some(VolumeMethod::PodVolumeBackup) {
+            of_pod.and_then(|of_pod| of_pod.snapshot_handle.as_deref())
         } else {
-            "/snapshotDataMovementInfo/snapshotHandle"
+            let moved = info.snapshot_data_movement_info.as_ref();
+            moved.map(|moved| moved.snapshot_handle.as_str())
         };
-        if !(by_files || moved) || text(info, handle).is_none() && info["result"] == "failed" {
+        let is_saved = handle.and_then(nonempty).is_some() || !info.has_failed();
+        if !(info.uses_repository() && is_saved) {
             return None;
         }
-        let namespace = text(info, "/pvcNamespace")
-            .or_else(|| text(info, "/pvbInfo/podNamespace"))
+        let namespace = nonempty(info.namespace())
+            .or_else(|| nonempty(&of_pod?.pod_namespace))
             .unwrap_or_default();
-        let mount = text(info, "/pvbInfo/podName").zip(text(info, "/pvbInfo/volumeName"));
+        let mount = of_pod
+            .and_then(|of_pod| nonempty(&of_pod.pod_name).zip(nonempty(&of_pod.volume_name)));
         Some(Self {
             namespace: namespace.to_owned(),
-            claim: text(info, "/pvcName").map(str::to_owned),
+            claim: nonempty(info.claim()).map(str::to_owned),
             mount: mount.map(|(pod, volume)| (pod.to_owned(), volume.to_owned())),
         })
     }
@@ -86,11 +90,15 @@ fn text<'a>(object: &'a Value, at: &str) -> Option<&'a str> {
     object
         .pointer(at)
         .and_then(Value::as_str)
-        .filter(|text| !text.is_empty())
+        .and_then(nonempty)
+}
+
+fn nonempty(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
 }
 
 /// The volumes of a backup whose data is in a repository, each once.
-pub fn volumes(infos: &[Value], pod_volume_backups: &[Value]) -> Vec<RepositoryVolume> {
+pub fn volumes(infos: &[VolumeInfo], pod_volume_backups: &[Value]) -> Vec<RepositoryVolume> {
     let mut found: BTreeSet<RepositoryVolume> =
         infos.iter().filter_map(RepositoryVolume::of_info).collect();
     for more in pod_volume_backups
@@ -135,7 +143,7 @@ mod tests {
             backup("web-0", "cache", "k3"),
             backup("web-1", "cache", ""),
         ];
-        let told = volumes(&infos, &files)
+        let told = volumes(&VolumeInfo::all(&infos), &files)
             .iter()
             .map(ToString::to_string)
             .collect::<Vec<_>>();

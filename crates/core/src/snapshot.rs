@@ -1,13 +1,15 @@
 //! Records of volume snapshots that plugins take ("native" ones).
 //!
 //! The JSON is that of Velero's `-volumesnapshots.json.gz` (`internal/volume/native_snapshot.go`,
-//! v1.18) and of the entries about snapshots in `-volumeinfo.json.gz`
-//! (`internal/volume/volumes_information.go`).
+//! v1.18).
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::api::{Extra, kind::string_enum};
+use crate::{
+    api::{Extra, kind::string_enum},
+    volume_info::NativeSnapshotInfo,
+};
 
 string_enum! {
     #[derive(Default)]
@@ -94,16 +96,16 @@ impl VolumeSnapshot {
         (self.status.phase == SnapshotPhase::Completed && !id.is_empty()).then_some(id)
     }
 
-    /// `nativeSnapshotInfo` of `-volumeinfo.json.gz`. Velero's command line reads it without
-    /// checking whether it exists.
-    pub fn info(&self) -> Value {
-        json!({
-            "snapshotHandle": self.status.provider_snapshot_id,
-            "volumeType": self.spec.volume_type,
-            "volumeAZ": self.spec.volume_az,
-            "iops": self.spec.volume_iops.unwrap_or_default().to_string(),
-            "Phase": self.status.phase,
-        })
+    /// Its part of an entry of `-volumeinfo.json.gz`.
+    pub fn info(&self) -> NativeSnapshotInfo {
+        NativeSnapshotInfo {
+            phase: self.status.phase.clone(),
+            iops: self.spec.volume_iops.unwrap_or_default().to_string(),
+            snapshot_handle: self.status.provider_snapshot_id.clone(),
+            volume_az: self.spec.volume_az.clone(),
+            volume_type: self.spec.volume_type.clone(),
+            extra: Extra::default(),
+        }
     }
 }
 

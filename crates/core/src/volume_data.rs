@@ -6,158 +6,15 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     repository_data::RepositoryVolume,
     text::{counted, listed, shortened},
+    volume_info::{NOTHING_SAVED, VolumeInfo, VolumeMethod},
 };
 
-/// A backup's or restore's record of a volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct VolumeRecord {
-    pub pv_name: String,
-    pvc_namespace: String,
-    pvc_name: String,
-    backup_method: String,
-    snapshot_data_moved: bool,
-    skipped: bool,
-    skipped_reason: String,
-    result: String,
-    pv_info: Option<VolumeProperties>,
-    pvb_info: Option<PodVolume>,
-    pvr_info: Option<PodVolume>,
-}
-
-/// A pod's volume whose files are read or written through the pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct PodVolume {
-    pod_namespace: String,
-    pod_name: String,
-    volume_name: String,
-}
-
-/// Properties that a newly provisioned volume does not get from its class.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct VolumeProperties {
-    pub reclaim_policy: String,
-    labels: Option<BTreeMap<String, String>>,
-}
-
-impl VolumeProperties {
-    pub fn labels(&self) -> impl Iterator<Item = (&String, &String)> {
-        self.labels.iter().flatten()
-    }
-}
-
-impl VolumeRecord {
-    /// Reads an entry of the file; `None` if it is invalid.
-    pub fn of(entry: &Value) -> Option<Self> {
-        Self::deserialize(entry).ok()
-    }
-
-    /// The namespace of the claim; empty if there is none.
-    pub fn namespace(&self) -> &str {
-        &self.pvc_namespace
-    }
-
-    /// The name of the claim; empty if there is none.
-    pub fn claim(&self) -> &str {
-        &self.pvc_name
-    }
-
-    /// Why its data is not in the backup, or was not restored; `None` if it is complete.
-    fn missing(&self) -> Option<&str> {
-        if self.result == "failed" {
-            Some(SNAPSHOT_FAILED)
-        } else if !self.skipped {
-            None
-        } else if self.skipped_reason.is_empty() {
-            Some(NOTHING_SAVED)
-        } else {
-            Some(self.skipped_reason.as_str())
-        }
-    }
-
-    /// Its name for users: its claim, or the volume if no claim is known.
-    fn name(&self) -> String {
-        if !self.pvc_name.is_empty() {
-            return format!("{}/{}", self.pvc_namespace, self.pvc_name);
-        }
-        let of_pod = self.pvb_info.as_ref().or(self.pvr_info.as_ref());
-        if self.pv_name.is_empty()
-            && let Some(PodVolume {
-                pod_namespace,
-                pod_name,
-                volume_name,
-            }) = of_pod
-        {
-            return format!("volume {volume_name} of pod {pod_namespace}/{pod_name}");
-        }
-        self.pv_name.clone()
-    }
-
-    pub fn properties(&self) -> Option<&VolumeProperties> {
-        self.pv_info.as_ref()
-    }
-
-    /// Why its data cannot be restored, if nothing was going to save it.
-    fn unsaved(&self, volume: StoredVolume) -> String {
-        let skipped = match self.skipped_reason.as_str() {
-            "" => NOTHING_SAVED.to_owned(),
-            reason => format!("{NOTHING_SAVED} ({reason})"),
-        };
-        let is_retained = self
-            .properties()
-            .is_some_and(|volume| volume.reclaim_policy == "Retain");
-        match volume {
-            StoredVolume::OnNode(kind) => {
-                format!(
-                    "{skipped}; its volume was of type {kind}, whose data is on one node and is not part of a backup"
-                )
-            }
-            StoredVolume::Absent if !self.pv_name.is_empty() => {
-                let kept = if is_retained {
-                    "; by its reclaim policy (Retain) the volume may still have the data"
-                } else {
-                    ""
-                };
-                format!(
-                    "{skipped}, and its volume {:?} is not in the backup{kept}",
-                    self.pv_name
-                )
-            }
-            StoredVolume::Absent | StoredVolume::Remote => skipped,
-        }
-    }
-}
-
-/// Reason for missing data if the file gives none.
-pub const SNAPSHOT_FAILED: &str = "its snapshot failed";
-pub const NOTHING_SAVED: &str = "nothing of it was saved";
 const IN_REPOSITORY: &str = "it is in a repository that only a Velero server reads";
-
-/// An entry in a restore's file for a claim whose data was not restored. Velero writes none; its
-/// command ignores it.
-pub fn not_restored(namespace: &str, claim: &str, volume: &str, why: &str) -> Value {
-    json!({
-        "pvcNamespace": namespace, "pvcName": claim, "pvName": volume, "skipped": true, "skippedReason": why,
-    })
-}
-
-/// The same for a pod's volume without a claim; `namespace` is the pod's target. `None` if the
-/// volume is unknown.
-pub fn not_restored_of_pod(namespace: &str, volume: &RepositoryVolume, why: &str) -> Option<Value> {
-    let (pod, name) = volume.mount.as_ref().filter(|_| volume.claim.is_none())?;
-    Some(json!({
-        "pvrInfo": { "podNamespace": namespace, "podName": pod, "volumeName": name },
-        "skipped": true, "skippedReason": why,
-    }))
-}
-
 /// Maximum number of volumes that are named; the others are only counted.
 const MAX_NAMED_VOLUMES: usize = 8;
 /// Maximum length of a reason (characters): it may be a driver's message.
@@ -178,20 +35,16 @@ pub struct MissingData {
 
 impl MissingData {
     /// From `-volumeinfo.json.gz`; `None` if no data is missing.
-    pub fn of(entries: &[Value]) -> Option<Self> {
+    pub fn of(entries: &[VolumeInfo]) -> Option<Self> {
         Self::counted(entries).known()
     }
 
     /// The same, but also if no data is missing.
-    pub fn counted(entries: &[Value]) -> Self {
-        Self::of_records(entries.iter().filter_map(VolumeRecord::of))
-    }
-
-    pub fn of_records(records: impl IntoIterator<Item = VolumeRecord>) -> Self {
+    pub fn counted(entries: &[VolumeInfo]) -> Self {
         Self::count(
-            records
-                .into_iter()
-                .map(|record| (record.name(), record.missing().map(str::to_owned))),
+            entries
+                .iter()
+                .map(|entry| (entry.name(), entry.missing().map(str::to_owned))),
         )
     }
 
@@ -311,17 +164,17 @@ impl StoredVolume {
     }
 }
 
-/// The source of a volume's data in a restore.
+/// The source of a volume's data in a restore, in order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataSource {
-    /// The volume itself is restored: its data never left the storage system.
-    Kept,
     /// A plugin creates the volume from its snapshot.
     NativeSnapshot,
-    /// A volume is provisioned from a CSI snapshot.
-    CsiSnapshot,
     /// The data is in a repository of files: an empty volume is provisioned.
     Repository,
+    /// A volume is provisioned from a CSI snapshot.
+    CsiSnapshot,
+    /// The volume itself is restored: its data never left the storage system.
+    Kept,
     /// Its data should have been saved but cannot be restored, with the reason: an empty volume is
     /// provisioned.
     Lost(&'static str),
@@ -331,32 +184,73 @@ pub enum DataSource {
 
 impl DataSource {
     /// Decides for one volume.
-    pub fn of(record: Option<&VolumeRecord>, found: Evidence) -> Self {
-        let empty = VolumeRecord::default();
-        let record = record.unwrap_or(&empty);
-        let method = record.backup_method.as_str();
+    pub fn of(record: Option<&VolumeInfo>, found: Evidence) -> Self {
+        let snapshot_failed = found.failed || record.is_some_and(VolumeInfo::has_failed);
         if found.native {
             Self::NativeSnapshot
-        } else if method == "PodVolumeBackup" || record.snapshot_data_moved {
+        } else if record.is_some_and(VolumeInfo::uses_repository) {
             Self::Repository
         } else if found.csi {
             Self::CsiSnapshot
         } else if found.kept {
             Self::Kept
-        } else if found.failed || record.result == "failed" {
+        } else if snapshot_failed {
             Self::Lost("its snapshot could not be taken")
         } else {
-            match method {
-                "CSISnapshot" => Self::Lost("its VolumeSnapshot is not in the backup"),
-                "NativeSnapshot" => Self::Lost("its snapshot is not in the list of the backup"),
-                _ => Self::Unsaved(record.unsaved(found.volume)),
+            Self::lost_or_unsaved(record, found.volume)
+        }
+    }
+
+    /// Decides by the method that should have saved the data.
+    fn lost_or_unsaved(record: Option<&VolumeInfo>, volume: StoredVolume) -> Self {
+        match record.and_then(|record| record.backup_method.as_ref()) {
+            Some(VolumeMethod::CsiSnapshot) => {
+                Self::Lost("its VolumeSnapshot is not in the backup")
             }
+            Some(VolumeMethod::NativeSnapshot) => {
+                Self::Lost("its snapshot is not in the list of the backup")
+            }
+            Some(
+                VolumeMethod::PodVolumeBackup
+                | VolumeMethod::PodVolumeRestore
+                | VolumeMethod::Unknown(_),
+            )
+            | None => Self::Unsaved(unsaved(record, volume)),
         }
     }
 
     /// Whether the volume itself is restored, instead of provisioning a new one.
     pub fn restores_volume(&self) -> bool {
         matches!(self, Self::Kept | Self::NativeSnapshot)
+    }
+}
+
+/// Why the data of a volume cannot be restored, if nothing was going to save it.
+fn unsaved(record: Option<&VolumeInfo>, volume: StoredVolume) -> String {
+    let reason = record.map_or("", VolumeInfo::skipped_reason);
+    let skipped = match reason {
+        "" => NOTHING_SAVED.to_owned(),
+        reason => format!("{NOTHING_SAVED} ({reason})"),
+    };
+    let name = record.map_or("", VolumeInfo::volume);
+    let is_retained = record
+        .and_then(|record| record.pv_info.as_ref())
+        .is_some_and(|volume| volume.reclaim_policy == "Retain");
+    match volume {
+        StoredVolume::OnNode(kind) => {
+            format!(
+                "{skipped}; its volume was of type {kind}, whose data is on one node and is not part of a backup"
+            )
+        }
+        StoredVolume::Absent if !name.is_empty() => {
+            let kept = if is_retained {
+                "; by its reclaim policy (Retain) the volume may still have the data"
+            } else {
+                ""
+            };
+            format!("{skipped}, and its volume {name:?} is not in the backup{kept}")
+        }
+        StoredVolume::Absent | StoredVolume::Remote => skipped,
     }
 }
 
@@ -394,18 +288,19 @@ mod tests {
         let good = json!({"pvcNamespace": "shop", "pvcName": "a", "backupMethod": "CSISnapshot", "result": "succeeded"});
         assert_eq!(MissingData::of(&[]), None);
         assert_eq!(
-            MissingData::of(&[
+            MissingData::of(&VolumeInfo::all(&[
                 good.clone(),
                 json!({"pvName": "older server"}),
                 json!("nonsense")
-            ]),
+            ])),
             None
         );
         let failed = json!({"pvcNamespace": "db", "pvcName": "pgdata-7", "backupMethod": "CSISnapshot", "result": "failed"});
         let skipped =
             json!({"pvcName": "", "pvName": "pv-8", "skipped": true, "skippedReason": "no driver"});
         let silent = json!({"pvName": "pv-9", "skipped": true});
-        let missing = MissingData::of(&[good, failed.clone(), skipped, silent]).unwrap();
+        let entries = VolumeInfo::all(&[good, failed.clone(), skipped, silent]);
+        let missing = MissingData::of(&entries).unwrap();
         assert_eq!(
             missing.sentence("is not in it"),
             "the data of 3 of 4 volumes is not in it: db/pgdata-7 (its snapshot failed), pv-8 (no driver), \
@@ -422,7 +317,7 @@ mod tests {
         let many: Vec<Value> = (0..30)
             .map(|n| json!({"pvName": format!("pv-{n:02}"), "result": "failed"}))
             .collect();
-        let missing = MissingData::of(&many).unwrap();
+        let missing = MissingData::of(&VolumeInfo::all(&many)).unwrap();
         let text = missing.sentence("is not in it");
         assert!(
             text.ends_with("pv-07 (its snapshot failed) and 22 more"),
@@ -442,8 +337,10 @@ mod tests {
         };
         let restored =
             json!({"pvcNamespace": "shop", "pvcName": "a", "restoreMethod": "CSISnapshot"});
-        let missing = not_restored("shop", "data", "pv-1", "its snapshot was not restored");
-        let pod = not_restored_of_pod("copy", &of_pod, "elsewhere").unwrap();
+        let restored = VolumeInfo::of(&restored).unwrap();
+        let missing =
+            VolumeInfo::not_restored("shop", "data", "pv-1", "its snapshot was not restored");
+        let pod = VolumeInfo::not_restored_of_pod("copy", &of_pod, "elsewhere").unwrap();
         let data = MissingData::of(&[restored, missing, pod]).unwrap();
         assert_eq!(
             data.sentence("was not restored"),
@@ -451,7 +348,7 @@ mod tests {
              volume cache of pod copy/web (elsewhere)"
         );
         assert_eq!(
-            not_restored_of_pod("copy", &RepositoryVolume::unnamed(), "elsewhere"),
+            VolumeInfo::not_restored_of_pod("copy", &RepositoryVolume::unnamed(), "elsewhere"),
             None
         );
     }
@@ -503,7 +400,7 @@ mod tests {
         #[case] found: Evidence,
         #[case] expected: DataSource,
     ) {
-        let record = VolumeRecord::of(&record);
+        let record = VolumeInfo::of(&record);
         assert_eq!(DataSource::of(record.as_ref(), found), expected);
     }
 
@@ -523,32 +420,5 @@ mod tests {
             StoredVolume::of(&serde_json::Map::new()),
             StoredVolume::Remote
         );
-    }
-
-    #[test]
-    fn an_entry_says_what_its_class_does_not() {
-        let entry = json!({ "pvcName": "data", "pvcNamespace": "shop", "pvName": "pv",
-            "pvInfo": { "reclaimPolicy": "Retain", "labels": { "zone": "a" } }, "csiSnapshotInfo": { "size": 1 } });
-        let record = VolumeRecord::of(&entry).unwrap();
-        let properties = record.properties().unwrap();
-        assert_eq!(
-            (
-                properties.reclaim_policy.as_str(),
-                properties.labels().count()
-            ),
-            ("Retain", 1)
-        );
-        let bare =
-            json!({ "pvcName": "data", "pvInfo": { "reclaimPolicy": "Delete", "labels": null } });
-        assert_eq!(
-            VolumeRecord::of(&bare)
-                .unwrap()
-                .properties()
-                .unwrap()
-                .labels()
-                .count(),
-            0
-        );
-        assert_eq!(VolumeRecord::of(&json!("junk")), None);
     }
 }

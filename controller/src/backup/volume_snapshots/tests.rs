@@ -82,7 +82,7 @@ async fn a_volume_is_snapshotted_by_the_plugin_that_knows_it() {
         ["snapshot disk@z team=db velero.io/backup=b velero.io/pv=pv"]
     );
     assert!(snapshots.has("pv"));
-    let info = snapshots.snapshots.volumes.info();
+    let info = json!(snapshots.snapshots.volumes.info());
     assert_eq!(
         (&info[0]["pvcName"], &info[0]["result"]),
         (&json!("of-pv"), &json!("succeeded"))

@@ -44,7 +44,7 @@ fn said(outcome: &DataOutcome) -> (Option<Level>, String, Option<&str>) {
     let why = outcome
         .missing
         .as_ref()
-        .map(|entry| entry["skippedReason"].as_str().unwrap());
+        .map(|entry| entry.skipped_reason.as_deref().unwrap());
     (level, text.unwrap_or_default(), why)
 }
 
@@ -186,7 +186,9 @@ fn what_became_of_the_data_of_a_claim_is_said_once(
         );
     }
     // Provisioned from its snapshot, as recorded by the action.
-    let told = [json!({"pvcNamespace": "copy", "pvcName": "data", "restoreMethod": "CSISnapshot"})];
+    let told = VolumeInfo::all(&[
+        json!({"pvcNamespace": "copy", "pvcName": "data", "restoreMethod": "CSISnapshot"}),
+    ]);
     if (outcome, &data) == (CREATED, &DataSource::CsiSnapshot) {
         let provisioned = outcomes.of_claim(claim(&data), true, &told).unwrap();
         assert_eq!((said(&provisioned).0, said(&provisioned).2), (INFO, None));
@@ -305,7 +307,7 @@ fn a_volume_that_was_not_restored_takes_the_data_of_its_claim_along() {
             about("PersistentVolumeClaim", Some("copy"), "data"),
             &ItemResult::quiet(CREATED),
         );
-        let told = [json!({"pvcNamespace": "copy", "pvcName": "data"})];
+        let told = VolumeInfo::all(&[json!({"pvcNamespace": "copy", "pvcName": "data"})]);
         let found = outcomes.of_claim(claim(&data), true, &told).unwrap();
         assert_eq!(
             said(&found).2,

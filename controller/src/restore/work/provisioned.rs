@@ -8,7 +8,7 @@ use backup_actions::restore::json::{self, Object};
 use backup_client::{backoff::Backoff, path};
 use backup_core::{
     resources::CLAIMS,
-    volume_data::{VolumeProperties, VolumeRecord},
+    volume_info::{VolumeInfo, VolumeProperties},
 };
 use backup_store::Scope;
 use futures::{StreamExt as _, stream};
@@ -37,10 +37,10 @@ pub(crate) struct ProvisionedClaim {
 
 impl ProvisionedClaim {
     /// `None` if the class sets all properties of the volume: then there is no need to wait.
-    pub(super) fn of(namespace: &str, claim: &str, record: &VolumeRecord) -> Option<Self> {
-        let properties = record.properties()?.clone();
+    pub(super) fn of(namespace: &str, claim: &str, record: &VolumeInfo) -> Option<Self> {
+        let properties = record.pv_info.clone()?;
         let usual = matches!(properties.reclaim_policy.as_str(), "" | "Delete");
-        (!usual || properties.labels().next().is_some()).then(|| Self {
+        (!usual || !properties.labels.is_empty()).then(|| Self {
             namespace: namespace.to_owned(),
             claim: claim.to_owned(),
             properties,
@@ -60,7 +60,7 @@ impl ProvisionedClaim {
                 json!(wanted),
             );
         }
-        for (label, value) in self.properties.labels() {
+        for (label, value) in &self.properties.labels {
             // Labels set by the provisioner describe the new volume.
             if json::text(volume, &["metadata", "labels"], label).is_none() {
                 json::set(&mut patch, &["metadata", "labels"], label, json!(value));

@@ -1,7 +1,7 @@
 use backup_core::{
     resource_policy::FilterPolicies,
     resources::{DEFINITIONS, ResourceType},
-    volume_data::VolumeRecord,
+    volume_info::VolumeInfo,
 };
 use backup_plugins::PluginLog;
 use backup_store::Limits;

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use backup_core::volume_info::VolumeInfo;
 use bytes::Bytes;
 use flate2::read::GzDecoder;
 use object_store::path::Path;
@@ -28,7 +29,7 @@ pub struct JobFiles {
     /// Names of the items; for a restore each with what was done.
     pub resource_list: ResourceList,
     pub item_operations: Vec<Value>,
-    pub volume_info: Vec<Value>,
+    pub volume_info: Vec<VolumeInfo>,
     /// Backups only.
     pub volume_snapshots: Vec<Value>,
     /// Backups only.
@@ -89,7 +90,7 @@ impl JobFiles {
             results: reader.parse(RESULTS).await?,
             resource_list: reader.parse(RESOURCE_LIST).await?,
             item_operations: reader.list::<J>(ITEM_OPERATIONS).await?,
-            volume_info: reader.list::<J>(VOLUME_INFO).await?,
+            volume_info: VolumeInfo::all(&reader.list::<J>(VOLUME_INFO).await?),
             volume_snapshots: reader.list::<J>(VOLUME_SNAPSHOTS).await?,
             pod_volume_backups: reader.list::<J>(POD_VOLUME_BACKUPS).await?,
         })

@@ -5,7 +5,7 @@ use std::io::{BufReader, Read as _};
 use backup_core::{
     api::Backup,
     repository_data::{self, RepositoryVolume},
-    volume_data::VolumeRecord,
+    volume_info::VolumeInfo,
 };
 use flate2::read::MultiGzDecoder;
 use futures::TryStreamExt as _;
@@ -78,7 +78,7 @@ pub struct BackupFolder {
 #[derive(Clone, Debug, Default)]
 pub struct SavedVolumes {
     /// Empty for Velero before 1.13.
-    pub records: Vec<VolumeRecord>,
+    pub records: Vec<VolumeInfo>,
     /// Volumes whose data is in a file repository.
     pub in_repository: Vec<RepositoryVolume>,
 }
@@ -164,20 +164,13 @@ impl Location {
         let files = self
             .read_list::<Value>(&keys.file(POD_VOLUME_BACKUPS), MAX_LIST)
             .await?;
-        let mut volumes = repository_data::volumes(
-            infos.as_deref().unwrap_or_default(),
-            &files.unwrap_or_default(),
-        );
+        let records = VolumeInfo::all(infos.as_deref().unwrap_or_default());
+        let mut volumes = repository_data::volumes(&records, &files.unwrap_or_default());
         let moves = backup.spec.snapshot_move_data == Some(true)
             && backup.status.csi_volume_snapshots_attempted > 0;
         if infos.is_none() && moves {
             volumes.push(RepositoryVolume::unnamed());
         }
-        let records = infos
-            .unwrap_or_default()
-            .iter()
-            .filter_map(VolumeRecord::of)
-            .collect();
         Ok(SavedVolumes {
             records,
             in_repository: volumes,

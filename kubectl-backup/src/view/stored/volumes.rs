@@ -1,13 +1,15 @@
 //! The outcome for the data of volumes, from `-volumeinfo.json.gz` (Velero
 //! `internal/volume/volumes_information.go`, v1.18).
 
-use backup_core::volume_data::{NOTHING_SAVED, SNAPSHOT_FAILED};
+use backup_core::volume_info::{
+    NOTHING_SAVED, PodVolumeInfo, SNAPSHOT_FAILED, VolumeInfo, VolumeMethod, VolumeResult,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::print::plain;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", from = "Entry")]
+#[serde(rename_all = "camelCase", from = "VolumeInfo")]
 pub(crate) struct VolumeView {
     /// `namespace/claim`, or the name of the volume if its claim is unknown.
     pub(crate) claim: String,
@@ -21,96 +23,97 @@ pub(crate) struct VolumeView {
     pub(crate) skipped: Option<String>,
 }
 
-/// The needed fields of an entry. Entries of backups and of restores differ in a few names.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Entry {
-    pvc_name: Option<String>,
-    pvc_namespace: Option<String>,
-    pv_name: Option<String>,
-    backup_method: Option<String>,
-    restore_method: Option<String>,
-    snapshot_data_moved: Option<bool>,
-    skipped: Option<bool>,
-    skipped_reason: Option<String>,
-    result: Option<String>,
-    csi_snapshot_info: Option<Snapshot>,
-    native_snapshot_info: Option<Snapshot>,
-    pvb_info: Option<PodVolume>,
-    pvr_info: Option<PodVolume>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Snapshot {
-    size: Option<i64>,
-    snapshot_handle: Option<String>,
-}
-
-/// A pod volume whose files were read, or are to be written, through the pod.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct PodVolume {
-    pod_namespace: String,
-    pod_name: String,
-    volume_name: String,
-    #[serde(flatten)]
-    snapshot: Snapshot,
-}
-
-impl From<Entry> for VolumeView {
-    fn from(entry: Entry) -> Self {
-        let of_pod = entry.pvb_info.or(entry.pvr_info);
-        let pod_volume = of_pod.as_ref().map(
-            |PodVolume {
-                 pod_namespace,
-                 pod_name,
-                 volume_name,
-                 ..
-             }| {
-                plain(&format!(
-                    "volume {volume_name} of pod {pod_namespace}/{pod_name}"
-                ))
-            },
-        );
-        let claim = match (nonempty(entry.pvc_namespace), nonempty(entry.pvc_name)) {
-            (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
-            (_, name) => name
-                .or(nonempty(entry.pv_name))
-                .or(pod_volume)
-                .unwrap_or_default(),
-        };
-        let of_pod = of_pod.map(|of| of.snapshot);
-        let snapshot = entry
-            .csi_snapshot_info
-            .or(entry.native_snapshot_info)
-            .or(of_pod)
-            .unwrap_or_default();
-        let method = nonempty(entry.backup_method.or(entry.restore_method)).unwrap_or_default();
-        let skipped = entry.skipped.unwrap_or_default();
+impl From<VolumeInfo> for VolumeView {
+    fn from(entry: VolumeInfo) -> Self {
+        let snapshot = Snapshot::of(&entry);
         Self {
-            claim,
-            method: match method.as_str() {
-                "CSISnapshot" if entry.snapshot_data_moved == Some(true) => {
-                    "moved CSI snapshot".to_owned()
-                }
-                "CSISnapshot" => "CSI snapshot".to_owned(),
-                "NativeSnapshot" => "native snapshot".to_owned(),
-                "PodVolumeBackup" | "PodVolumeRestore" => "files of the volume".to_owned(),
-                _ => method,
-            },
-            succeeded: nonempty(entry.result).map(|result| result == "succeeded"),
-            size: snapshot.size.unwrap_or_default(),
-            handle: nonempty(snapshot.snapshot_handle).unwrap_or_default(),
-            skipped: skipped.then(|| nonempty(entry.skipped_reason).unwrap_or_default()),
+            claim: name(&entry),
+            method: method(&entry),
+            succeeded: entry
+                .result
+                .as_ref()
+                .filter(|result| nonempty(result.as_str()).is_some())
+                .map(|result| *result == VolumeResult::Succeeded),
+            size: snapshot.size,
+            handle: plain(snapshot.handle),
+            skipped: (entry.skipped == Some(true))
+                .then(|| plain(entry.skipped_reason.as_deref().unwrap_or_default())),
         }
     }
 }
 
+/// What an entry says about its snapshot or its files.
+#[derive(Default)]
+struct Snapshot<'a> {
+    size: i64,
+    handle: &'a str,
+}
+
+impl<'a> Snapshot<'a> {
+    fn of(entry: &'a VolumeInfo) -> Self {
+        if let Some(info) = &entry.csi_snapshot_info {
+            Self {
+                size: info.size,
+                handle: &info.snapshot_handle,
+            }
+        } else if let Some(info) = &entry.native_snapshot_info {
+            Self {
+                size: 0,
+                handle: &info.snapshot_handle,
+            }
+        } else if let Some(info) = entry.pod_volume() {
+            Self {
+                size: info.size.unwrap_or_default(),
+                handle: info.snapshot_handle.as_deref().unwrap_or_default(),
+            }
+        } else {
+            Self::default()
+        }
+    }
+}
+
+fn name(entry: &VolumeInfo) -> String {
+    match (nonempty(entry.namespace()), nonempty(entry.claim())) {
+        (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
+        (_, name) => name
+            .or_else(|| nonempty(entry.volume()))
+            .or_else(|| entry.pod_volume().map(name_in_pod))
+            .unwrap_or_default(),
+    }
+}
+
+fn name_in_pod(volume: &PodVolumeInfo) -> String {
+    let PodVolumeInfo {
+        pod_namespace,
+        pod_name,
+        volume_name,
+        ..
+    } = volume;
+    plain(&format!(
+        "volume {volume_name} of pod {pod_namespace}/{pod_name}"
+    ))
+}
+
+fn method(entry: &VolumeInfo) -> String {
+    let method = entry.backup_method.as_ref().or(entry.restore_method.as_ref());
+    let name = match method {
+        None => "",
+        Some(VolumeMethod::CsiSnapshot) if entry.snapshot_data_moved == Some(true) => {
+            "moved CSI snapshot"
+        }
+        Some(VolumeMethod::CsiSnapshot) => "CSI snapshot",
+        Some(VolumeMethod::NativeSnapshot) => "native snapshot",
+        Some(VolumeMethod::PodVolumeBackup | VolumeMethod::PodVolumeRestore) => {
+            "files of the volume"
+        }
+        Some(VolumeMethod::Unknown(other)) => other.as_str(),
+    };
+    plain(name)
+}
+
 /// The text, safe for a terminal; `None` if it is empty.
-fn nonempty(text: Option<String>) -> Option<String> {
-    text.map(|text| plain(&text))
-        .filter(|text| !text.is_empty())
+fn nonempty(text: &str) -> Option<String> {
+    Some(plain(text)).filter(|text| !text.is_empty())
 }
 
 impl VolumeView {

@@ -2,7 +2,7 @@
 
 use backup_core::{
     labels::{LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION},
-    volume_data::not_restored,
+    volume_info::VolumeInfo,
 };
 use backup_store::{Claimant, FoundJob, Scope};
 
@@ -28,7 +28,7 @@ async fn kept(
     files
         .resource_list
         .add("v1", "ConfigMap", Some("a"), "c", Some("created"));
-    files.volume_info = vec![not_restored(
+    files.volume_info = vec![VolumeInfo::not_restored(
         "a",
         "data",
         "pv",

@@ -19,7 +19,7 @@ async fn what_became_of_the_data_of_each_volume_is_told() {
     let record = |claim: &str, more: Value| {
         let mut record = json!({"pvcNamespace": "a", "pvcName": claim, "pvName": claim});
         json_patch::merge(&mut record, &more);
-        VolumeRecord::of(&record).unwrap()
+        VolumeInfo::of(&record).unwrap()
     };
     let names = ["kept", "skipped", "lost", "filed", "there"];
     let mut items: Vec<_> = names.iter().map(|name| claim(name)).collect();
@@ -119,7 +119,7 @@ async fn a_volume_that_is_provisioned_anew_gets_what_the_old_one_had() {
         let fake = fake::server();
         let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));
         let saved = SavedVolumes {
-            records: vec![VolumeRecord::of(&record).unwrap()],
+            records: vec![VolumeInfo::of(&record).unwrap()],
             in_repository: Vec::new(),
         };
         let world = World {

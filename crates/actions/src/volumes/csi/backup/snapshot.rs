@@ -12,6 +12,7 @@ use backup_core::{
     api::Backup,
     labels::{self, csi},
     quantity,
+    volume_info::CsiSnapshotInfo,
 };
 use jiff::Timestamp;
 use kube::{ResourceExt as _, core::DynamicObject};
@@ -20,15 +21,13 @@ use serde_json::{Map, Value, json};
 use crate::{
     ActionError, ItemId, OperationProgress,
     action::BuiltInAction,
-    backup::{
-        action::{BackupActionOutput, BackupItemAction},
-        volumes::BackupVolumes,
-    },
+    backup::{BackupActionOutput, BackupItemAction},
     csi::api::{
         CLASSES, CONTENTS, ContentSpec, ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus,
         is_finalizing, snapshot_info, spec, status,
     },
     json::entries,
+    volumes::backup_volumes::BackupVolumes,
 };
 
 pub(crate) struct SnapshotAction {
@@ -80,9 +79,11 @@ impl BackupItemAction for SnapshotAction {
             patched.map_err(|error| Self::failed("annotating the VolumeSnapshot", &error))?;
         let operation = operation_id(&patched);
         let own: SnapshotStatus = status(&patched);
-        let mut info = snapshot_info(&content);
-        info["operationID"] = json!(operation);
-        info["ReadyToUse"] = json!(own.ready_to_use);
+        let info = CsiSnapshotInfo {
+            operation_id: Some(operation.clone()),
+            ready_to_use: own.ready_to_use,
+            ..snapshot_info(&content)
+        };
         self.volumes
             .describe(&namespace, &name, info, own.creation_time);
         let mut stored = serde_json::to_value(&patched).unwrap_or_else(|_| item.clone());

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     ActionError, AppliesTo, ItemAction, ItemId,
-    backup::action::{BackupActionOutput, BackupItemAction},
+    backup::{BackupActionOutput, BackupItemAction},
     csi::api::{CLASSES, CONTENTS, is_finalizing},
     json::entries,
 };

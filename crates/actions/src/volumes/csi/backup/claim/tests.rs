@@ -1,3 +1,4 @@
+use backup_core::volume_info::VolumeMethod;
 use backup_testkit::FakeApi;
 
 use super::*;
@@ -51,7 +52,10 @@ async fn a_claim_is_snapshotted_and_says_where_its_data_is() {
         (SNAPSHOTS, name)
     );
     assert_eq!(output.operation, None);
-    assert_eq!(volumes.info()[0]["backupMethod"], "CSISnapshot");
+    assert_eq!(
+        volumes.info()[0].backup_method,
+        Some(VolumeMethod::CsiSnapshot)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,7 +198,7 @@ async fn nothing_is_done_where_nothing_is_wanted() {
     }
     assert_eq!((requests(&fake, "POST"), volumes.missing().len()), (0, 0));
     assert_eq!(
-        volumes.info()[0]["skippedReason"],
-        "spec.snapshotVolumes is false"
+        volumes.info()[0].skipped_reason.as_deref(),
+        Some("spec.snapshotVolumes is false")
     );
 }

@@ -17,6 +17,7 @@ use backup_client::{
 use backup_core::{
     api::{Backup, BackupPhase},
     labels::{BACKUP_UID, SYNCED_FOR},
+    volume_info::CsiSnapshotInfo,
 };
 use backup_runtime::{leader::Leadership, retry::WRITE_TIMEOUT};
 use kube::{
@@ -94,13 +95,17 @@ fn part<T: DeserializeOwned + Default>(object: &DynamicObject, part: &str) -> T 
         .unwrap_or_default()
 }
 
-/// `csiSnapshotInfo` of `-volumeinfo.json.gz`, with the fields that the content has.
-pub(crate) fn snapshot_info(content: &DynamicObject) -> Value {
+/// The part of an entry of `-volumeinfo.json.gz` that a content knows.
+pub(crate) fn snapshot_info(content: &DynamicObject) -> CsiSnapshotInfo {
     let (made_of, seen): (ContentSpec, ContentStatus) = (spec(content), status(content));
-    json!({
-        "snapshotHandle": seen.snapshot_handle.unwrap_or_default(), "size": seen.restore_size.unwrap_or_default(),
-        "driver": made_of.driver, "vscName": content.name_any(),
-    })
+    let size = seen.restore_size.and_then(|size| i64::try_from(size).ok());
+    CsiSnapshotInfo {
+        snapshot_handle: seen.snapshot_handle.unwrap_or_default(),
+        size: size.unwrap_or_default(),
+        driver: made_of.driver,
+        vsc_name: content.name_any(),
+        ..CsiSnapshotInfo::default()
+    }
 }
 
 /// Checked before each write, in addition to the leadership. The error says why writing is not

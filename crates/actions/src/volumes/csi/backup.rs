@@ -8,13 +8,13 @@ mod snapshot;
 
 use std::sync::Arc;
 
-use super::{action::BackupItemAction, volumes::BackupVolumes};
-use crate::csi::SnapshotApi;
+use super::SnapshotApi;
+use crate::{backup::BackupItemAction, volumes::backup_volumes::BackupVolumes};
 
 pub use class::{NoClass, choose as choose_class};
 
 /// The actions of one backup; they record in `volumes` the result for each claim.
-pub(super) fn actions(
+pub(crate) fn actions(
     api: &SnapshotApi,
     volumes: &Arc<BackupVolumes>,
 ) -> Vec<Arc<dyn BackupItemAction>> {

@@ -1,12 +1,11 @@
-//! The sources of restored volumes, for `-volumeinfo.json.gz` of the restore (Velero
-//! `internal/volume/volumes_information.go`, `RestoreVolumeInfo`, v1.18).
+//! The sources of restored volumes, for `-volumeinfo.json.gz` of the restore.
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use backup_core::volume_info::{CsiSnapshotInfo, NativeSnapshotInfo, VolumeInfo, VolumeMethod};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 
-use super::json::{self, Object};
+use crate::restore::json::{self, Object};
 
 /// Shared by all code that creates volumes from snapshots in one restore.
 #[derive(Clone, Default)]
@@ -17,7 +16,7 @@ struct State {
     /// Claims, by namespace and name of the VolumeSnapshots from which they are provisioned.
     claims: BTreeMap<(String, String), String>,
     /// Entries of the file, by owner; an item may be processed twice.
-    told: BTreeMap<String, Value>,
+    told: BTreeMap<String, VolumeInfo>,
 }
 
 impl RestoredVolumes {
@@ -35,29 +34,35 @@ impl RestoredVolumes {
     }
 
     /// The entries of the claims that will be provisioned from VolumeSnapshots.
-    pub fn expected(&self) -> Vec<Value> {
+    pub fn expected(&self) -> Vec<VolumeInfo> {
         self.with(|state| {
             state
                 .claims
                 .iter()
-                .map(|((namespace, _), claim)| {
-                    json!({
-                        "pvcName": claim, "pvcNamespace": namespace, "restoreMethod": "CSISnapshot",
-                    })
+                .map(|((namespace, _), claim)| VolumeInfo {
+                    pvc_name: claim.as_str().into(),
+                    pvc_namespace: namespace.as_str().into(),
+                    restore_method: Some(VolumeMethod::CsiSnapshot),
+                    ..VolumeInfo::default()
                 })
                 .collect()
         })
     }
 
-    pub fn csi(&self, namespace: &str, snapshot: &str, info: &Value) {
+    /// Records that a VolumeSnapshot is usable, from which a claim is provisioned.
+    pub fn csi(&self, namespace: &str, snapshot: &str, info: CsiSnapshotInfo) {
         self.with(|state| {
             let claim = state
                 .claims
                 .get(&(namespace.to_owned(), snapshot.to_owned()));
-            let told = json!({
-                "pvcName": claim, "pvcNamespace": namespace,
-                "restoreMethod": "CSISnapshot", "snapshotDataMoved": false, "csiSnapshotInfo": info,
-            });
+            let told = VolumeInfo {
+                pvc_name: claim.map(String::as_str).into(),
+                pvc_namespace: namespace.into(),
+                restore_method: Some(VolumeMethod::CsiSnapshot),
+                snapshot_data_moved: Some(false),
+                csi_snapshot_info: Some(info),
+                ..VolumeInfo::default()
+            };
             state
                 .told
                 .insert(format!("claim {namespace}/{snapshot}"), told);
@@ -66,16 +71,21 @@ impl RestoredVolumes {
 
     /// Records that a plugin created a PersistentVolume from a snapshot; `namespace` is its claim's
     /// target namespace.
-    pub fn native(&self, volume: &Object, namespace: Option<&str>, info: &Value) {
+    pub fn native(&self, volume: &Object, namespace: Option<&str>, info: NativeSnapshotInfo) {
         let name = json::text(volume, &["metadata"], "name").unwrap_or_default();
-        let told = json!({
-            "pvcName": json::text(volume, &["spec", "claimRef"], "name"), "pvcNamespace": namespace, "pvName": name,
-            "restoreMethod": "NativeSnapshot", "snapshotDataMoved": false, "nativeSnapshotInfo": info,
-        });
+        let told = VolumeInfo {
+            pvc_name: json::text(volume, &["spec", "claimRef"], "name").into(),
+            pvc_namespace: namespace.into(),
+            pv_name: Some(name.to_owned()),
+            restore_method: Some(VolumeMethod::NativeSnapshot),
+            snapshot_data_moved: Some(false),
+            native_snapshot_info: Some(info),
+            ..VolumeInfo::default()
+        };
         self.with(|state| state.told.insert(format!("volume {name}"), told));
     }
 
-    pub fn entries(&self) -> Vec<Value> {
+    pub fn entries(&self) -> Vec<VolumeInfo> {
         self.with(|state| state.told.values().cloned().collect())
     }
 }

@@ -6,11 +6,7 @@ use super::*;
 use crate::{
     ActionError, ItemId,
     csi::fake::snapshot_api,
-    restore::{
-        action::{RestoreActionInput, RestoreActionOutput},
-        json::Object,
-        transform,
-    },
+    restore::{RestoreActionInput, RestoreActionOutput, json::Object, transform},
 };
 
 fn object(value: Value) -> Object {

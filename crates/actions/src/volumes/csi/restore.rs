@@ -10,13 +10,15 @@ use std::sync::Arc;
 
 use backup_core::{api::Restore, labels, names};
 
-use super::{
-    action::RestoreItemAction,
-    json::{self, Object},
-    restored_volumes::RestoredVolumes,
-    rules::RestoreRules,
+use super::SnapshotApi;
+use crate::{
+    action::BuiltInAction as _,
+    restore::{
+        RestoreItemAction, RestoreRules,
+        json::{self, Object},
+    },
+    volumes::restored_volumes::RestoredVolumes,
 };
-use crate::{action::BuiltInAction as _, csi::SnapshotApi};
 use claims::ClaimAction;
 use snapshots::{ClassAction, ContentAction, SnapshotAction};
 

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use backup_core::{api::Restore, labels, labels::csi, quantity};
+use backup_core::{
+    api::Restore, labels, labels::csi, quantity, volume_info::CsiSnapshotInfo,
+};
 use kube::{ResourceExt as _, core::DynamicObject};
 use serde_json::{Value, json};
 
@@ -16,12 +18,11 @@ use crate::{
     action::BuiltInAction,
     csi::api::{ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus, snapshot_info, status},
     restore::{
-        action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreWait},
+        RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreRules, RestoreWait,
         existing,
         json::{self, Object},
-        restored_volumes::RestoredVolumes,
-        rules::RestoreRules,
     },
+    volumes::restored_volumes::RestoredVolumes,
 };
 
 pub(super) struct ClaimAction {
@@ -68,20 +69,21 @@ fn provisioned_from(claim: &mut Object, snapshot: &str) {
     json::set(claim, &["spec"], "dataSourceRef", source);
 }
 
-/// `csiSnapshotInfo` of a restore's `-volumeinfo.json.gz`.
-fn info(snapshot: &DynamicObject, content: &DynamicObject) -> Value {
-    let mut info = snapshot_info(content);
-    let size = snapshot
-        .annotations()
-        .get(csi::RESTORE_SIZE)
-        .and_then(|size| quantity::bytes(size));
-    if info["size"] == 0 {
-        info["size"] = json!(
-            size.and_then(|size| u64::try_from(size).ok())
-                .unwrap_or_default()
-        );
+/// The part of an entry of a restore's `-volumeinfo.json.gz` about a usable snapshot.
+fn info(snapshot: &DynamicObject, content: &DynamicObject) -> CsiSnapshotInfo {
+    let mut info = CsiSnapshotInfo {
+        ready_to_use: Some(true),
+        ..snapshot_info(content)
+    };
+    if info.size == 0 {
+        let size = snapshot
+            .annotations()
+            .get(csi::RESTORE_SIZE)
+            .and_then(|size| quantity::bytes(size));
+        info.size = size
+            .and_then(|size| i64::try_from(size).ok())
+            .unwrap_or_default();
     }
-    info["ReadyToUse"] = json!(true);
     info
 }
 
@@ -168,7 +170,7 @@ impl RestoreItemAction for ClaimAction {
         let seen: SnapshotStatus = status(&snapshot);
         if seen.ready_to_use == Some(true) {
             self.restored
-                .csi(namespace, &here, &info(&snapshot, &content));
+                .csi(namespace, &here, info(&snapshot, &content));
             return Ok(true);
         }
         let of_content: ContentStatus = status(&content);

@@ -14,9 +14,8 @@ use crate::{
     action::BuiltInAction,
     csi::api::{CLASSES, CONTENTS, SNAPSHOTS, SnapshotApi},
     restore::{
-        action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction},
+        RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreRules,
         json::{self, Object},
-        rules::RestoreRules,
     },
 };
 

@@ -10,9 +10,11 @@ use backup_core::{
     operation::{BackupOperation, OperationPhase},
     snapshot::{SnapshotPhase, VolumeSnapshot},
     time::whole_seconds,
+    volume_info::{CsiSnapshotInfo, VolumeInfo, VolumeMethod, VolumeProperties, VolumeResult},
 };
 use parking_lot::{Mutex, MutexGuard};
-use serde_json::{Map, Value, json};
+use serde::Deserialize as _;
+use serde_json::Value;
 
 use crate::json::text;
 
@@ -36,7 +38,7 @@ pub struct ClaimVolume {
     namespace: String,
     name: String,
     reclaim_policy: String,
-    labels: Map<String, Value>,
+    labels: BTreeMap<String, String>,
 }
 
 impl ClaimVolume {
@@ -66,8 +68,7 @@ impl ClaimVolume {
             reclaim_policy: owned(volume, "/spec/persistentVolumeReclaimPolicy"),
             labels: volume
                 .pointer("/metadata/labels")
-                .and_then(Value::as_object)
-                .cloned()
+                .and_then(|labels| BTreeMap::deserialize(labels).ok())
                 .unwrap_or_default(),
         }
     }
@@ -82,8 +83,7 @@ fn owned(value: &Value, pointer: &str) -> String {
 enum Outcome {
     Snapshot {
         name: String,
-        /// `csiSnapshotInfo`.
-        info: Value,
+        info: CsiSnapshotInfo,
         created: Option<String>,
     },
     Native(Box<VolumeSnapshot>),
@@ -123,9 +123,11 @@ impl BackupVolumes {
     }
 
     pub fn snapshot(&self, volume: ClaimVolume, driver: &str, name: &str) {
-        let info = json!({
-            "snapshotHandle": "", "size": 0, "driver": driver, "vscName": "", "operationID": "", "ReadyToUse": null,
-        });
+        let info = CsiSnapshotInfo {
+            driver: driver.to_owned(),
+            operation_id: Some(String::new()),
+            ..CsiSnapshotInfo::default()
+        };
         self.record(
             volume,
             Outcome::Snapshot {
@@ -166,12 +168,12 @@ impl BackupVolumes {
             .or_insert_with(|| (volume, Outcome::Unsupported(reason.to_owned())));
     }
 
-    /// Records the details of a snapshot: its `csiSnapshotInfo`, and when it was created.
+    /// Records the details of a snapshot, and when it was created.
     pub(crate) fn describe(
         &self,
         namespace: &str,
         snapshot: &str,
-        more: Value,
+        more: CsiSnapshotInfo,
         at: Option<String>,
     ) {
         for (volume, outcome) in self.lock().values_mut() {
@@ -208,7 +210,7 @@ impl BackupVolumes {
     }
 
     /// The entries of `-volumeinfo.json.gz`.
-    pub fn info(&self) -> Vec<Value> {
+    pub fn info(&self) -> Vec<VolumeInfo> {
         self.lock()
             .values()
             .map(|(volume, outcome)| entry(volume, outcome))
@@ -240,60 +242,74 @@ impl BackupVolumes {
     }
 }
 
-fn entry(volume: &ClaimVolume, outcome: &Outcome) -> Value {
-    let mut entry = json!({
-        "pvcName": volume.claim, "pvcNamespace": volume.namespace, "pvName": volume.name,
-        "snapshotDataMoved": false, "preserveLocalSnapshot": false, "skipped": true,
-        "pvInfo": { "reclaimPolicy": volume.reclaim_policy, "labels": volume.labels },
-    });
+fn entry(volume: &ClaimVolume, outcome: &Outcome) -> VolumeInfo {
+    let entry = VolumeInfo {
+        pvc_name: volume.claim.as_str().into(),
+        pvc_namespace: volume.namespace.as_str().into(),
+        pv_name: Some(volume.name.clone()),
+        snapshot_data_moved: Some(false),
+        preserve_local_snapshot: Some(false),
+        skipped: Some(false),
+        pv_info: Some(VolumeProperties {
+            reclaim_policy: volume.reclaim_policy.clone(),
+            labels: volume.labels.clone(),
+            ..VolumeProperties::default()
+        }),
+        ..VolumeInfo::default()
+    };
     match outcome {
         Outcome::Skipped(reason) | Outcome::Left(reason) | Outcome::Unsupported(reason) => {
-            entry["skippedReason"] = json!(reason);
-        }
-        Outcome::Native(snapshot) => {
-            let completed = snapshot.status.phase == SnapshotPhase::Completed;
-            entry["backupMethod"] = json!("NativeSnapshot");
-            entry["skipped"] = json!(false);
-            entry["result"] = json!(if completed { "succeeded" } else { "failed" });
-            entry["nativeSnapshotInfo"] = snapshot.info();
-        }
-        Outcome::Snapshot { info, created, .. } => {
-            entry["backupMethod"] = json!("CSISnapshot");
-            entry["preserveLocalSnapshot"] = json!(true);
-            entry["skipped"] = json!(false);
-            if let Some(created) = created {
-                entry["startTimestamp"] = json!(created);
+            VolumeInfo {
+                skipped: Some(true),
+                skipped_reason: Some(reason.clone()),
+                ..entry
             }
-            entry["csiSnapshotInfo"] = info.clone();
         }
+        Outcome::Native(snapshot) => VolumeInfo {
+            backup_method: Some(VolumeMethod::NativeSnapshot),
+            result: Some(result(snapshot.status.phase == SnapshotPhase::Completed)),
+            native_snapshot_info: Some(snapshot.info()),
+            ..entry
+        },
+        Outcome::Snapshot { info, created, .. } => VolumeInfo {
+            backup_method: Some(VolumeMethod::CsiSnapshot),
+            preserve_local_snapshot: Some(true),
+            start_timestamp: created.clone(),
+            csi_snapshot_info: Some(info.clone()),
+            ..entry
+        },
     }
-    entry
+}
+
+fn result(succeeded: bool) -> VolumeResult {
+    if succeeded {
+        VolumeResult::Succeeded
+    } else {
+        VolumeResult::Failed
+    }
 }
 
 /// Completes the entries with the results of the operations.
-pub fn complete_info(info: &mut [Value], operations: &[BackupOperation]) {
+pub fn complete_info(info: &mut [VolumeInfo], operations: &[BackupOperation]) {
     for entry in info {
-        let Some(id) = entry
-            .pointer("/csiSnapshotInfo/operationID")
-            .and_then(Value::as_str)
-        else {
+        let Some(snapshot) = &mut entry.csi_snapshot_info else {
             continue;
         };
         let Some(operation) = operations
             .iter()
-            .find(|operation| operation.spec.operation_id == id)
+            .find(|operation| snapshot.operation_id.as_ref() == Some(&operation.spec.operation_id))
         else {
             continue;
         };
-        let result = match operation.status.phase {
-            OperationPhase::Completed => "succeeded",
-            OperationPhase::Failed => "failed",
+        let succeeded = match operation.status.phase {
+            OperationPhase::Completed => true,
+            OperationPhase::Failed => false,
             _ => continue,
         };
-        entry["csiSnapshotInfo"]["ReadyToUse"] = json!(result == "succeeded");
-        entry["result"] = json!(result);
+        snapshot.ready_to_use = Some(succeeded);
+        entry.result = Some(result(succeeded));
         if let Some(updated) = operation.status.updated {
-            entry["completionTimestamp"] = json!(whole_seconds(updated));
+            entry.completion_timestamp = Some(whole_seconds(updated).to_string());
         }
     }
 }
@@ -301,6 +317,7 @@ pub fn complete_info(info: &mut [Value], operations: &[BackupOperation]) {
 #[cfg(test)]
 mod tests {
     use backup_core::snapshot::VolumeSnapshotSpec;
+    use serde_json::json;
 
     use super::*;
 
@@ -326,12 +343,13 @@ mod tests {
             "snapshotHandle": "snap-1", "size": 1024, "driver": "disk", "vscName": "content",
             "operationID": operation, "ReadyToUse": false,
         });
+        let known = serde_json::from_value(known).unwrap();
         volumes.describe("shop", "vs", known, Some(created.to_owned()));
-        volumes.describe("other", "vs", Value::Null, None);
+        volumes.describe("other", "vs", CsiSnapshotInfo::default(), None);
         volumes.left(volume("b"), "there is no way");
         let mut info = volumes.info();
         assert_eq!(
-            info[0],
+            json!(info[0]),
             json!({
                 "pvcName": "a", "pvcNamespace": "shop", "pvName": "pv-a", "backupMethod": "CSISnapshot",
                 "snapshotDataMoved": false, "preserveLocalSnapshot": true, "skipped": false,
@@ -344,16 +362,17 @@ mod tests {
             })
         );
         assert_eq!(
-            (&info[1]["skipped"], &info[1]["skippedReason"]),
-            (&json!(true), &json!("there is no way"))
+            (info[1].skipped, info[1].skipped_reason.as_deref()),
+            (Some(true), Some("there is no way"))
         );
         let mut ended = BackupOperation::default();
         ended.spec.operation_id = operation.to_owned();
         complete_info(&mut info, std::slice::from_ref(&ended));
-        assert!(info[0].get("result").is_none(), "it still runs");
+        assert!(info[0].result.is_none(), "it still runs");
         ended.status.phase = OperationPhase::Completed;
         ended.status.updated = Some("2026-01-01T00:00:05.5Z".parse().unwrap());
         complete_info(&mut info, &[ended]);
+        let info = json!(info);
         assert_eq!(info[0]["result"], "succeeded");
         assert_eq!(info[0]["completionTimestamp"], "2026-01-01T00:00:05Z");
         assert_eq!(info[0]["csiSnapshotInfo"]["ReadyToUse"], true);
@@ -371,7 +390,7 @@ mod tests {
         volumes.left(volume("a"), "its volume is not one of CSI");
         let released = json!({ "metadata": { "name": "pv-x" }, "spec": {} });
         volumes.native(ClaimVolume::of_volume(&released), taken.failed());
-        let info = volumes.info();
+        let info = json!(volumes.info());
         assert_eq!(
             info[1],
             json!({
@@ -409,7 +428,7 @@ mod tests {
         let info = volumes.info();
         let reasons: Vec<&str> = info
             .iter()
-            .map(|one| one["skippedReason"].as_str().unwrap_or("saved"))
+            .map(|one| one.skipped_reason.as_deref().unwrap_or("saved"))
             .collect();
         assert_eq!(
             reasons,
@@ -420,10 +439,7 @@ mod tests {
                 "a policy says so"
             ]
         );
-        assert_eq!(
-            (&info[0]["pvcName"], &info[0]["pvName"]),
-            (&json!("a"), &json!("pv-a"))
-        );
+        assert_eq!((info[0].claim(), info[0].volume()), ("a", "pv-a"));
         assert_eq!((volumes.claims(), volumes.missing().len()), (3, 1));
     }
 

@@ -26,12 +26,10 @@ use super::class;
 use crate::{
     ActionError, ItemId,
     action::BuiltInAction,
-    backup::{
-        action::{BackupActionOutput, BackupItemAction},
-        volumes::{BackupVolumes, ClaimVolume, VolumeDecision},
-    },
+    backup::{BackupActionOutput, BackupItemAction},
     csi::api::{ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus, is_finalizing, status},
     json::{entries, text},
+    volumes::backup_volumes::{BackupVolumes, ClaimVolume, VolumeDecision},
 };
 
 /// Interval between checks of a snapshot that is being taken.

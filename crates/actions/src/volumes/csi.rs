@@ -1,9 +1,11 @@
 //! Snapshots of CSI volumes in the cluster and in the storage system.
 
 pub(crate) mod api;
+pub(crate) mod backup;
 pub mod delete;
 #[cfg(test)]
 pub(crate) mod fake;
+pub(crate) mod restore;
 pub mod tidy;
 
 pub use api::{SNAPSHOTS, SnapshotApi, WriteGate};

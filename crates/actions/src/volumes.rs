@@ -1,0 +1,5 @@
+//! What acts on volumes in backups and restores: their outcomes, and snapshots of CSI volumes.
+
+pub(crate) mod backup_volumes;
+pub mod csi;
+pub(crate) mod restored_volumes;
