@@ -1,5 +1,5 @@
-//! The life of a Backup or a Restore, implemented once; the differences are in
-//! [`lifecycle::Lifecycle`].
+//! The life of a Backup or a Restore, implemented once; the differences are in [`kind`],
+//! [`patches`] and [`lifecycle`].
 //!
 //! 1. `dispatcher` follows the watch. It gives each object that needs one a job: a turn of the
 //!    queue, a worker, or the refusal of an object that cannot be decoded. Only objects that have
@@ -28,9 +28,12 @@ pub(crate) mod dispatcher;
 pub(crate) mod fence;
 pub(crate) mod finalizers;
 pub(crate) mod journal;
+pub(crate) mod kind;
 pub(crate) mod lifecycle;
 pub(crate) mod log_upload;
+pub(crate) mod object;
 pub(crate) mod operations;
+pub(crate) mod patches;
 pub(crate) mod pending_end;
 pub(crate) mod report;
 pub(crate) mod undecodable;

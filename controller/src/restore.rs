@@ -22,15 +22,15 @@ mod names;
 mod namespaces;
 mod observe;
 mod operations;
+mod patches;
 mod plan;
 mod report;
 mod runner;
 mod select;
-mod snapshots;
-mod status;
 mod type_names;
 mod validate;
 mod volume_outcomes;
+mod volume_snapshots;
 mod work;
 
 #[cfg(test)]

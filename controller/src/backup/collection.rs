@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use backup_actions::backup::{BackupVolumes, VolumeDecision, VolumePolicy};
 use backup_core::{
     api::{Backup, BackupPhase, BackupSpec},
+    operation::BackupOperation,
     resource_policy::{ResourcePolicy, Volume, VolumePlan, plan},
     text::counted,
 };
@@ -12,7 +13,10 @@ use backup_runtime::{
     Cluster,
     retry::{self, PatchOutcome},
 };
-use backup_store::{Abandonment, BackupWriter, FileOwner, JobFiles, Location, Scope, StoreError};
+use backup_store::{
+    Abandonment, AwaitingBackup, BackupWriter, FileOwner, JobFiles, Location, PendingBackup, Scope,
+    StoreError,
+};
 use kube::ResourceExt as _;
 
 use super::{
@@ -22,20 +26,22 @@ use super::{
     hooks::{HookTakeover, Hooks},
     journal::BackupJournal,
     leftovers::Leftovers,
-    lifecycle::Collection,
     observe::{self, Selection},
-    patches,
+    patches::{self, Summary},
     progress::Progress,
     volume_snapshots::{SnapshotJournal, VolumeSnapshots},
 };
-use crate::job::{
-    cancellation::StopReason,
-    lifecycle::{Work, WorkError, WorkResult},
-    log_upload::{Subject, upload_log},
-    operations::records,
-    report::Report,
-    waits::{WaitLog, Waits},
-    worker::{Record, Worker, WorkerError},
+use crate::{
+    job::{
+        cancellation::StopReason,
+        lifecycle::{CompletedWork, JobWork, Record, Work, WorkError, WorkResult},
+        log_upload::{Subject, upload_log},
+        operations::records,
+        report::Report,
+        waits::{WaitLog, Waits},
+        worker::{Worker, WorkerError},
+    },
+    location::{LocationError, is_read_only},
 };
 
 /// Interval between two reports of progress.
@@ -49,9 +55,77 @@ struct EarlierAttempt {
     pending_hooks: HookTakeover,
 }
 
+impl JobWork for Backups {
+    /// A user may have made the location read-only, or deleted it, since it was opened. A failed
+    /// read proves neither.
+    async fn may_write(worker: &Worker<Self>, backup: &Backup) -> Result<(), WorkerError> {
+        let name = backup.spec.storage_location.as_deref().unwrap_or_default();
+        let reason = match worker.ctx.locations.get(name).await {
+            Ok(location) if is_read_only(&location) => format!(
+                "BackupStorageLocation {name} is read-only, so nothing is written there: this backup goes on once its \
+                 spec.accessMode is ReadWrite"
+            ),
+            Err(error @ LocationError::NotFound { .. }) => {
+                format!("{error}; this backup goes on once {name} is there again")
+            }
+            _ => return Ok(()),
+        };
+        Err(WorkerError::Blocked {
+            reason,
+            retryable: false,
+        })
+    }
+
+    async fn work(
+        worker: &mut Worker<Self>,
+        work: Work<'_, Self>,
+    ) -> Result<WorkResult<Self>, WorkError> {
+        Box::pin(worker.collect(work)).await
+    }
+
+    async fn await_operations(
+        _: &mut Worker<Self>,
+        _: &Backup,
+        collected: WorkResult<Self>,
+    ) -> Result<(), WorkError> {
+        let WorkResult {
+            contents,
+            files,
+            summary,
+        } = collected;
+        contents
+            .await_operations(files, summary.status)
+            .await
+            .map(|_| ())
+            .map_err(WorkError::Store)
+    }
+
+    async fn upload(contents: BackupWriter) -> Result<PendingBackup, StoreError> {
+        contents.finish().await
+    }
+
+    async fn discard(contents: BackupWriter) {
+        contents.abort().await;
+    }
+
+    async fn discard_upload(upload: PendingBackup) {
+        upload.discard().await;
+    }
+
+    async fn complete(
+        worker: &mut Worker<Self>,
+        backup: &Backup,
+        _: &Location,
+        awaiting: AwaitingBackup,
+        operations: &[BackupOperation],
+    ) -> Result<CompletedWork<Self>, WorkError> {
+        worker.read_again(backup, awaiting, operations).await
+    }
+}
+
 impl Worker<Backups> {
     /// Collects everything from the start.
-    pub(super) async fn collect(
+    async fn collect(
         &mut self,
         work: Work<'_, Backups>,
     ) -> Result<WorkResult<Backups>, WorkError> {
@@ -98,18 +172,11 @@ impl Worker<Backups> {
             earlier.snapshots.settle().await;
         }
         match collected {
-            Ok(files) => {
-                let status = patches::collection(&progress);
-                let summary = Collection {
-                    progress: progress.status(true),
-                    status,
-                };
-                Ok(WorkResult {
-                    contents: writer,
-                    files,
-                    summary,
-                })
-            }
+            Ok(files) => Ok(WorkResult {
+                contents: writer,
+                files,
+                summary: Summary::of(&progress),
+            }),
             Err(error) => {
                 writer.abort().await;
                 Err(error)

@@ -6,6 +6,7 @@ use backup_core::{
     api::{Backup, BackupPhase, BackupSpec},
     event_reason::EventReason,
     operation::BackupOperation,
+    phase::Phase as _,
 };
 use backup_store::{Abandonment, Claimant, FoundJob, Location, StoreError, crash};
 use kube::ResourceExt as _;
@@ -16,6 +17,7 @@ use crate::{
     job::{
         JobContext,
         cancellation::StopReason,
+        lifecycle::{Cleanup, JobWork as _},
         operations::{call, records},
         worker::{Worker, WorkerError},
     },
@@ -32,10 +34,9 @@ pub(crate) struct Leftovers {
     pub(crate) installation: String,
 }
 
-impl Worker<Backups> {
-    /// Called before the end is published: the snapshots are stored, so they are removed from the
-    /// cluster. Idempotent.
-    pub(super) async fn remove_stored_snapshots(&self, stored: &Backup) -> Result<(), WorkerError> {
+impl Cleanup for Backups {
+    /// The snapshots are stored, so they are removed from the cluster. Idempotent.
+    async fn before_end(worker: &Worker<Self>, stored: &Backup) -> Result<(), WorkerError> {
         let ended = matches!(
             stored.phase(),
             BackupPhase::Completed | BackupPhase::PartiallyFailed
@@ -43,26 +44,47 @@ impl Worker<Backups> {
         if !ended || stored.status.csi_volume_snapshots_attempted == 0 {
             return Ok(());
         }
-        self.cancellation.check()?;
-        self.kind
-            .leftovers(&self.ctx)
+        worker.cancellation.check()?;
+        worker
+            .kind
+            .leftovers(&worker.ctx)
             .release_snapshots(stored)
             .await
     }
 
-    /// Removes the leftovers of a backup that has begun and will not be stored.
-    pub(super) async fn remove_leftovers(&self, backup: &Backup) -> Result<(), WorkerError> {
+    async fn after_adoption(worker: &Worker<Self>, backup: &Backup, location: &Location) {
+        if Self::may_write(worker, backup).await.is_ok()
+            && let Err(error) = location.tidy_backup(&worker.name).await
+        {
+            tracing::debug!(name = worker.name, %error, "private files of a finished backup stay");
+        }
+    }
+
+    async fn abandon(worker: &Worker<Self>, backup: &Backup) -> Result<(), WorkerError> {
+        worker.run_pending_hooks(backup).await?;
         if backup.status.start_timestamp.is_none() {
             return Ok(());
         }
-        let leftovers = self.kind.leftovers(&self.ctx);
+        let leftovers = worker.kind.leftovers(&worker.ctx);
         let location = backup.spec.storage_location.as_deref().unwrap_or_default();
-        let opened = self.ctx.locations.open(location).await;
+        let opened = worker.ctx.locations.open(location).await;
         let store = opened.as_ref().map(|(_, store)| store);
         leftovers
-            .remove(backup, store.map_err(LocationError::to_string), self.lost)
+            .remove(backup, store.map_err(LocationError::to_string), worker.lost)
             .await
             .map(|_| ())
+    }
+
+    /// Moves InProgress to Finalizing, which frees the slot. Items can be collected again from
+    /// there.
+    async fn leave_slot(worker: &Worker<Self>, backup: &Backup) -> Result<Backup, WorkerError> {
+        if backup.phase() != BackupPhase::InProgress {
+            return Ok(backup.clone());
+        }
+        let next = BackupPhase::finalizing(false);
+        worker
+            .publish(backup, |now| patches::announce(now, &next, None))
+            .await
     }
 }
 

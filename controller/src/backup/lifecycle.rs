@@ -1,22 +1,21 @@
-//! Implements the `Lifecycle` of `job` for Backups.
+//! Implements the `Lifecycle` of `job` for Backups; the patches are in `patches`, the work is in
+//! `collection`, and `leftovers` has the cleanup.
 
 use backup_core::{
-    api::{Backup, BackupPhase, backup::BackupProgress},
+    api::{Backup, BackupPhase},
     event_reason::EventReason,
     labels,
-    operation::BackupOperation,
-    phase::{Phase as _, Stage},
 };
 use backup_lock::Footprint;
 use backup_plugins::Host;
-use backup_store::{AwaitingBackup, BackupWriter, JobFiles, Location, PendingBackup, StoreError};
+use backup_store::{BackupWriter, Location};
 use jiff::Timestamp;
 use kube::Client;
-use serde_json::Value;
 
 use super::{
     leftovers::Leftovers,
-    metadata, observe, patches,
+    observe,
+    patches::{self, Summary},
     prepare::{self, Settings, prepare},
     queue::{self, Turn},
 };
@@ -24,14 +23,11 @@ use crate::{
     discovery::KnownGroups,
     job::{
         JobContext,
-        decide::Kind,
-        lifecycle::{
-            CompletedWork, Failure, JobPreparation, Lifecycle, Ticket, Work, WorkError, WorkResult,
-        },
+        kind::{JobKind, Kind},
+        lifecycle::{Failure, JobPreparation, Lifecycle, Ticket},
         pending_end::PendingEnd,
         worker::{Worker, WorkerError},
     },
-    location::{LocationError, is_read_only},
     metrics::{Metrics, Outcome, stored::StoredBackups},
     snapshot_locations::SnapshotLocations,
 };
@@ -68,13 +64,6 @@ pub(crate) struct StartFacts {
     pub at: Timestamp,
 }
 
-/// Results of a collection that are not in its files.
-#[derive(Clone, Debug)]
-pub(crate) struct Collection {
-    pub progress: BackupProgress,
-    pub status: Value,
-}
-
 #[cfg(test)]
 impl Backups {
     pub(crate) fn fake(ctx: &JobContext) -> Self {
@@ -98,21 +87,18 @@ impl Backups {
     }
 }
 
-impl Lifecycle for Backups {
+impl JobKind for Backups {
     type Object = Backup;
     type Facts = StartFacts;
     type Contents = BackupWriter;
-    type Summary = Collection;
-    type Turn = Turn;
-    type Gauges = StoredBackups;
+    type Summary = Summary;
 
-    const KIND: Kind = Kind {
-        noun: "backup",
-        queued: true,
-        cancelled: "never started: it was cancelled",
-        refused: "never started",
-    };
+    const KIND: Kind = Kind::Backup;
     const FINALIZERS: &'static [&'static str] = &[labels::BACKUP_WORK_FINALIZER];
+}
+
+impl Lifecycle for Backups {
+    type Gauges = StoredBackups;
 
     fn slots(&self) -> usize {
         self.slots
@@ -128,10 +114,6 @@ impl Lifecycle for Backups {
 
     fn turns(tickets: &[Ticket<'_>], slots: usize) -> Vec<(String, Turn)> {
         queue::turns(tickets, slots)
-    }
-
-    fn turn_patch(now: &Backup, turn: Turn) -> Option<Value> {
-        patches::turn(now, turn)
     }
 
     async fn prepare(
@@ -162,159 +144,12 @@ impl Lifecycle for Backups {
         })
     }
 
-    fn begin_patch(&self, now: &Backup, start: &StartFacts) -> Option<Value> {
-        patches::begin(now, &start.facts, &self.settings, start.at)
-    }
-
-    fn refused_patch(
-        &self,
-        now: &Backup,
-        start: &StartFacts,
-        findings: &[String],
-    ) -> Option<Value> {
-        patches::refuse(now, findings, &start.facts, &self.settings, start.at)
-    }
-
-    fn announce_patch(
-        now: &Backup,
-        next: &BackupPhase,
-        _: &JobFiles,
-        collection: &Collection,
-    ) -> Option<Value> {
-        patches::finalizing(now, next, Some(&collection.status))
-    }
-
-    fn worked_patch(now: &Backup, status: &Value) -> Option<Value> {
-        patches::collected(now, status)
-    }
-
-    fn operations_patch(
-        now: &Backup,
-        next: &BackupPhase,
-        operations: &[BackupOperation],
-        _: &JobFiles,
-    ) -> Option<Value> {
-        patches::operations(now, next, operations)
-    }
-
-    fn claims_again_patch(now: &Backup) -> Option<Value> {
-        patches::claims_again(now)
-    }
-
-    fn rests_patch(now: &Backup) -> Option<Value> {
-        patches::rests(now)
-    }
-
-    fn terminal_patch(now: &Backup, stored: &Backup) -> Option<Value> {
-        patches::terminal(now, stored)
-    }
-
-    fn outcome(
-        backup: &Backup,
-        files: &JobFiles,
-        collection: &Collection,
-        at: Timestamp,
-    ) -> Result<Backup, StoreError> {
-        metadata::metadata(backup, files, &collection.progress, at)
-    }
-
-    fn stored_end(stored: &Backup) -> (String, Stage) {
-        (
-            stored.metadata.uid.clone().unwrap_or_default(),
-            stored.phase().stage(),
-        )
-    }
-
     fn started(worker: &Worker<Self>, backup: &Backup, _: &StartFacts) {
         worker
             .ctx
             .cluster
             .events
             .normal(backup, EventReason::Started, "the backup collects items");
-    }
-
-    /// A user may have made the location read-only, or deleted it, since it was opened. A failed
-    /// read proves neither.
-    async fn may_write(worker: &Worker<Self>, backup: &Backup) -> Result<(), WorkerError> {
-        let name = backup.spec.storage_location.as_deref().unwrap_or_default();
-        let reason = match worker.ctx.locations.get(name).await {
-            Ok(location) if is_read_only(&location) => format!(
-                "BackupStorageLocation {name} is read-only, so nothing is written there: this backup goes on once its \
-                 spec.accessMode is ReadWrite"
-            ),
-            Err(error @ LocationError::NotFound { .. }) => {
-                format!("{error}; this backup goes on once {name} is there again")
-            }
-            _ => return Ok(()),
-        };
-        Err(WorkerError::Blocked {
-            reason,
-            retryable: false,
-        })
-    }
-
-    async fn work(
-        worker: &mut Worker<Self>,
-        work: Work<'_, Self>,
-    ) -> Result<WorkResult<Self>, WorkError> {
-        Box::pin(worker.collect(work)).await
-    }
-
-    async fn await_operations(
-        _: &mut Worker<Self>,
-        _: &Backup,
-        collected: WorkResult<Self>,
-    ) -> Result<(), WorkError> {
-        let WorkResult {
-            contents,
-            files,
-            summary,
-        } = collected;
-        contents
-            .await_operations(files, summary.status)
-            .await
-            .map(|_| ())
-            .map_err(WorkError::Store)
-    }
-
-    async fn upload(contents: BackupWriter) -> Result<PendingBackup, StoreError> {
-        contents.finish().await
-    }
-
-    async fn discard(contents: BackupWriter) {
-        contents.abort().await;
-    }
-
-    async fn discard_upload(upload: PendingBackup) {
-        upload.discard().await;
-    }
-
-    async fn complete(
-        worker: &mut Worker<Self>,
-        backup: &Backup,
-        _: &Location,
-        awaiting: AwaitingBackup,
-        operations: &[BackupOperation],
-    ) -> Result<CompletedWork<Self>, WorkError> {
-        worker.read_again(backup, awaiting, operations).await
-    }
-
-    /// The snapshots are stored, so they are removed from the cluster. Idempotent.
-    async fn before_end(worker: &Worker<Self>, stored: &Backup) -> Result<(), WorkerError> {
-        worker.remove_stored_snapshots(stored).await
-    }
-
-    async fn after_adoption(worker: &Worker<Self>, backup: &Backup, location: &Location) {
-        if Self::may_write(worker, backup).await.is_ok()
-            && let Err(error) = location.tidy_backup(&worker.name).await
-        {
-            tracing::debug!(name = worker.name, %error, "private files of a finished backup stay");
-        }
-    }
-
-    async fn abandon(worker: &Worker<Self>, backup: &Backup) -> Result<(), WorkerError> {
-        worker.run_pending_hooks(backup).await?;
-        worker.remove_leftovers(backup).await
     }
 
     async fn fail(
@@ -331,18 +166,6 @@ impl Lifecycle for Backups {
                 .then(|| patches::fail(now, &reason, Timestamp::now()))
                 .flatten()
         })))
-    }
-
-    /// Moves InProgress to Finalizing, which frees the slot. Items can be collected again from
-    /// there.
-    async fn leave_slot(worker: &Worker<Self>, backup: &Backup) -> Result<Backup, WorkerError> {
-        if backup.phase() != BackupPhase::InProgress {
-            return Ok(backup.clone());
-        }
-        let next = BackupPhase::finalizing(false);
-        worker
-            .publish(backup, |now| patches::finalizing(now, &next, None))
-            .await
     }
 
     fn end_note(backup: &Backup) -> String {

@@ -26,7 +26,7 @@ use stateright::{Model, Property};
 
 use super::{Backups, patches};
 use crate::job::{
-    decide::{self, JobState, Plan, StoredState},
+    decide::{self, ImmediatePlan, JobState, Plan, Stored},
     operations::records,
 };
 

@@ -4,39 +4,144 @@
 
 use backup_core::time::whole_seconds;
 use backup_core::{
-    api::{Backup, BackupPhase},
+    api::{Backup, BackupPhase, backup::BackupProgress},
     labels::{
         BLOCKED_ANNOTATION, COLLECTS_AGAIN_ANNOTATION, MISSING_DATA_ANNOTATION,
         STORED_SCOPE_ANNOTATION,
     },
     operation::BackupOperation,
-    phase::Phase as _,
+    phase::{Phase as _, Stage},
     stored_scope,
 };
+use backup_store::{JobFiles, StoreError};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::{
     Backups,
+    lifecycle::StartFacts,
+    metadata,
     prepare::{Facts, Settings, prepare},
     progress::Progress,
     queue::Turn,
 };
-use crate::job::{decide, finalizers, operations::records};
+use crate::job::{decide, finalizers, operations::records, patches::Patches};
+
+/// Results of a collection that are not in its files.
+#[derive(Clone, Debug)]
+pub(crate) struct Summary {
+    pub progress: BackupProgress,
+    pub status: Value,
+}
+
+impl Summary {
+    /// Of a collection that has ended.
+    pub(crate) fn of(progress: &Progress) -> Self {
+        let shown = progress.status(true);
+        let mut status = json!({ "progress": shown });
+        if let Some(hooks) = progress.hooks() {
+            status["hookStatus"] = json!(hooks);
+        }
+        Self {
+            progress: shown,
+            status,
+        }
+    }
+}
+
+impl Patches for Backups {
+    type Turn = Turn;
+
+    fn turn_patch(backup: &Backup, turn: Turn) -> Option<Value> {
+        match turn {
+            Turn::Queue { position } => is_in(backup, &BackupPhase::New)
+                .then(|| json!({ "status": { "phase": "Queued", "queuePosition": position } })),
+            Turn::Start => is_in(backup, &BackupPhase::Queued)
+                .then(|| json!({ "status": { "phase": "ReadyToStart", "queuePosition": null } })),
+        }
+    }
+
+    fn begin_patch(&self, backup: &Backup, start: &StartFacts) -> Option<Value> {
+        begin(backup, &start.facts, &self.settings, start.at)
+    }
+
+    fn refused_patch(
+        &self,
+        backup: &Backup,
+        start: &StartFacts,
+        findings: &[String],
+    ) -> Option<Value> {
+        refuse(backup, findings, &start.facts, &self.settings, start.at)
+    }
+
+    fn announce_patch(
+        backup: &Backup,
+        next: &BackupPhase,
+        _: &JobFiles,
+        summary: &Summary,
+    ) -> Option<Value> {
+        announce(backup, next, Some(&summary.status))
+    }
+
+    /// Publishes that everything was collected, and clears the "blocked" annotation. The phase is
+    /// unchanged. `None` if the status is published already.
+    fn worked_patch(backup: &Backup, status: &Value) -> Option<Value> {
+        let phase = backup.phase();
+        let now = json!(backup.status);
+        let said = status
+            .as_object()
+            .is_none_or(|new| new.iter().all(|(key, value)| now[key] == *value));
+        (!said
+            && phase.is_active()
+            && !phase.can_become(&BackupPhase::InProgress)
+            && !matches!(phase, BackupPhase::Unknown(_)))
+        .then(|| everything(status))
+    }
+
+    fn operations_patch(
+        backup: &Backup,
+        next: &BackupPhase,
+        of: &[BackupOperation],
+        _: &JobFiles,
+    ) -> Option<Value> {
+        operations(backup, next, of)
+    }
+
+    /// In the finalizing phases a backup holds no claim, unless it is marked as reading the cluster
+    /// again.
+    fn claims_again_patch(backup: &Backup) -> Option<Value> {
+        marks_claim(backup, true)
+    }
+
+    fn rests_patch(backup: &Backup) -> Option<Value> {
+        marks_claim(backup, false)
+    }
+
+    fn terminal_patch(backup: &Backup, stored: &Backup) -> Option<Value> {
+        terminal(backup, stored)
+    }
+
+    fn outcome(
+        backup: &Backup,
+        files: &JobFiles,
+        summary: &Summary,
+        at: Timestamp,
+    ) -> Result<Backup, StoreError> {
+        metadata::metadata(backup, files, &summary.progress, at)
+    }
+
+    fn stored_end(stored: &Backup) -> (String, Stage) {
+        (
+            stored.metadata.uid.clone().unwrap_or_default(),
+            stored.phase().stage(),
+        )
+    }
+}
 
 /// Whether a Backup is in this phase and its deletion was not requested.
 fn is_in(backup: &Backup, phase: &BackupPhase) -> bool {
     backup.phase() == *phase && backup.metadata.deletion_timestamp.is_none()
-}
-
-pub(crate) fn turn(backup: &Backup, turn: Turn) -> Option<Value> {
-    match turn {
-        Turn::Queue { position } => is_in(backup, &BackupPhase::New)
-            .then(|| json!({ "status": { "phase": "Queued", "queuePosition": position } })),
-        Turn::Start => is_in(backup, &BackupPhase::Queued)
-            .then(|| json!({ "status": { "phase": "ReadyToStart", "queuePosition": null } })),
-    }
 }
 
 pub(super) fn is_finalizing(phase: &BackupPhase) -> bool {
@@ -109,7 +214,7 @@ pub(crate) fn fail(backup: &Backup, reason: &str, now: Timestamp) -> Option<Valu
 /// Moves to `next`, one of the finalizing phases, with the status of the collection. `None` if it
 /// is in that phase already, as a record announced by another replica may exist. Also `None` once
 /// its deletion was requested: a backup that is not announced by then is never recorded.
-pub(crate) fn finalizing(
+pub(crate) fn announce(
     backup: &Backup,
     next: &BackupPhase,
     status: Option<&Value>,
@@ -127,16 +232,6 @@ pub(crate) fn finalizing(
     Some(patch)
 }
 
-/// In the finalizing phases a backup holds no claim, unless it is marked as reading the cluster
-/// again.
-pub(crate) fn claims_again(backup: &Backup) -> Option<Value> {
-    marks_claim(backup, true)
-}
-
-pub(crate) fn rests(backup: &Backup) -> Option<Value> {
-    marks_claim(backup, false)
-}
-
 fn marks_claim(backup: &Backup, claims: bool) -> Option<Value> {
     let value = claims.then_some("true");
     (is_finalizing(&backup.phase())
@@ -144,33 +239,9 @@ fn marks_claim(backup: &Backup, claims: bool) -> Option<Value> {
         .then(|| json!({ "metadata": { "annotations": { COLLECTS_AGAIN_ANNOTATION: value } } }))
 }
 
-/// The status of a collection that has ended.
-pub(crate) fn collection(progress: &Progress) -> Value {
-    let mut status = json!({ "progress": progress.status(true) });
-    if let Some(hooks) = progress.hooks() {
-        status["hookStatus"] = json!(hooks);
-    }
-    status
-}
-
 /// Adds `status` and clears the "blocked" annotation.
 fn everything(status: &Value) -> Value {
     json!({ "status": status, "metadata": { "annotations": { BLOCKED_ANNOTATION: null } } })
-}
-
-/// Publishes that everything was collected, and clears the "blocked" annotation. The phase is
-/// unchanged. `None` if the status is published already.
-pub(crate) fn collected(backup: &Backup, status: &Value) -> Option<Value> {
-    let phase = backup.phase();
-    let now = json!(backup.status);
-    let said = status
-        .as_object()
-        .is_none_or(|new| new.iter().all(|(key, value)| now[key] == *value));
-    (!said
-        && phase.is_active()
-        && !phase.can_become(&BackupPhase::InProgress)
-        && !matches!(phase, BackupPhase::Unknown(_)))
-    .then(|| everything(status))
 }
 
 /// Moves to `next`, the phase that results from the operations kept in the store, with their
@@ -236,7 +307,7 @@ pub(crate) fn terminal(current: &Backup, stored: &Backup) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use crate::job::lifecycle::Lifecycle as _;
+    use crate::job::kind::JobKind as _;
     use backup_core::api::{BackupStorageLocation, BackupStorageLocationSpec};
     use clap::Parser as _;
 
@@ -259,8 +330,8 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let errors = ["spec.ttl: wrong".to_owned()];
         vec![
-            ("Queued", turn(backup, Turn::Queue { position: 1 })),
-            ("ReadyToStart", turn(backup, Turn::Start)),
+            ("Queued", Backups::turn_patch(backup, Turn::Queue { position: 1 })),
+            ("ReadyToStart", Backups::turn_patch(backup, Turn::Start)),
             ("InProgress", begin(backup, &facts(), &settings(), now)),
             (
                 "FailedValidation",
@@ -269,11 +340,11 @@ mod tests {
             ("Failed", fail(backup, "reason", now)),
             (
                 "Finalizing",
-                finalizing(backup, &BackupPhase::Finalizing, None),
+                announce(backup, &BackupPhase::Finalizing, None),
             ),
             (
                 "FinalizingPartiallyFailed",
-                finalizing(backup, &BackupPhase::FinalizingPartiallyFailed, None),
+                announce(backup, &BackupPhase::FinalizingPartiallyFailed, None),
             ),
             (
                 "WaitingForPluginOperations",
@@ -355,14 +426,14 @@ mod tests {
     fn commands_are_counted_with_and_without_operations() {
         let progress = Progress::default();
         progress.attempts_hook();
-        let collected =
-            collected(&backup(BackupPhase::Finalizing), &collection(&progress)).unwrap();
-        let ends = finalizing(
+        let status = Summary::of(&progress).status;
+        let worked = Backups::worked_patch(&backup(BackupPhase::Finalizing), &status).unwrap();
+        let ends = announce(
             &backup(BackupPhase::InProgress),
             &BackupPhase::Finalizing,
-            Some(&collection(&progress)),
+            Some(&status),
         );
-        for patch in [collected, ends.unwrap()] {
+        for patch in [worked, ends.unwrap()] {
             assert_eq!(
                 patch["status"]["hookStatus"]["hooksAttempted"], 1,
                 "{patch}"

@@ -12,8 +12,8 @@ use super::{
     actions::BackupActions,
     collect::{CollectError, CollectOutput, CollectRequest, collect_again},
     collection::remember_failure,
-    lifecycle::Collection,
-    observe, patches,
+    observe,
+    patches::Summary,
     progress::Progress,
 };
 use crate::job::{
@@ -37,14 +37,10 @@ impl Worker<Backups> {
         let upload = writer.finish().await.map_err(WorkError::Store)?;
         // The status may be from before a crash.
         let progress = Progress::of(files.resource_list.len() as u64);
-        let summary = Collection {
-            progress: progress.status(true),
-            status: patches::collection(&progress),
-        };
         Ok(CompletedWork {
             upload,
             files,
-            summary,
+            summary: Summary::of(&progress),
         })
     }
 

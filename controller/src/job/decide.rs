@@ -2,55 +2,31 @@
 
 use backup_core::phase::Stage;
 
-/// What the object store holds under the object's name.
+use super::kind::Kind;
+
+/// What the object store holds under the object's name, with the data that the plans need: `S` to
+/// start the work, `R` to finish a record, `A` to continue with operations, `E` to publish an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StoredState {
+pub(crate) enum Stored<S, R, A, E> {
     /// Nothing of this name has ended there.
-    Nothing,
-    /// The end of this very object, with this stage: it is done, whatever phase the cluster shows.
-    Ours(Stage),
+    Nothing(S),
+    /// A record of this object whose data is gone from the store: uploaded, never visible, and
+    /// removed.
+    Lost(S),
     /// A record of this object: every byte of its end is known; files may be missing under their
     /// final keys.
-    Recorded,
+    Recorded(R),
     /// A record of this object: its items are done, and its operations were still running.
-    Waiting,
+    Waiting(A),
+    /// The end of this very object, with this stage: it is done, whatever phase the cluster shows.
+    Ours(Stage, E),
     /// The end of another object with this name.
     Others { uid: String },
 }
 
-/// Properties of all objects of a kind.
+/// What is known about an object before anything else is read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
-    pub noun: &'static str,
-    /// Backups (`true`): queued by us, claimed after the store was checked. Restores (`false`):
-    /// claimed first, before anything else is read, and started as soon as the claim is active.
-    pub queued: bool,
-    /// Failure reason if cancelled before it begins.
-    pub cancelled: &'static str,
-    /// Failure reason of an object that the ledger refuses before it has begun.
-    pub refused: &'static str,
-}
-
-impl Kind {
-    /// The stage in which work starts.
-    pub(crate) fn start(self) -> Stage {
-        if self.queued {
-            Stage::ReadyToStart
-        } else {
-            Stage::New
-        }
-    }
-
-    /// Whether an object in this stage may still end as Failed. In later stages its contents may be
-    /// in the store.
-    pub(crate) fn may_fail(self, stage: Stage) -> bool {
-        stage == self.start() || stage == Stage::InProgress
-    }
-}
-
-/// What is known about an object.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct JobState<'a> {
+pub(crate) struct JobState {
     pub kind: Kind,
     /// Stage of the phase, read freshly.
     pub stage: Stage,
@@ -58,40 +34,46 @@ pub(crate) struct JobState<'a> {
     /// After the object has begun, a cancellation only brings its end forward; it is no step by
     /// itself.
     pub cancelled: bool,
-    /// Why the object cannot start or continue.
-    pub findings: &'a [String],
-    /// `None` before the store was read.
-    pub stored: Option<&'a StoredState>,
     /// Whether this process has done all the work, or holds the record, and only has to write the
     /// end.
     pub in_hand: bool,
-    /// Whether the data of the record is gone from the store: uploaded, never visible, and removed.
-    pub lost: bool,
 }
 
 #[cfg(test)]
-impl<'a> JobState<'a> {
-    /// An object that is neither deleted nor cancelled, in this stage and with this state in the
-    /// store.
-    pub(crate) fn of(kind: Kind, stage: Stage, stored: Option<&'a StoredState>) -> Self {
-        let (deleting, cancelled, findings, in_hand, lost) = (false, false, &[][..], false, false);
+impl JobState {
+    /// An object that is neither deleted nor cancelled, in this stage.
+    pub(crate) fn of(kind: Kind, stage: Stage) -> Self {
         Self {
             kind,
             stage,
-            deleting,
-            cancelled,
-            findings,
-            stored,
-            in_hand,
-            lost,
+            deleting: false,
+            cancelled: false,
+            in_hand: false,
         }
     }
 }
 
+/// A plan for which nothing else has to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Plan {
+pub(crate) enum ImmediatePlan {
     /// Nothing to do here: the queue decides, or the phase belongs to a newer version.
     Wait,
+    /// The object was cancelled before it has begun: to `Failed`.
+    Fail { reason: String },
+    /// Write the end that this process has in hand, and publish it. The write will show whether
+    /// another replica was faster.
+    Finish,
+    /// Its deletion was requested, and nothing of it can be committed: abandon it, free the claim,
+    /// remove the finalizers.
+    LetGo,
+    /// The object has ended: free the claim if it is still held.
+    Free,
+}
+
+/// A plan for an object that was prepared; the data is that of [`Stored`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Plan<S, R, A, E> {
+    /// Look at the store.
     Look,
     /// The object is invalid: to `FailedValidation`.
     Refuse {
@@ -99,117 +81,127 @@ pub(crate) enum Plan {
         validation_errors: Vec<String>,
     },
     /// The object cannot run at all: to `Failed`.
-    Fail {
-        reason: String,
-    },
-    Begin,
-    Work,
+    Fail { reason: String },
+    /// Begin; what the store holds stays known.
+    Begin(Option<Stored<S, R, A, E>>),
+    Work(S),
     /// The items are done: poll the operations until they have ended.
-    Operations,
+    Operations(A),
     /// Write what is missing, and publish the end.
-    Finish,
+    Finish(R),
     /// The object is done: publish what is stored.
-    Adopt,
+    Adopt(E),
     /// The object can neither continue nor fail: reported on the object, and retried slowly.
-    Block {
-        reason: String,
-    },
+    Block { reason: String },
     /// Its deletion was requested, and nothing of it is committed: abandon it, free the claim,
     /// remove the finalizers.
     LetGo,
-    /// The object has ended: free the claim if it is still held.
-    Free,
 }
 
-pub(crate) fn next(seen: JobState<'_>) -> Plan {
+/// The plan that follows from the object alone; `None` if more has to be read.
+pub(crate) fn immediate(seen: JobState) -> Option<ImmediatePlan> {
     let JobState { kind, stage, .. } = seen;
-    let start = kind.start();
     if stage.is_terminal() {
-        return Plan::Free;
+        return Some(ImmediatePlan::Free);
     }
-    match stage {
-        Stage::Unknown if !seen.deleting || kind.queued => return Plan::Wait,
-        _ if seen.deleting => return let_go(seen),
-        Stage::New | Stage::Queued | Stage::ReadyToStart if seen.cancelled => {
-            return Plan::Fail {
-                reason: kind.cancelled.to_owned(),
-            };
-        }
-        Stage::New | Stage::Queued if stage != start => return Plan::Wait,
-        _ if stage == start && !seen.findings.is_empty() => {
+    if stage == Stage::Unknown && !(seen.deleting && kind.is_let_go_in_unknown_phase()) {
+        return Some(ImmediatePlan::Wait);
+    }
+    let not_begun = matches!(stage, Stage::New | Stage::Queued | Stage::ReadyToStart);
+    if seen.deleting {
+        let may_be_finished = kind.outlives_deletion() && !not_begun;
+        return (!may_be_finished).then_some(ImmediatePlan::LetGo);
+    }
+    if not_begun && seen.cancelled {
+        return Some(ImmediatePlan::Fail {
+            reason: kind.cancelled().to_owned(),
+        });
+    }
+    if kind.waits_for_turn(stage) {
+        return Some(ImmediatePlan::Wait);
+    }
+    seen.in_hand.then_some(ImmediatePlan::Finish)
+}
+
+/// The plan for an object that has no [`immediate`] one. `findings`: why it cannot start or
+/// continue; `stored` is `None` before the store was read.
+pub(crate) fn next<S, R, A, E>(
+    seen: JobState,
+    findings: &[String],
+    stored: Option<Stored<S, R, A, E>>,
+) -> Plan<S, R, A, E> {
+    let JobState { kind, stage, .. } = seen;
+    let starts = stage == kind.start();
+    if !seen.deleting {
+        if starts && !findings.is_empty() {
             return Plan::Refuse {
-                validation_errors: seen.findings.to_vec(),
+                validation_errors: findings.to_vec(),
             };
         }
-        _ if !kind.queued && !seen.findings.is_empty() => {
+        if kind.is_validated_again() && !findings.is_empty() {
             return Plan::Fail {
-                reason: seen.findings.join("; "),
+                reason: findings.join("; "),
             };
         }
-        _ if stage == start && !kind.queued => return Plan::Begin,
-        _ => {}
+        if kind.is_claimed_first() && starts {
+            return Plan::Begin(stored);
+        }
     }
-    match seen.stored {
-        None if !seen.in_hand => Plan::Look,
-        // The write will show whether another replica was faster.
-        None | Some(StoredState::Nothing | StoredState::Recorded | StoredState::Waiting)
-            if seen.in_hand =>
-        {
-            Plan::Finish
-        }
-        Some(StoredState::Others { uid }) if kind.may_fail(stage) => Plan::Fail {
-            reason: taken(kind, uid),
+    let Some(stored) = stored else {
+        return Plan::Look;
+    };
+    if seen.deleting {
+        return if_committed(stage, stored);
+    }
+    match stored {
+        Stored::Others { uid } if kind.may_fail(stage) => Plan::Fail {
+            reason: taken(kind, &uid),
         },
-        Some(StoredState::Others { uid }) => Plan::Block {
-            reason: taken(kind, uid),
+        Stored::Others { uid } => Plan::Block {
+            reason: taken(kind, &uid),
         },
-        Some(StoredState::Ours(end)) => adopt(kind, stage, *end),
-        Some(StoredState::Recorded) if !seen.lost => Plan::Finish,
-        Some(StoredState::Waiting) if !seen.lost && stage != start => Plan::Operations,
-        _ if stage == start => Plan::Begin,
+        Stored::Ours(stored, end) => adopt(kind, stage, stored, end),
+        Stored::Recorded(record) => Plan::Finish(record),
+        stored if starts => Plan::Begin(Some(stored)),
+        Stored::Waiting(awaiting) => Plan::Operations(awaiting),
         // Never "no operations": they are unknown, and may run.
-        Some(StoredState::Nothing) if matches!(stage, Stage::WaitingForOperations { .. }) => {
-            Plan::Block {
-                reason: format!(
-                    "the record of its operations, and of what was done before them, is not in the store; bring it back, or \
+        Stored::Nothing(_) if matches!(stage, Stage::WaitingForOperations { .. }) => Plan::Block {
+            reason: format!(
+                "the record of its operations, and of what was done before them, is not in the store; bring it back, or \
                  delete the {}",
-                    kind.noun
-                ),
-            }
-        }
-        _ => Plan::Work,
+                kind.noun()
+            ),
+        },
+        Stored::Nothing(start) | Stored::Lost(start) => Plan::Work(start),
     }
 }
 
-/// Deleting a Backup deletes nothing that is committed: that is finished first. The files of a
-/// restore are removed with it.
-fn let_go(seen: JobState<'_>) -> Plan {
-    let JobState { kind, stage, .. } = seen;
-    let may_be_committed =
-        kind.queued && !matches!(stage, Stage::New | Stage::Queued | Stage::ReadyToStart);
-    match seen.stored {
-        None if may_be_committed => Plan::Look,
-        Some(StoredState::Ours(end)) if end.is_terminal() && stage.can_become(*end) => Plan::Adopt,
-        Some(StoredState::Recorded) if !seen.lost => Plan::Finish,
+/// The plan for a deleted object: only what is committed is finished.
+fn if_committed<S, R, A, E>(stage: Stage, stored: Stored<S, R, A, E>) -> Plan<S, R, A, E> {
+    match stored {
+        Stored::Ours(stored, end) if stored.is_terminal() && stage.can_become(stored) => {
+            Plan::Adopt(end)
+        }
+        Stored::Recorded(record) => Plan::Finish(record),
         _ => Plan::LetGo,
     }
 }
 
-fn adopt(kind: Kind, stage: Stage, stored: Stage) -> Plan {
+fn adopt<S, R, A, E>(kind: Kind, stage: Stage, stored: Stage, end: E) -> Plan<S, R, A, E> {
     if stored.is_terminal() && stage.can_become(stored) {
-        return Plan::Adopt;
+        return Plan::Adopt(end);
     }
     Plan::Block {
         reason: format!(
             "the stored metadata of this {} says an end that cannot follow its phase: another program has written it; it \
              was left as it is",
-            kind.noun
+            kind.noun()
         ),
     }
 }
 
 fn taken(kind: Kind, uid: &str) -> String {
-    let noun = kind.noun;
+    let noun = kind.noun();
     let uid = if uid.is_empty() { "unknown" } else { uid };
     format!(
         "{noun} already exists in object storage: another {noun} of this name (uid {uid}) is stored there and was left as \

@@ -28,7 +28,8 @@ use super::{
     JobContext,
     cancellation::Cancellation,
     finalizers,
-    lifecycle::{JobObject as _, Lifecycle, Ticket},
+    lifecycle::{Lifecycle, Ticket},
+    object::JobObject as _,
     undecodable,
     worker::Worker,
 };
@@ -208,7 +209,7 @@ impl<L: Lifecycle> Dispatcher<L> {
     fn report_unknown(&self, object: &L::Object) {
         let phase = object.phase();
         if phase.stage() == Stage::Unknown {
-            let noun = L::KIND.noun;
+            let noun = L::KIND.noun();
             let note = format!(
                 "phase {:?} is not known to this version: nothing is done with this {noun}; a newer version, or the program \
                  that wrote the phase, has to go on with it",
@@ -352,7 +353,7 @@ impl<L: Lifecycle> Dispatcher<L> {
             entry.yields = Arc::clone(&worker.yields);
         }
         // Not `name`: a span has its own name, so the field would appear twice in a line.
-        let span = tracing::info_span!("job", kind = L::KIND.noun, object = name);
+        let span = tracing::info_span!("job", kind = L::KIND.noun(), object = name);
         let job = async move {
             // Boxed: the future of a whole backup is large.
             Box::pin(worker.run()).await;

@@ -4,7 +4,7 @@ use backup_core::labels::BLOCKED_ANNOTATION;
 use kube::Resource;
 use serde_json::{Value, json};
 
-use super::lifecycle::{JobObject as _, Lifecycle};
+use super::{kind::JobKind, object::JobObject as _};
 
 pub(crate) fn has(object: &impl Resource, name: &str) -> bool {
     object
@@ -16,17 +16,17 @@ pub(crate) fn has(object: &impl Resource, name: &str) -> bool {
 }
 
 /// The work finalizer: a deleted object keeps its claim until its worker has stopped.
-pub(crate) fn work<L: Lifecycle>() -> &'static str {
+pub(crate) fn work<L: JobKind>() -> &'static str {
     L::FINALIZERS.first().copied().unwrap_or_default()
 }
 
 /// Whether we have something left to do before the object may be deleted.
-pub(crate) fn is_held<L: Lifecycle>(object: &L::Object) -> bool {
+pub(crate) fn is_held<L: JobKind>(object: &L::Object) -> bool {
     let deleting = object.meta().deletion_timestamp.is_some();
     has(object, work::<L>()) || (deleting && L::FINALIZERS.iter().any(|name| has(object, name)))
 }
 
-pub(crate) fn with<L: Lifecycle>(object: &impl Resource) -> Vec<String> {
+pub(crate) fn with<L: JobKind>(object: &impl Resource) -> Vec<String> {
     let mut all = object.meta().finalizers.clone().unwrap_or_default();
     all.extend(
         L::FINALIZERS
@@ -46,7 +46,7 @@ pub(crate) fn without(object: &impl Resource, names: &[&str]) -> Vec<String> {
 }
 
 /// Patch that adds our finalizers; `None` if the object has them, has ended or is being deleted.
-pub(crate) fn added<L: Lifecycle>(object: &L::Object) -> Option<Value> {
+pub(crate) fn added<L: JobKind>(object: &L::Object) -> Option<Value> {
     let wanted = with::<L>(object);
     (object.meta().finalizers.as_ref() != Some(&wanted)
         && !object.stage().is_terminal()
@@ -62,7 +62,7 @@ pub(crate) fn removed(object: &impl Resource, names: &[&str]) -> Option<Value> {
 }
 
 /// Metadata patch for an ended object: removes the work finalizer and the "blocked" annotation.
-pub(crate) fn ended_metadata<L: Lifecycle>(object: &impl Resource) -> Value {
+pub(crate) fn ended_metadata<L: JobKind>(object: &impl Resource) -> Value {
     let mut metadata = json!({ "annotations": { BLOCKED_ANNOTATION: null } });
     let work = work::<L>();
     if has(object, work) {

@@ -1,13 +1,7 @@
 //! The differences between the lives of a Backup and of a Restore.
 
-use std::fmt::Debug;
-
-use backup_core::{
-    api::{Backup, BackupPhase, NamespacedKind, Restore, RestorePhase},
-    phase::{Phase, Stage},
-    validate,
-};
-use backup_lock::{Footprint, ObjectKey, Token};
+use backup_core::phase::Stage;
+use backup_lock::{Footprint, Token};
 use backup_store::{
     AwaitingOperations, CommittedPlan, JobFiles, Location, PendingUpload, StoreError, StoredJob,
 };
@@ -16,79 +10,12 @@ use serde_json::Value;
 
 use super::{
     JobContext,
-    decide::Kind,
-    operations::call::Subject,
+    kind::{JobKind, Operation, Outcome},
+    patches::Patches,
     pending_end::PendingEnd,
-    worker::{Record, Worker, WorkerError},
+    worker::{Worker, WorkerError},
 };
 use crate::metrics::{Metrics, Outcome as Counted, stored::Stored as Gauges};
-
-pub(crate) trait JobObject: StoredJob + Subject + NamespacedKind {
-    type Phase: Phase;
-
-    fn phase(&self) -> Self::Phase;
-    fn is_cancelled(&self) -> bool;
-    fn ledger_key(namespace: &str, name: &str) -> ObjectKey;
-    fn has_spec_of(&self, other: &Self) -> bool;
-    /// Validation errors of an object that cannot be decoded.
-    fn raw_findings(raw: &Value) -> Vec<String>;
-    /// Timeout of each operation, if the object has one.
-    fn operation_timeout(&self) -> Option<std::time::Duration>;
-
-    fn stage(&self) -> Stage {
-        self.phase().stage()
-    }
-
-    fn is_deleting(&self) -> bool {
-        self.meta().deletion_timestamp.is_some()
-    }
-}
-
-macro_rules! job_object {
-    ($object:ident, $phase:ident, $key:ident, $raw_findings:ident) => {
-        impl JobObject for $object {
-            type Phase = $phase;
-
-            fn phase(&self) -> $phase {
-                $object::phase(self)
-            }
-
-            fn is_cancelled(&self) -> bool {
-                $object::is_cancelled(self)
-            }
-
-            fn ledger_key(namespace: &str, name: &str) -> ObjectKey {
-                ObjectKey::$key(namespace, name)
-            }
-
-            fn has_spec_of(&self, other: &Self) -> bool {
-                self.spec == other.spec
-            }
-
-            fn raw_findings(raw: &Value) -> Vec<String> {
-                validate::$raw_findings(raw)
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect()
-            }
-
-            fn operation_timeout(&self) -> Option<std::time::Duration> {
-                let timeout = self
-                    .spec
-                    .item_operation_timeout
-                    .filter(|timeout| !timeout.is_zero());
-                timeout.map(|timeout| timeout.as_std())
-            }
-        }
-    };
-}
-
-job_object!(Backup, BackupPhase, backup, raw_backup);
-job_object!(Restore, RestorePhase, restore, raw_restore);
-
-pub(crate) type Outcome<L> = <<L as Lifecycle>::Object as StoredJob>::Outcome;
-pub(crate) type Operation<L> = <<L as Lifecycle>::Object as Subject>::Operation;
-pub(crate) type PhaseOf<L> = <<L as Lifecycle>::Object as JobObject>::Phase;
 
 /// An object as a queue sees it.
 #[derive(Clone, Debug)]
@@ -121,7 +48,7 @@ pub(crate) struct JobPreparation<F> {
     pub findings: Vec<String>,
 }
 
-pub(crate) struct Work<'a, L: Lifecycle> {
+pub(crate) struct Work<'a, L: JobKind> {
     pub object: &'a L::Object,
     pub facts: &'a L::Facts,
     pub location: &'a Location,
@@ -132,15 +59,30 @@ pub(crate) struct Work<'a, L: Lifecycle> {
     pub resumed: bool,
 }
 
+/// A record of an object.
+pub(crate) enum Record<O: StoredJob> {
+    /// The complete end.
+    Committed(Box<CommittedPlan<O>>),
+    /// The results before its operations have ended.
+    Awaiting(Box<AwaitingOperations<O>>),
+}
+
 /// The result of the work. Nothing of it is visible yet.
-pub(crate) struct WorkResult<L: Lifecycle> {
+pub(crate) struct WorkResult<L: JobKind> {
     pub contents: L::Contents,
     pub files: JobFiles,
     pub summary: L::Summary,
 }
 
+/// Everything is done; only the end remains to be recorded.
+pub(crate) struct CompletedWork<L: JobKind> {
+    pub upload: PendingUpload<L::Object>,
+    pub files: JobFiles,
+    pub summary: L::Summary,
+}
+
 /// The result of work that was stopped for good.
-pub(crate) struct InterruptedWork<L: Lifecycle> {
+pub(crate) struct InterruptedWork<L: JobKind> {
     pub files: JobFiles,
     pub summary: L::Summary,
 }
@@ -170,92 +112,8 @@ pub(crate) enum Failure<O> {
     Store,
 }
 
-/// A kind of object with jobs: its patches, its work, and what its end leaves behind. The order of
-/// steps, the lock, the store and all retries are in [`Worker`]. An instance holds what only this
-/// kind needs.
-pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
-    type Object: JobObject;
-    type Facts: Debug + Default + Send + Sync;
-    /// Receives the output of the work.
-    type Contents: Send;
-    /// The parts of the end that are not in the files.
-    type Summary: Clone + Debug + Send + Sync;
-    type Turn: Copy + Send + Sync;
-    type Gauges: Gauges<Self::Object> + Default + Send;
-
-    const KIND: Kind;
-    /// Added before the first work. The first ([`super::finalizers::work`]) is removed with the
-    /// end, the others with the files.
-    const FINALIZERS: &'static [&'static str];
-
-    fn slots(&self) -> usize;
-    fn footprint(_object: &Self::Object) -> Footprint {
-        Footprint::namespaces([""; 0])
-    }
-    fn position(_object: &Self::Object) -> i64 {
-        0
-    }
-    fn turns(_tickets: &[Ticket<'_>], _slots: usize) -> Vec<(String, Self::Turn)> {
-        Vec::new()
-    }
-    fn turn_patch(_now: &Self::Object, _turn: Self::Turn) -> Option<Value> {
-        None
-    }
-
-    /// Reads what validation and work need.
-    fn prepare(
-        &self,
-        ctx: &JobContext,
-        object: &Self::Object,
-    ) -> impl Future<Output = Result<JobPreparation<Self::Facts>, WorkerError>> + Send;
-
-    // Merge patches; `None` if the current phase does not allow the step.
-    fn begin_patch(&self, now: &Self::Object, facts: &Self::Facts) -> Option<Value>;
-    fn refused_patch(
-        &self,
-        now: &Self::Object,
-        facts: &Self::Facts,
-        findings: &[String],
-    ) -> Option<Value>;
-    fn announce_patch(
-        now: &Self::Object,
-        next: &PhaseOf<Self>,
-        files: &JobFiles,
-        summary: &Self::Summary,
-    ) -> Option<Value>;
-    /// Publishes the results of the items, which were done before the operations ended.
-    fn worked_patch(_now: &Self::Object, _status: &Value) -> Option<Value> {
-        None
-    }
-    fn operations_patch(
-        now: &Self::Object,
-        next: &PhaseOf<Self>,
-        operations: &[Operation<Self>],
-        files: &JobFiles,
-    ) -> Option<Value>;
-    /// Reverts [`Self::rests_patch`].
-    fn claims_again_patch(_now: &Self::Object) -> Option<Value> {
-        None
-    }
-    /// Records that the object no longer needs anything of the cluster, so that its claim can be
-    /// released.
-    fn rests_patch(_now: &Self::Object) -> Option<Value> {
-        None
-    }
-    fn terminal_patch(now: &Self::Object, outcome: &Outcome<Self>) -> Option<Value>;
-
-    /// The end to record.
-    fn outcome(
-        object: &Self::Object,
-        files: &JobFiles,
-        summary: &Self::Summary,
-        at: Timestamp,
-    ) -> Result<Outcome<Self>, StoreError>;
-    /// The uid and the stage of an end stored under the name, for kinds that store their ends
-    /// visibly.
-    fn stored_end(outcome: &Outcome<Self>) -> (String, Stage);
-
-    fn started(worker: &Worker<Self>, object: &Self::Object, facts: &Self::Facts);
+/// The work of a kind, and what becomes of its results.
+pub(crate) trait JobWork: JobKind {
     /// Fails if nothing may be written to the location now.
     fn may_write(
         _worker: &Worker<Self>,
@@ -288,7 +146,10 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
         awaiting: AwaitingOperations<Self::Object>,
         operations: &[Operation<Self>],
     ) -> impl Future<Output = Result<CompletedWork<Self>, WorkError>> + Send;
+}
 
+/// What is done beside the store when an object ends, rests or is deleted.
+pub(crate) trait Cleanup: JobKind {
     /// Called before a stored end is published.
     fn before_end(
         _worker: &Worker<Self>,
@@ -317,14 +178,6 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
         worker: &Worker<Self>,
         object: &Self::Object,
     ) -> impl Future<Output = Result<(), WorkerError>> + Send;
-    /// Decides how an object that cannot continue ends; `location` is its location, if that can be
-    /// written.
-    fn fail(
-        worker: &mut Worker<Self>,
-        object: &Self::Object,
-        reason: &str,
-        location: Option<&Location>,
-    ) -> impl Future<Output = Result<Failure<Self::Object>, WorkerError>> + Send;
     /// Called if the store cannot be used after the object has begun: releases the slot meanwhile.
     fn leave_slot(
         _worker: &Worker<Self>,
@@ -340,17 +193,43 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), WorkerError>> + Send {
         async { Ok(()) }
     }
+}
+
+/// A kind of object with jobs. The order of steps, the lock, the store and all retries are in
+/// [`Worker`].
+pub(crate) trait Lifecycle: Patches + JobWork + Cleanup {
+    type Gauges: Gauges<Self::Object> + Default + Send;
+
+    fn slots(&self) -> usize;
+    fn footprint(_object: &Self::Object) -> Footprint {
+        Footprint::namespaces([""; 0])
+    }
+    fn position(_object: &Self::Object) -> i64 {
+        0
+    }
+    fn turns(_tickets: &[Ticket<'_>], _slots: usize) -> Vec<(String, Self::Turn)> {
+        Vec::new()
+    }
+
+    /// Reads what validation and work need.
+    fn prepare(
+        &self,
+        ctx: &JobContext,
+        object: &Self::Object,
+    ) -> impl Future<Output = Result<JobPreparation<Self::Facts>, WorkerError>> + Send;
+    fn started(worker: &Worker<Self>, object: &Self::Object, facts: &Self::Facts);
+    /// Decides how an object that cannot continue ends; `location` is its location, if that can be
+    /// written.
+    fn fail(
+        worker: &mut Worker<Self>,
+        object: &Self::Object,
+        reason: &str,
+        location: Option<&Location>,
+    ) -> impl Future<Output = Result<Failure<Self::Object>, WorkerError>> + Send;
 
     /// Message of the event about the end.
     fn end_note(object: &Self::Object) -> String;
     fn count(metrics: &Metrics, object: Option<&Self::Object>, outcome: Counted);
     /// Counts what only a published end has.
     fn count_end(_metrics: &Metrics, _object: &Self::Object, _pending: Option<&PendingEnd<Self>>) {}
-}
-
-/// Everything is done; only the end remains to be recorded.
-pub(crate) struct CompletedWork<L: Lifecycle> {
-    pub upload: PendingUpload<L::Object>,
-    pub files: JobFiles,
-    pub summary: L::Summary,
 }

@@ -4,10 +4,14 @@
 use backup_store::{CommittedPlan, StoreError};
 use jiff::Timestamp;
 
-use super::lifecycle::{CompletedWork, Lifecycle, Outcome};
+use super::{
+    kind::{JobKind, Outcome},
+    lifecycle::CompletedWork,
+    patches::Patches,
+};
 
 /// An end that is to be written.
-pub(crate) enum PendingEnd<L: Lifecycle> {
+pub(crate) enum PendingEnd<L: JobKind> {
     /// Nothing is recorded yet. Lost with the process: then the work is repeated.
     Collected {
         done: Box<CompletedWork<L>>,
@@ -18,7 +22,7 @@ pub(crate) enum PendingEnd<L: Lifecycle> {
     Committed(Box<CommittedPlan<L::Object>>),
 }
 
-impl<L: Lifecycle> PendingEnd<L> {
+impl<L: Patches> PendingEnd<L> {
     /// Takes an outcome if it does not follow from the files.
     pub(crate) fn new(done: CompletedWork<L>, outcome: Option<Outcome<L>>) -> Self {
         Self::Collected {

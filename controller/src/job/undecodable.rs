@@ -18,7 +18,9 @@ use serde_json::{Value, json};
 
 use super::{
     JobContext, finalizers,
-    lifecycle::{JobObject, Lifecycle, PhaseOf},
+    kind::{JobKind, PhaseOf},
+    lifecycle::Lifecycle,
+    object::JobObject,
 };
 use crate::{error::ReconcileError, metrics};
 
@@ -52,7 +54,7 @@ pub(crate) async fn refuse<L: Lifecycle>(
     .await?
     {
         PatchOutcome::Written(ended) => {
-            let noun = L::KIND.noun;
+            let noun = L::KIND.noun();
             let reason = EventReason::of_end(phase::<L>(&ended).stage());
             tracing::warn!(
                 name = bad.name,
@@ -73,7 +75,7 @@ pub(crate) async fn refuse<L: Lifecycle>(
     }
 }
 
-fn phase<L: Lifecycle>(object: &DynamicObject) -> PhaseOf<L> {
+fn phase<L: JobKind>(object: &DynamicObject) -> PhaseOf<L> {
     let phase = object
         .data
         .pointer("/status/phase")
@@ -85,27 +87,27 @@ fn phase<L: Lifecycle>(object: &DynamicObject) -> PhaseOf<L> {
 }
 
 /// The patch that ends the object; `None` if it has ended, or can be decoded now.
-fn patch<L: Lifecycle>(object: &DynamicObject, decoder: &str) -> Option<Value> {
+fn patch<L: JobKind>(object: &DynamicObject, decoder: &str) -> Option<Value> {
     let raw = serde_json::to_value(object).ok()?;
     if serde_json::from_value::<L::Object>(raw.clone()).is_ok() {
         return None;
     }
     let mut errors = L::Object::raw_findings(&raw);
     if errors.is_empty() {
-        errors.push(format!("the {} cannot be read: {decoder}", L::KIND.noun));
+        errors.push(format!("the {} cannot be read: {decoder}", L::KIND.noun()));
     }
     match phase::<L>(object).stage() {
         Stage::New | Stage::Queued | Stage::ReadyToStart => {
             let mut patch =
                 json!({ "status": { "phase": "FailedValidation", "validationErrors": errors } });
-            if L::KIND.queued {
+            if L::KIND.has_queue() {
                 patch["status"]["queuePosition"] = Value::Null;
             }
             Some(patch)
         }
         // A running backup was decoded before; its worker ends it as it was read then. A restore
         // cannot be resumed from a broken spec.
-        Stage::InProgress if !L::KIND.queued => Some(json!({
+        Stage::InProgress if L::KIND.is_validated_again() => Some(json!({
             "metadata": { "finalizers": finalizers::without(object, &[finalizers::work::<L>()]) },
             "status": { "phase": "Failed", "failureReason": errors.join("; ") },
         })),

@@ -22,9 +22,11 @@ use tokio::{sync::Semaphore, time::Instant};
 use super::{
     JobContext,
     cancellation::{Cancellation, StopReason},
-    decide::{self, JobState, Plan, StoredState},
+    decide::{self, ImmediatePlan, JobState, Plan},
     finalizers,
-    lifecycle::{InterruptedWork, JobObject, JobPreparation, Lifecycle, Outcome, Work},
+    kind::{JobKind, Outcome},
+    lifecycle::{InterruptedWork, JobPreparation, Lifecycle, Record, Work},
+    object::JobObject as _,
     pending_end::PendingEnd,
 };
 use crate::metrics;
@@ -47,7 +49,7 @@ const BEGIN_BACKOFF: Backoff = Backoff {
 };
 const READ_BUDGET: Duration = Duration::from_secs(30);
 
-pub(crate) struct Worker<L: Lifecycle> {
+pub(crate) struct Worker<L: JobKind> {
     pub ctx: JobContext,
     /// State that only this kind needs.
     pub kind: Arc<L>,
@@ -74,28 +76,19 @@ pub(crate) enum Next<O> {
     Done,
 }
 
-struct StoreObservation<L: Lifecycle> {
-    stored: StoredState,
+/// What the store holds under the name of an object.
+type Stored<L> = decide::Stored<
+    WorkStart<<L as JobKind>::Object>,
+    Box<CommittedPlan<<L as JobKind>::Object>>,
+    (Location, Box<AwaitingOperations<<L as JobKind>::Object>>),
+    (Location, Box<Outcome<L>>),
+>;
+
+/// What a look at the store has found for work that has to be done.
+struct WorkStart<O: StoredJob> {
     location: Location,
-    record: Option<Record<L::Object>>,
-    end: Option<Box<Outcome<L>>>,
-}
-
-/// A record of an object.
-pub(crate) enum Record<O: StoredJob> {
-    /// The complete end.
-    Committed(Box<CommittedPlan<O>>),
-    /// The results before its operations have ended.
-    Awaiting(Box<AwaitingOperations<O>>),
-}
-
-impl<O: StoredJob> Record<O> {
-    fn number(&self) -> u64 {
-        match self {
-            Self::Committed(plan) => plan.number(),
-            Self::Awaiting(awaiting) => awaiting.number(),
-        }
-    }
+    /// A record of an earlier run that can no longer be published.
+    lost: Option<Record<O>>,
 }
 
 impl<L: Lifecycle> Worker<L> {
@@ -144,7 +137,7 @@ impl<L: Lifecycle> Worker<L> {
                             name = self.name,
                             ?error,
                             "a deleted {} keeps its claim",
-                            L::KIND.noun
+                            L::KIND.noun()
                         );
                     }
                     return;
@@ -154,7 +147,7 @@ impl<L: Lifecycle> Worker<L> {
                     self.blocked.briefly()
                 }
                 WorkerError::Stopped(reason) => {
-                    tracing::info!(name = self.name, %reason, "work on a {} stopped", L::KIND.noun);
+                    tracing::info!(name = self.name, %reason, "work on a {} stopped", L::KIND.noun());
                     return;
                 }
                 WorkerError::Waiting => blocked::TURN_INTERVAL,
@@ -190,52 +183,51 @@ impl<L: Lifecycle> Worker<L> {
         let resumed = object.stage() != L::KIND.start();
         let mut claim: Option<Claim> = None;
         let mut prepared: Option<JobPreparation<L::Facts>> = None;
-        let mut looked: Option<StoreObservation<L>> = None;
+        let mut stored: Option<Stored<L>> = None;
         loop {
-            let plan = decide::next(JobState {
+            let seen = JobState {
                 kind: L::KIND,
                 stage: object.stage(),
                 deleting: object.is_deleting(),
                 cancelled: object.is_cancelled(),
-                findings: prepared.as_ref().map_or(&[], |prepared| &prepared.findings),
-                stored: looked.as_ref().map(|looked| &looked.stored),
                 in_hand: self.pending.is_some(),
-                lost: looked.as_ref().is_some_and(|looked| {
-                    looked
-                        .record
-                        .as_ref()
-                        .is_some_and(|record| self.lost == Some(record.number()))
-                }),
-            });
-            match (plan, &prepared) {
-                (Plan::Look | Plan::Begin, None) => {
-                    // A backup deletion that begins after the claim is active finds this Restore,
-                    // and waits for it.
-                    if !L::KIND.queued {
-                        match self.claim(&mut object).await? {
-                            ControlFlow::Continue(granted) => claim = Some(granted),
-                            ControlFlow::Break(next) => return Ok(next),
-                        }
-                        if resumed {
-                            object = self.with_finalizers(object).await?;
-                        }
+            };
+            if let Some(plan) = decide::immediate(seen) {
+                return self.act_on_object(&object, plan).await;
+            }
+            let Some(JobPreparation {
+                facts,
+                location,
+                findings,
+            }) = &prepared
+            else {
+                // A backup deletion that begins after the claim is active finds this Restore,
+                // and waits for it.
+                if L::KIND.is_claimed_first() {
+                    match self.claim(&mut object).await? {
+                        ControlFlow::Continue(granted) => claim = Some(granted),
+                        ControlFlow::Break(next) => return Ok(next),
                     }
-                    prepared = Some(self.kind.prepare(&self.ctx, &object).await?);
+                    if resumed {
+                        object = self.with_finalizers(object).await?;
+                    }
                 }
-                (Plan::Look, Some(prepared)) => match self.look(&prepared.location).await {
-                    Ok(found) => looked = Some(found),
+                prepared = Some(self.kind.prepare(&self.ctx, &object).await?);
+                continue;
+            };
+            match decide::next(seen, findings, stored.take()) {
+                Plan::Look => match self.look(location).await {
+                    Ok(found) => stored = Some(found),
                     // A deletion does not wait for a store.
                     Err(WorkerError::Blocked { .. }) if object.is_deleting() => {
                         return self.let_go(&object).await;
                     }
                     Err(error) => return self.store_error(&object, error).await,
                 },
-                (Plan::Refuse { validation_errors }, Some(prepared)) => {
-                    return self
-                        .refuse(&object, &validation_errors, &prepared.facts)
-                        .await;
+                Plan::Refuse { validation_errors } => {
+                    return self.refuse(&object, &validation_errors, facts).await;
                 }
-                (Plan::Begin, Some(prepared)) => {
+                Plan::Begin(found) => {
                     let granted = match claim.take() {
                         Some(granted) => granted,
                         None => match self.claim(&mut object).await? {
@@ -243,52 +235,18 @@ impl<L: Lifecycle> Worker<L> {
                             ControlFlow::Break(next) => return Ok(next),
                         },
                     };
-                    object = self.begin(&object, &prepared.facts, &granted.token).await?;
+                    object = self.begin(&object, facts, &granted.token).await?;
                     claim = Some(granted);
+                    stored = found;
                 }
-                (Plan::Work, Some(JobPreparation { facts, .. })) => {
-                    // Planned only after a look at the store.
-                    let Some(found) = looked else {
-                        return Err(WorkerError::Conflict);
-                    };
-                    if resumed && let Err(error) = L::may_write(self, &object).await {
-                        return self.store_error(&object, error).await;
-                    }
-                    let claim = match claim {
-                        Some(claim) => claim,
-                        None => match self.claim(&mut object).await? {
-                            ControlFlow::Continue(granted) => granted,
-                            ControlFlow::Break(next) => return Ok(next),
-                        },
-                    };
-                    // Writing the start may have taken longer than rebuilding a lost ledger.
-                    if !L::KIND.queued {
-                        self.still_claimed(&claim.token).await?;
-                    }
-                    let StoreObservation {
-                        location,
-                        record: lost,
-                        ..
-                    } = found;
-                    let token = &claim.token;
-                    let work = Work {
-                        object: &object,
-                        facts,
-                        location: &location,
-                        lost,
-                        token,
-                        resumed,
-                    };
-                    return Box::pin(self.work(work)).await;
+                Plan::Work(start) => {
+                    return self
+                        .start_work(object, facts, start, claim, resumed)
+                        .await;
                 }
-                (Plan::Finish, _) => {
-                    if let Some(StoreObservation {
-                        record: Some(Record::Committed(plan)),
-                        ..
-                    }) = looked
-                        && self.pending.is_none()
-                    {
-                        self.pending = Some(PendingEnd::Committed(plan));
+                Plan::Finish(record) => {
+                    if self.pending.is_none() {
+                        self.pending = Some(PendingEnd::Committed(record));
                     }
                     return match self.finish(&object).await {
                         // The record stays; sync publishes it.
@@ -298,46 +256,75 @@ impl<L: Lifecycle> Worker<L> {
                         finished => finished,
                     };
                 }
-                (Plan::Operations, _) => {
-                    let Some(StoreObservation {
-                        location,
-                        record: Some(Record::Awaiting(awaiting)),
-                        ..
-                    }) = looked
-                    else {
-                        return Err(WorkerError::Conflict);
-                    };
+                Plan::Operations((location, awaiting)) => {
                     // Drops the slot, which items need; operations that write need the claim.
                     let token = claim.map(|claim| claim.token);
                     return self
                         .fenced_operations(&object, &location, *awaiting, token)
                         .await;
                 }
-                (Plan::Adopt, _) => {
-                    let Some(StoreObservation {
-                        location,
-                        end: Some(end),
-                        ..
-                    }) = looked
-                    else {
-                        return Err(WorkerError::Conflict);
-                    };
+                Plan::Adopt((location, end)) => {
                     let next = self.adopt(&object, &end).await?;
                     L::after_adoption(self, &object, &location).await;
                     return Ok(next);
                 }
-                (Plan::Fail { reason }, _) => return self.fail(&object, &reason, None).await,
-                (Plan::Block { reason }, _) => {
+                Plan::Fail { reason } => return self.fail(&object, &reason, None).await,
+                Plan::Block { reason } => {
                     return Err(WorkerError::Blocked {
                         reason,
                         retryable: false,
                     });
                 }
-                (Plan::LetGo | Plan::Free, _) => return self.let_go(&object).await,
-                // The others are planned only after `prepare`.
-                (Plan::Wait | Plan::Refuse { .. } | Plan::Work, _) => return Ok(Next::Done),
+                Plan::LetGo => return self.let_go(&object).await,
             }
         }
+    }
+
+    async fn act_on_object(
+        &mut self,
+        object: &L::Object,
+        plan: ImmediatePlan,
+    ) -> Result<Next<L::Object>, WorkerError> {
+        match plan {
+            ImmediatePlan::Wait => Ok(Next::Done),
+            ImmediatePlan::Fail { reason } => self.fail(object, &reason, None).await,
+            ImmediatePlan::Finish => self.finish(object).await,
+            ImmediatePlan::LetGo | ImmediatePlan::Free => self.let_go(object).await,
+        }
+    }
+
+    /// Takes the claim unless it is taken, and works.
+    async fn start_work(
+        &mut self,
+        mut object: L::Object,
+        facts: &L::Facts,
+        start: WorkStart<L::Object>,
+        claim: Option<Claim>,
+        resumed: bool,
+    ) -> Result<Next<L::Object>, WorkerError> {
+        if resumed && let Err(error) = L::may_write(self, &object).await {
+            return self.store_error(&object, error).await;
+        }
+        let claim = match claim {
+            Some(claim) => claim,
+            None => match self.claim(&mut object).await? {
+                ControlFlow::Continue(granted) => granted,
+                ControlFlow::Break(next) => return Ok(next),
+            },
+        };
+        // Writing the start may have taken longer than rebuilding a lost ledger.
+        if L::KIND.is_claimed_first() {
+            self.still_claimed(&claim.token).await?;
+        }
+        let work = Work {
+            object: &object,
+            facts,
+            location: &start.location,
+            lost: start.lost,
+            token: &claim.token,
+            resumed,
+        };
+        Box::pin(self.work(work)).await
     }
 
     /// Reads the object; `None` if it is gone, or another one has its name.
@@ -351,38 +338,38 @@ impl<L: Lifecycle> Worker<L> {
     }
 
     /// Reads what the store holds under this name.
-    async fn look(&self, location: &str) -> Result<StoreObservation<L>, WorkerError> {
+    async fn look(&self, location: &str) -> Result<Stored<L>, WorkerError> {
         let (_, location) = self.ctx.locations.open(location).await?;
         let found = location
             .find_job::<L::Object>(&self.name, &self.uid)
             .await?;
-        let mut record = None;
-        let mut end = None;
-        let stored = match found {
-            FoundJob::Nothing => StoredState::Nothing,
-            FoundJob::Committed(plan) => {
-                record = Some(Record::Committed(plan));
-                StoredState::Recorded
+        Ok(match found {
+            FoundJob::Nothing => Stored::<L>::Nothing(WorkStart {
+                location,
+                lost: None,
+            }),
+            FoundJob::Committed(plan) if self.lost == Some(plan.number()) => {
+                Stored::<L>::Lost(WorkStart {
+                    location,
+                    lost: Some(Record::Committed(plan)),
+                })
             }
-            FoundJob::Awaiting(awaiting) => {
-                record = Some(Record::Awaiting(awaiting));
-                StoredState::Waiting
+            FoundJob::Committed(plan) => Stored::<L>::Recorded(plan),
+            FoundJob::Awaiting(awaiting) if self.lost == Some(awaiting.number()) => {
+                Stored::<L>::Lost(WorkStart {
+                    location,
+                    lost: Some(Record::Awaiting(awaiting)),
+                })
             }
+            FoundJob::Awaiting(awaiting) => Stored::<L>::Waiting((location, awaiting)),
             FoundJob::Stored(outcome) => {
                 let (uid, stage) = L::stored_end(&outcome);
-                end = Some(outcome);
                 if uid == self.uid {
-                    StoredState::Ours(stage)
+                    Stored::<L>::Ours(stage, (location, outcome))
                 } else {
-                    StoredState::Others { uid }
+                    Stored::<L>::Others { uid }
                 }
             }
-        };
-        Ok(StoreObservation {
-            stored,
-            location,
-            record,
-            end,
         })
     }
 
@@ -468,10 +455,10 @@ impl<L: Lifecycle> Worker<L> {
             let budget = self.ctx.resource_timeout;
             if !retryable || self.blocked.since(Instant::now()) >= budget {
                 return self
-                    .fail(object, &format!("{}: {reason}", L::KIND.refused), None)
+                    .fail(object, &format!("{}: {reason}", L::KIND.refused()), None)
                     .await;
             }
-        } else if !L::KIND.queued
+        } else if L::KIND.ends_without_location()
             && !retryable
             && !matches!(stage, Stage::WaitingForOperations { .. })
         {

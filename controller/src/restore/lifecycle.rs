@@ -1,4 +1,5 @@
-//! Implements the `Lifecycle` of `job` for Restores.
+//! Implements the `Lifecycle` of `job` for Restores; the patches are in `patches`, and `files` has
+//! the cleanup.
 
 use std::sync::Arc;
 
@@ -6,35 +7,32 @@ use backup_core::{
     api::{GoDuration, Restore, RestorePhase},
     event_reason::EventReason,
     labels,
-    operation::{Counts, RestoreOperation},
+    operation::RestoreOperation,
     phase::{Phase as _, Stage},
     resources::RestoreOrder,
     text::counted,
 };
 use backup_plugins::Host;
 use backup_store::{
-    AwaitingRestore, Claimant, CommittedRestore, JobFiles, Limits, Location, PendingRestore,
-    RestoreEnd, Scope, StoreError,
+    AwaitingRestore, Claimant, Limits, Location, PendingRestore, Scope, StoreError,
 };
 use jiff::Timestamp;
-use serde_json::Value;
 
 use super::{
-    ItemMemory, files, observe, operations,
+    ItemMemory, observe, operations,
+    patches::{self, Summary},
     report::Report,
-    status::{self, Summary},
     validate::{self, Facts},
 };
 use crate::{
     hooks::exec::Executor,
     job::{
         JobContext,
-        decide::Kind,
+        kind::{JobKind, Kind},
         lifecycle::{
-            CompletedWork, Failure, InterruptedWork, JobPreparation, Lifecycle, Work, WorkError,
-            WorkResult,
+            CompletedWork, JobWork, Failure, InterruptedWork, JobPreparation, Lifecycle, Work,
+            WorkError, WorkResult,
         },
-        operations::records,
         pending_end::PendingEnd,
         worker::{Worker, WorkerError},
     },
@@ -87,25 +85,84 @@ impl Restores {
     }
 }
 
-impl Lifecycle for Restores {
+impl JobKind for Restores {
     type Object = Restore;
     type Facts = Facts;
     type Contents = PendingRestore;
     type Summary = Summary;
-    type Turn = ();
-    type Gauges = StoredRestores;
 
-    const KIND: Kind = Kind {
-        noun: "restore",
-        queued: false,
-        cancelled: "it was cancelled by a user before anything was restored",
-        refused: "not started",
-    };
+    const KIND: Kind = Kind::Restore;
     /// The second is set by a Velero server; it stays until the files of the restore are deleted.
     const FINALIZERS: &'static [&'static str] = &[
         labels::RESTORE_WORK_FINALIZER,
         "restores.velero.io/external-resources-finalizer",
     ];
+}
+
+impl JobWork for Restores {
+    async fn work(
+        worker: &mut Worker<Self>,
+        work: Work<'_, Self>,
+    ) -> Result<WorkResult<Self>, WorkError> {
+        Box::pin(worker.restore(work)).await
+    }
+
+    /// Retried until the store accepts it: the results are in memory only, and a second run would
+    /// find all objects existing.
+    async fn await_operations(
+        worker: &mut Worker<Self>,
+        _: &Restore,
+        restored: WorkResult<Self>,
+    ) -> Result<(), WorkError> {
+        loop {
+            worker.cancellation.check()?;
+            let recorded = patches::recorded(&restored.summary);
+            let error = match restored
+                .contents
+                .await_operations(&restored.files, recorded)
+                .await
+            {
+                Ok(()) => return Ok(()),
+                Err(StoreError::Exists { .. }) => return Err(WorkerError::Conflict.into()),
+                Err(error) => error,
+            };
+            let reason = format!("what the restore has started could not be stored: {error}");
+            let delay = worker.report_blocked(&reason, error.is_transient()).await;
+            worker.cancellation.sleep(delay).await?;
+        }
+    }
+
+    async fn upload(contents: PendingRestore) -> Result<PendingRestore, StoreError> {
+        Ok(contents)
+    }
+
+    async fn discard(_: PendingRestore) {}
+
+    async fn discard_upload(_: PendingRestore) {}
+
+    async fn complete(
+        worker: &mut Worker<Self>,
+        restore: &Restore,
+        location: &Location,
+        awaiting: AwaitingRestore,
+        operations: &[RestoreOperation],
+    ) -> Result<CompletedWork<Self>, WorkError> {
+        let opened = location
+            .open_restore(&worker.name, &worker.kind.claimant(restore))
+            .await;
+        let upload = opened.map_err(WorkError::Store)?;
+        let (files, summary) =
+            operations::completed(restore, awaiting, operations).map_err(WorkError::Store)?;
+        Ok(CompletedWork {
+            upload,
+            files,
+            summary,
+        })
+    }
+}
+
+impl Lifecycle for Restores {
+    type Gauges = StoredRestores;
 
     fn slots(&self) -> usize {
         self.slots
@@ -155,77 +212,6 @@ impl Lifecycle for Restores {
         })
     }
 
-    fn begin_patch(&self, now: &Restore, facts: &Facts) -> Option<Value> {
-        let mut spec = validate::prepared(now, facts.backup.as_ref()?);
-        // Velero's CLI sends 0s if the user sets no timeout.
-        spec.item_operation_timeout = spec
-            .item_operation_timeout
-            .filter(|timeout| !timeout.is_zero())
-            .or(Some(self.default_item_operation_timeout));
-        status::start(now, &spec, Timestamp::now())
-    }
-
-    fn refused_patch(&self, now: &Restore, _: &Facts, findings: &[String]) -> Option<Value> {
-        status::refused(now, findings)
-    }
-
-    fn announce_patch(
-        now: &Restore,
-        next: &RestorePhase,
-        files: &JobFiles,
-        summary: &Summary,
-    ) -> Option<Value> {
-        let counts = status::Counts {
-            warnings: files.results.warnings(),
-            errors: files.results.errors(),
-            summary: summary.clone(),
-            operations: Counts::default(),
-        };
-        status::operating(now, next, &counts)
-    }
-
-    fn worked_patch(now: &Restore, recorded: &Value) -> Option<Value> {
-        status::worked(now, recorded)
-    }
-
-    fn operations_patch(
-        now: &Restore,
-        next: &RestorePhase,
-        operations: &[RestoreOperation],
-        files: &JobFiles,
-    ) -> Option<Value> {
-        status::operating(now, next, &operations::counts(now, files, operations))
-    }
-
-    fn terminal_patch(now: &Restore, outcome: &RestoreEnd) -> Option<Value> {
-        status::published(now, outcome)
-    }
-
-    fn outcome(
-        restore: &Restore,
-        files: &JobFiles,
-        summary: &Summary,
-        at: Timestamp,
-    ) -> Result<RestoreEnd, StoreError> {
-        let operations: Vec<RestoreOperation> = records::decode(&files.item_operations)?;
-        let warnings = files.results.warnings();
-        let errors = files.results.errors();
-        let operations = Counts::of_all(&operations);
-        let counts = status::Counts {
-            warnings,
-            errors,
-            summary: summary.clone(),
-            operations,
-        };
-        let status = status::outcome(restore, RestorePhase::ended(errors > 0), &counts, at);
-        Ok(status::end(status, &files.volume_info, &summary.left))
-    }
-
-    /// The store holds no visible record of how a restore ended.
-    fn stored_end(_: &RestoreEnd) -> (String, Stage) {
-        (String::new(), Stage::Unknown)
-    }
-
     fn started(worker: &Worker<Self>, restore: &Restore, facts: &Facts) {
         let backup = facts
             .backup
@@ -237,75 +223,6 @@ impl Lifecycle for Restores {
             EventReason::Started,
             &format!("restoring from backup {backup}"),
         );
-    }
-
-    async fn work(
-        worker: &mut Worker<Self>,
-        work: Work<'_, Self>,
-    ) -> Result<WorkResult<Self>, WorkError> {
-        Box::pin(worker.restore(work)).await
-    }
-
-    /// Retried until the store accepts it: the results are in memory only, and a second run would
-    /// find all objects existing.
-    async fn await_operations(
-        worker: &mut Worker<Self>,
-        _: &Restore,
-        restored: WorkResult<Self>,
-    ) -> Result<(), WorkError> {
-        loop {
-            worker.cancellation.check()?;
-            let recorded = status::recorded(&restored.summary);
-            let error = match restored
-                .contents
-                .await_operations(&restored.files, recorded)
-                .await
-            {
-                Ok(()) => return Ok(()),
-                Err(StoreError::Exists { .. }) => return Err(WorkerError::Conflict.into()),
-                Err(error) => error,
-            };
-            let reason = format!("what the restore has started could not be stored: {error}");
-            let delay = worker.report_blocked(&reason, error.is_transient()).await;
-            worker.cancellation.sleep(delay).await?;
-        }
-    }
-
-    async fn upload(contents: PendingRestore) -> Result<PendingRestore, StoreError> {
-        Ok(contents)
-    }
-
-    async fn discard(_: PendingRestore) {}
-
-    async fn discard_upload(_: PendingRestore) {}
-
-    async fn complete(
-        worker: &mut Worker<Self>,
-        restore: &Restore,
-        location: &Location,
-        awaiting: AwaitingRestore,
-        operations: &[RestoreOperation],
-    ) -> Result<CompletedWork<Self>, WorkError> {
-        let opened = location
-            .open_restore(&worker.name, &worker.kind.claimant(restore))
-            .await;
-        let upload = opened.map_err(WorkError::Store)?;
-        let (files, summary) =
-            operations::completed(restore, awaiting, operations).map_err(WorkError::Store)?;
-        Ok(CompletedWork {
-            upload,
-            files,
-            summary,
-        })
-    }
-
-    async fn after_end(worker: &Worker<Self>, plan: &CommittedRestore) {
-        files::remove_private(&worker.name, plan).await;
-    }
-
-    async fn abandon(worker: &Worker<Self>, restore: &Restore) -> Result<(), WorkerError> {
-        operations::cancel(worker, restore).await;
-        Ok(())
     }
 
     /// Stores a log with the reason if the location accepts it. A restore that is past its items
@@ -323,10 +240,10 @@ impl Lifecycle for Restores {
             progress,
             ..Summary::default()
         };
-        let mut counts = status::Counts {
+        let mut counts = patches::Counts {
             errors: begun,
             summary,
-            ..status::Counts::default()
+            ..patches::Counts::default()
         };
         let interrupted = worker.interrupted.take();
         if let Some(InterruptedWork { files, summary }) = &interrupted {
@@ -342,12 +259,12 @@ impl Lifecycle for Restores {
         } else {
             RestorePhase::ended(true)
         };
-        let mut status = status::outcome(restore, phase, &counts, Timestamp::now());
+        let mut status = patches::outcome(restore, phase, &counts, Timestamp::now());
         status.failure_reason = Some(reason.to_owned());
         let volumes = interrupted
             .as_ref()
             .map_or(&[][..], |one| one.files.volume_info.as_slice());
-        let outcome = status::end(status, volumes, &counts.summary.left);
+        let outcome = patches::end(status, volumes, &counts.summary.left);
         if let Some(location) = location {
             worker.cancellation.check()?;
             let files = if let Some(interrupted) = interrupted {
@@ -388,12 +305,8 @@ impl Lifecycle for Restores {
             }
         }
         Ok(Failure::Publish(Box::new(move |now| {
-            status::published(now, &outcome)
+            patches::terminal(now, &outcome)
         })))
-    }
-
-    async fn remove_files(worker: &Worker<Self>, restore: &Restore) -> Result<(), WorkerError> {
-        files::remove(worker, restore).await
     }
 
     fn end_note(restore: &Restore) -> String {

@@ -3,12 +3,8 @@
 use std::time::Duration;
 
 use backup_core::{
-    api::{Restore, RestorePhase, restore::RestoreProgress},
-    left_items::LeftItems,
-    operation::{
-        Counts as Numbers, OperationStatus, ResourceIdentifier, RestoreOperation,
-        RestoreOperationSpec,
-    },
+    api::{Restore, RestorePhase},
+    operation::{OperationStatus, ResourceIdentifier, RestoreOperation, RestoreOperationSpec},
     time::whole_seconds,
 };
 use backup_store::{AwaitingRestore, FoundJob, JobFiles, Location, Scope, StoreError};
@@ -17,7 +13,7 @@ use kube::ResourceExt as _;
 
 use super::{
     Restores, files,
-    status::{self, Counts, Summary},
+    patches::{self, Counts, Summary},
     work::StartedOperation,
 };
 use crate::job::{
@@ -64,43 +60,13 @@ fn operation(restore: &Restore, (of, done): StartedOperation) -> Option<RestoreO
     })
 }
 
-/// The counts of a restore, from its files and from operations that are not in them yet.
-pub(super) fn counts(
-    restore: &Restore,
-    files: &JobFiles,
-    operations: &[RestoreOperation],
-) -> Counts {
-    let failed = i64::try_from(records::errors(operations).len()).unwrap_or(i64::MAX);
-    let done = i64::try_from(files.resource_list.len()).unwrap_or(i64::MAX);
-    let total = restore
-        .status
-        .progress
-        .as_ref()
-        .map_or(0, |progress| progress.total_items);
-    Counts {
-        warnings: files.results.warnings(),
-        errors: files.results.errors() + failed,
-        summary: Summary {
-            // The status may be from before a crash.
-            progress: RestoreProgress {
-                total_items: total.max(done),
-                items_restored: done,
-                ..RestoreProgress::default()
-            },
-            hooks: None,
-            left: LeftItems::default(),
-        },
-        operations: Numbers::of_all(operations),
-    }
-}
-
 /// Called when all operations have ended: adds their errors to results and log.
 pub(super) fn completed(
     restore: &Restore,
     awaiting: AwaitingRestore,
     operations: &[RestoreOperation],
 ) -> Result<(JobFiles, Summary), StoreError> {
-    let left = status::left_items(awaiting.status());
+    let left = patches::left_items(awaiting.status());
     let mut files = awaiting.into_files();
     files.item_operations = records::encode(operations)?;
     let at = Timestamp::now();
@@ -121,7 +87,7 @@ pub(super) fn completed(
     }
     let summary = Summary {
         left,
-        ..counts(restore, &files, &[]).summary
+        ..Counts::with_operations(restore, &files, &[]).summary
     };
     Ok((files, summary))
 }

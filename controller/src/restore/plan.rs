@@ -27,7 +27,7 @@ use super::{
     hooks::{HookContext, HookJournal},
     report::Report,
     runner::{read_contents, saved_volumes},
-    snapshots::{Snapshots, VolumeJournal},
+    volume_snapshots::{Snapshots, VolumeJournal},
     validate::{self, Configuration},
     work::{self, ActionContext, Restoring, VolumePlan},
 };

@@ -15,7 +15,7 @@ use super::{
     about::About,
     apply::{ItemResult, Outcome},
     left_out::LeftOut,
-    status::Summary,
+    patches::Summary,
     volume_outcomes::{NamedVolume, VolumeOutcomes},
 };
 use crate::job::{report, worker::WorkerError};

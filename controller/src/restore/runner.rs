@@ -22,18 +22,18 @@ use super::{
     Restores,
     calls::{Calls, Pace},
     hooks::{HookContext, HookJournal},
-    identity, operations,
+    identity, operations, patches,
     report::Report,
-    snapshots::{Snapshots, VolumeJournal},
-    status,
     validate::{self, Configuration},
+    volume_snapshots::{Snapshots, VolumeJournal},
     work::{self, ActionContext, RestoreError, Restoring, StartedOperation, VolumePlan},
 };
 use crate::job::{
     action_journal::{self, ActionJournal},
     cancellation::StopReason,
     journal::JobJournal,
-    lifecycle::{self, InterruptedWork, Lifecycle as _, WorkError, WorkResult},
+    kind::JobKind as _,
+    lifecycle::{self, InterruptedWork, WorkError, WorkResult},
     log_upload::{Subject, upload_log},
     operations::records,
     waits::{WaitLog, Waits},
@@ -77,7 +77,7 @@ impl Worker<Restores> {
             // Operations of an earlier attempt are in its journal, read below.
             () = self.cancellation.cancelled(), if resumed => Contents::none()?,
             () = self.cancellation.cancelled(), if !resumed => {
-                return Err(WorkError::Fatal(Restores::KIND.cancelled.to_owned()));
+                return Err(WorkError::Fatal(Restores::KIND.cancelled().to_owned()));
             }
             contents = read_contents(store, backup, kind.limits) => {
                 contents.map_err(|error| unreadable(error, &name, resumed))?
@@ -387,7 +387,7 @@ pub(super) async fn show_progress(
             &restore,
             |current| {
                 ended.store(current.phase().is_terminal(), Ordering::Relaxed);
-                status::progress(current, &now.0, now.1.as_deref())
+                patches::progress(current, &now.0, now.1.as_deref())
             },
         );
         match written.await {

@@ -29,7 +29,7 @@ use super::{
     namespaces::Namespaces,
     report::Report,
     select::{Batch, Selection},
-    snapshots::Snapshots,
+    volume_snapshots::Snapshots,
     type_names::TypeNames,
     validate::Configuration,
 };

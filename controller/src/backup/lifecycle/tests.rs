@@ -3,7 +3,7 @@ use std::{sync::Arc, time::Duration};
 use backup_core::labels::BLOCKED_ANNOTATION;
 use backup_lock::VELERO_SCOPE;
 use backup_runtime::{leader::Leadership, watch::WatchEvent};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::*;

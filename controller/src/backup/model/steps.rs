@@ -1,14 +1,15 @@
 //! The steps of a controller, as in `job/worker.rs` and the store.
 
-use backup_core::phase::{Phase as _, Stage};
+use backup_core::phase::Phase as _;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    Backup, BackupPhase, Backups, Counts, Hand, JobState, Life, Luck, Mistake, Operations, Plan,
-    Record, Step, StoredState, World, decide, ended, operation, patched, patches, records, rests,
+    Backup, BackupPhase, Backups, Counts, Hand, ImmediatePlan, JobState, Life, Luck, Mistake,
+    Operations, Plan, Record, Step, Stored, World, decide, ended, operation, patched, patches,
+    records, rests,
 };
-use crate::{job::lifecycle::Lifecycle as _, testing::backup};
+use crate::{job::kind::JobKind as _, testing::backup};
 
 impl Step {
     /// Whether it changes state that others can see.
@@ -93,7 +94,7 @@ impl World {
                 } else {
                     self.object()
                 };
-                let mut announced = patched(patches::finalizing(&object, &next, None));
+                let mut announced = patched(patches::announce(&object, &next, None));
                 if mistake == Some(Mistake::AnnouncesAlways)
                     && (now.can_become(&next) || now == next)
                 {
@@ -144,20 +145,19 @@ impl World {
             self.workers[number].hand = None;
             return Step::Reads;
         }
-        let in_hand = self.workers[number].hand.is_some();
         let deleting = self.deleting;
-        let seen = JobState::of(Backups::KIND, self.phase().stage(), None);
-        match decide::next(JobState {
+        let plan = decide::immediate(JobState {
             deleting,
-            in_hand,
-            ..seen
-        }) {
-            Plan::Look => Step::Looks(self.phase.clone(), deleting),
-            Plan::Finish => Step::Decides,
+            in_hand: self.workers[number].hand.is_some(),
+            ..JobState::of(Backups::KIND, self.phase().stage())
+        });
+        match plan {
+            None => Step::Looks(self.phase.clone(), deleting),
+            Some(ImmediatePlan::Finish) => Step::Decides,
             // It has not begun.
-            Plan::LetGo => Step::LetsGo,
+            Some(ImmediatePlan::LetGo) => Step::LetsGo,
             // It has ended.
-            _ => Step::Reads,
+            Some(_) => Step::Reads,
         }
     }
 
@@ -376,59 +376,52 @@ impl World {
             .last_key_value()
             .map(|(number, record)| (*number, *record));
         let last = last.filter(|(_, record)| record.attempt != 0);
+        let lost = self.workers[number].lost;
         let stored = match (self.store.metadata, last) {
-            (Some(metadata), _) => StoredState::Ours(ended(metadata).stage()),
-            (None, Some((_, record)))
+            (Some(metadata), _) => Stored::Ours(ended(metadata).stage(), metadata),
+            (None, Some((of, _))) if lost == Some(of) => Stored::Lost(last),
+            (None, Some((of, record)))
                 if record.operations == Operations::Run
                     && mistake != Some(Mistake::ForgetsOperations) =>
             {
-                StoredState::Waiting
+                Stored::Waiting((of, record))
             }
-            (None, Some(_)) => StoredState::Recorded,
-            (None, None) => StoredState::Nothing,
+            (None, Some(recorded)) => Stored::Recorded(recorded),
+            (None, None) => Stored::Nothing(None),
         };
-        let plan = decide::next(JobState {
-            in_hand: self.workers[number].hand.is_some(),
+        let seen = JobState {
             deleting,
-            lost: last.is_some_and(|(of, _)| self.workers[number].lost == Some(of)),
-            ..JobState::of(
-                Backups::KIND,
-                BackupPhase::from(phase).stage(),
-                Some(&stored),
-            )
-        });
-        match (plan, last) {
-            (Plan::Begin, _) => Step::Begins,
-            (Plan::LetGo, _) => {
+            ..JobState::of(Backups::KIND, BackupPhase::from(phase).stage())
+        };
+        match decide::next(seen, &[], Some(stored)) {
+            Plan::Begin(_) => Step::Begins,
+            Plan::LetGo => {
                 self.workers[number].hand = None;
                 Step::Abandons
             }
-            (Plan::Work, _) => {
+            Plan::Work(lost) => {
                 if mistake == Some(Mistake::CollectsUnclaimed) {
                     self.workers[number].epoch = self.ledger.epoch;
-                    Step::Opens(phase.to_owned(), last)
+                    Step::Opens(phase.to_owned(), lost)
                 } else if rests(&BackupPhase::from(phase), false) {
-                    Step::Marks(phase.to_owned(), last)
+                    Step::Marks(phase.to_owned(), lost)
                 } else {
-                    Step::Claims(phase.to_owned(), last)
+                    Step::Claims(phase.to_owned(), lost)
                 }
             }
-            (Plan::Operations, Some((of, record))) => Step::Operates(phase.to_owned(), record, of),
-            (Plan::Finish, Some((of, record))) => {
+            Plan::Operations((of, record)) => Step::Operates(phase.to_owned(), record, of),
+            Plan::Finish((of, record)) => {
                 self.workers[number].hand = Some(Hand::Decided(record, of));
                 Step::Contents
             }
-            (Plan::Adopt, _) => {
-                let failed = stored == StoredState::Ours(Stage::PartiallyFailed);
-                Step::Ends(Record {
-                    attempt: 0,
-                    failed,
-                    operations: Operations::None,
-                })
-            }
-            (Plan::Fail { .. }, _) => Step::Fails,
+            Plan::Adopt(metadata) => Step::Ends(Record {
+                attempt: 0,
+                failed: metadata.failed,
+                operations: Operations::None,
+            }),
+            Plan::Fail { .. } => Step::Fails,
             // Reported to users, and read again later.
-            _ => Step::Reads,
+            Plan::Look | Plan::Refuse { .. } | Plan::Block { .. } => Step::Reads,
         }
     }
 

@@ -4,7 +4,7 @@ use backup_core::{
 };
 
 use super::*;
-use crate::{backup::Backups, job::lifecycle::Lifecycle as _, restore::Restores};
+use crate::{backup::Backups, job::kind::JobKind as _, restore::Restores};
 
 const ACTIVE: [BackupPhase; 6] = [
     BackupPhase::ReadyToStart,
@@ -22,15 +22,35 @@ const ENDED: [BackupPhase; 5] = [
     BackupPhase::Deleting,
 ];
 
-fn seen<'a>(phase: &BackupPhase, stored: Option<&'a StoredState>) -> JobState<'a> {
-    JobState::of(Backups::KIND, phase.stage(), stored)
+type Stored = super::Stored<(), (), (), ()>;
+type Plan = super::Plan<(), (), (), ()>;
+
+const NOTHING: Stored = Stored::Nothing(());
+const LOST: Stored = Stored::Lost(());
+const RECORDED: Stored = Stored::Recorded(());
+const WAITING: Stored = Stored::Waiting(());
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Decision {
+    Immediate(ImmediatePlan),
+    Then(Plan),
 }
 
-fn stored(uid: &str, phase: &BackupPhase) -> StoredState {
+use Decision::{Immediate, Then};
+
+fn decide(seen: JobState, stored: Option<Stored>) -> Decision {
+    immediate(seen).map_or_else(|| Then(next(seen, &[], stored)), Immediate)
+}
+
+fn seen(phase: &BackupPhase) -> JobState {
+    JobState::of(Backups::KIND, phase.stage())
+}
+
+fn stored(uid: &str, phase: &BackupPhase) -> Stored {
     if uid == "mine" {
-        StoredState::Ours(phase.stage())
+        Stored::Ours(phase.stage(), ())
     } else {
-        StoredState::Others {
+        Stored::Others {
             uid: uid.to_owned(),
         }
     }
@@ -39,18 +59,17 @@ fn stored(uid: &str, phase: &BackupPhase) -> StoredState {
 #[test]
 fn every_phase_has_an_owner_after_a_restart() {
     for (phase, plan) in [
-        (BackupPhase::New, Plan::Wait),
-        (BackupPhase::Queued, Plan::Wait),
-        (BackupPhase::ReadyToStart, Plan::Begin),
-        (BackupPhase::InProgress, Plan::Work),
-        (BackupPhase::Finalizing, Plan::Work),
-        (BackupPhase::FinalizingPartiallyFailed, Plan::Work),
+        (BackupPhase::New, Immediate(ImmediatePlan::Wait)),
+        (BackupPhase::Queued, Immediate(ImmediatePlan::Wait)),
+        (BackupPhase::ReadyToStart, Then(Plan::Begin(Some(NOTHING)))),
+        (BackupPhase::InProgress, Then(Plan::Work(()))),
+        (BackupPhase::Finalizing, Then(Plan::Work(()))),
+        (
+            BackupPhase::FinalizingPartiallyFailed,
+            Then(Plan::Work(())),
+        ),
     ] {
-        assert_eq!(
-            next(seen(&phase, Some(&StoredState::Nothing))),
-            plan,
-            "{phase}"
-        );
+        assert_eq!(decide(seen(&phase), Some(NOTHING)), plan, "{phase}");
     }
 }
 
@@ -61,34 +80,35 @@ fn a_cancelled_backup_that_has_not_begun_fails_and_any_other_goes_on_to_its_end(
         BackupPhase::Queued,
         BackupPhase::ReadyToStart,
     ] {
-        let plan = next(JobState {
+        let plan = immediate(JobState {
             cancelled: true,
-            ..seen(&phase, None)
+            ..seen(&phase)
         });
-        assert!(matches!(plan, Plan::Fail { .. }), "{phase}: {plan:?}");
-        let plan = next(JobState {
+        assert!(
+            matches!(plan, Some(ImmediatePlan::Fail { .. })),
+            "{phase}: {plan:?}"
+        );
+        let plan = immediate(JobState {
             cancelled: true,
             deleting: true,
-            ..seen(&phase, None)
+            ..seen(&phase)
         });
-        assert_eq!(plan, Plan::LetGo, "{phase}");
+        assert_eq!(plan, Some(ImmediatePlan::LetGo), "{phase}");
     }
     for phase in ACTIVE
         .into_iter()
         .filter(|phase| *phase != BackupPhase::ReadyToStart)
     {
-        for stored in [
-            None,
-            Some(&StoredState::Nothing),
-            Some(&StoredState::Recorded),
-            Some(&StoredState::Waiting),
-        ] {
-            let plan = next(seen(&phase, stored));
+        for stored in [None, Some(NOTHING), Some(RECORDED), Some(WAITING)] {
+            let plan = decide(seen(&phase), stored.clone());
             assert_eq!(
-                next(JobState {
-                    cancelled: true,
-                    ..seen(&phase, stored)
-                }),
+                decide(
+                    JobState {
+                        cancelled: true,
+                        ..seen(&phase)
+                    },
+                    stored
+                ),
                 plan,
                 "{phase}"
             );
@@ -103,14 +123,14 @@ fn operations_that_are_not_known_are_not_taken_for_none() {
         P::WaitingForPluginOperations,
         P::WaitingForPluginOperationsPartiallyFailed,
     ] {
-        let plan = next(seen(&phase, Some(&StoredState::Nothing)));
+        let plan = decide(seen(&phase), Some(NOTHING));
         assert!(
-            matches!(&plan, Plan::Block { reason } if reason.contains("is not in the store")),
+            matches!(&plan, Then(Plan::Block { reason }) if reason.contains("is not in the store")),
             "{plan:?}"
         );
         assert_eq!(
-            next(seen(&phase, Some(&StoredState::Waiting))),
-            Plan::Operations
+            decide(seen(&phase), Some(WAITING)),
+            Then(Plan::Operations(()))
         );
     }
 }
@@ -120,11 +140,11 @@ fn stored_metadata_of_this_uid_is_adopted_in_every_active_phase() {
     let ours = stored("mine", &BackupPhase::PartiallyFailed);
     for phase in ACTIVE {
         for in_hand in [false, true] {
-            let plan = next(JobState {
+            let seen = JobState {
                 in_hand,
-                ..seen(&phase, Some(&ours))
-            });
-            assert_eq!(plan, Plan::Adopt);
+                ..seen(&phase)
+            };
+            assert_eq!(next(seen, &[], Some(ours.clone())), Plan::Adopt(()));
         }
     }
 }
@@ -133,8 +153,8 @@ fn stored_metadata_of_this_uid_is_adopted_in_every_active_phase() {
 fn what_is_recorded_is_finished_by_whoever_finds_it_in_every_active_phase() {
     for phase in ACTIVE {
         assert_eq!(
-            next(seen(&phase, Some(&StoredState::Recorded))),
-            Plan::Finish,
+            decide(seen(&phase), Some(RECORDED)),
+            Then(Plan::Finish(())),
             "{phase}"
         );
     }
@@ -144,17 +164,11 @@ fn what_is_recorded_is_finished_by_whoever_finds_it_in_every_active_phase() {
 fn what_is_recorded_and_gone_is_collected_again() {
     for phase in ACTIVE {
         let again = if phase == BackupPhase::ReadyToStart {
-            Plan::Begin
+            Plan::Begin(Some(LOST))
         } else {
-            Plan::Work
+            Plan::Work(())
         };
-        for stored in [StoredState::Recorded, StoredState::Waiting] {
-            let plan = next(JobState {
-                lost: true,
-                ..seen(&phase, Some(&stored))
-            });
-            assert_eq!(plan, again, "{phase}");
-        }
+        assert_eq!(decide(seen(&phase), Some(LOST)), Then(again), "{phase}");
     }
 }
 
@@ -165,8 +179,8 @@ fn operations_that_are_recorded_are_gone_on_with() {
         .filter(|phase| *phase != BackupPhase::ReadyToStart)
     {
         assert_eq!(
-            next(seen(&phase, Some(&StoredState::Waiting))),
-            Plan::Operations,
+            decide(seen(&phase), Some(WAITING)),
+            Then(Plan::Operations(())),
             "{phase}"
         );
     }
@@ -176,10 +190,10 @@ fn operations_that_are_recorded_are_gone_on_with() {
 fn metadata_of_another_uid_fails_the_backup_and_says_so() {
     let others = stored("theirs", &BackupPhase::Completed);
     for phase in ACTIVE {
-        let plan = next(seen(&phase, Some(&others)));
+        let plan = decide(seen(&phase), Some(others.clone()));
         let reason = match plan {
-            Plan::Fail { reason } if phase.can_become(&BackupPhase::Failed) => reason,
-            Plan::Block { reason } if !phase.can_become(&BackupPhase::Failed) => reason,
+            Then(Plan::Fail { reason }) if phase.can_become(&BackupPhase::Failed) => reason,
+            Then(Plan::Block { reason }) if !phase.can_become(&BackupPhase::Failed) => reason,
             other => panic!("{phase}: {other:?}"),
         };
         assert!(
@@ -203,22 +217,24 @@ fn metadata_that_is_not_an_end_is_not_adopted() {
             BackupPhase::Unknown("Later".to_owned()),
         ),
     ] {
-        let plan = next(seen(&phase, Some(&stored("mine", &stored_phase))));
-        assert!(matches!(plan, Plan::Block { .. }), "{phase}: {plan:?}");
+        let plan = decide(seen(&phase), Some(stored("mine", &stored_phase)));
+        assert!(
+            matches!(plan, Then(Plan::Block { .. })),
+            "{phase}: {plan:?}"
+        );
     }
 }
 
 #[test]
 fn an_ended_backup_is_never_moved_again() {
-    let ours = stored("mine", &BackupPhase::Completed);
     for phase in ENDED {
         for deleting in [false, true] {
-            let plan = next(JobState {
+            let plan = immediate(JobState {
                 deleting,
                 in_hand: true,
-                ..seen(&phase, Some(&ours))
+                ..seen(&phase)
             });
-            assert_eq!(plan, Plan::Free, "{phase}");
+            assert_eq!(plan, Some(ImmediatePlan::Free), "{phase}");
         }
     }
 }
@@ -226,22 +242,15 @@ fn an_ended_backup_is_never_moved_again() {
 #[test]
 fn an_unknown_phase_uploads_and_patches_nothing() {
     let phase = BackupPhase::Unknown("Later".to_owned());
-    for stored in [
-        StoredState::Nothing,
-        stored("mine", &BackupPhase::Completed),
-        StoredState::Recorded,
-        StoredState::Waiting,
-    ] {
-        for (deleting, in_hand) in [(false, false), (false, true), (true, false), (true, true)] {
-            assert_eq!(
-                next(JobState {
-                    deleting,
-                    in_hand,
-                    ..seen(&phase, Some(&stored))
-                }),
-                Plan::Wait
-            );
-        }
+    for (deleting, in_hand) in [(false, false), (false, true), (true, false), (true, true)] {
+        assert_eq!(
+            immediate(JobState {
+                deleting,
+                in_hand,
+                ..seen(&phase)
+            }),
+            Some(ImmediatePlan::Wait)
+        );
     }
 }
 
@@ -251,177 +260,149 @@ fn findings_refuse_a_backup_before_it_starts_and_not_later() {
         "spec.ttl: must not be negative".to_owned(),
         "spec.storageLocation: is read-only".to_owned(),
     ];
-    let plan = next(JobState {
-        findings: &findings,
-        ..seen(&BackupPhase::ReadyToStart, None)
-    });
+    let plan: Plan = next(seen(&BackupPhase::ReadyToStart), &findings, None);
     assert_eq!(
         plan,
         Plan::Refuse {
             validation_errors: findings.to_vec()
         }
     );
-    assert_eq!(
-        next(JobState {
-            findings: &findings,
-            ..seen(&BackupPhase::InProgress, None)
-        }),
-        Plan::Look
-    );
+    let plan: Plan = next(seen(&BackupPhase::InProgress), &findings, None);
+    assert_eq!(plan, Plan::Look);
 }
 
 #[test]
 fn nothing_is_collected_before_somebody_has_looked_into_the_store() {
     for phase in ACTIVE {
-        assert_eq!(next(seen(&phase, None)), Plan::Look, "{phase}");
+        assert_eq!(decide(seen(&phase), None), Then(Plan::Look), "{phase}");
     }
 }
 
 #[test]
 fn contents_in_hand_are_finished_not_collected_again() {
-    for stored in [
-        None,
-        Some(&StoredState::Nothing),
-        Some(&StoredState::Recorded),
-        Some(&StoredState::Waiting),
+    for phase in [
+        BackupPhase::InProgress,
+        BackupPhase::Finalizing,
+        BackupPhase::FinalizingPartiallyFailed,
     ] {
-        for phase in [
-            BackupPhase::InProgress,
-            BackupPhase::Finalizing,
-            BackupPhase::FinalizingPartiallyFailed,
-        ] {
-            assert_eq!(
-                next(JobState {
-                    in_hand: true,
-                    ..seen(&phase, stored)
-                }),
-                Plan::Finish,
-                "{phase}"
-            );
-        }
+        assert_eq!(
+            immediate(JobState {
+                in_hand: true,
+                ..seen(&phase)
+            }),
+            Some(ImmediatePlan::Finish),
+            "{phase}"
+        );
     }
 }
 
 #[test]
 fn a_deleted_backup_is_let_go_unless_it_is_committed_and_then_it_is_finished_first() {
     use BackupPhase as P;
-    let completed = StoredState::Ours(Stage::Completed);
     for phase in [P::New, P::Queued, P::ReadyToStart] {
         assert_eq!(
-            next(JobState {
+            immediate(JobState {
                 deleting: true,
-                ..seen(&phase, None)
+                ..seen(&phase)
             }),
-            Plan::LetGo,
+            Some(ImmediatePlan::LetGo),
             "{phase}"
         );
     }
     for phase in ACTIVE.into_iter().filter(|phase| *phase != P::ReadyToStart) {
         for in_hand in [false, true] {
-            for (stored, lost, plan) in [
-                (None, false, Plan::Look),
-                (Some(&StoredState::Nothing), false, Plan::LetGo),
-                (Some(&StoredState::Waiting), false, Plan::LetGo),
-                (Some(&StoredState::Recorded), false, Plan::Finish),
-                (Some(&StoredState::Recorded), true, Plan::LetGo),
+            for (stored, plan) in [
+                (None, Plan::Look),
+                (Some(NOTHING), Plan::LetGo),
+                (Some(WAITING), Plan::LetGo),
+                (Some(RECORDED), Plan::Finish(())),
+                (Some(LOST), Plan::LetGo),
                 (
-                    Some(&StoredState::Others {
+                    Some(Stored::Others {
                         uid: "x".to_owned(),
                     }),
-                    false,
                     Plan::LetGo,
                 ),
                 // Written by another program: not changed.
-                (Some(&StoredState::Ours(Stage::New)), false, Plan::LetGo),
+                (Some(Stored::Ours(Stage::New, ())), Plan::LetGo),
             ] {
                 let seen = JobState {
                     deleting: true,
                     in_hand,
-                    lost,
-                    ..seen(&phase, stored)
+                    ..seen(&phase)
                 };
-                assert_eq!(next(seen), plan, "{phase} {stored:?} {lost}");
+                assert_eq!(
+                    decide(seen, stored.clone()),
+                    Then(plan),
+                    "{phase} {stored:?}"
+                );
             }
         }
     }
-    let adopts = seen(&P::Finalizing, Some(&completed));
-    assert_eq!(
-        next(JobState {
-            deleting: true,
-            ..adopts
-        }),
-        Plan::Adopt
-    );
     // No end, or one that cannot follow the phase: another program has written it.
-    for (phase, stored) in [
-        (P::InProgress, P::Finalizing.stage()),
-        (P::FinalizingPartiallyFailed, Stage::Completed),
+    for (phase, stored, plan) in [
+        (P::Finalizing, Stage::Completed, Plan::Adopt(())),
+        (P::InProgress, P::Finalizing.stage(), Plan::LetGo),
+        (P::FinalizingPartiallyFailed, Stage::Completed, Plan::LetGo),
     ] {
-        let stored = StoredState::Ours(stored);
-        assert_eq!(
-            next(JobState {
-                deleting: true,
-                ..seen(&phase, Some(&stored))
-            }),
-            Plan::LetGo,
-            "{phase}"
-        );
+        let seen = JobState {
+            deleting: true,
+            ..seen(&phase)
+        };
+        let stored = Stored::Ours(stored, ());
+        assert_eq!(decide(seen, Some(stored)), Then(plan), "{phase}");
     }
 }
 
 #[test]
 fn every_phase_of_a_restore_has_an_owner_after_a_restart() {
     use RestorePhase as P;
+    let free = Immediate(ImmediatePlan::Free);
     for (phase, plan) in [
-        (P::New, Plan::Begin),
-        (P::InProgress, Plan::Work),
-        (P::Finalizing, Plan::Work),
-        (P::FinalizingPartiallyFailed, Plan::Work),
-        (P::Completed, Plan::Free),
-        (P::PartiallyFailed, Plan::Free),
-        (P::Failed, Plan::Free),
-        (P::FailedValidation, Plan::Free),
-        (P::Unknown("Later".to_owned()), Plan::Wait),
+        (P::New, Then(Plan::Begin(Some(NOTHING)))),
+        (P::InProgress, Then(Plan::Work(()))),
+        (P::Finalizing, Then(Plan::Work(()))),
+        (P::FinalizingPartiallyFailed, Then(Plan::Work(()))),
+        (P::Completed, free.clone()),
+        (P::PartiallyFailed, free.clone()),
+        (P::Failed, free.clone()),
+        (P::FailedValidation, free),
+        (
+            P::Unknown("Later".to_owned()),
+            Immediate(ImmediatePlan::Wait),
+        ),
     ] {
-        assert_eq!(
-            next(JobState::of(
-                Restores::KIND,
-                phase.stage(),
-                Some(&StoredState::Nothing)
-            )),
-            plan,
-            "{phase}"
-        );
+        let seen = JobState::of(Restores::KIND, phase.stage());
+        assert_eq!(decide(seen, Some(NOTHING)), plan, "{phase}");
     }
     for phase in [
         P::WaitingForPluginOperations,
         P::WaitingForPluginOperationsPartiallyFailed,
     ] {
-        let plan = next(JobState::of(
-            Restores::KIND,
-            phase.stage(),
-            Some(&StoredState::Waiting),
-        ));
-        assert_eq!(plan, Plan::Operations, "{phase}");
-        let plan = next(JobState::of(
-            Restores::KIND,
-            phase.stage(),
-            Some(&StoredState::Nothing),
-        ));
-        assert!(matches!(plan, Plan::Block { .. }), "{phase}: {plan:?}");
+        let seen = JobState::of(Restores::KIND, phase.stage());
+        let plan = decide(seen, Some(WAITING));
+        assert_eq!(plan, Then(Plan::Operations(())), "{phase}");
+        let plan = decide(seen, Some(NOTHING));
+        assert!(
+            matches!(plan, Then(Plan::Block { .. })),
+            "{phase}: {plan:?}"
+        );
     }
 }
 
 #[test]
 fn a_restore_begins_before_the_store_is_read_and_its_findings_end_it_at_any_time() {
-    let restore = |phase: RestorePhase| JobState::of(Restores::KIND, phase.stage(), None);
-    assert_eq!(next(restore(RestorePhase::New)), Plan::Begin);
-    assert_eq!(next(restore(RestorePhase::InProgress)), Plan::Look);
+    let restore = |phase: RestorePhase| JobState::of(Restores::KIND, phase.stage());
+    assert_eq!(
+        decide(restore(RestorePhase::New), None),
+        Then(Plan::Begin(None))
+    );
+    assert_eq!(
+        decide(restore(RestorePhase::InProgress), None),
+        Then(Plan::Look)
+    );
     let findings = ["backup \"b\" was deleted".to_owned()];
-    let plan = next(JobState {
-        findings: &findings,
-        ..restore(RestorePhase::New)
-    });
+    let plan: Plan = next(restore(RestorePhase::New), &findings, None);
     assert_eq!(
         plan,
         Plan::Refuse {
@@ -429,10 +410,7 @@ fn a_restore_begins_before_the_store_is_read_and_its_findings_end_it_at_any_time
         }
     );
     for phase in [RestorePhase::InProgress, RestorePhase::Finalizing] {
-        let plan = next(JobState {
-            findings: &findings,
-            ..restore(phase)
-        });
+        let plan: Plan = next(restore(phase), &findings, None);
         assert_eq!(
             plan,
             Plan::Fail {
@@ -449,10 +427,10 @@ fn a_deleted_restore_is_let_go_and_never_started() {
         RestorePhase::InProgress,
         RestorePhase::Unknown("Later".to_owned()),
     ] {
-        let plan = next(JobState {
+        let plan = immediate(JobState {
             deleting: true,
-            ..JobState::of(Restores::KIND, phase.stage(), None)
+            ..JobState::of(Restores::KIND, phase.stage())
         });
-        assert_eq!(plan, Plan::LetGo, "{phase}");
+        assert_eq!(plan, Some(ImmediatePlan::LetGo), "{phase}");
     }
 }

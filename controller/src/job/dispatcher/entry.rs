@@ -12,7 +12,8 @@ use tokio::time::Instant;
 
 use crate::job::{
     finalizers,
-    lifecycle::{JobObject as _, Lifecycle, Ticket},
+    lifecycle::{Lifecycle, Ticket},
+    object::JobObject as _,
 };
 
 /// An object as last seen.
@@ -72,13 +73,13 @@ impl<L: Lifecycle> Entry<L> {
         let deleting = self.object.is_deleting();
         let held = finalizers::is_held::<L>(&self.object);
         if self.stage == Stage::Unknown {
-            return deleting && held && !L::KIND.queued;
+            return deleting && held && L::KIND.is_let_go_in_unknown_phase();
         }
         // A deleted object that only finalizers of others hold needs no worker.
         if deleting || self.stage.is_terminal() {
             return held;
         }
-        if L::KIND.queued && matches!(self.stage, Stage::New | Stage::Queued) {
+        if L::KIND.waits_for_turn(self.stage) {
             return self.object.is_cancelled();
         }
         true

@@ -7,6 +7,7 @@ use crate::{
         Backups,
         fake::{BACKUP, Cluster},
     },
+    job::kind::JobKind as _,
     restore::Restores,
     testing,
 };

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Worker;
-use crate::job::lifecycle::{JobObject, Lifecycle};
+use crate::job::{lifecycle::Lifecycle, object::JobObject};
 
 /// First and longest delay while the cause may pass: the end is published soon after that.
 const PASSING_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
@@ -87,7 +87,7 @@ impl<L: Lifecycle> Worker<L> {
     /// Reports why the object is blocked (annotation, event, log) and returns how long to wait.
     pub(crate) async fn report_blocked(&mut self, reason: &str, retryable: bool) -> Duration {
         let now = Instant::now();
-        let noun = L::KIND.noun;
+        let noun = L::KIND.noun();
         if self.blocked.should_report(reason, now) {
             tracing::warn!(name = self.name, reason, retryable, "a {noun} is blocked");
             let written = self.write_reason(reason).await;

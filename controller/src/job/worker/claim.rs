@@ -12,7 +12,7 @@ use backup_lock::{ActivateError, Token};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::{Next, Worker, WorkerError};
-use crate::job::lifecycle::{JobObject as _, Lifecycle};
+use crate::job::{lifecycle::Lifecycle, object::JobObject as _};
 
 /// Backoff between reads of the ledger while it cannot be read.
 const LEDGER_BACKOFF: Backoff = Backoff {
@@ -67,7 +67,7 @@ impl<L: Lifecycle> Worker<L> {
         };
         match error {
             ActivateError::Gone { .. } | ActivateError::Over { .. } => Err(WorkerError::Conflict),
-            error @ ActivateError::Waiting(_) if !L::KIND.queued => {
+            error @ ActivateError::Waiting(_) if !L::KIND.has_queue() => {
                 self.ctx
                     .cluster
                     .events
@@ -76,8 +76,8 @@ impl<L: Lifecycle> Worker<L> {
             }
             // An earlier worker may have written for a while: the end says so, too.
             error @ ActivateError::Released { .. } => {
-                if L::KIND.queued && !L::KIND.may_fail(stage) {
-                    let reason = format!("{error}; delete the {}", L::KIND.noun);
+                if !L::KIND.may_end(stage) {
+                    let reason = format!("{error}; delete the {}", L::KIND.noun());
                     return Err(WorkerError::Blocked {
                         reason,
                         retryable: false,
@@ -92,7 +92,7 @@ impl<L: Lifecycle> Worker<L> {
                 let reason = if begun {
                     "could not go on"
                 } else {
-                    L::KIND.refused
+                    L::KIND.refused()
                 };
                 self.fail(object, &format!("{reason}: {error}{stays}"), None)
                     .await
@@ -105,7 +105,7 @@ impl<L: Lifecycle> Worker<L> {
                 if L::KIND.may_fail(stage) =>
             {
                 let reason = if stage == L::KIND.start() {
-                    L::KIND.refused
+                    L::KIND.refused()
                 } else {
                     "could not go on"
                 };

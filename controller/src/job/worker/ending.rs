@@ -9,7 +9,9 @@ use crate::{
     job::{
         cancellation::StopReason,
         finalizers,
-        lifecycle::{Failure, JobObject as _, Lifecycle, Outcome},
+        kind::Outcome,
+        lifecycle::{Failure, Lifecycle},
+        object::JobObject as _,
         pending_end::PendingEnd,
     },
     metrics::Outcome as Counted,
@@ -138,7 +140,7 @@ impl<L: Lifecycle> Worker<L> {
         } else {
             events.warning(object, reason, &note);
         }
-        tracing::info!(name = self.name, %phase, note, "a {} ended", L::KIND.noun);
+        tracing::info!(name = self.name, %phase, note, "a {} ended", L::KIND.noun());
         if let Some(PendingEnd::Committed(plan)) = self.pending.take() {
             L::after_end(self, &plan).await;
         }

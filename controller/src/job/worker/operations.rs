@@ -12,7 +12,9 @@ use backup_store::{AwaitingOperations, Location, StoreError, crash};
 
 use super::{Next, Worker, WorkerError};
 use crate::job::{
-    lifecycle::{JobObject as _, Lifecycle, Operation, WorkError},
+    kind::Operation,
+    lifecycle::{Lifecycle, WorkError},
+    object::JobObject as _,
     operations::{
         poll_until_complete::{StateStore, StoreResult, poll_until_complete},
         poller::OperationPoller,
@@ -77,12 +79,11 @@ impl<L: Lifecycle> Worker<L> {
         crash::point("after-operations");
         L::may_write(self, &shown).await?;
         let operations = poller.operations();
-        if !L::KIND.queued {
+        if !L::KIND.reads_after_operations() {
             return self
                 .complete(&shown, location, awaiting, &operations, None)
                 .await;
         }
-        // Reading items again needs it.
         let claim = match self.claim(&mut shown).await? {
             ControlFlow::Continue(claim) => claim,
             ControlFlow::Break(next) => return Ok(next),

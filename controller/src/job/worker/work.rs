@@ -6,7 +6,9 @@ use backup_store::{Location, StoreError, crash};
 use super::{Next, Worker, WorkerError};
 use crate::job::{
     decide,
-    lifecycle::{CompletedWork, JobObject as _, Lifecycle, PhaseOf, Work, WorkError, WorkResult},
+    kind::PhaseOf,
+    lifecycle::{CompletedWork, Lifecycle, Work, WorkError, WorkResult},
+    object::JobObject as _,
     pending_end::PendingEnd,
 };
 
@@ -28,7 +30,7 @@ impl<L: Lifecycle> Worker<L> {
             Ok(worked) => worked,
             Err(error) => return self.not_worked(object, location, error).await,
         };
-        if L::KIND.queued
+        if L::KIND.results_need_claim()
             && let Err(error) = self.still_claimed(token).await
         {
             L::discard(worked.contents).await;
@@ -111,8 +113,7 @@ impl<L: Lifecycle> Worker<L> {
             WorkError::Fatal(reason) => return self.fail(object, &reason, Some(location)).await,
             WorkError::Store(error) => error,
         };
-        let may_end = !L::KIND.queued || L::KIND.may_fail(object.stage());
-        if matches!(error, StoreError::Exists { .. }) && may_end {
+        if matches!(error, StoreError::Exists { .. }) && L::KIND.may_end(object.stage()) {
             use backup_store::FoundJob as Found;
             match location.find_job::<L::Object>(&self.name, &self.uid).await {
                 // Another replica has progressed further with this very object: continue from
@@ -123,7 +124,7 @@ impl<L: Lifecycle> Worker<L> {
                 }
                 Ok(Found::Nothing | Found::Stored(_)) => {
                     let reason =
-                        format!("{} already exists in object storage: {error}", L::KIND.noun);
+                        format!("{} already exists in object storage: {error}", L::KIND.noun());
                     return self.fail(object, &reason, None).await;
                 }
                 Err(unread) => error = unread,
@@ -142,7 +143,7 @@ impl<L: Lifecycle> Worker<L> {
     /// Releases the claim once nothing of the cluster is needed. If that fails, the collector of
     /// claims releases it, because of the phase.
     pub(super) async fn rest(&self, object: L::Object) -> Result<L::Object, WorkerError> {
-        if !L::KIND.queued || !matches!(object.stage(), Stage::Finalizing { .. }) {
+        if !L::KIND.rests_when_finalizing() || !matches!(object.stage(), Stage::Finalizing { .. }) {
             return Ok(object);
         }
         let rests = L::rests_patch(&object).is_some();

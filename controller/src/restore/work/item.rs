@@ -37,7 +37,7 @@ use crate::{
         item_memory::NoMemory,
         namespaces::Namespaces,
         select::Selection,
-        snapshots::VolumeError,
+        volume_snapshots::VolumeError,
     },
 };
 

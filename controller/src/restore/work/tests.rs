@@ -20,7 +20,7 @@ use crate::{
     restore::{
         fake::{self, FakeApi, Fault, backup},
         hooks::HookJournal,
-        snapshots::tests as snapshots,
+        volume_snapshots::tests as snapshots,
     },
     testing::resource,
 };

@@ -13,19 +13,23 @@ use backup_core::{
         BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION, STORED_SCOPE_ANNOTATION,
     },
     left_items::LeftItems,
-    operation::Counts as Operations,
+    operation::{Counts as Operations, RestoreOperation},
+    phase::{Phase as _, Stage},
     stored_scope,
     volume_data::MissingData,
     volume_info::VolumeInfo,
 };
-use backup_store::RestoreEnd;
+use backup_store::{JobFiles, RestoreEnd, StoreError};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::Restores;
-use crate::job::finalizers;
+use super::{
+    Restores,
+    validate::{self, Facts},
+};
+use crate::job::{finalizers, operations::records, patches::Patches};
 
 /// Results of a restore that are not in its files.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,8 +49,114 @@ pub(crate) struct Counts {
     pub operations: Operations,
 }
 
+impl Counts {
+    /// The counts of a restore with these files.
+    pub(crate) fn of(files: &JobFiles, summary: &Summary, operations: Operations) -> Self {
+        Self {
+            warnings: files.results.warnings(),
+            errors: files.results.errors(),
+            summary: summary.clone(),
+            operations,
+        }
+    }
+
+    /// The counts of a restore with these files, and with operations that are not in them yet.
+    pub(crate) fn with_operations(
+        restore: &Restore,
+        files: &JobFiles,
+        operations: &[RestoreOperation],
+    ) -> Self {
+        let failed = i64::try_from(records::errors(operations).len()).unwrap_or(i64::MAX);
+        let done = i64::try_from(files.resource_list.len()).unwrap_or(i64::MAX);
+        let total = restore
+            .status
+            .progress
+            .as_ref()
+            .map_or(0, |progress| progress.total_items);
+        let summary = Summary {
+            // The status may be from before a crash.
+            progress: RestoreProgress {
+                total_items: total.max(done),
+                items_restored: done,
+                ..RestoreProgress::default()
+            },
+            hooks: None,
+            left: LeftItems::default(),
+        };
+        let mut counts = Self::of(files, &summary, Operations::of_all(operations));
+        counts.errors += failed;
+        counts
+    }
+}
+
+impl Patches for Restores {
+    type Turn = ();
+
+    fn begin_patch(&self, restore: &Restore, facts: &Facts) -> Option<Value> {
+        let mut spec = validate::prepared(restore, facts.backup.as_ref()?);
+        // Velero's CLI sends 0s if the user sets no timeout.
+        spec.item_operation_timeout = spec
+            .item_operation_timeout
+            .filter(|timeout| !timeout.is_zero())
+            .or(Some(self.default_item_operation_timeout));
+        begin(restore, &spec, Timestamp::now())
+    }
+
+    fn refused_patch(&self, restore: &Restore, _: &Facts, findings: &[String]) -> Option<Value> {
+        refuse(restore, findings)
+    }
+
+    fn announce_patch(
+        restore: &Restore,
+        next: &RestorePhase,
+        files: &JobFiles,
+        summary: &Summary,
+    ) -> Option<Value> {
+        let counts = Counts::of(files, summary, Operations::default());
+        operations(restore, next, &counts)
+    }
+
+    /// Publishes the hook counts that were recorded with the operations; `None` if that is done.
+    fn worked_patch(restore: &Restore, recorded: &Value) -> Option<Value> {
+        let hooks = HookStatus::deserialize(recorded.get("hookStatus")?).ok()?;
+        (restore.status.hook_status.as_ref() != Some(&hooks))
+            .then(|| json!({"status": {"hookStatus": hook_status(&hooks)}}))
+    }
+
+    fn operations_patch(
+        restore: &Restore,
+        next: &RestorePhase,
+        of: &[RestoreOperation],
+        files: &JobFiles,
+    ) -> Option<Value> {
+        operations(restore, next, &Counts::with_operations(restore, files, of))
+    }
+
+    fn terminal_patch(restore: &Restore, outcome: &RestoreEnd) -> Option<Value> {
+        terminal(restore, outcome)
+    }
+
+    fn outcome(
+        restore: &Restore,
+        files: &JobFiles,
+        summary: &Summary,
+        at: Timestamp,
+    ) -> Result<RestoreEnd, StoreError> {
+        let operations: Vec<RestoreOperation> = records::decode(&files.item_operations)?;
+        let counts = Counts::of(files, summary, Operations::of_all(&operations));
+        let phase = RestorePhase::ended(counts.errors > 0);
+        let status = outcome(restore, phase, &counts, at);
+        Ok(end(status, &files.volume_info, &summary.left))
+    }
+
+    /// The store holds no visible record of how a restore ended.
+    fn stored_end(_: &RestoreEnd) -> (String, Stage) {
+        (String::new(), Stage::Unknown)
+    }
+}
+
 /// Begins the work: the prepared spec with an annotation of its scope, the finalizer, InProgress.
-pub(crate) fn start(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Option<Value> {
+pub(crate) fn begin(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Option<Value> {
     if restore.phase() != RestorePhase::New || restore.metadata.deletion_timestamp.is_some() {
         return None;
     }
@@ -81,7 +191,7 @@ pub(crate) fn progress(
 
 /// Sets `phase` and the counts: operations run, or everything is done. `None` if the phase cannot
 /// follow, or nothing changes.
-pub(crate) fn operating(restore: &Restore, phase: &RestorePhase, counts: &Counts) -> Option<Value> {
+pub(crate) fn operations(restore: &Restore, phase: &RestorePhase, counts: &Counts) -> Option<Value> {
     let now = restore.phase();
     let status = &restore.status;
     let published = Operations {
@@ -140,7 +250,7 @@ pub(crate) fn end(status: RestoreStatus, volume_info: &[VolumeInfo], left: &Left
 
 /// Publishes the end; `None` if it cannot follow the current phase. If another replica has advanced
 /// the phase since a failure was recorded, it ends as PartiallyFailed.
-pub(crate) fn published(restore: &Restore, end: &RestoreEnd) -> Option<Value> {
+pub(crate) fn terminal(restore: &Restore, end: &RestoreEnd) -> Option<Value> {
     let RestoreEnd {
         status: mut end,
         annotations,
@@ -178,14 +288,7 @@ fn on_the_wire(end: &RestoreStatus) -> Value {
     status
 }
 
-/// Publishes the hook counts that were recorded with the operations; `None` if that is done.
-pub(crate) fn worked(restore: &Restore, recorded: &Value) -> Option<Value> {
-    let hooks = HookStatus::deserialize(recorded.get("hookStatus")?).ok()?;
-    (restore.status.hook_status.as_ref() != Some(&hooks))
-        .then(|| json!({"status": {"hookStatus": hook_status(&hooks)}}))
-}
-
-/// The record that [`worked`] and [`left_items`] read.
+/// The record that [`Patches::worked_patch`] and [`left_items`] read.
 pub(crate) fn recorded(summary: &Summary) -> Value {
     json!({"hookStatus": summary.hooks, "leftItems": summary.left})
 }
@@ -203,7 +306,7 @@ fn hook_status(hooks: &HookStatus) -> Value {
 }
 
 /// Refuses a Restore that cannot run; nothing was done.
-pub(crate) fn refused(restore: &Restore, findings: &[String]) -> Option<Value> {
+pub(crate) fn refuse(restore: &Restore, findings: &[String]) -> Option<Value> {
     (restore.phase() == RestorePhase::New)
         .then(|| json!({"status": {"phase": RestorePhase::FailedValidation, "validationErrors": findings}}))
 }
@@ -234,7 +337,7 @@ fn so_far(phase: &RestorePhase, counts: &Counts) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::lifecycle::Lifecycle as _;
+    use crate::job::kind::JobKind as _;
 
     fn bare(status: RestoreStatus) -> RestoreEnd {
         end(status, &[], &LeftItems::default())
@@ -268,16 +371,16 @@ mod tests {
             RestorePhase::FailedValidation,
         ] {
             let restore = restore(phase);
-            assert_eq!(start(&restore, &restore.spec, at), None);
+            assert_eq!(begin(&restore, &restore.spec, at), None);
             assert_eq!(
-                operating(&restore, &RestorePhase::Finalizing, &counts),
+                operations(&restore, &RestorePhase::Finalizing, &counts),
                 None
             );
-            assert_eq!(published(&restore, &end(RestorePhase::Completed)), None);
-            assert_eq!(published(&restore, &end(RestorePhase::Failed)), None);
-            assert_eq!(refused(&restore, &[]), None);
+            assert_eq!(terminal(&restore, &end(RestorePhase::Completed)), None);
+            assert_eq!(terminal(&restore, &end(RestorePhase::Failed)), None);
+            assert_eq!(refuse(&restore, &[]), None);
             assert_eq!(
-                operating(&restore, &RestorePhase::WaitingForPluginOperations, &counts),
+                operations(&restore, &RestorePhase::WaitingForPluginOperations, &counts),
                 None
             );
         }
@@ -294,7 +397,7 @@ mod tests {
             &Counts::default(),
             Timestamp::UNIX_EPOCH,
         );
-        let patch = published(&restore, &bare(status)).unwrap();
+        let patch = terminal(&restore, &bare(status)).unwrap();
         assert_eq!(patch["metadata"]["finalizers"], json!(["other/one"]));
         assert_eq!(
             patch["metadata"]["annotations"],
@@ -324,7 +427,7 @@ mod tests {
             "pv-1",
             "its snapshot was not restored",
         )];
-        let patch = published(&restore, &end(status, &volumes, &left)).unwrap();
+        let patch = terminal(&restore, &end(status, &volumes, &left)).unwrap();
         assert_eq!(patch["status"]["phase"], "Completed");
         let said = |name: &str| patch["metadata"]["annotations"][name].as_str();
         let data = MissingData::read(said(MISSING_DATA_ANNOTATION)).unwrap();
@@ -352,27 +455,26 @@ mod tests {
     #[test]
     fn operations_are_published_once_for_each_change() {
         let mut restore = restore(RestorePhase::InProgress);
-        let operations = Operations {
-            attempted: 2,
-            completed: 1,
-            failed: 0,
-        };
         let counts = Counts {
-            operations,
+            operations: Operations {
+                attempted: 2,
+                completed: 1,
+                failed: 0,
+            },
             ..Counts::default()
         };
         let phase = RestorePhase::WaitingForPluginOperations;
-        let patch = operating(&restore, &phase, &counts).unwrap();
+        let patch = operations(&restore, &phase, &counts).unwrap();
         assert_eq!(patch["status"]["phase"], "WaitingForPluginOperations");
         assert_eq!(patch["status"]["restoreItemOperationsAttempted"], 2);
         assert_eq!(patch["status"]["restoreItemOperationsCompleted"], 1);
         restore.status.phase = Some(phase.clone());
         restore.status.restore_item_operations_attempted = 2;
-        assert!(operating(&restore, &phase, &counts).is_some());
+        assert!(operations(&restore, &phase, &counts).is_some());
         restore.status.restore_item_operations_completed = 1;
-        assert_eq!(operating(&restore, &phase, &counts), None);
+        assert_eq!(operations(&restore, &phase, &counts), None);
         assert_eq!(
-            operating(&restore, &RestorePhase::InProgress, &counts),
+            operations(&restore, &RestorePhase::InProgress, &counts),
             None,
             "never back"
         );
@@ -385,7 +487,7 @@ mod tests {
             backup_name: Some("b".to_owned()),
             ..RestoreSpec::default()
         };
-        let patch = start(&restore, &spec, Timestamp::UNIX_EPOCH).unwrap();
+        let patch = begin(&restore, &spec, Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(patch["metadata"]["finalizers"], json!(Restores::FINALIZERS));
         assert_eq!(
             (&patch["spec"]["backupName"], &patch["status"]["phase"]),
@@ -393,7 +495,7 @@ mod tests {
         );
         restore.status.phase = Some(RestorePhase::InProgress);
         assert_eq!(
-            start(&restore, &spec, Timestamp::UNIX_EPOCH),
+            begin(&restore, &spec, Timestamp::UNIX_EPOCH),
             None,
             "started once"
         );
@@ -404,8 +506,8 @@ mod tests {
         let restore = restore(RestorePhase::FinalizingPartiallyFailed);
         let (counts, at) = (Counts::default(), Timestamp::UNIX_EPOCH);
         let end = |phase| bare(outcome(&restore, phase, &counts, at));
-        assert_eq!(published(&restore, &end(RestorePhase::Completed)), None);
-        assert!(published(&restore, &end(RestorePhase::PartiallyFailed)).is_some());
+        assert_eq!(terminal(&restore, &end(RestorePhase::Completed)), None);
+        assert!(terminal(&restore, &end(RestorePhase::PartiallyFailed)).is_some());
     }
 
     #[test]
@@ -430,7 +532,7 @@ mod tests {
             Timestamp::UNIX_EPOCH,
         );
         assert_eq!(
-            published(&late, &bare(status)).unwrap()["status"]["phase"],
+            terminal(&late, &bare(status)).unwrap()["status"]["phase"],
             "PartiallyFailed"
         );
     }
