@@ -7,15 +7,11 @@
 pub(crate) mod actions;
 pub(crate) mod collect;
 mod collection;
-#[cfg(test)]
-pub(crate) mod fake;
 pub(crate) mod hooks;
 mod journal;
 mod leftovers;
 mod lifecycle;
 mod metadata;
-#[cfg(test)]
-mod model;
 mod observe;
 mod patches;
 mod pending_hooks;
@@ -23,6 +19,8 @@ pub(crate) mod prepare;
 mod progress;
 mod queue;
 mod renewal;
+#[cfg(test)]
+pub(crate) mod tests;
 pub(crate) mod volume_snapshots;
 
 use crate::job::report;

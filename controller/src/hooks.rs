@@ -3,7 +3,7 @@
 mod annotations;
 pub(crate) mod exec;
 #[cfg(test)]
-pub(crate) mod fake;
+pub(crate) mod tests;
 
 use std::{collections::BTreeMap, time::Duration};
 

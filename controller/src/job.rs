@@ -36,6 +36,7 @@ pub(crate) mod operations;
 pub(crate) mod patches;
 pub(crate) mod pending_end;
 pub(crate) mod report;
+pub(crate) mod step_journal;
 pub(crate) mod undecodable;
 pub(crate) mod waits;
 pub(crate) mod worker;

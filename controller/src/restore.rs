@@ -27,14 +27,13 @@ mod plan;
 mod report;
 mod runner;
 mod select;
+#[cfg(test)]
+mod tests;
 mod type_names;
 mod validate;
 mod volume_outcomes;
 mod volume_snapshots;
 mod work;
-
-#[cfg(test)]
-mod fake;
 
 pub(crate) use item_memory::ItemMemory;
 pub(crate) use lifecycle::Restores;

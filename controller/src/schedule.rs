@@ -90,7 +90,7 @@ impl ScheduleController {
         health.expect(COMPONENT_NAME);
         // Schedules that cannot be decoded are reconciled, too: their status lists the errors.
         let keys = watch::objects::<Schedule>(&self.cluster).filter_map(move |event| {
-            if matches!(event, WatchEvent::Listed) {
+            if matches!(event, WatchEvent::Listed(_)) {
                 health.ready(COMPONENT_NAME);
             }
             ready(event.key())

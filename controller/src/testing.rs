@@ -7,7 +7,12 @@ use backup_core::{
     resources::ResourceType,
 };
 use backup_plugins::Host;
-use backup_runtime::{Cluster, events::Events, leader::Leadership, watch::Undecodable};
+use backup_runtime::{
+    Cluster,
+    events::Events,
+    leader::Leadership,
+    watch::{Decoded, Undecodable, WatchEvent},
+};
 use backup_store::{AllowedPlaces, JobFiles, LogFile};
 use kube::Client;
 use serde_json::{Value, json};
@@ -74,7 +79,12 @@ pub(crate) fn velero(kind: &str, name: &str, spec: Value, status: Value) -> Valu
     object
 }
 
-/// The watch event about such an object that cannot be decoded.
+/// The end of a list in which a watch has shown the objects of these names.
+pub(crate) fn listed<K>(names: &[&str]) -> WatchEvent<Decoded<K>> {
+    WatchEvent::Listed(names.iter().map(|name| (*name).to_owned()).collect())
+}
+
+/// What a watch says about such an object that cannot be decoded.
 pub(crate) fn undecodable(kind: &str, name: &str) -> Undecodable {
     Undecodable {
         kind: kind.to_owned(),

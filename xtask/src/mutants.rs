@@ -13,7 +13,7 @@ use backup_tests::binaries::{root, target};
 /// Parts of the names of unit tests that take most of the time of all: only mutants that the others
 /// miss are shown to them.
 const SLOW: [&str; 8] = [
-    "backup::model::",
+    "backup::tests::model::",
     "ledger::tests::ends::a_release_takes_no_share",
     "ledger::tests::intents::a_full_ledger",
     "ledger::tests::size::",

@@ -18,8 +18,6 @@ use super::report::Report;
 use crate::{backup::Backups, snapshot_locations::SnapshotLocationError};
 
 mod attempt;
-#[cfg(test)]
-pub(crate) mod fake;
 mod journal;
 
 pub(crate) use attempt::SnapshotLocation;
@@ -89,7 +87,7 @@ impl VolumeSnapshots {
         Self {
             snapshots: Arc::new(Snapshots {
                 locations,
-                notes: journal.notes.clone(),
+                journal: Arc::clone(&journal.steps),
                 volumes,
             }),
             journal,
@@ -121,7 +119,8 @@ impl VolumeSnapshots {
     pub(crate) fn can_begin(&self, volume: &Value) -> bool {
         self.has_locations()
             && self.name_of(volume).is_some_and(|name| {
-                !self.journal.prior.contains_key(name) && !self.begun.contains_key(name)
+                !self.begun.contains_key(name)
+                    && self.journal.steps.prior(&name.to_owned()).is_none()
             })
     }
 
@@ -175,7 +174,7 @@ impl VolumeSnapshots {
             return Ok(Vec::new());
         };
         let seen = ClaimVolume::of_volume(&of.volume);
-        if let Some(prior) = self.journal.prior.remove(&name) {
+        if let Some(prior) = self.journal.steps.take_prior(&name) {
             let mut problems = Vec::new();
             self.keep(seen, take_over(prior, &mut problems));
             return Ok(problems);
@@ -243,7 +242,7 @@ impl VolumeSnapshots {
     pub(crate) fn finish(self) -> (Vec<VolumeSnapshot>, Vec<String>) {
         let mut taken = self.taken;
         let mut problems = Vec::new();
-        for prior in self.journal.prior.into_values() {
+        for prior in self.journal.steps.left().into_values() {
             let known = problems.len();
             let snapshot = take_over(prior, &mut problems);
             if problems.len() == known {
@@ -285,4 +284,4 @@ fn take_over(prior: VolumeSnapshot, problems: &mut Vec<String>) -> VolumeSnapsho
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -6,19 +6,20 @@
 //! are not started a second time; executions that were begun and have no end are reported and not
 //! retried, as their outcome is unknown.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use backup_actions::{
     ActionError, ItemId, backup::BackupActionOutput, restore::RestoreActionOutput,
 };
 use backup_store::{EntryPosition, StoreError, crash};
-use futures::future::BoxFuture;
 use jiff::Timestamp;
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::job::journal::{JournalWriter, undecodable};
+use crate::job::{
+    journal::{JournalWriter, undecodable},
+    step_journal::{self, StepJournal, StepState},
+};
 
 /// Time that the entry before a call waits to share a write, per other execution in progress: less
 /// than the calls of those take, so that the action is busy meanwhile.
@@ -26,13 +27,13 @@ const BEGIN_WAIT_PER_EXECUTION: Duration = Duration::from_micros(100);
 /// Maximum time that the entry after a call waits to share a write with a later one.
 const MAX_END_WAIT: Duration = Duration::from_millis(100);
 
-const BEGUN: &str = "actionBegun";
-const ENDED: &str = "actionEnded";
 /// Replaces an item that is not held in memory: the position of the entry that contains it.
 const IN_ENTRY: &str = "inEntry";
 
 /// Result of an action for an item.
-pub(crate) trait ActionOutcome: Clone + Serialize + DeserializeOwned + Send + Sync {
+pub(crate) trait ActionOutcome:
+    Clone + Serialize + DeserializeOwned + Send + Sync + 'static
+{
     /// Id of the operation that was started and continues; `None` if none was started.
     fn operation(&self) -> Option<&str>;
 }
@@ -70,6 +71,39 @@ pub(crate) enum PriorAttempt<E> {
     },
 }
 
+impl<E: ActionOutcome> StepState for PriorAttempt<E> {
+    const STEPS: &'static str = "actions on items";
+    const BEGUN: &'static str = "actionBegun";
+    const ENDED: &'static str = "actionEnded";
+    type Step = Execution;
+    type Key = Execution;
+    /// What the action started.
+    type End<'a> = Option<&'a Done<E>>;
+
+    fn begun(execution: Execution) -> (Execution, Self) {
+        (execution, Self::Unknown)
+    }
+
+    fn end_entry(execution: &Execution, started: Option<&Done<E>>) -> Value {
+        json!({ Self::ENDED: execution, "started": started })
+    }
+
+    fn ended(entry: &Value) -> Result<(Execution, Option<Self>), serde_json::Error> {
+        let execution = Execution::deserialize(&entry[Self::ENDED])?;
+        let started = &entry["started"];
+        let done = Option::<Box<Done<E>>>::deserialize(started)?;
+        let item = &started["executed"]["item"];
+        let position = item.as_object().filter(|item| item.len() == 1);
+        let position =
+            position.and_then(|item| EntryPosition::deserialize(item.get(IN_ENTRY)?).ok());
+        let state = done.map(|done| Self::Started {
+            done,
+            entry: position,
+        });
+        Ok((execution, state))
+    }
+}
+
 /// Removes the item from an entry: ten thousand of them do not fit in memory.
 pub(crate) fn slim(position: EntryPosition, note: &mut Value) {
     if let Some(item) = note
@@ -80,7 +114,7 @@ pub(crate) fn slim(position: EntryPosition, note: &mut Value) {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Execution {
     pub action: String,
     pub item: ItemId,
@@ -102,10 +136,8 @@ impl Place for () {
 }
 
 /// The action entries of one backup or restore.
-pub(crate) struct ActionJournal<E> {
-    journal: Arc<dyn JournalWriter>,
-    /// Earlier entries that were not reached again so far.
-    earlier: Mutex<HashMap<Execution, PriorAttempt<E>>>,
+pub(crate) struct ActionJournal<E: ActionOutcome> {
+    executions: StepJournal<PriorAttempt<E>>,
 }
 
 impl<E: ActionOutcome> ActionJournal<E> {
@@ -117,10 +149,8 @@ impl<E: ActionOutcome> ActionJournal<E> {
         journal: Arc<dyn JournalWriter>,
         found: &[Value],
     ) -> Result<Self, StoreError> {
-        let earlier = read(found).map_err(|error| undecodable("actions on items", &error))?;
         Ok(Self {
-            journal,
-            earlier: Mutex::new(earlier),
+            executions: StepJournal::take_over(journal, found)?,
         })
     }
 
@@ -135,17 +165,21 @@ impl<E: ActionOutcome> ActionJournal<E> {
         place: impl Place,
         execute: impl Future<Output = Result<E, ActionError>> + Send,
     ) -> Result<Result<Done<E>, ActionError>, StoreError> {
-        match self.prior_attempt(action, item) {
+        let execution = Execution {
+            action: action.to_owned(),
+            item: item.clone(),
+        };
+        match self.executions.take_prior(&execution) {
             Some(PriorAttempt::Started { done, entry: None }) => return Ok(Ok(*done)),
             Some(PriorAttempt::Started {
                 entry: Some(position),
                 ..
             }) => {
-                let note = self.journal.entry(position).await?;
+                let note = self.executions.entry(position).await?;
                 let done = serde_json::from_value(note["started"].clone());
                 return done
                     .map(Ok)
-                    .map_err(|error| undecodable("actions on items", &error));
+                    .map_err(|error| undecodable(PriorAttempt::<E>::STEPS, &error));
             }
             Some(PriorAttempt::Unknown) => {
                 let reason = "it was executed on this item, or was about to be, by an earlier try that was ended before it had \
@@ -157,8 +191,8 @@ impl<E: ActionOutcome> ActionJournal<E> {
             }
             None => {}
         }
-        self.begin(action, item, BEGIN_WAIT_PER_EXECUTION * place.others())
-            .await?;
+        let wait = BEGIN_WAIT_PER_EXECUTION * place.others();
+        self.executions.begin_within(&execution, wait).await?;
         crash::point("before-execution");
         let executed = execute.await.map(|executed| Done {
             executed,
@@ -174,7 +208,7 @@ impl<E: ActionOutcome> ActionJournal<E> {
         let end = match &executed {
             // Stays open: the replica that takes over must not retry it either.
             Err(ActionError::Unknown { .. }) => None,
-            _ => Some(self.end(action, item, started, patience)),
+            _ => Some(self.executions.end_within(&execution, started, patience)),
         };
         // A sole execution keeps its place until its end is durable: then a crash between two calls
         // leaves no item in doubt.
@@ -186,45 +220,13 @@ impl<E: ActionOutcome> ActionJournal<E> {
         Ok(executed)
     }
 
-    /// The outcome of an earlier attempt; `None` if the action may be executed. Each outcome is
-    /// returned once.
-    fn prior_attempt(&self, action: &str, item: &ItemId) -> Option<PriorAttempt<E>> {
-        self.earlier.lock().remove(&Execution {
-            action: action.to_owned(),
-            item: item.clone(),
-        })
-    }
-
-    /// Records that an action is about to see an item, and may start an operation.
-    async fn begin(
-        &self,
-        action: &str,
-        item: &ItemId,
-        patience: Duration,
-    ) -> Result<(), StoreError> {
-        let note = json!({ BEGUN: { "action": action, "item": item } });
-        self.journal.append_within(note, patience).await
-    }
-
-    /// Records the end of an action, and what it started.
-    fn end(
-        &self,
-        action: &str,
-        item: &ItemId,
-        started: Option<&Done<E>>,
-        patience: Duration,
-    ) -> BoxFuture<'_, Result<(), StoreError>> {
-        let note = json!({ ENDED: { "action": action, "item": item }, "started": started });
-        self.journal.append_within(note, patience)
-    }
-
     /// Entries of earlier attempts that this attempt has not reached: their items are gone, or it
     /// has ended early. Returns the started operations, which continue, and messages about
     /// executions whose outcome is unknown.
     pub(crate) fn left(&self) -> (Vec<(Execution, Done<E>)>, Vec<String>) {
         let mut started = Vec::new();
         let mut unknown = Vec::new();
-        for (of, earlier) in self.earlier.lock().drain() {
+        for (of, earlier) in self.executions.left() {
             match earlier {
                 PriorAttempt::Started { done, .. } => started.push((of, *done)),
                 PriorAttempt::Unknown => unknown.push(format!(
@@ -235,7 +237,6 @@ impl<E: ActionOutcome> ActionJournal<E> {
                 )),
             }
         }
-        // The map has no order.
         started.sort_by_cached_key(|(_, done): &(Execution, Done<E>)| {
             (done.at, done.executed.operation().map(str::to_owned))
         });
@@ -253,41 +254,13 @@ pub(crate) fn started<E: ActionOutcome>(
     notes: &[Value],
 ) -> Result<Vec<(Execution, Done<E>)>, serde_json::Error> {
     let mut started = Vec::new();
-    for (of, attempt) in read::<E>(notes)? {
+    let attempts: BTreeMap<Execution, PriorAttempt<E>> = step_journal::states(notes)?;
+    for (of, attempt) in attempts {
         if let PriorAttempt::Started { done, .. } = attempt {
             started.push((of, *done));
         }
     }
     Ok(started)
-}
-
-/// Decodes what was begun according to these entries, and its outcome.
-fn read<E: ActionOutcome>(
-    notes: &[Value],
-) -> Result<HashMap<Execution, PriorAttempt<E>>, serde_json::Error> {
-    let mut all = HashMap::new();
-    for note in notes {
-        if let Some(begun) = note.get(BEGUN) {
-            all.insert(
-                serde_json::from_value(begun.clone())?,
-                PriorAttempt::Unknown,
-            );
-        }
-        if let Some(ended) = note.get(ENDED) {
-            let of: Execution = serde_json::from_value(ended.clone())?;
-            match serde_json::from_value::<Option<Box<Done<E>>>>(note["started"].clone())? {
-                Some(done) => {
-                    let item = &note["started"]["executed"]["item"];
-                    let entry = item.as_object().filter(|item| item.len() == 1);
-                    let entry =
-                        entry.and_then(|item| EntryPosition::deserialize(item.get(IN_ENTRY)?).ok());
-                    all.insert(of, PriorAttempt::Started { done, entry })
-                }
-                None => all.remove(&of),
-            };
-        }
-    }
-    Ok(all)
 }
 
 #[cfg(test)]
@@ -316,56 +289,86 @@ mod tests {
         }
     }
 
+    fn execution(name: &str) -> Execution {
+        Execution {
+            action: "x/a".to_owned(),
+            item: item(name),
+        }
+    }
+
+    type Journal = ActionJournal<BackupActionOutput>;
+
+    async fn begin(journal: &Journal, name: &str) {
+        let begun = journal.executions.begin(&execution(name));
+        begun.await.unwrap();
+    }
+
+    async fn end(journal: &Journal, name: &str, started: Option<&Done<BackupActionOutput>>) {
+        let ended = journal.executions.end(&execution(name), started);
+        ended.await.unwrap();
+    }
+
+    /// A process of another version may read the journal of a job that runs.
+    #[tokio::test]
+    async fn entries_are_those_that_other_versions_write() {
+        let notes = Arc::new(MemoryJournal::default());
+        let journal = Journal::take_over(notes.clone(), &[]).unwrap();
+        begin(&journal, "i").await;
+        end(&journal, "i", Some(&done())).await;
+        end(&journal, "i", None).await;
+        let of = json!({ "action": "x/a",
+            "item": { "groupResource": "configmaps", "namespace": "n", "name": "i" } });
+        let executed = json!({ "item": { "metadata": { "name": "started" } },
+            "additional": [item("along")], "operation": "id\u{0}",
+            "afterOperation": [item("later")] });
+        let expected = [
+            json!({ "actionBegun": of }),
+            json!({ "actionEnded": of,
+                "started": { "executed": executed, "at": "2026-01-01T00:00:00Z" } }),
+            json!({ "actionEnded": of, "started": null }),
+        ];
+        assert_eq!(notes.all(), expected);
+    }
+
     #[tokio::test]
     async fn what_was_begun_and_what_was_started_is_found_by_whoever_comes_next() {
         let notes = Arc::new(MemoryJournal::default());
-        let first = ActionJournal::take_over(notes.clone(), &[]).unwrap();
+        let first = Journal::take_over(notes.clone(), &[]).unwrap();
         for name in ["started", "nothing", "unknown"] {
-            first
-                .begin("x/a", &item(name), Duration::ZERO)
-                .await
-                .unwrap();
+            begin(&first, name).await;
         }
-        first
-            .end("x/a", &item("started"), Some(&done()), Duration::ZERO)
-            .await
-            .unwrap();
-        first
-            .end("x/a", &item("nothing"), None, Duration::ZERO)
-            .await
-            .unwrap();
+        end(&first, "started", Some(&done())).await;
+        end(&first, "nothing", None).await;
         let mut found = notes.all();
         found.insert(0, json!({ "hooksPaid": "other" }));
 
-        let next = ActionJournal::<BackupActionOutput>::take_over(notes, &found).unwrap();
+        let next = Journal::take_over(notes, &found).unwrap().executions;
         assert_eq!(
-            next.prior_attempt("x/a", &item("started")),
+            next.take_prior(&execution("started")),
             Some(PriorAttempt::Started {
                 done: Box::new(done()),
                 entry: None
             })
         );
+        assert_eq!(next.take_prior(&execution("nothing")), None);
+        let other_action = Execution {
+            action: "x/b".to_owned(),
+            ..execution("unknown")
+        };
+        assert_eq!(next.take_prior(&other_action), None);
         assert_eq!(
-            next.prior_attempt("x/a", &item("unknown")),
+            next.take_prior(&execution("unknown")),
             Some(PriorAttempt::Unknown)
         );
-        assert_eq!(next.prior_attempt("x/a", &item("nothing")), None);
-        assert_eq!(next.prior_attempt("x/b", &item("unknown")), None);
-        assert_eq!(next.left(), (vec![], vec![]), "all was asked for");
+        assert!(next.left().is_empty(), "all was asked for");
     }
 
     #[tokio::test]
     async fn an_item_is_read_again_when_it_is_needed_and_not_held() {
         let notes = Arc::new(MemoryJournal::default());
-        let first = ActionJournal::take_over(notes.clone(), &[]).unwrap();
-        first
-            .begin("x/a", &item("started"), Duration::ZERO)
-            .await
-            .unwrap();
-        first
-            .end("x/a", &item("started"), Some(&done()), Duration::ZERO)
-            .await
-            .unwrap();
+        let first = Journal::take_over(notes.clone(), &[]).unwrap();
+        begin(&first, "started").await;
+        end(&first, "started", Some(&done())).await;
         let mut found = notes.all();
         for (key, note) in (1..).zip(&mut found) {
             slim(EntryPosition { key, index: 0 }, note);
@@ -376,7 +379,7 @@ mod tests {
                 .contains("\"name\":\"started\"},\"a"),
             "{found:?}"
         );
-        let next = ActionJournal::<BackupActionOutput>::take_over(notes, &found).unwrap();
+        let next = Journal::take_over(notes, &found).unwrap();
         let never = async { panic!("it was executed before") };
         assert_eq!(
             next.execute_once("x/a", &item("started"), (), never)
@@ -390,22 +393,15 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_come_past_again_is_not_forgotten() {
         let notes = Arc::new(MemoryJournal::default());
-        let first = ActionJournal::take_over(notes.clone(), &[]).unwrap();
+        let first = Journal::take_over(notes.clone(), &[]).unwrap();
         for name in ["started", "unknown", "again"] {
-            first
-                .begin("x/a", &item(name), Duration::ZERO)
-                .await
-                .unwrap();
+            begin(&first, name).await;
         }
         for name in ["started", "again"] {
-            first
-                .end("x/a", &item(name), Some(&done()), Duration::ZERO)
-                .await
-                .unwrap();
+            end(&first, name, Some(&done())).await;
         }
-        let next =
-            ActionJournal::<BackupActionOutput>::take_over(notes.clone(), &notes.all()).unwrap();
-        next.prior_attempt("x/a", &item("again")).unwrap();
+        let next = Journal::take_over(notes.clone(), &notes.all()).unwrap();
+        next.executions.take_prior(&execution("again")).unwrap();
         let (started, unknown) = next.left();
         assert_eq!(
             started
@@ -423,11 +419,11 @@ mod tests {
     #[test]
     fn a_note_that_can_not_be_understood_is_an_error() {
         for note in [
-            json!({ BEGUN: 1 }),
-            json!({ ENDED: { "action": "x/a", "item": item("i") }, "started": 1 }),
+            json!({ "actionBegun": 1 }),
+            json!({ "actionEnded": { "action": "x/a", "item": item("i") }, "started": 1 }),
         ] {
             assert!(
-                ActionJournal::<BackupActionOutput>::take_over(
+                Journal::take_over(
                     Arc::new(MemoryJournal::default()),
                     &[note]
                 )

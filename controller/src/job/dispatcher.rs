@@ -13,7 +13,7 @@ use backup_core::{
 use backup_runtime::{
     health::Health,
     retry::{self, PatchOutcome},
-    watch::{self, Undecodable, WatchEvent},
+    watch::{self, Decoded, Undecodable, WatchEvent},
 };
 use futures::StreamExt as _;
 use kube::ResourceExt as _;
@@ -99,7 +99,7 @@ pub(crate) async fn run<L: Lifecycle>(
         tokio::select! {
             () = ctx.stop.cancelled() => break,
             Some(event) = events.next() => {
-                let listed = matches!(event, WatchEvent::Listed);
+                let listed = matches!(event, WatchEvent::Listed(_));
                 dispatcher.touched(event);
                 if listed {
                     health.ready(part);
@@ -137,21 +137,20 @@ impl<L: Lifecycle> Dispatcher<L> {
         }
     }
 
-    pub(crate) fn touched(&mut self, event: WatchEvent<L::Object>) {
+    pub(crate) fn touched(&mut self, event: WatchEvent<Decoded<L::Object>>) {
         self.gauges.touched(&event, &self.ctx.metrics);
         match event {
-            WatchEvent::Applied(object) => self.applied(object),
-            WatchEvent::Deleted(key) => self.gone(&key.name),
-            WatchEvent::Undecodable(bad) => {
+            WatchEvent::Applied(Ok(object)) => self.applied(object),
+            WatchEvent::Applied(Err(bad)) => {
                 self.entries.remove(&bad.name);
-                self.undecodable.insert(bad.name.clone(), bad);
+                self.undecodable.insert(bad.name.clone(), *bad);
             }
-            WatchEvent::Listed => {
-                // The list has delivered all objects: an entry that it did not touch was deleted
-                // while the watch was down.
-                let entries = self.entries.iter_mut();
+            WatchEvent::Deleted(key) => self.gone(&key.name),
+            WatchEvent::Listed(names) => {
+                let entries = self.entries.keys();
                 let gone: Vec<String> = entries
-                    .filter_map(|(name, entry)| (!entry.take_touched()).then(|| name.clone()))
+                    .filter(|name| !names.contains(*name))
+                    .cloned()
                     .collect();
                 for name in gone {
                     self.gone(&name);

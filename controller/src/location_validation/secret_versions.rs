@@ -9,7 +9,7 @@ use std::{
 use backup_runtime::{
     Cluster,
     queue::Key,
-    watch::{self, VersionEvent},
+    watch::{self, ObjectVersion, WatchEvent},
 };
 use futures::{Stream, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Secret;
@@ -47,23 +47,23 @@ impl SecretVersions {
     }
 
     /// Returns the objects that use a changed Secret.
-    fn apply(&self, event: VersionEvent) -> Vec<Key> {
+    fn apply(&self, event: WatchEvent<ObjectVersion>) -> Vec<Key> {
         let mut state = self.0.lock();
         let changed: Vec<String> = match event {
-            VersionEvent::Applied { name, version } => {
+            WatchEvent::Applied(ObjectVersion { name, version }) => {
                 let before = state.versions.insert(name.clone(), version.clone());
                 (before.as_ref() != Some(&version))
                     .then_some(name)
                     .into_iter()
                     .collect()
             }
-            VersionEvent::Deleted(name) => state
+            WatchEvent::Deleted(key) => state
                 .versions
-                .remove(&name)
-                .map(|_| name)
+                .remove(&key.name)
+                .map(|_| key.name)
                 .into_iter()
                 .collect(),
-            VersionEvent::Listed(all) => {
+            WatchEvent::Listed(all) => {
                 state.listed = true;
                 let gone: Vec<String> = state
                     .versions
@@ -120,9 +120,11 @@ mod tests {
             namespace: "velero".to_owned(),
             name: name.to_owned(),
         };
-        let there = |name: &str, version: &str| VersionEvent::Applied {
-            name: name.to_owned(),
-            version: version.to_owned(),
+        let there = |name: &str, version: &str| {
+            WatchEvent::Applied(ObjectVersion {
+                name: name.to_owned(),
+                version: version.to_owned(),
+            })
         };
         let used = |name: &str, version: Option<&str>| {
             vec![UsedSecret {
@@ -138,7 +140,7 @@ mod tests {
         );
         assert_eq!(secrets.apply(there("s3", "1")), [key("one")]);
         assert!(secrets.apply(there("other", "1")).is_empty());
-        secrets.apply(VersionEvent::Listed(
+        secrets.apply(WatchEvent::Listed(
             ["s3".to_owned(), "other".to_owned()].into(),
         ));
         assert!(
@@ -157,13 +159,13 @@ mod tests {
         );
         assert_eq!(secrets.apply(there("lost", "3")), [key("two")]);
         assert_eq!(
-            secrets.apply(VersionEvent::Deleted("s3".to_owned())),
+            secrets.apply(WatchEvent::Deleted(key("s3"))),
             [key("one")]
         );
         assert!(secrets.have_changed(&used("s3", Some("2"))));
         // Deleted while the watch was down.
         assert_eq!(
-            secrets.apply(VersionEvent::Listed(["other".to_owned()].into())),
+            secrets.apply(WatchEvent::Listed(["other".to_owned()].into())),
             [key("two")]
         );
         secrets.forget(&key("one"));

@@ -1,14 +1,14 @@
 //! Gauges about stored objects, computed from the watch: they are right after a restart, after a
 //! deletion, and for backups that another process has ended.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use backup_core::{
     api::{Backup, BackupPhase, Restore},
     phase::{Phase as _, Stage},
     restorability::Evidence,
 };
-use backup_runtime::watch::WatchEvent;
+use backup_runtime::watch::{Decoded, WatchEvent};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
@@ -19,38 +19,38 @@ const BACKUPS: &str = "Backup";
 const RESTORES: &str = "Restore";
 
 pub(crate) trait Stored<O> {
-    fn touched(&mut self, event: &WatchEvent<O>, metrics: &Metrics);
+    fn touched(&mut self, event: &WatchEvent<Decoded<O>>, metrics: &Metrics);
 }
 
 impl Stored<Backup> for StoredBackups {
-    fn touched(&mut self, event: &WatchEvent<Backup>, metrics: &Metrics) {
+    fn touched(&mut self, event: &WatchEvent<Decoded<Backup>>, metrics: &Metrics) {
         match event {
-            WatchEvent::Applied(backup) => self.applied(backup, metrics),
+            WatchEvent::Applied(Ok(backup)) => self.applied(backup, metrics),
+            WatchEvent::Applied(Err(bad)) => self.gone(&bad.name, metrics),
             WatchEvent::Deleted(key) => self.gone(&key.name, metrics),
-            WatchEvent::Undecodable(bad) => self.gone(&bad.name, metrics),
-            WatchEvent::Listed => self.listed(metrics),
+            WatchEvent::Listed(names) => self.listed(names, metrics),
         }
     }
 }
 
 impl Stored<Restore> for StoredRestores {
-    fn touched(&mut self, event: &WatchEvent<Restore>, metrics: &Metrics) {
+    fn touched(&mut self, event: &WatchEvent<Decoded<Restore>>, metrics: &Metrics) {
         match event {
-            WatchEvent::Applied(restore) => {
-                self.known.insert(restore.name_any(), true);
+            WatchEvent::Applied(Ok(restore)) => {
+                self.known.insert(restore.name_any());
                 self.queue.applied(restore, restore.phase().stage());
             }
-            WatchEvent::Undecodable(bad) => {
-                self.known.insert(bad.name.clone(), true);
+            WatchEvent::Applied(Err(bad)) => {
+                self.known.insert(bad.name.clone());
                 self.queue.gone(&bad.name);
             }
             WatchEvent::Deleted(key) => {
                 self.known.remove(&key.name);
                 self.queue.gone(&key.name);
             }
-            WatchEvent::Listed => {
-                self.known.retain(|_, touched| std::mem::take(touched));
-                self.queue.retain(|name| self.known.contains_key(name));
+            WatchEvent::Listed(names) => {
+                self.known.retain(|name| names.contains(name));
+                self.queue.retain(names);
             }
         }
         metrics
@@ -84,8 +84,8 @@ impl Queue {
         self.is_new |= self.waiting.remove(name).is_some();
     }
 
-    fn retain(&mut self, exists: impl Fn(&str) -> bool) {
-        self.waiting.retain(|name, _| exists(name));
+    fn retain(&mut self, names: &BTreeSet<String>) {
+        self.waiting.retain(|name, _| names.contains(name));
         self.is_new = true;
     }
 
@@ -112,7 +112,6 @@ pub(crate) struct StoredBackups {
 struct KnownBackup {
     schedule: String,
     end: Option<End>,
-    touched: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,13 +168,9 @@ impl StoredBackups {
         let now = KnownBackup {
             schedule: schedule.clone(),
             end: End::of(backup),
-            touched: true,
         };
         let before = self.known.insert(backup.name_any(), now.clone());
-        if before
-            .as_ref()
-            .is_some_and(|before| before.schedule == now.schedule && before.end == now.end)
-        {
+        if before.as_ref() == Some(&now) {
             return; // most changes: progress, places in the queue
         }
         self.update(&schedule, metrics);
@@ -193,8 +188,8 @@ impl StoredBackups {
         }
     }
 
-    /// All existing objects have been delivered: an entry that was not among them is gone.
-    pub(crate) fn listed(&mut self, metrics: &Metrics) {
+    /// All existing objects have been delivered: an entry that is not among these is gone.
+    pub(crate) fn listed(&mut self, names: &BTreeSet<String>, metrics: &Metrics) {
         self.listed = true;
         let mut schedules: Vec<String> = self
             .known
@@ -202,12 +197,13 @@ impl StoredBackups {
             .map(|known| known.schedule.clone())
             .collect();
         self.known.retain(|name, known| {
-            if !known.touched {
+            let exists = names.contains(name);
+            if !exists {
                 metrics.forget_backup(&known.schedule, name);
             }
-            std::mem::take(&mut known.touched)
+            exists
         });
-        self.queue.retain(|name| self.known.contains_key(name));
+        self.queue.retain(names);
         self.queue.publish(BACKUPS, metrics);
         schedules.sort_unstable();
         schedules.dedup();
@@ -262,7 +258,7 @@ fn latest(ends: impl Iterator<Item = End>) -> Option<End> {
 
 #[derive(Debug, Default)]
 pub(crate) struct StoredRestores {
-    known: HashMap<String, bool>,
+    known: HashSet<String>,
     queue: Queue,
 }
 
@@ -292,6 +288,10 @@ mod tests {
             "status": { "phase": phase, "startTimestamp": at, "completionTimestamp": completion, "errors": errors,
                 "progress": { "itemsBackedUp": items, "totalItems": items } } });
         serde_json::from_value(object).unwrap()
+    }
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
     }
 
     /// The gauges of a schedule: status, items, errors, last success in minutes.
@@ -341,7 +341,7 @@ mod tests {
                 [None; 4],
                 "not all are known yet"
             );
-            stored.listed(&metrics);
+            stored.listed(&names(&["a", "b", "c", "d", "e"]), &metrics);
             assert_eq!(
                 gauges(&metrics, "nightly"),
                 [Some(0), Some(20), Some(3), Some(1)]
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn one_whose_files_are_gone_is_no_success() {
         let (metrics, mut stored) = (Metrics::default(), StoredBackups::default());
-        stored.listed(&metrics);
+        stored.listed(&names(&[]), &metrics);
         stored.applied(&backup("a", "nightly", "Completed", 1, 10, 0), &metrics);
         let mut newer = backup("b", "nightly", "Completed", 2, 20, 0);
         stored.applied(&newer, &metrics);
@@ -403,7 +403,7 @@ mod tests {
         for _ in 0..all.len() {
             all.rotate_left(1);
             let (metrics, mut stored) = (Metrics::default(), StoredBackups::default());
-            stored.listed(&metrics);
+            stored.listed(&names(&[]), &metrics);
             for one in &all {
                 stored.applied(one, &metrics);
             }
@@ -433,7 +433,7 @@ mod tests {
                 .as_second();
             Some(start + 60 * minute)
         };
-        stored.listed(&metrics);
+        stored.listed(&names(&[]), &metrics);
         assert_eq!(queue("Backup"), (Some(0), None));
         for (name, phase, created) in [
             ("a", "Queued", 2),
@@ -452,18 +452,17 @@ mod tests {
         stored.applied(&backup("c", "", "New", 4, 0, 0), &metrics);
         assert_eq!(queue("Backup"), (Some(1), minute(4)));
         // A list without it.
-        stored.listed(&metrics);
-        stored.listed(&metrics);
+        stored.listed(&names(&["d"]), &metrics);
         assert_eq!(queue("Backup"), (Some(0), None));
 
         let mut restores = StoredRestores::default();
         let mut restore = Restore::new("r", RestoreSpec::default());
         restore.metadata.creation_timestamp =
             backup("r", "", "", 5, 0, 0).metadata.creation_timestamp;
-        restores.touched(&WatchEvent::Applied(restore.clone()), &metrics);
+        restores.touched(&WatchEvent::Applied(Ok(restore.clone())), &metrics);
         assert_eq!(queue("Restore"), (Some(1), minute(5)));
         restore.status.phase = Some(backup_core::api::RestorePhase::InProgress);
-        restores.touched(&WatchEvent::Applied(restore), &metrics);
+        restores.touched(&WatchEvent::Applied(Ok(restore)), &metrics);
         assert_eq!(queue("Restore"), (Some(0), None));
     }
 
@@ -479,12 +478,12 @@ mod tests {
             stored.applied(&one, &metrics);
             metrics.backup_ended("nightly", name, &one);
         }
-        stored.listed(&metrics);
+        stored.listed(&names(&["a", "b"]), &metrics);
         assert_eq!((shown("a"), shown("b")), (3, 3));
         stored.gone("a", &metrics);
         assert_eq!((shown("a"), shown("b")), (0, 3));
         // A list without it.
-        stored.listed(&metrics);
+        stored.listed(&names(&[]), &metrics);
         assert_eq!(shown("b"), 0);
     }
 
@@ -493,26 +492,27 @@ mod tests {
         let (metrics, mut stored) = (Metrics::default(), StoredBackups::default());
         stored.applied(&backup("a", "nightly", "Completed", 1, 10, 0), &metrics);
         stored.applied(&backup("b", "nightly", "Completed", 2, 20, 0), &metrics);
-        stored.listed(&metrics);
+        stored.listed(&names(&["a", "b"]), &metrics);
         stored.applied(&backup("a", "nightly", "Completed", 1, 10, 0), &metrics);
-        stored.listed(&metrics);
+        stored.listed(&names(&["a"]), &metrics);
         assert_eq!(
             gauges(&metrics, "nightly"),
             [Some(1), Some(10), Some(0), Some(1)]
         );
-        stored.listed(&metrics);
+        stored.listed(&names(&[]), &metrics);
         assert_eq!(gauges(&metrics, "nightly"), [None; 4]);
         assert!(metrics.encode().contains("velero_backup_total 0"));
 
         let mut restores = StoredRestores::default();
-        let restore = |name: &str| WatchEvent::Applied(Restore::new(name, RestoreSpec::default()));
+        let restore =
+            |name: &str| WatchEvent::Applied(Ok(Restore::new(name, RestoreSpec::default())));
         for name in ["r", "s", "s"] {
             restores.touched(&restore(name), &metrics);
         }
-        restores.touched(&WatchEvent::Listed, &metrics);
+        restores.touched(&WatchEvent::Listed(names(&["r", "s"])), &metrics);
         assert!(metrics.encode().contains("velero_restore_total 2"));
         restores.touched(&restore("s"), &metrics);
-        restores.touched(&WatchEvent::Listed, &metrics);
+        restores.touched(&WatchEvent::Listed(names(&["s"])), &metrics);
         let gone = Key {
             namespace: "velero".to_owned(),
             name: "r".to_owned(),

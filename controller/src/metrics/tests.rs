@@ -114,7 +114,7 @@ fn every_name_is_there_once_it_has_happened() {
     let mut stored = stored::StoredBackups::default();
     metrics.backup_ended("", "b", &ended());
     stored.applied(&ended(), &metrics);
-    stored.listed(&metrics);
+    stored.listed(&["b".to_owned()].into(), &metrics);
     let text = metrics.encode();
     for name in [
         "backup_tarball_size_bytes",

@@ -14,18 +14,21 @@
 //! Velero: `internal/hook/wait_exec_hook_handler.go`, v1.18. There, a hook without `waitTimeout`
 //! may wait for ever, a failure ends the hooks of all pods, and all state is lost with the process.
 
+mod attempt;
 mod journal;
 mod planner;
 mod pod_hooks;
 mod pod_state;
 mod rules;
 mod runner;
+mod stop;
 #[cfg(test)]
 mod tests;
 
+pub(super) use attempt::HookContext;
 pub(super) use journal::HookJournal;
 pub(super) use planner::HookPlanner;
-pub(super) use runner::{HookContext, HookRunner};
+pub(super) use runner::HookRunner;
 
 /// When the commands run, for messages.
 const WHEN: &str = "after the restore";

@@ -24,26 +24,26 @@ use backup_plugins::{
 use backup_store::{Location, StoreError, crash};
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{apply::Policy, calls::Calls};
 use crate::{
     job::{
         cancellation::{NotSent, StopReason},
-        journal::{JournalWriter, undecodable},
         worker::WorkerError,
     },
     snapshot_locations::{SnapshotLocationError, SnapshotLocations},
 };
 
+mod journal;
 #[cfg(test)]
 pub(super) mod tests;
 
+use journal::PriorVolume;
+pub(super) use journal::VolumeJournal;
+
 /// Annotation with the name of a volume in the backup, if it was renamed.
 const ORIGINAL_NAME: &str = "velero.io/original-pv-name";
-const BEGUN: &str = "volumeBegun";
-const ENDED: &str = "volumeEnded";
 
 /// The plugin of each location; the error says why there is none.
 pub(super) type Snapshotters = BTreeMap<String, Result<Arc<dyn VolumeSnapshotter>, String>>;
@@ -226,7 +226,7 @@ impl Snapshots {
             found = self.find(calls, collection, &clone).await?;
         }
         if found.is_some() {
-            if matches!(self.journal.prior.get(&name), Some(PriorVolume::Created(_))) {
+            if matches!(self.journal.prior(&name), Some(PriorVolume::Created(_))) {
                 self.record(&volume, namespace.as_deref(), snapshot);
             }
             return Ok(volume);
@@ -329,8 +329,8 @@ impl Snapshots {
     ) -> Result<String, VolumeError> {
         let spec = &snapshot.spec;
         let volume = &spec.persistent_volume_name;
-        match self.journal.prior.get(volume) {
-            Some(PriorVolume::Created(id)) => return Ok(id.clone()),
+        match self.journal.prior(volume) {
+            Some(PriorVolume::Created(id)) => return Ok(id),
             Some(PriorVolume::Unknown) => {
                 return Err(unknown_outcome(
                     snapshot,
@@ -386,68 +386,4 @@ fn unknown_outcome(snapshot: &VolumeSnapshot, reason: &str) -> VolumeError {
         "{reason}; whether there is a new volume is not known: look in VolumeSnapshotLocation {location} for one made of snapshot {id}, \
          delete it, and restore again"
     ))
-}
-
-/// State of a volume after earlier runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum PriorVolume {
-    Unknown,
-    /// It was created, and has this id.
-    Created(String),
-}
-
-/// The journal of volumes that are created from snapshots: one entry before a plugin is called, one
-/// after its answer. A resumed restore creates volumes that were not begun, uses those that were
-/// created, and reports those that have no end, as their outcome is unknown.
-pub(super) struct VolumeJournal {
-    writer: Arc<dyn JournalWriter>,
-    /// Volumes that earlier runs have begun, without failed ones, by their names in the backup.
-    prior: BTreeMap<String, PriorVolume>,
-}
-
-impl VolumeJournal {
-    /// Loads these entries, and ignores entries that are not about volumes.
-    ///
-    /// # Errors
-    /// An entry about volumes cannot be decoded: then it is unknown which were created.
-    pub(super) fn take_over(
-        writer: Arc<dyn JournalWriter>,
-        entries: &[Value],
-    ) -> Result<Self, StoreError> {
-        let prior = Self::read(entries).map_err(|error| undecodable("volumes", &error))?;
-        Ok(Self { writer, prior })
-    }
-
-    fn read(entries: &[Value]) -> Result<BTreeMap<String, PriorVolume>, serde_json::Error> {
-        #[derive(Deserialize)]
-        struct EndEntry {
-            volume: String,
-            made: Option<String>,
-        }
-        let mut all = BTreeMap::new();
-        for entry in entries {
-            if let Some(begun) = entry.get(BEGUN) {
-                all.insert(String::deserialize(begun)?, PriorVolume::Unknown);
-            }
-            if let Some(ended) = entry.get(ENDED) {
-                let EndEntry { volume, made } = EndEntry::deserialize(ended)?;
-                match made {
-                    Some(id) => all.insert(volume, PriorVolume::Created(id)),
-                    None => all.remove(&volume),
-                };
-            }
-        }
-        Ok(all)
-    }
-
-    async fn begin(&self, volume: &str) -> Result<(), StoreError> {
-        self.writer.append(json!({ BEGUN: volume })).await
-    }
-
-    /// `created` is `None` if there certainly is no volume.
-    async fn end(&self, volume: &str, created: Option<&str>) -> Result<(), StoreError> {
-        self.writer
-            .append(json!({ ENDED: { "volume": volume, "made": created } }))
-            .await
-    }
 }

@@ -7,7 +7,7 @@
 use backup_core::api::Backup;
 use backup_runtime::{
     Cluster,
-    watch::{self, Event},
+    watch::{self, WatchEvent},
 };
 use futures::StreamExt as _;
 use kube::{ResourceExt as _, api::DynamicObject};
@@ -16,50 +16,51 @@ use parking_lot::Mutex;
 use super::comparison::{ClusterBackup, ClusterBackups};
 
 #[derive(Default)]
-pub(crate) struct WatchedBackups {
-    /// `None` until the first list is complete.
-    known: Mutex<Option<ClusterBackups>>,
+pub(crate) struct WatchedBackups(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Incomplete until the first list has ended.
+    known: ClusterBackups,
+    listed: bool,
 }
 
 impl WatchedBackups {
     /// Follows the watch; never returns.
     pub(super) async fn follow(&self, cluster: &Cluster) {
         let mut events = std::pin::pin!(watch::raw::<Backup>(cluster));
-        let mut listed = ClusterBackups::new();
         while let Some(event) = events.next().await {
-            self.apply(event, &mut listed);
+            self.apply(event);
         }
     }
 
-    fn apply(&self, event: Event<DynamicObject>, listed: &mut ClusterBackups) {
-        let mut known = self.known.lock();
+    fn apply(&self, event: WatchEvent<DynamicObject>) {
+        let mut state = self.0.lock();
+        let State { known, listed } = &mut *state;
         match event {
-            Event::Init => listed.clear(),
-            Event::InitApply(backup) => {
-                _ = listed.insert(backup.name_any(), ClusterBackup::of(&backup));
+            WatchEvent::Applied(backup) => {
+                known.insert(backup.name_any(), ClusterBackup::of(&backup));
             }
-            Event::InitDone => *known = Some(std::mem::take(listed)),
-            Event::Apply(backup) => {
-                if let Some(known) = known.as_mut() {
-                    known.insert(backup.name_any(), ClusterBackup::of(&backup));
-                }
+            WatchEvent::Deleted(key) => {
+                known.remove(&key.name);
             }
-            Event::Delete(backup) => {
-                if let Some(known) = known.as_mut() {
-                    known.remove(&backup.name_any());
-                }
+            WatchEvent::Listed(names) => {
+                known.retain(|name, _| names.contains(name));
+                *listed = true;
             }
         }
     }
 
     /// All Backups, by name; `None` until the first list is complete.
     pub(super) fn get(&self) -> Option<ClusterBackups> {
-        self.known.lock().clone()
+        let state = self.0.lock();
+        state.listed.then(|| state.known.clone())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use backup_runtime::queue::Key;
     use serde_json::json;
 
     use super::*;
@@ -71,24 +72,29 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_until_all_are_and_each_new_list_replaces_the_last() {
-        let (watched, mut listed) = (WatchedBackups::default(), ClusterBackups::new());
-        let mut names = |event| {
-            watched.apply(event, &mut listed);
+    fn nothing_is_known_until_all_are_and_what_a_new_list_does_not_name_is_gone() {
+        let watched = WatchedBackups::default();
+        let names = |event| {
+            watched.apply(event);
             let mut names: Vec<String> = watched.get()?.into_keys().collect();
             names.sort_unstable();
             Some(names.join(" "))
         };
+        let listed = |names: &[&str]| {
+            WatchEvent::Listed(names.iter().map(|name| (*name).to_owned()).collect())
+        };
+        let gone = Key {
+            namespace: "velero".to_owned(),
+            name: "a".to_owned(),
+        };
         for (event, expected) in [
-            (Event::Init, None),
-            (Event::InitApply(backup("a", "New")), None),
-            (Event::InitApply(backup("b", "Completed")), None),
-            (Event::InitDone, Some("a b")),
-            (Event::Apply(backup("c", "New")), Some("a b c")),
-            (Event::Delete(backup("a", "New")), Some("b c")),
-            (Event::Init, Some("b c")),
-            (Event::InitApply(backup("c", "Completed")), Some("b c")),
-            (Event::InitDone, Some("c")),
+            (WatchEvent::Applied(backup("a", "New")), None),
+            (WatchEvent::Applied(backup("b", "Completed")), None),
+            (listed(&["a", "b"]), Some("a b")),
+            (WatchEvent::Applied(backup("c", "New")), Some("a b c")),
+            (WatchEvent::Deleted(gone), Some("b c")),
+            (WatchEvent::Applied(backup("c", "Completed")), Some("b c")),
+            (listed(&["c"]), Some("c")),
         ] {
             let what = format!("{event:?}");
             assert_eq!(names(event).as_deref(), expected, "{what}");

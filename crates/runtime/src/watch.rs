@@ -1,23 +1,21 @@
 //! A stream of the objects of a kind as they change, decoded one by one.
 
-use std::{collections::BTreeSet, fmt::Debug, time::Duration};
+use std::{collections::BTreeSet, fmt::Debug, future::ready, time::Duration};
 
 use backup_client::backoff::Backoff;
 use backup_core::{api::NamespacedKind, event_reason::EventReason};
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
-    Api, Resource,
+    Api, Resource, ResourceExt as _,
     api::{ApiResource, DynamicObject},
     core::{DynamicResourceScope, PartialObjectMeta},
     runtime::{
         WatchStreamExt as _,
-        watcher::{self, ExponentialBackoff, watcher},
+        watcher::{self, Event, ExponentialBackoff, watcher},
     },
 };
 use serde::de::DeserializeOwned;
-
-pub use kube::runtime::watcher::Event;
 
 use crate::{Cluster, health::Health, list::decode, queue::Key};
 
@@ -27,30 +25,33 @@ const RESTART: Backoff = Backoff {
     cap: Duration::from_secs(10),
 };
 
-#[derive(Clone, Debug)]
-pub enum WatchEvent<K> {
+/// What a watch says about the objects of a kind, of which it delivers `O`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchEvent<O> {
     /// The object existed at the start, or was created or changed.
-    Applied(K),
+    Applied(O),
     /// The object was deleted. May be missed while the watch is down: never rely on it alone to
     /// learn of an end.
     Deleted(Key),
-    /// The object existed at the start or has changed, but cannot be decoded as this kind.
-    Undecodable(Undecodable),
-    /// Everything that existed when the watch (re)started has been delivered.
-    Listed,
+    /// The names of all objects that existed when the watch (re)started; each of them was delivered
+    /// before. Others were deleted while the watch was down.
+    Listed(BTreeSet<String>),
 }
 
-impl<K: Resource> WatchEvent<K> {
+/// An object as its kind, or why it cannot be decoded.
+pub type Decoded<K> = Result<K, Box<Undecodable>>;
+
+impl<K: Resource> WatchEvent<Decoded<K>> {
     /// The object of the event; `None` for [`WatchEvent::Listed`].
     pub fn key(&self) -> Option<Key> {
         match self {
-            Self::Applied(object) => Some(Key::of(object)),
-            Self::Deleted(key) => Some(key.clone()),
-            Self::Undecodable(bad) => Some(Key {
+            Self::Applied(Ok(object)) => Some(Key::of(object)),
+            Self::Applied(Err(bad)) => Some(Key {
                 namespace: bad.namespace.clone(),
                 name: bad.name.clone(),
             }),
-            Self::Listed => None,
+            Self::Deleted(key) => Some(key.clone()),
+            Self::Listed(_) => None,
         }
     }
 }
@@ -89,20 +90,57 @@ impl Undecodable {
 /// invalid object never stops the others.
 pub fn objects<K: NamespacedKind>(
     cluster: &Cluster,
-) -> impl Stream<Item = WatchEvent<K>> + Send + 'static {
-    raw::<K>(cluster).filter_map(|event| std::future::ready(touched(event)))
+) -> impl Stream<Item = WatchEvent<Decoded<K>>> + Send + 'static {
+    events(cluster, ApiResource::erase::<K>(&()), decoded::<K>)
 }
 
 /// The same as plain JSON, so that an object that does not fit the kind is included.
 pub fn raw<K: NamespacedKind>(
     cluster: &Cluster,
-) -> impl Stream<Item = Event<DynamicObject>> + Send + 'static {
-    events(cluster, ApiResource::erase::<K>(&()))
+) -> impl Stream<Item = WatchEvent<DynamicObject>> + Send + 'static {
+    events(cluster, ApiResource::erase::<K>(&()), |object: DynamicObject| object)
+}
+
+/// The events of a kind, with what `read` makes of each object.
+fn events<T, O>(
+    cluster: &Cluster,
+    resource: ApiResource,
+    read: fn(T) -> O,
+) -> impl Stream<Item = WatchEvent<O>> + Send + 'static
+where
+    T: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    T: Clone + Debug + DeserializeOwned + Send + 'static,
+    O: Send + 'static,
+{
+    let mut listed = BTreeSet::new();
+    server_events(cluster, resource)
+        .filter_map(move |event| ready(with_names(event, read, &mut listed)))
+}
+
+/// Collects the names of a list in `listed` until the list is complete.
+fn with_names<T: Resource, O>(
+    event: Event<T>,
+    read: fn(T) -> O,
+    listed: &mut BTreeSet<String>,
+) -> Option<WatchEvent<O>> {
+    match event {
+        Event::Init => {
+            listed.clear();
+            None
+        }
+        Event::InitApply(object) => {
+            listed.insert(object.name_any());
+            Some(WatchEvent::Applied(read(object)))
+        }
+        Event::InitDone => Some(WatchEvent::Listed(std::mem::take(listed))),
+        Event::Apply(object) => Some(WatchEvent::Applied(read(object))),
+        Event::Delete(object) => Some(WatchEvent::Deleted(Key::of(&object))),
+    }
 }
 
 /// Events of the API server for a kind, with any part of its objects. The kind is a value here and
 /// no type, so the large code of a watch is compiled once and not for each kind.
-fn events<T>(
+fn server_events<T>(
     cluster: &Cluster,
     resource: ApiResource,
 ) -> impl Stream<Item = Event<T>> + Send + 'static
@@ -116,54 +154,31 @@ where
         let event = event.inspect_err(
             |error| tracing::warn!(kind = resource.kind, %error, "watch failed; it is started again"),
         );
-        std::future::ready(event.ok())
+        ready(event.ok())
     })
 }
 
 /// With this type only metadata is requested.
 type Metadata = PartialObjectMeta<DynamicObject>;
 
-/// Events of objects of which only name and version are requested.
+/// An object of which only name and version are requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VersionEvent {
-    Applied {
-        name: String,
-        version: String,
-    },
-    /// The object of this name was deleted. May be missed while the watch is down.
-    Deleted(String),
-    /// All objects that existed when the watch (re)started; each of them was delivered before.
-    Listed(BTreeSet<String>),
+pub struct ObjectVersion {
+    pub name: String,
+    pub version: String,
 }
 
 /// Names and versions of the objects of a kind in the namespace of the installation. Their content
 /// is not even sent. Like [`objects`], the stream never ends.
 pub fn versions<K: NamespacedKind>(
     cluster: &Cluster,
-) -> impl Stream<Item = VersionEvent> + Send + 'static {
-    let mut all = BTreeSet::new();
-    events(cluster, ApiResource::erase::<K>(&())).filter_map(move |event: Event<Metadata>| {
-        std::future::ready(match event {
-            Event::Init => {
-                all.clear();
-                None
-            }
-            Event::InitApply(object) => {
-                all.insert(object.metadata.name.clone().unwrap_or_default());
-                Some(applied_version(object))
-            }
-            Event::InitDone => Some(VersionEvent::Listed(std::mem::take(&mut all))),
-            Event::Apply(object) => Some(applied_version(object)),
-            Event::Delete(object) => Some(VersionEvent::Deleted(
-                object.metadata.name.unwrap_or_default(),
-            )),
-        })
-    })
+) -> impl Stream<Item = WatchEvent<ObjectVersion>> + Send + 'static {
+    events(cluster, ApiResource::erase::<K>(&()), version_of)
 }
 
-fn applied_version(object: Metadata) -> VersionEvent {
+fn version_of(object: Metadata) -> ObjectVersion {
     let meta = object.metadata;
-    VersionEvent::Applied {
+    ObjectVersion {
         name: meta.name.unwrap_or_default(),
         version: meta.resource_version.unwrap_or_default(),
     }
@@ -191,13 +206,13 @@ pub fn keys_with<K: NamespacedKind>(
     health.expect(part);
     let health = health.clone();
     let events = cluster.events.clone();
-    objects::<K>(cluster).filter_map(move |touched| {
-        let key = match touched {
-            WatchEvent::Listed => {
+    objects::<K>(cluster).filter_map(move |event| {
+        let key = match event {
+            WatchEvent::Listed(_) => {
                 health.ready(part);
                 None
             }
-            WatchEvent::Undecodable(bad) => {
+            WatchEvent::Applied(Err(bad)) => {
                 tracing::warn!(
                     kind = bad.kind,
                     name = bad.name,
@@ -207,7 +222,7 @@ pub fn keys_with<K: NamespacedKind>(
                 events.warning_on(bad.object_ref(), EventReason::Unreadable, &bad.to_string());
                 None
             }
-            WatchEvent::Applied(object) => {
+            WatchEvent::Applied(Ok(object)) => {
                 let key = Key::of(&object);
                 observe(&key, Some(object));
                 Some(key)
@@ -217,23 +232,13 @@ pub fn keys_with<K: NamespacedKind>(
                 Some(key)
             }
         };
-        std::future::ready(key)
+        ready(key)
     })
 }
 
-fn touched<K: NamespacedKind>(event: Event<DynamicObject>) -> Option<WatchEvent<K>> {
-    match event {
-        Event::Apply(object) | Event::InitApply(object) => Some(decoded(object)),
-        Event::Delete(object) => Some(WatchEvent::Deleted(Key::of(&object))),
-        Event::Init => None,
-        Event::InitDone => Some(WatchEvent::Listed),
-    }
-}
-
-fn decoded<K: NamespacedKind>(object: DynamicObject) -> WatchEvent<K> {
-    match decode(&object) {
-        Ok(decoded) => WatchEvent::Applied(decoded),
-        Err(error) => WatchEvent::Undecodable(Undecodable {
+fn decoded<K: NamespacedKind>(object: DynamicObject) -> Decoded<K> {
+    decode(&object).map_err(|error| {
+        Box::new(Undecodable {
             kind: K::kind(&()).into_owned(),
             api_version: K::api_version(&()).into_owned(),
             name: object.metadata.name.unwrap_or_default(),
@@ -241,8 +246,8 @@ fn decoded<K: NamespacedKind>(object: DynamicObject) -> WatchEvent<K> {
             uid: object.metadata.uid.unwrap_or_default(),
             resource_version: object.metadata.resource_version,
             error: error.to_string(),
-        }),
-    }
+        })
+    })
 }
 
 #[cfg(test)]
@@ -259,8 +264,8 @@ mod tests {
             "spec": {"ttl": "tomorrow"},
         });
         let object = serde_json::from_value(raw).unwrap();
-        let touched = touched::<Backup>(Event::Apply(object));
-        let Some(WatchEvent::Undecodable(bad)) = touched else {
+        let event = with_names(Event::Apply(object), decoded::<Backup>, &mut BTreeSet::new());
+        let Some(WatchEvent::Applied(Err(bad))) = event else {
             panic!("decoded")
         };
         assert_eq!(
@@ -272,5 +277,37 @@ mod tests {
             bad.object_ref().api_version.as_deref(),
             Some("velero.io/v1")
         );
+    }
+
+    #[test]
+    fn a_list_ends_with_the_names_of_all_that_it_has_shown() {
+        let object = |name: &str| {
+            let raw = json!({ "metadata": { "name": name, "resourceVersion": "7" } });
+            serde_json::from_value::<Metadata>(raw).unwrap()
+        };
+        let mut listed = BTreeSet::new();
+        let mut next = |event| with_names(event, version_of, &mut listed);
+        let applied = |name: &str| {
+            Some(WatchEvent::Applied(ObjectVersion {
+                name: name.to_owned(),
+                version: "7".to_owned(),
+            }))
+        };
+        // A list that was broken off does not count.
+        assert_eq!(next(Event::Init), None);
+        assert_eq!(next(Event::InitApply(object("broken off"))), applied("broken off"));
+        assert_eq!(next(Event::Init), None);
+        assert_eq!(next(Event::InitApply(object("b"))), applied("b"));
+        assert_eq!(next(Event::InitApply(object("a"))), applied("a"));
+        let names = ["a", "b"].map(str::to_owned);
+        assert_eq!(next(Event::InitDone), Some(WatchEvent::Listed(names.into())));
+        assert_eq!(next(Event::Apply(object("c"))), applied("c"));
+        let deleted = Key {
+            namespace: String::new(),
+            name: "c".to_owned(),
+        };
+        assert_eq!(next(Event::Delete(object("c"))), Some(WatchEvent::Deleted(deleted)));
+        assert_eq!(next(Event::Init), None);
+        assert_eq!(next(Event::InitDone), Some(WatchEvent::Listed(BTreeSet::new())));
     }
 }

@@ -3,7 +3,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::{hooks::fake::FakePods, job::journal::MemoryJournal};
+use crate::{hooks::tests::fake::FakePods, job::journal::MemoryJournal};
 
 fn pod(name: &str) -> Pod {
     let pod = json!({

@@ -8,9 +8,9 @@ use tokio::{sync::Semaphore, time::Instant};
 
 use super::*;
 use crate::{
-    backup::fake::{BACKUP, Cluster, LEDGER, LOCATION, MARKER, RESTORE},
+    backup::tests::fake::{BACKUP, Cluster, LEDGER, LOCATION, MARKER, RESTORE},
     job::{cancellation::Cancellation, dispatcher::Dispatcher},
-    testing::{self, claimant, undecodable, velero},
+    testing::{self, claimant, listed, undecodable, velero},
 };
 
 mod deleted;
@@ -47,10 +47,10 @@ async fn end(cluster: &Cluster, worker: Worker<Backups>) {
 /// A dispatcher that has seen the Backup.
 fn dispatcher(cluster: &Cluster, ctx: &JobContext) -> Dispatcher<Backups> {
     let mut dispatcher = Dispatcher::new(ctx.clone(), Backups::fake(ctx));
-    dispatcher.touched(WatchEvent::Applied(
-        serde_json::from_value(cluster.get(BACKUP)).unwrap(),
-    ));
-    dispatcher.touched(WatchEvent::Listed);
+    dispatcher.touched(WatchEvent::Applied(Ok(
+        serde_json::from_value(cluster.get(BACKUP)).unwrap()
+    )));
+    dispatcher.touched(listed(&["b"]));
     dispatcher
 }
 
@@ -408,7 +408,8 @@ async fn a_backup_that_can_not_be_decoded_any_more_frees_its_place_and_is_refuse
     let mut dispatcher = dispatcher(&cluster, &ctx);
     cluster.change_backup(&json!({"spec": {"ttl": "tomorrow"}}));
     dispatcher.dispatch();
-    dispatcher.touched(WatchEvent::Undecodable(undecodable("Backup", "b")));
+    let bad = Box::new(undecodable("Backup", "b"));
+    dispatcher.touched(WatchEvent::Applied(Err(bad)));
     while dispatcher.job_ended().await.is_some() {
         dispatcher.dispatch();
     }

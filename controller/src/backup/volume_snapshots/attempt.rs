@@ -17,8 +17,7 @@ use backup_store::{StoreError, crash};
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use super::journal::SnapshotNotes;
-use crate::snapshot_locations::zone;
+use crate::{job::step_journal::StepJournal, snapshot_locations::zone};
 
 /// A VolumeSnapshotLocation, and the plugin with its settings.
 pub(crate) struct SnapshotLocation {
@@ -30,7 +29,7 @@ pub(crate) struct SnapshotLocation {
 /// (`pkg/backup/backup.go`, item block workers, v1.18): a plugin serves each call by itself.
 pub(super) struct Snapshots {
     pub(super) locations: Vec<SnapshotLocation>,
-    pub(super) notes: SnapshotNotes,
+    pub(super) journal: Arc<StepJournal<VolumeSnapshot>>,
     pub(super) volumes: Arc<BackupVolumes>,
 }
 
@@ -163,14 +162,14 @@ impl Snapshots {
             "velero.io/pv".to_owned(),
             wanted.spec.persistent_volume_name.clone(),
         );
-        self.notes.begin(&wanted).await?;
+        self.journal.begin(&wanted).await?;
         crash::point("before-snapshot");
         let answer = snapshotter.snapshot(id, zone, tags).await;
         crash::point("after-snapshot");
         let outcome = match answer {
             Ok(id) => {
                 let snapshot = wanted.completed(id);
-                self.notes.end(&snapshot).await?;
+                self.journal.end(&snapshot, ()).await?;
                 Outcome::Taken(snapshot)
             }
             Err(error) if is_unknown(&error) => {
@@ -184,7 +183,7 @@ impl Snapshots {
                     &error.to_string(),
                 ));
                 let snapshot = wanted.failed();
-                self.notes.end(&snapshot).await?;
+                self.journal.end(&snapshot, ()).await?;
                 Outcome::Failed(snapshot)
             }
         };
@@ -208,7 +207,7 @@ impl Snapshots {
         if let Err(error) = location.snapshotter.delete(id).await {
             return Ok(Err(error.to_string()));
         }
-        self.notes.end(&snapshot.clone().failed()).await?;
+        self.journal.end(&snapshot.clone().failed(), ()).await?;
         Ok(Ok(()))
     }
 }

@@ -15,16 +15,14 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::job::journal::{JournalWriter, undecodable};
-
-const BEGUN: &str = "snapshotBegun";
-const ENDED: &str = "snapshotEnded";
+use crate::job::{
+    journal::JournalWriter,
+    step_journal::{self, StepJournal, StepState},
+};
 
 #[derive(Clone)]
 pub(crate) struct SnapshotJournal {
-    pub(super) notes: SnapshotNotes,
-    /// Snapshots that earlier attempts have begun, as [`prior_snapshots`] reads them.
-    pub(super) prior: BTreeMap<String, VolumeSnapshot>,
+    pub(super) steps: Arc<StepJournal<VolumeSnapshot>>,
     /// Tasks that take snapshots; they are aborted with the last clone.
     pub(super) tasks: Arc<Mutex<JoinSet<()>>>,
     /// Cancelled when they must begin no other snapshot.
@@ -38,11 +36,8 @@ impl SnapshotJournal {
         writer: Arc<dyn JournalWriter>,
         entries: &[Value],
     ) -> Result<Self, StoreError> {
-        let prior = prior_snapshots(entries)
-            .map_err(|error| undecodable("snapshots of volumes", &error))?;
         Ok(Self {
-            notes: SnapshotNotes(writer),
-            prior,
+            steps: Arc::new(StepJournal::take_over(writer, entries)?),
             tasks: Arc::default(),
             stop: CancellationToken::new(),
         })
@@ -56,17 +51,30 @@ impl SnapshotJournal {
     }
 }
 
-/// The journal entries of a task.
-#[derive(Clone)]
-pub(super) struct SnapshotNotes(Arc<dyn JournalWriter>);
+/// Snapshots are recorded by the names of their PersistentVolumes. A snapshot has no state once it
+/// has failed; if its phase is New, the outcome is unknown.
+impl StepState for VolumeSnapshot {
+    const STEPS: &'static str = "snapshots of volumes";
+    const BEGUN: &'static str = "snapshotBegun";
+    const ENDED: &'static str = "snapshotEnded";
+    type Step = Self;
+    type Key = String;
+    /// The snapshot itself has the outcome.
+    type End<'a> = ();
 
-impl SnapshotNotes {
-    pub(super) async fn begin(&self, snapshot: &VolumeSnapshot) -> Result<(), StoreError> {
-        self.0.append(json!({ BEGUN: snapshot })).await
+    fn begun(snapshot: Self) -> (String, Self) {
+        (snapshot.spec.persistent_volume_name.clone(), snapshot)
     }
 
-    pub(super) async fn end(&self, snapshot: &VolumeSnapshot) -> Result<(), StoreError> {
-        self.0.append(json!({ ENDED: snapshot })).await
+    fn end_entry(snapshot: &Self, (): ()) -> Value {
+        json!({ Self::ENDED: snapshot })
+    }
+
+    fn ended(entry: &Value) -> Result<(String, Option<Self>), serde_json::Error> {
+        let snapshot = Self::deserialize(&entry[Self::ENDED])?;
+        let volume = snapshot.spec.persistent_volume_name.clone();
+        let state = (snapshot.status.phase != SnapshotPhase::Failed).then_some(snapshot);
+        Ok((volume, state))
     }
 }
 
@@ -75,18 +83,5 @@ impl SnapshotNotes {
 pub(crate) fn prior_snapshots(
     entries: &[Value],
 ) -> Result<BTreeMap<String, VolumeSnapshot>, serde_json::Error> {
-    let mut all = BTreeMap::new();
-    for entry in entries {
-        let Some(snapshot) = entry.get(BEGUN).or_else(|| entry.get(ENDED)) else {
-            continue;
-        };
-        let snapshot = VolumeSnapshot::deserialize(snapshot)?;
-        let volume = snapshot.spec.persistent_volume_name.clone();
-        if snapshot.status.phase == SnapshotPhase::Failed {
-            all.remove(&volume);
-        } else {
-            all.insert(volume, snapshot);
-        }
-    }
-    Ok(all)
+    step_journal::states(entries)
 }

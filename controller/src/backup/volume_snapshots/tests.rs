@@ -1,11 +1,18 @@
+pub(crate) mod fake;
+
 use std::time::Duration;
 
-use backup_core::{api::BackupSpec, snapshot::SnapshotPhase};
+use backup_core::{
+    api::BackupSpec,
+    snapshot::{SnapshotPhase, VolumeSnapshotSpec},
+};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{fake::Disks, *};
+use fake::Disks;
+
+use super::*;
 use crate::job::journal::MemoryJournal;
 
 fn volume(name: &str, path: &str) -> Value {
@@ -329,6 +336,41 @@ async fn what_is_not_waited_for_ends_with_the_journal() {
         SnapshotPhase::New,
         "its outcome is unknown"
     );
+}
+
+/// A process of another version may read the journal of a backup that runs.
+#[tokio::test]
+async fn entries_are_those_that_other_versions_write() {
+    let notes = Arc::new(MemoryJournal::default());
+    let journal = SnapshotJournal::take_over(notes.clone(), &[]).unwrap();
+    let spec = VolumeSnapshotSpec {
+        backup_name: "b".into(),
+        backup_uid: "u".into(),
+        location: "only".into(),
+        persistent_volume_name: "pv".into(),
+        provider_volume_id: "vol-1".into(),
+        volume_type: "fast".into(),
+        ..VolumeSnapshotSpec::default()
+    };
+    let wanted = VolumeSnapshot::new(spec);
+    journal.steps.begin(&wanted).await.unwrap();
+    for ended in [wanted.clone().completed("snap-1".into()), wanted.failed()] {
+        journal.steps.end(&ended, ()).await.unwrap();
+    }
+    let spec = json!({ "backupName": "b", "backupUID": "u", "location": "only",
+        "persistentVolumeName": "pv", "providerVolumeID": "vol-1", "volumeType": "fast" });
+    let completed = json!({ "providerSnapshotID": "snap-1", "phase": "Completed" });
+    let expected = [
+        json!({ "snapshotBegun": { "spec": spec, "status": { "phase": "New" } } }),
+        json!({ "snapshotEnded": { "spec": spec, "status": completed } }),
+        json!({ "snapshotEnded": { "spec": spec, "status": { "phase": "Failed" } } }),
+    ];
+    assert_eq!(notes.all(), expected);
+    let phases = [Some(SnapshotPhase::New), Some(SnapshotPhase::Completed), None];
+    for (at, phase) in phases.into_iter().enumerate() {
+        let prior = prior_snapshots(&expected[..=at]).unwrap();
+        assert_eq!(prior.get("pv").map(|one| one.status.phase.clone()), phase);
+    }
 }
 
 #[test]

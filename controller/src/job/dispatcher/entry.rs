@@ -21,7 +21,6 @@ pub(crate) struct Entry<L: Lifecycle> {
     pub object: Arc<L::Object>,
     footprint: Footprint,
     stage: Stage,
-    touched: bool,
     pub busy: bool,
     pub failures: u32,
     pub not_before: Option<Instant>,
@@ -35,7 +34,6 @@ impl<L: Lifecycle> Entry<L> {
             footprint: L::footprint(&object),
             stage: object.stage(),
             object: Arc::new(object),
-            touched: true,
             busy: false,
             failures: 0,
             not_before: None,
@@ -50,7 +48,6 @@ impl<L: Lifecycle> Entry<L> {
     /// Takes the object as seen, unless it is older than the known one: a job's own write may
     /// arrive before the watch event.
     pub(crate) fn update(&mut self, object: L::Object) {
-        self.touched = true;
         if version::<L>(&object) < version::<L>(&self.object) {
             return;
         }
@@ -60,11 +57,6 @@ impl<L: Lifecycle> Entry<L> {
             self.failures = 0;
         }
         self.object = Arc::new(object);
-    }
-
-    /// Whether the object was seen since the last call.
-    pub(crate) fn take_touched(&mut self) -> bool {
-        std::mem::take(&mut self.touched)
     }
 
     /// Whether the object needs a worker: from its turn until it has ended and nothing of the work

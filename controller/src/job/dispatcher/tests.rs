@@ -5,11 +5,11 @@ use super::*;
 use crate::{
     backup::{
         Backups,
-        fake::{BACKUP, Cluster},
+        tests::fake::{BACKUP, Cluster},
     },
     job::kind::JobKind as _,
     restore::Restores,
-    testing,
+    testing::{self, listed},
 };
 
 fn backup(phase: BackupPhase, version: &str) -> Backup {
@@ -71,13 +71,26 @@ fn a_backup_that_lets_a_restore_go_first_is_told_of_while_its_worker_waits() {
     assert!(entry.ticket("b").yields);
 }
 
-#[test]
-fn an_entry_is_touched_until_somebody_asks() {
-    let mut entry = Entry::<Backups>::new(backup(BackupPhase::New, "1"));
-    assert!(entry.take_touched());
-    assert!(!entry.take_touched());
-    entry.update(backup(BackupPhase::New, "1"));
-    assert!(entry.take_touched());
+#[tokio::test]
+async fn what_a_list_does_not_name_was_deleted_while_the_watch_was_down() {
+    let cluster = Cluster::with(|_, _, _, _| None);
+    let ctx = cluster.context();
+    let kind = Backups::fake(&ctx);
+    let mut dispatcher = Dispatcher::new(ctx, kind);
+    let seen = |name: &str| {
+        let mut backup = backup(BackupPhase::New, "1");
+        backup.metadata.name = Some(name.to_owned());
+        WatchEvent::Applied(Ok(backup))
+    };
+    for name in ["b", "c"] {
+        dispatcher.touched(seen(name));
+    }
+    dispatcher.touched(listed(&["b", "c"]));
+    assert_eq!(dispatcher.entries.len(), 2);
+    // What has changed since the last list is no exception.
+    dispatcher.touched(seen("b"));
+    dispatcher.touched(listed(&["c", "an object that has ended"]));
+    assert_eq!(dispatcher.entries.keys().collect::<Vec<_>>(), ["c"]);
 }
 
 #[test]
@@ -130,13 +143,13 @@ async fn no_end_of_a_job_leaves_its_slot_taken() {
             let status = serde_json::json!({"phase": phase, "queuePosition": position});
             let mut backup = testing::velero("Backup", name, serde_json::json!({}), status);
             backup["metadata"]["uid"] = serde_json::json!(uid);
-            WatchEvent::Applied(serde_json::from_value(backup).unwrap())
+            WatchEvent::Applied(Ok(serde_json::from_value(backup).unwrap()))
         };
         cluster
             .change_backup(&serde_json::json!({"status": {"phase": "Queued", "queuePosition": 1}}));
         dispatcher.touched(seen("b", "uid-b", "Queued", 1));
         dispatcher.touched(seen("c", "uid-c", "Queued", 2));
-        dispatcher.touched(WatchEvent::Listed);
+        dispatcher.touched(listed(&["b", "c"]));
         dispatcher.dispatch();
         assert!(dispatcher.turns().is_empty(), "{end}: the slot is taken");
         match end {

@@ -4,7 +4,7 @@ use backup_actions::restore::transform;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::restore::fake::{self, FakeApi, Fault};
+use crate::restore::tests::fake::{self, FakeApi, Fault};
 
 const COLLECTION: &str = "/api/v1/namespaces/a/configmaps";
 const OBJECT: &str = "/api/v1/namespaces/a/configmaps/x";

@@ -3,7 +3,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::restore::fake::{self, Fault};
+use crate::restore::tests::fake::{self, Fault};
 
 const AT: &str = "/api/v1/namespaces/a/configmaps";
 

@@ -1,32 +1,27 @@
 //! Records of hooks in the journal of a restore: each hook is run once, over all attempts.
 
-use std::{collections::BTreeMap, sync::Arc};
-
-use backup_store::StoreError;
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::job::journal::{JournalWriter, undecodable};
+use crate::job::step_journal::{StepJournal, StepState};
 
-const BEGUN: &str = "hookBegun";
-const ENDED: &str = "hookEnded";
+pub(crate) type HookJournal = StepJournal<PriorHook>;
 
 /// A hook of one pod, by the pod's uid: a new pod of the same name has other hooks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct HookId {
-    pub(super) namespace: String,
-    pub(super) pod: String,
-    pub(super) uid: String,
-    pub(super) number: usize,
-    pub(super) source: String,
-    pub(super) container: String,
+pub(crate) struct HookId {
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    pub(crate) uid: String,
+    pub(crate) number: usize,
+    pub(crate) source: String,
+    pub(crate) container: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum HookEnd {
+pub(crate) enum HookEnd {
     Succeeded,
     /// The reason, without the output of the command.
     Failed(String),
@@ -36,74 +31,44 @@ pub(super) enum HookEnd {
 
 /// State of a hook after earlier attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum PriorHook {
+pub(crate) enum PriorHook {
     /// It was begun, and its outcome is unknown.
     Unknown,
     Succeeded,
     Failed(String),
 }
 
-pub(crate) struct HookJournal {
-    journal: Arc<dyn JournalWriter>,
-    /// Hooks recorded by earlier attempts that this attempt has not reached yet.
-    earlier: Mutex<BTreeMap<HookId, PriorHook>>,
-}
+impl StepState for PriorHook {
+    const STEPS: &'static str = "hooks";
+    const BEGUN: &'static str = "hookBegun";
+    const ENDED: &'static str = "hookEnded";
+    type Step = HookId;
+    type Key = HookId;
+    type End<'a> = &'a HookEnd;
 
-impl HookJournal {
-    /// Loads these entries, and ignores entries that are not about hooks. Fails if an entry about
-    /// hooks cannot be decoded, because then it is unknown which hooks were run.
-    pub(crate) fn take_over(
-        journal: Arc<dyn JournalWriter>,
-        entries: &[Value],
-    ) -> Result<Self, StoreError> {
-        let earlier = read(entries).map_err(|error| undecodable("hooks", &error))?;
-        Ok(Self {
-            journal,
-            earlier: Mutex::new(earlier),
-        })
+    fn begun(hook: HookId) -> (HookId, Self) {
+        (hook, Self::Unknown)
     }
 
-    /// Takes the state of a hook after earlier attempts; a second call returns `None`.
-    pub(super) fn prior(&self, hook: &HookId) -> Option<PriorHook> {
-        self.earlier.lock().remove(hook)
+    fn end_entry(hook: &HookId, end: &HookEnd) -> Value {
+        json!({ Self::ENDED: hook, "as": end })
     }
 
-    /// Must be called before the command is run.
-    pub(super) async fn begin(&self, hook: &HookId) -> Result<(), StoreError> {
-        self.journal.append(json!({ BEGUN: hook })).await
+    fn ended(entry: &Value) -> Result<(HookId, Option<Self>), serde_json::Error> {
+        let hook = HookId::deserialize(&entry[Self::ENDED])?;
+        let state = match HookEnd::deserialize(&entry["as"])? {
+            HookEnd::Succeeded => Some(Self::Succeeded),
+            HookEnd::Failed(why) => Some(Self::Failed(why)),
+            HookEnd::NotRun => None,
+        };
+        Ok((hook, state))
     }
-
-    pub(super) async fn end(&self, hook: &HookId, end: &HookEnd) -> Result<(), StoreError> {
-        self.journal.append(json!({ ENDED: hook, "as": end })).await
-    }
-
-    /// Hooks of earlier attempts that this attempt has not reached: the pod is gone or was
-    /// replaced, or the attempt ended early.
-    pub(super) fn left(&self) -> BTreeMap<HookId, PriorHook> {
-        std::mem::take(&mut self.earlier.lock())
-    }
-}
-
-fn read(entries: &[Value]) -> Result<BTreeMap<HookId, PriorHook>, serde_json::Error> {
-    let mut all = BTreeMap::new();
-    for entry in entries {
-        if let Some(begun) = entry.get(BEGUN) {
-            all.insert(HookId::deserialize(begun)?, PriorHook::Unknown);
-        }
-        if let Some(ended) = entry.get(ENDED) {
-            let hook = HookId::deserialize(ended)?;
-            match HookEnd::deserialize(&entry["as"])? {
-                HookEnd::Succeeded => all.insert(hook, PriorHook::Succeeded),
-                HookEnd::Failed(why) => all.insert(hook, PriorHook::Failed(why)),
-                HookEnd::NotRun => all.remove(&hook),
-            };
-        }
-    }
-    Ok(all)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeMap, sync::Arc};
+
     use super::*;
     use crate::job::journal::MemoryJournal;
 
@@ -116,6 +81,27 @@ mod tests {
             source: "hook r".into(),
             container: "c".into(),
         }
+    }
+
+    /// A process of another version may read the journal of a restore that runs.
+    #[tokio::test]
+    async fn entries_are_those_that_other_versions_write() {
+        let notes = Arc::new(MemoryJournal::default());
+        let journal = HookJournal::take_over(notes.clone(), &[]).unwrap();
+        journal.begin(&hook(7)).await.unwrap();
+        let failed = HookEnd::Failed("exit code 1".into());
+        for end in [HookEnd::Succeeded, failed, HookEnd::NotRun] {
+            journal.end(&hook(7), &end).await.unwrap();
+        }
+        let of = json!({ "namespace": "a", "pod": "p", "uid": "u", "number": 7, "source": "hook r",
+            "container": "c" });
+        let expected = [
+            json!({ "hookBegun": of }),
+            json!({ "hookEnded": of, "as": "succeeded" }),
+            json!({ "hookEnded": of, "as": { "failed": "exit code 1" } }),
+            json!({ "hookEnded": of, "as": "notRun" }),
+        ];
+        assert_eq!(notes.all(), expected);
     }
 
     #[tokio::test]
@@ -132,19 +118,22 @@ mod tests {
         let mut entries = notes.all();
         entries.insert(0, json!({ "actionBegun": 1 }));
         let next = HookJournal::take_over(notes, &entries).unwrap();
-        assert_eq!(next.prior(&hook(0)), Some(PriorHook::Succeeded));
+        assert_eq!(next.take_prior(&hook(0)), Some(PriorHook::Succeeded));
         assert_eq!(
-            next.prior(&hook(1)),
+            next.take_prior(&hook(1)),
             Some(PriorHook::Failed("exit code 1".into()))
         );
-        assert_eq!(next.prior(&hook(2)), None);
-        assert_eq!(next.prior(&hook(9)), None);
+        assert_eq!(next.take_prior(&hook(2)), None);
+        assert_eq!(next.take_prior(&hook(9)), None);
         assert_eq!(next.left(), BTreeMap::from([(hook(3), PriorHook::Unknown)]));
     }
 
     #[test]
     fn an_entry_that_cannot_be_decoded_is_an_error() {
-        for entry in [json!({ BEGUN: 1 }), json!({ ENDED: hook(1), "as": "well" })] {
+        for entry in [
+            json!({ "hookBegun": 1 }),
+            json!({ "hookEnded": hook(1), "as": "well" }),
+        ] {
             assert!(HookJournal::take_over(Arc::new(MemoryJournal::default()), &[entry]).is_err());
         }
     }

@@ -8,10 +8,11 @@ use tokio::time::Instant;
 
 use super::{
     WHEN,
+    attempt::HookAttempt,
     journal::{HookEnd, HookId, PriorHook},
     pod_state::{ContainerState, container_state, ended},
     rules::{ExecHook, PodHooks},
-    runner::{HookRunner, HookStop},
+    stop::HookStop,
 };
 use crate::{
     hooks::exec::{ExecError, run_until_begun},
@@ -23,7 +24,7 @@ use crate::{
 const MIN_READ_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 pub(super) struct PodHooksRun<'a> {
-    runner: &'a HookRunner<'a>,
+    attempt: &'a HookAttempt<'a>,
     namespace: String,
     pod: String,
     /// Uid of the pod that this restore created: no hook runs in another pod of the same name.
@@ -44,7 +45,7 @@ enum Look {
 }
 
 impl<'a> PodHooksRun<'a> {
-    pub(super) fn new(runner: &'a HookRunner<'a>, hooks: PodHooks) -> Self {
+    pub(super) fn new(attempt: &'a HookAttempt<'a>, hooks: PodHooks) -> Self {
         let PodHooks {
             namespace,
             pod,
@@ -52,7 +53,7 @@ impl<'a> PodHooksRun<'a> {
             ..
         } = hooks;
         Self {
-            runner,
+            attempt,
             namespace,
             pod,
             uid: None,
@@ -83,9 +84,9 @@ impl<'a> PodHooksRun<'a> {
             "pod {}/{} to be ready for its commands",
             self.namespace, self.pod
         );
-        let _wait = self.runner.calls.cancellation().waits().begin(subject);
+        let _wait = self.attempt.calls.cancellation().waits().begin(subject);
         while let Some(deadline) = self.hooks.iter().map(|hook| self.since + hook.wait).min() {
-            self.runner.check()?;
+            self.attempt.stops.check()?;
             let ran = match self.look(deadline).await? {
                 Look::Pod(pod) => self.advance(&pod).await?,
                 Look::Gone(why) => {
@@ -101,7 +102,7 @@ impl<'a> PodHooksRun<'a> {
             looks = if ran { 0 } else { looks + 1 };
             let next = self.hooks.iter().map(|hook| self.since + hook.wait).min();
             if let (false, Some(next)) = (ran, next) {
-                self.runner.pause(looks, next).await?;
+                self.attempt.pause(looks, next).await?;
             }
         }
         Ok(())
@@ -109,18 +110,19 @@ impl<'a> PodHooksRun<'a> {
 
     async fn look(&mut self, deadline: Instant) -> Result<Look, HookStop> {
         let Self {
-            runner,
+            attempt,
             namespace,
             pod: name,
             ..
         } = self;
         let collection = path::collection("v1", "pods", Some(namespace));
         let get = async {
-            let _turn = runner.looks.acquire().await;
-            runner.calls.get(&collection, name).await
+            let _turn = attempt.looks.acquire().await;
+            attempt.calls.get(&collection, name).await
         };
         let until = deadline.max(Instant::now() + MIN_READ_TIMEOUT);
-        let pod = match runner
+        let pod = match attempt
+            .stops
             .unless_stopped(tokio::time::timeout_at(until, get))
             .await?
         {
@@ -140,7 +142,7 @@ impl<'a> PodHooksRun<'a> {
         let uid = json::text(&pod, &["metadata"], "uid").unwrap_or_default();
         let same = match &self.uid {
             Some(known) => known == uid,
-            None => self.runner.is_ours(&pod),
+            None => self.attempt.is_ours(&pod),
         };
         if !same {
             return Ok(Look::Gone(
@@ -163,10 +165,10 @@ impl<'a> PodHooksRun<'a> {
         let mut hooks = std::mem::take(&mut self.hooks);
         hooks.retain(|hook| {
             let id = self.id(hook);
-            let Some(prior) = self.runner.context.journal.prior(&id) else {
+            let Some(prior) = self.attempt.context.journal.take_prior(&id) else {
                 return true;
             };
-            self.runner.report_prior(&id, &prior);
+            self.attempt.report_prior(&id, &prior);
             if hook.hook.fails && prior != PriorHook::Succeeded {
                 failed.get_or_insert(id.source);
             }
@@ -225,10 +227,10 @@ impl<'a> PodHooksRun<'a> {
         let Some(hook) = self.hooks.get(at).cloned() else {
             return Ok(());
         };
-        let runner = self.runner;
-        let turn = runner.unless_stopped(runner.commands.acquire()).await?;
-        runner.check()?;
-        let gated = runner.gated();
+        let attempt = self.attempt;
+        let turn = attempt.stops.unless_stopped(attempt.commands.acquire()).await?;
+        attempt.stops.check()?;
+        let gated = attempt.gated();
         // Before the journal entry, so that a hook that must not run is not recorded as begun.
         match gated.cancellation.may_write(gated.patience).await {
             Ok(()) => {}
@@ -239,12 +241,12 @@ impl<'a> PodHooksRun<'a> {
             }
         }
         let id = self.id(&hook);
-        let journal = runner.context.journal;
+        let journal = attempt.context.journal;
         journal.begin(&id).await.map_err(HookStop::Journal)?;
         let ran = tokio::select! {
             biased;
             ran = run_until_begun(&gated, &self.namespace, &self.pod, &hook.hook) => ran,
-            stop = runner.cut_off() => {
+            stop = attempt.stops.cut_off() => {
                 // No end is recorded: the next attempt must not run it again either.
                 let why = match &stop {
                     HookStop::Work(reason) => stopped(*reason),
@@ -276,13 +278,13 @@ impl<'a> PodHooksRun<'a> {
                 } else {
                     format!(" and printed: {output}")
                 };
-                runner.report.info(&format!("{subject} has run{printed}"));
+                attempt.report.info(&format!("{subject} has run{printed}"));
                 self.hooks.remove(at);
             }
             Err(error) => {
                 self.failed(at, &format!("failed: {error}"));
                 if !error.output().is_empty() {
-                    runner
+                    attempt
                         .report
                         .info(&format!("{subject} printed: {}", error.output()));
                 }
@@ -296,7 +298,7 @@ impl<'a> PodHooksRun<'a> {
     fn failed(&mut self, at: usize, what: &str) {
         let hook = self.hooks.remove(at);
         let subject = hook.hook.subject(WHEN, &self.namespace, &self.pod);
-        self.runner
+        self.attempt
             .failed_hook(&self.namespace, format!("{subject} {what}"));
         if hook.hook.fails {
             self.give_up_after(&hook.hook.source);
@@ -313,7 +315,7 @@ impl<'a> PodHooksRun<'a> {
     fn give_up(&mut self, why: &str) {
         for hook in std::mem::take(&mut self.hooks) {
             let subject = hook.hook.subject(WHEN, &self.namespace, &self.pod);
-            self.runner
+            self.attempt
                 .failed_hook(&self.namespace, format!("{subject} was not run: {why}"));
         }
     }

@@ -21,15 +21,15 @@ use crate::{
     hooks::{
         Hook,
         exec::{ExecError, Executor},
-        fake::FakePods,
+        tests::fake::FakePods,
     },
     job::{
         cancellation::Cancellation,
         journal::{JournalWriter, MemoryJournal},
     },
     restore::{
-        fake::{self, FakeApi},
         report::Report,
+        tests::fake::{self, FakeApi},
     },
 };
 

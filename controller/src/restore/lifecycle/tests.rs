@@ -15,15 +15,15 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::{
-    hooks::fake::FakePods,
+    hooks::tests::fake::FakePods,
     job::{
         cancellation::{Cancellation, StopReason},
         undecodable,
         worker::Next,
     },
     restore::{
-        fake::{self, FakeApi, backup},
         runner,
+        tests::fake::{self, FakeApi, backup},
     },
     testing::{self, velero},
 };

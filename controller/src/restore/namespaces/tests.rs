@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use backup_store::Limits;
 
-use crate::restore::fake::{self, FakeApi, Fault, backup};
+use crate::restore::tests::fake::{self, FakeApi, Fault, backup};
 
 fn rules() -> RestoreRules {
     RestoreRules {

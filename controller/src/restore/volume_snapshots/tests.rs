@@ -2,12 +2,13 @@ use std::{sync::Arc, time::Duration};
 
 use backup_actions::restore::RestoreRules;
 use backup_core::snapshot::VolumeSnapshotSpec;
+use serde_json::json;
 
 use super::*;
 use crate::{
-    backup::volume_snapshots::fake::Disks,
+    backup::volume_snapshots::tests::fake::Disks,
     job::journal::MemoryJournal,
-    restore::fake::{self, FakeApi},
+    restore::tests::fake::{self, FakeApi},
 };
 
 /// No snapshots.

@@ -201,7 +201,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::restore::fake;
+    use crate::restore::tests::fake;
 
     fn stage_of(conditions: &Value) -> Stage {
         let definition = json!({"status": {"conditions": conditions}});

@@ -132,7 +132,7 @@ mod tests {
     async fn items() -> [ItemRef; 3] {
         let map = |name: &str| serde_json::json!({"metadata": {"name": name}});
         let stored = ["a", "b", "c"].map(|name| ("configmaps", Some("n"), map(name)));
-        let (_folder, location, _) = crate::restore::fake::backup::stored(&stored).await;
+        let (_folder, location, _) = crate::restore::tests::fake::backup::stored(&stored).await;
         location
             .read_contents("b", backup_store::Limits::DEFAULT)
             .await

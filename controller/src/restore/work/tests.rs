@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use super::{item_coordinator::ItemCoordinator, plugin_turns::PluginTurns, *};
 use crate::{
     discovery::ServedTypes,
-    hooks::fake::FakePods,
+    hooks::tests::fake::FakePods,
     job::{
         action_journal::ActionJournal,
         journal::{JournalWriter, MemoryJournal},
     },
     restore::{
-        fake::{self, FakeApi, Fault, backup},
         hooks::HookJournal,
+        tests::fake::{self, FakeApi, Fault, backup},
         volume_snapshots::tests as snapshots,
     },
     testing::resource,

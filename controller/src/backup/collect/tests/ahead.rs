@@ -11,7 +11,7 @@ use backup_core::api::Backup;
 use serde_json::{Value, json};
 
 use super::harness::{Setup, bound_claim, cluster, frozen, item};
-use crate::hooks::fake::FakePods;
+use crate::hooks::tests::fake::FakePods;
 
 /// Records its calls for claims.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use backup_testkit::{FakeApi, Fault};
 use serde_json::{Value, json};
 
 use super::harness::{Setup, bound_claim, cluster, frozen, id, item};
-use crate::hooks::{exec::ExecError, fake::FakePods};
+use crate::hooks::{exec::ExecError, tests::fake::FakePods};
 
 /// Relates a ConfigMap to the pod named in its field `with`.
 struct Together(AppliesTo);

@@ -27,7 +27,7 @@ use crate::{
         volume_snapshots::VolumeSnapshots,
     },
     discovery::ServedTypes,
-    hooks::fake::FakePods,
+    hooks::tests::fake::FakePods,
     job::{cancellation::Cancellation, journal::MemoryJournal},
     testing::resource,
 };

@@ -10,7 +10,7 @@ use super::{
     super::CollectError,
     harness::{Setup, cancellation, cluster, frozen, id, item, pod},
 };
-use crate::hooks::{exec::ExecError, fake::FakePods};
+use crate::hooks::{exec::ExecError, tests::fake::FakePods};
 
 fn with_pods(pods: Vec<Value>) -> FakeApi {
     cluster().with_list("/api/v1/pods", pods)

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 
-use super::{
+use crate::hooks::{
     Hook,
     exec::{ExecError, Executor},
 };

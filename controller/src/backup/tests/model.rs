@@ -24,10 +24,12 @@ use backup_core::{
 use serde_json::Value;
 use stateright::{Model, Property};
 
-use super::{Backups, patches};
-use crate::job::{
-    decide::{self, ImmediatePlan, JobState, Plan, Stored},
-    operations::records,
+use crate::{
+    backup::{Backups, patches},
+    job::{
+        decide::{self, ImmediatePlan, JobState, Plan, Stored},
+        operations::records,
+    },
 };
 
 mod steps;

@@ -9,8 +9,11 @@ use backup_runtime::leader::Leadership;
 pub(crate) use backup_testkit::{FakeApi, Fault, Request};
 use tokio_util::sync::CancellationToken;
 
-use super::calls::{Calls, Pace, dry_client};
-use crate::{job::cancellation::Cancellation, testing::discovery};
+use crate::{
+    job::cancellation::Cancellation,
+    restore::calls::{Calls, Pace, dry_client},
+    testing::discovery,
+};
 
 /// A server that serves ConfigMaps, and one more group.
 pub(crate) fn server() -> FakeApi {

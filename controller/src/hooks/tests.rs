@@ -1,0 +1,3 @@
+//! What tests of hooks share.
+
+pub(crate) mod fake;

@@ -1,0 +1,3 @@
+//! What tests of restores share.
+
+pub(super) mod fake;
