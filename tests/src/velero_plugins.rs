@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
 use crate::{
     binaries::{build_plugins, go_available},
@@ -130,5 +130,23 @@ impl VeleroPlugins {
             .into_iter()
             .filter(|called| called.call == call && called.item == item);
         all.map(|called| called.process).collect()
+    }
+
+    /// Checks how often plugins have received calls for objects of a namespace: the call, the
+    /// object, and the number.
+    pub fn have_seen(
+        &self,
+        namespace: &str,
+        expected: &[(&str, &str, usize)],
+    ) -> anyhow::Result<()> {
+        for (call, object, times) in expected {
+            let item = format!("{namespace}/{object}");
+            ensure!(
+                self.processes(call, &item).len() == *times,
+                "not {times} times {call} of {item}: {:?}",
+                self.calls()
+            );
+        }
+        Ok(())
     }
 }

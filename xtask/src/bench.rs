@@ -7,20 +7,18 @@ mod backup_watch;
 mod cli;
 mod objects;
 mod operations;
+mod raw;
 mod restore;
-mod restore_mixed;
-mod restore_plugin;
 mod snapshots;
 mod stats;
 mod sync;
 mod table;
 
-use std::time::Duration;
-
 use anyhow::{Context as _, ensure};
 use backup_tests::{
     World, WorldBuilder,
     binaries::{PlanePrograms, Programs, cargo, target},
+    network,
 };
 use clap::{Args as ClapArgs, Subcommand};
 
@@ -47,20 +45,7 @@ enum What {
     /// A backup of many claims whose driver takes its time, beside one after the other.
     Snapshots(snapshots::Args),
     /// Time and memory of a restore, beside creating alone.
-    Restore {
-        /// How many objects to back up and restore.
-        #[arg(long, default_value_t = 10_000)]
-        objects: usize,
-        /// Measures instead objects of several kinds, some large, with owners and definitions.
-        #[arg(long, conflicts_with = "plugin")]
-        mixed: bool,
-        /// Measures instead what a plugin that changes every object adds.
-        #[arg(long)]
-        plugin: bool,
-        /// How long the bucket takes for each request, with `--plugin` (milliseconds).
-        #[arg(long, default_value_t = 0, requires = "plugin")]
-        delay: u64,
-    },
+    Restore(restore::Args),
     /// How long people wait for the command, beside curl and kubectl for the same.
     Cli {
         /// How many backups are listed.
@@ -76,42 +61,50 @@ enum What {
     },
 }
 
-pub async fn run(args: Args) -> anyhow::Result<()> {
-    if cfg!(debug_assertions) {
-        return released().await;
+impl What {
+    /// The world in which it is measured.
+    fn world(&self) -> WorldBuilder {
+        let world = World::builder();
+        match self {
+            Self::Admission(_) => world.webhooks(0).controllers(0),
+            Self::Operations(_) => world.plugins().controller_args(&["--concurrent-backups=8"]),
+            Self::Snapshots(_) => world
+                .webhooks(1)
+                .controller_args(&["--features=EnableCSI", "--item-operation-sync-frequency=1s"]),
+            Self::Restore(args) if args.plugin => world.plugins(),
+            Self::Cli { .. } => world.files(),
+            Self::Backup(_) | Self::Restore(_) | Self::Sync { .. } => world,
+        }
     }
-    match args.what {
-        What::Admission(args) => admission::run(&args).await,
-        What::Backup(args) => backup::run(&args).await,
-        What::Operations(args) => operations::run(&args).await,
-        What::Snapshots(args) => snapshots::run(&args).await,
-        What::Restore {
-            objects,
-            mixed: true,
-            ..
-        } => restore_mixed::run(objects).await,
-        What::Restore {
-            objects,
-            plugin: true,
-            delay,
-            ..
-        } => restore_plugin::run(objects, Duration::from_millis(delay)).await,
-        What::Restore { objects, .. } => restore::run(objects).await,
-        What::Cli { backups } => cli::run(backups).await,
-        What::Sync { backups } => sync::run(backups).await,
+
+    async fn measure(&self, world: &mut World, table: &mut Table) -> anyhow::Result<()> {
+        match self {
+            Self::Admission(args) => admission::measure(world, args, table).await,
+            Self::Backup(args) => backup::measure(world, args, table).await,
+            Self::Operations(args) => operations::measure(world, args, table).await,
+            Self::Snapshots(args) => snapshots::measure(world, args, table).await,
+            Self::Restore(args) => restore::measure(world, args, table).await,
+            Self::Cli { backups } => cli::measure(world, *backups, table).await,
+            Self::Sync { backups } => sync::measure(world, *backups, table).await,
+        }
     }
 }
 
 /// Starts a world, measures in it, and prints the table.
-async fn in_world(
-    builder: WorldBuilder,
-    measure: impl AsyncFnOnce(&mut World, &mut Table) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+pub async fn run(args: &Args) -> anyhow::Result<()> {
+    if cfg!(debug_assertions) {
+        return released().await;
+    }
+    if let What::Cli { backups } = args.what
+        && !network::is_inside()
+    {
+        return cli::run_inside(backups);
+    }
     // Built before the clock starts.
     PlanePrograms::find()?;
-    let mut world = builder.profile("release").start().await?;
+    let mut world = args.what.world().profile("release").start().await?;
     let mut table = Table::default();
-    let result = measure(&mut world, &mut table).await;
+    let result = args.what.measure(&mut world, &mut table).await;
     if result.is_err() {
         eprintln!("{}", world.logs(12));
     }

@@ -44,16 +44,6 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         controllers,
         calm,
     } = args;
-    let profile = std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "release".to_owned());
-    let mut builder = World::builder()
-        .profile(&profile)
-        .api_servers(2)
-        .webhooks(0)
-        .controllers(0);
-    if let Some(part) = without {
-        builder = builder.programs(Programs::in_folder(&part.build()?));
-    }
-    let mut world = builder.start().await?;
     let controllers = controllers || without.is_some_and(Part::is_of_controllers);
     let faults = !calm && !naive;
     let options = Options {
@@ -65,20 +55,48 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         progress: true,
         ..Options::default()
     };
-    println!("{count} histories with seed {seed}");
-    let report = history::run(&mut world, &options).await?;
-    println!("{report}");
     let expected = if naive {
         &[Promise::WorkApart]
     } else {
         without.map_or(&[][..], Part::breaks)
     };
+    println!("{count} histories with seed {seed}");
+    let profile = profile();
+    play(&profile, without, &options, expected).await
+}
+
+/// The profile of the programs that play.
+pub(crate) fn profile() -> String {
+    std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "release".to_owned())
+}
+
+/// Plays in a world of its own, and fails for a broken promise, unless one of these has to be
+/// broken.
+pub(crate) async fn play(
+    profile: &str,
+    without: Option<Part>,
+    options: &Options,
+    expected: &[Promise],
+) -> anyhow::Result<()> {
+    let mut builder = World::builder()
+        .profile(profile)
+        .api_servers(2)
+        .webhooks(0)
+        .controllers(0);
+    if let Some(part) = without {
+        builder = builder.programs(Programs::in_folder(&part.build()?));
+    }
+    let mut world = builder.start().await?;
+    let report = history::run(&mut world, options).await?;
+    println!("{report}");
     if expected.is_empty() {
         return report.verdict();
     }
     let found = report.broken();
-    let caught = expected.iter().any(|promise| found.contains_key(promise));
-    ensure!(caught, "it was not caught: this proves nothing about ours");
+    ensure!(
+        expected.iter().any(|promise| found.contains_key(promise)),
+        "it was not caught, so this proves nothing about ours: {found:?}"
+    );
     println!("it was caught, as it must be");
     Ok(())
 }

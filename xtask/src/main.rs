@@ -114,7 +114,7 @@ fn run() -> anyhow::Result<()> {
         } => block_on(demo::run(keep, &controller_arg)),
         Task::Test { only } => test::run(only.as_deref()),
         Task::Matrix(args) => matrix::run(&args.only),
-        Task::Bench(args) => block_on(bench::run(args)),
+        Task::Bench(args) => block_on(bench::run(&args)),
         Task::Histories(args) => block_on(histories::run(args)),
         Task::Soak(args) => block_on(soak::run(args)),
         Task::Fuzz(args) => fuzz::run(&args),

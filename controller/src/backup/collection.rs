@@ -125,10 +125,7 @@ impl JobWork for Backups {
 
 impl Worker<Backups> {
     /// Collects everything from the start.
-    async fn collect(
-        &mut self,
-        work: Work<'_, Backups>,
-    ) -> Result<WorkResult<Backups>, WorkError> {
+    async fn collect(&mut self, work: Work<'_, Backups>) -> Result<WorkResult<Backups>, WorkError> {
         let Work {
             object: backup,
             location,

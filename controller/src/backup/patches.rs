@@ -330,7 +330,10 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let errors = ["spec.ttl: wrong".to_owned()];
         vec![
-            ("Queued", Backups::turn_patch(backup, Turn::Queue { position: 1 })),
+            (
+                "Queued",
+                Backups::turn_patch(backup, Turn::Queue { position: 1 }),
+            ),
             ("ReadyToStart", Backups::turn_patch(backup, Turn::Start)),
             ("InProgress", begin(backup, &facts(), &settings(), now)),
             (

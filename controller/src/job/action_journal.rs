@@ -422,13 +422,7 @@ mod tests {
             json!({ "actionBegun": 1 }),
             json!({ "actionEnded": { "action": "x/a", "item": item("i") }, "started": 1 }),
         ] {
-            assert!(
-                Journal::take_over(
-                    Arc::new(MemoryJournal::default()),
-                    &[note]
-                )
-                .is_err()
-            );
+            assert!(Journal::take_over(Arc::new(MemoryJournal::default()), &[note]).is_err());
         }
     }
 }

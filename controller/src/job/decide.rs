@@ -81,7 +81,9 @@ pub(crate) enum Plan<S, R, A, E> {
         validation_errors: Vec<String>,
     },
     /// The object cannot run at all: to `Failed`.
-    Fail { reason: String },
+    Fail {
+        reason: String,
+    },
     /// Begin; what the store holds stays known.
     Begin(Option<Stored<S, R, A, E>>),
     Work(S),
@@ -92,7 +94,9 @@ pub(crate) enum Plan<S, R, A, E> {
     /// The object is done: publish what is stored.
     Adopt(E),
     /// The object can neither continue nor fail: reported on the object, and retried slowly.
-    Block { reason: String },
+    Block {
+        reason: String,
+    },
     /// Its deletion was requested, and nothing of it is committed: abandon it, free the claim,
     /// remove the finalizers.
     LetGo,

@@ -186,7 +186,10 @@ mod tests {
         }
         first.end(&names[0], Some(2)).await.unwrap();
         first.end(&names[1], None).await.unwrap();
-        assert!(first.left().is_empty(), "its own steps are not earlier ones");
+        assert!(
+            first.left().is_empty(),
+            "its own steps are not earlier ones"
+        );
         let expected = [
             json!({ "mealBegun": "eaten" }),
             json!({ "mealBegun": "not begun" }),
@@ -228,8 +231,13 @@ mod tests {
         assert!(states::<Meal>(&other).unwrap().is_empty());
         for entry in [json!({ "mealBegun": 1 }), json!({ "mealEnded": 1 })] {
             let journal = Arc::new(MemoryJournal::default());
-            let error = StepJournal::<Meal>::take_over(journal, &[entry]).err().unwrap();
-            assert!(error.to_string().contains("an entry about meals"), "{error}");
+            let error = StepJournal::<Meal>::take_over(journal, &[entry])
+                .err()
+                .unwrap();
+            assert!(
+                error.to_string().contains("an entry about meals"),
+                "{error}"
+            );
         }
     }
 }

@@ -240,9 +240,7 @@ impl<L: Lifecycle> Worker<L> {
                     stored = found;
                 }
                 Plan::Work(start) => {
-                    return self
-                        .start_work(object, facts, start, claim, resumed)
-                        .await;
+                    return self.start_work(object, facts, start, claim, resumed).await;
                 }
                 Plan::Finish(record) => {
                     if self.pending.is_none() {

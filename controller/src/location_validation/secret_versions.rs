@@ -158,10 +158,7 @@ mod tests {
                 && !secrets.have_changed(&used("s3", Some("2")))
         );
         assert_eq!(secrets.apply(there("lost", "3")), [key("two")]);
-        assert_eq!(
-            secrets.apply(WatchEvent::Deleted(key("s3"))),
-            [key("one")]
-        );
+        assert_eq!(secrets.apply(WatchEvent::Deleted(key("s3"))), [key("one")]);
         assert!(secrets.have_changed(&used("s3", Some("2"))));
         // Deleted while the watch was down.
         assert_eq!(

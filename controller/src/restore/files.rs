@@ -18,7 +18,11 @@ impl Cleanup for Restores {
     async fn after_end(worker: &Worker<Self>, plan: &CommittedRestore) {
         let removed = tokio::time::timeout(STORE_TIMEOUT, plan.remove_private()).await;
         if !matches!(removed, Ok(Ok(()))) {
-            tracing::debug!(restore = worker.name, ?removed, "private files of a restore stay");
+            tracing::debug!(
+                restore = worker.name,
+                ?removed,
+                "private files of a restore stay"
+            );
         }
     }
 

@@ -30,7 +30,7 @@ use crate::{
         JobContext,
         kind::{JobKind, Kind},
         lifecycle::{
-            CompletedWork, JobWork, Failure, InterruptedWork, JobPreparation, Lifecycle, Work,
+            CompletedWork, Failure, InterruptedWork, JobPreparation, JobWork, Lifecycle, Work,
             WorkError, WorkResult,
         },
         pending_end::PendingEnd,

@@ -191,7 +191,11 @@ pub(crate) fn progress(
 
 /// Sets `phase` and the counts: operations run, or everything is done. `None` if the phase cannot
 /// follow, or nothing changes.
-pub(crate) fn operations(restore: &Restore, phase: &RestorePhase, counts: &Counts) -> Option<Value> {
+pub(crate) fn operations(
+    restore: &Restore,
+    phase: &RestorePhase,
+    counts: &Counts,
+) -> Option<Value> {
     let now = restore.phase();
     let status = &restore.status;
     let published = Operations {
@@ -233,7 +237,11 @@ pub(crate) fn outcome(
 
 /// The final status, with annotations about missing data (from `-volumeinfo.json.gz`) and about
 /// items that were left.
-pub(crate) fn end(status: RestoreStatus, volume_info: &[VolumeInfo], left: &LeftItems) -> RestoreEnd {
+pub(crate) fn end(
+    status: RestoreStatus,
+    volume_info: &[VolumeInfo],
+    left: &LeftItems,
+) -> RestoreEnd {
     let missing = MissingData::of(volume_info).map(|data| data.annotation());
     let said = [
         (MISSING_DATA_ANNOTATION, missing),

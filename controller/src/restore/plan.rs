@@ -27,8 +27,8 @@ use super::{
     hooks::{HookContext, HookJournal},
     report::Report,
     runner::{read_contents, saved_volumes},
-    volume_snapshots::{Snapshots, VolumeJournal},
     validate::{self, Configuration},
+    volume_snapshots::{Snapshots, VolumeJournal},
     work::{self, ActionContext, Restoring, VolumePlan},
 };
 use crate::job::{

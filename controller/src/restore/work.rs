@@ -29,9 +29,9 @@ use super::{
     namespaces::Namespaces,
     report::Report,
     select::{Batch, Selection},
-    volume_snapshots::Snapshots,
     type_names::TypeNames,
     validate::Configuration,
+    volume_snapshots::Snapshots,
 };
 use crate::{
     discovery::{ReadError, ServedTypes},

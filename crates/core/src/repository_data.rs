@@ -62,8 +62,8 @@ impl RepositoryVolume {
         let namespace = nonempty(info.namespace())
             .or_else(|| nonempty(&of_pod?.pod_namespace))
             .unwrap_or_default();
-        let mount = of_pod
-            .and_then(|of_pod| nonempty(&of_pod.pod_name).zip(nonempty(&of_pod.volume_name)));
+        let mount =
+            of_pod.and_then(|of_pod| nonempty(&of_pod.pod_name).zip(nonempty(&of_pod.volume_name)));
         Some(Self {
             namespace: namespace.to_owned(),
             claim: nonempty(info.claim()).map(str::to_owned),

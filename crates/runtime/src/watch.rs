@@ -98,7 +98,11 @@ pub fn objects<K: NamespacedKind>(
 pub fn raw<K: NamespacedKind>(
     cluster: &Cluster,
 ) -> impl Stream<Item = WatchEvent<DynamicObject>> + Send + 'static {
-    events(cluster, ApiResource::erase::<K>(&()), |object: DynamicObject| object)
+    events(
+        cluster,
+        ApiResource::erase::<K>(&()),
+        |object: DynamicObject| object,
+    )
 }
 
 /// The events of a kind, with what `read` makes of each object.
@@ -264,7 +268,11 @@ mod tests {
             "spec": {"ttl": "tomorrow"},
         });
         let object = serde_json::from_value(raw).unwrap();
-        let event = with_names(Event::Apply(object), decoded::<Backup>, &mut BTreeSet::new());
+        let event = with_names(
+            Event::Apply(object),
+            decoded::<Backup>,
+            &mut BTreeSet::new(),
+        );
         let Some(WatchEvent::Applied(Err(bad))) = event else {
             panic!("decoded")
         };
@@ -295,19 +303,31 @@ mod tests {
         };
         // A list that was broken off does not count.
         assert_eq!(next(Event::Init), None);
-        assert_eq!(next(Event::InitApply(object("broken off"))), applied("broken off"));
+        assert_eq!(
+            next(Event::InitApply(object("broken off"))),
+            applied("broken off")
+        );
         assert_eq!(next(Event::Init), None);
         assert_eq!(next(Event::InitApply(object("b"))), applied("b"));
         assert_eq!(next(Event::InitApply(object("a"))), applied("a"));
         let names = ["a", "b"].map(str::to_owned);
-        assert_eq!(next(Event::InitDone), Some(WatchEvent::Listed(names.into())));
+        assert_eq!(
+            next(Event::InitDone),
+            Some(WatchEvent::Listed(names.into()))
+        );
         assert_eq!(next(Event::Apply(object("c"))), applied("c"));
         let deleted = Key {
             namespace: String::new(),
             name: "c".to_owned(),
         };
-        assert_eq!(next(Event::Delete(object("c"))), Some(WatchEvent::Deleted(deleted)));
+        assert_eq!(
+            next(Event::Delete(object("c"))),
+            Some(WatchEvent::Deleted(deleted))
+        );
         assert_eq!(next(Event::Init), None);
-        assert_eq!(next(Event::InitDone), Some(WatchEvent::Listed(BTreeSet::new())));
+        assert_eq!(
+            next(Event::InitDone),
+            Some(WatchEvent::Listed(BTreeSet::new()))
+        );
     }
 }

@@ -6,10 +6,7 @@ use backup_tests::{
     percona::{self, BACKUP, PROFILE, VERSION},
 };
 
-use crate::{
-    percona::{guard, set_state},
-    prelude::*,
-};
+use crate::{guarded_operators::PS, percona::guard, prelude::*};
 
 crate::tests! {
     a_broken_profile_stops_nothing_but_what_it_is_about,
@@ -47,7 +44,8 @@ async fn a_broken_profile_stops_nothing_but_what_it_is_about(
         },
     )
     .await?;
-    set_state(world, BACKUP, "by-the-last-good", "Succeeded").await?;
+    PS.set_state(world, BACKUP, "by-the-last-good", "Succeeded")
+        .await?;
     world.restart_webhook(1).await?;
     world.webhooks[0].kill().await?;
     let error = eventually("the one that has read it is asked", SOON, async || {

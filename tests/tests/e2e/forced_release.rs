@@ -8,7 +8,7 @@ use kube::api::ListParams;
 use backup_core::labels::{BREAK_GLASS_ANNOTATION, RESTORE_WORK_FINALIZER};
 use backup_tests::percona::{BACKUP, RESTORE};
 
-use crate::{percona, prelude::*};
+use crate::{guarded_operators::PS, percona, prelude::*};
 
 crate::tests! {
     a_released_restore_writes_nothing_two_seconds_later,
@@ -177,9 +177,9 @@ async fn a_released_object_of_another_operator_stays_released(
     world: &mut World,
 ) -> anyhow::Result<()> {
     percona::guard(world).await?;
-    percona::create(world, RESTORE, "ghost", "ghost").await?;
-    percona::set_state(world, RESTORE, "ghost", "Running").await?;
-    let error = refusal(percona::create(world, BACKUP, "ghost-refused", "ghost").await)?;
+    PS.create(world, RESTORE, "ghost", "ghost").await?;
+    PS.set_state(world, RESTORE, "ghost", "Running").await?;
+    let error = refusal(PS.create(world, BACKUP, "ghost-refused", "ghost").await)?;
     ensure!(error.message.contains("ghost"), "{error:?}");
     let plugin = world.kubectl_backup();
     let scope = "--scope=percona-ps/db/ghost";
@@ -214,17 +214,17 @@ async fn a_released_object_of_another_operator_stays_released(
             released.elapsed()
         );
         let name = format!("ghost-{number}");
-        percona::create(world, BACKUP, &name, "ghost")
+        PS.create(world, BACKUP, &name, "ghost")
             .await
             .context("it is in the way")?;
-        percona::set_state(world, BACKUP, &name, "Succeeded").await?;
+        PS.set_state(world, BACKUP, &name, "Succeeded").await?;
         if released.elapsed() > LOOKS {
             break;
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
     // The release is removed when the object ends.
-    percona::set_state(world, RESTORE, "ghost", "Succeeded").await?;
+    PS.set_state(world, RESTORE, "ghost", "Succeeded").await?;
     eventually("the release has ended", SOON, async || {
         let list = plugin
             .succeeds(&["locks", "percona-ps/db/ghost", "-o", "json"])

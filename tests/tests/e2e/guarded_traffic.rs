@@ -16,7 +16,7 @@ use kube::{
 use parking_lot::Mutex;
 
 use crate::{
-    other_operators::{self, CNPG, Operator, PG, PSMDB, PXC},
+    guarded_operators::{CNPG, Operator, PG, PSMDB, PXC},
     prelude::*,
 };
 
@@ -51,7 +51,6 @@ const STEP: Duration = Duration::from_millis(15);
 /// How an operator advances its objects.
 struct Live {
     operator: Operator,
-    namespace: &'static str,
     clusters: u64,
     /// The states of a backup during its work, and one of these at the end.
     backup: (&'static [&'static str], &'static [&'static str]),
@@ -61,6 +60,7 @@ struct Live {
 /// A Velero server, which our webhook only guards.
 const VELERO: Operator = Operator {
     profile: "velero",
+    namespace: NAMESPACE,
     version: "velero.io/v1",
     backup: "Backup",
     restore: "Restore",
@@ -73,7 +73,6 @@ const VELERO: Operator = Operator {
 const LIVE: [Live; 5] = [
     Live {
         operator: VELERO,
-        namespace: NAMESPACE,
         clusters: 2,
         backup: (
             &["InProgress", "Finalizing"],
@@ -86,7 +85,6 @@ const LIVE: [Live; 5] = [
     },
     Live {
         operator: PXC,
-        namespace: other_operators::NAMESPACE,
         clusters: 2,
         backup: (
             &["Suspended", "Starting", "Running"],
@@ -104,7 +102,6 @@ const LIVE: [Live; 5] = [
     },
     Live {
         operator: PSMDB,
-        namespace: other_operators::NAMESPACE,
         // Ended objects keep their claims for 40 s.
         clusters: 12,
         backup: (&["waiting", "requested", "running"], &["ready", "error"]),
@@ -115,14 +112,12 @@ const LIVE: [Live; 5] = [
     },
     Live {
         operator: PG,
-        namespace: other_operators::NAMESPACE,
         clusters: 2,
         backup: (&["Starting", "Running"], &["Succeeded", "Failed"]),
         restore: (&["Starting", "Running"], &["Succeeded", "Failed"]),
     },
     Live {
         operator: CNPG,
-        namespace: other_operators::NAMESPACE,
         clusters: 6,
         backup: (
             &["pending", "started", "running", "finalizing"],
@@ -200,13 +195,16 @@ impl Live {
         } else {
             restore
         };
-        objects_in(client, self.namespace, version, kind)
+        objects_in(client, self.operator.namespace, version, kind)
     }
 
     /// Runs all clients and the operator until they are to stop.
     async fn traffic(&self, world: &World, seen: &Seen, stop: &AtomicBool) -> anyhow::Result<()> {
         let account = self.operator.account;
-        let user = format!("system:serviceaccount:{}:{account}", self.namespace);
+        let user = format!(
+            "system:serviceaccount:{}:{account}",
+            self.operator.namespace
+        );
         let user = (!account.is_empty()).then_some(user.as_str());
         for server in 0..2 {
             let client = world.plane.client_of(server, user).await?;

@@ -17,7 +17,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 
-use crate::{percona, prelude::*};
+use crate::{guarded_operators::PS, percona, prelude::*};
 
 crate::tests! {
     a_type_that_is_not_served_is_an_error_of_its_restore,
@@ -361,8 +361,8 @@ async fn what_another_operator_would_run_again_is_restored_only_by_name(
     world: &mut World,
 ) -> anyhow::Result<()> {
     percona::guard(world).await?;
-    percona::create(world, RESTORE, "done", "left-out").await?;
-    percona::set_state(world, RESTORE, "done", "Succeeded").await?;
+    PS.create(world, RESTORE, "done", "left-out").await?;
+    PS.set_state(world, RESTORE, "done", "Succeeded").await?;
     world
         .back_up("left-out", of_namespaces(&[DATABASES]))
         .await?;

@@ -29,6 +29,7 @@ mod forced_release;
 mod from_velero;
 mod full_ledger;
 mod gitops;
+mod guarded_operators;
 mod guarded_traffic;
 mod histories;
 mod hooks;
@@ -38,6 +39,7 @@ mod incomplete_backups;
 mod incomplete_restores;
 mod install_command;
 mod item_blocks;
+mod item_plugins;
 mod kubectl_backup;
 mod large_journal;
 mod links_of_restores;
@@ -126,6 +128,7 @@ fn suites() -> Vec<Suite> {
             "plugins of Velero's kind",
             &[
                 object_store_plugins::TESTS,
+                item_plugins::TESTS,
                 backup_item_plugins::TESTS,
                 restore_item_plugins::TESTS,
                 item_blocks::TESTS,

@@ -6,13 +6,12 @@
 //! then starts.
 
 use backup_tests::{
-    install::install_profile,
-    percona::{self, BACKUP, NAMESPACE, OPERATOR, RESTORE, VERSION},
+    percona::{self, BACKUP, RESTORE},
     sibling::{ANNOTATION, Sibling},
 };
 use k8s_openapi::api::coordination::v1::Lease;
 
-use crate::prelude::*;
+use crate::{guarded_operators::PS, prelude::*};
 
 crate::tests! {
     in_no_order_do_perconas_backup_and_restore_run_together,
@@ -65,21 +64,22 @@ async fn a_restore_that_comes_back_from_error_claims_again(
     world: &mut World,
 ) -> anyhow::Result<()> {
     guard(world).await?;
-    create(world, RESTORE, "erring", "revived").await?;
-    set_state(world, RESTORE, "erring", "Error").await?;
-    create(world, BACKUP, "meanwhile", "revived")
+    PS.create(world, RESTORE, "erring", "revived").await?;
+    PS.set_state(world, RESTORE, "erring", "Error").await?;
+    PS.create(world, BACKUP, "meanwhile", "revived")
         .await
         .context("the restore has ended, for now")?;
-    let error = refusal(set_state(world, RESTORE, "erring", "New").await)?;
+    let error = refusal(PS.set_state(world, RESTORE, "erring", "New").await)?;
     ensure!(error.message.contains("meanwhile"), "{error:?}");
-    set_state(world, BACKUP, "meanwhile", "Succeeded").await?;
-    set_state(world, RESTORE, "erring", "New")
+    PS.set_state(world, BACKUP, "meanwhile", "Succeeded")
+        .await?;
+    PS.set_state(world, RESTORE, "erring", "New")
         .await
         .context("nothing is in its way")?;
-    let error = refusal(create(world, BACKUP, "later", "revived").await)?;
+    let error = refusal(PS.create(world, BACKUP, "later", "revived").await)?;
     ensure!(error.message.contains("erring"), "{error:?}");
-    set_state(world, RESTORE, "erring", "Failed").await?;
-    let error = refusal(set_state(world, RESTORE, "erring", "New").await)?;
+    PS.set_state(world, RESTORE, "erring", "Failed").await?;
+    let error = refusal(PS.set_state(world, RESTORE, "erring", "New").await)?;
     ensure!(error.message.contains("has ended"), "{error:?}");
     Ok(())
 }
@@ -88,10 +88,10 @@ async fn a_restore_that_comes_back_from_error_claims_again(
 /// restore's final state.
 async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> anyhow::Result<()> {
     guard(world).await?;
-    create(world, RESTORE, "reviving", "reviving").await?;
-    set_state(world, RESTORE, "reviving", "Error").await?;
+    PS.create(world, RESTORE, "reviving", "reviving").await?;
+    PS.set_state(world, RESTORE, "reviving", "Error").await?;
     let slow = json!({ "metadata": { "annotations": { ANNOTATION: "delay-3000" } } });
-    api(world, RESTORE).merge_patch("reviving", slow).await?;
+    PS.api(world, RESTORE).merge_patch("reviving", slow).await?;
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let before = sibling.calls();
     let meanwhile = async {
@@ -100,8 +100,8 @@ async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> anyhow::Re
         })
         .await?;
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let error = refusal(create(world, BACKUP, "reviving", "reviving").await)?;
-        let stored = api(world, RESTORE).get("reviving").await?;
+        let error = refusal(PS.create(world, BACKUP, "reviving", "reviving").await)?;
+        let stored = PS.api(world, RESTORE).get("reviving").await?;
         ensure!(
             stored.data["status"]["state"] == "Error",
             "it was written before the backup was refused"
@@ -114,12 +114,13 @@ async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> anyhow::Re
         );
         Ok(())
     };
-    let (revived, refused) = tokio::join!(set_state(world, RESTORE, "reviving", "New"), meanwhile);
+    let (revived, refused) =
+        tokio::join!(PS.set_state(world, RESTORE, "reviving", "New"), meanwhile);
     revived.context("nothing was in its way")?;
     refused?;
     sibling.remove().await?;
-    set_state(world, RESTORE, "reviving", "Failed").await?;
-    create(world, BACKUP, "reviving", "reviving")
+    PS.set_state(world, RESTORE, "reviving", "Failed").await?;
+    PS.create(world, BACKUP, "reviving", "reviving")
         .await
         .context("what it was revived for has ended")
 }
@@ -128,8 +129,9 @@ async fn perconas_own_lease_is_honoured_while_its_holder_runs(
     world: &mut World,
 ) -> anyhow::Result<()> {
     guard(world).await?;
-    create(world, RESTORE, "leased", "leased").await?;
-    let uid = api(world, RESTORE)
+    PS.create(world, RESTORE, "leased", "leased").await?;
+    let uid = PS
+        .api(world, RESTORE)
         .get("leased")
         .await?
         .metadata
@@ -139,13 +141,13 @@ async fn perconas_own_lease_is_honoured_while_its_holder_runs(
     take_lease(world, "leased", &format!("leased|{uid}")).await?;
     let before = leases.get("restore-lock-leased").await?;
     ensure!(
-        refusal(create(world, BACKUP, "leased", "leased").await)?
+        refusal(PS.create(world, BACKUP, "leased", "leased").await)?
             .message
             .contains("leased"),
         "admitted"
     );
-    set_state(world, RESTORE, "leased", "Succeeded").await?;
-    create(world, BACKUP, "leased", "leased")
+    PS.set_state(world, RESTORE, "leased", "Succeeded").await?;
+    PS.create(world, BACKUP, "leased", "leased")
         .await
         .context("whoever holds it has ended")?;
     ensure!(
@@ -157,8 +159,8 @@ async fn perconas_own_lease_is_honoured_while_its_holder_runs(
 
 async fn perconas_claims_are_shown_by_locks(world: &mut World) -> anyhow::Result<()> {
     guard(world).await?;
-    create(world, BACKUP, "shown", "shown").await?;
-    set_state(world, BACKUP, "shown", "Running").await?;
+    PS.create(world, BACKUP, "shown", "shown").await?;
+    PS.set_state(world, BACKUP, "shown", "Running").await?;
     let plugin = world.kubectl_backup();
     let text = plugin
         .succeeds(&["locks", "percona-ps/db/shown", "-o", "json"])
@@ -179,7 +181,7 @@ async fn perconas_claims_are_shown_by_locks(world: &mut World) -> anyhow::Result
         entries[0]["state"] == "Reserved" || entries[0]["state"] == "Active",
         "{list}"
     );
-    set_state(world, BACKUP, "shown", "Succeeded").await?;
+    PS.set_state(world, BACKUP, "shown", "Succeeded").await?;
     Ok(())
 }
 
@@ -212,20 +214,21 @@ async fn play(world: &World, cluster: &str, order: &[Turn]) -> anyhow::Result<(b
         match turn {
             Turn::Backup => match backup.step() {
                 Some(1) => backup.go(
-                    create(world, BACKUP, cluster, cluster).await,
+                    PS.create(world, BACKUP, cluster, cluster).await,
                     &mut turned_away,
                 )?,
                 Some(2) => backup.stands = !lease_is_held(world, cluster).await?,
-                Some(_) => backup.start(set_state(world, BACKUP, cluster, "Running").await)?,
+                Some(_) => backup.start(PS.set_state(world, BACKUP, cluster, "Running").await)?,
                 None => {}
             },
             Turn::Restore => match restore.step() {
                 Some(1) => restore.go(
-                    create(world, RESTORE, cluster, cluster).await,
+                    PS.create(world, RESTORE, cluster, cluster).await,
                     &mut turned_away,
                 )?,
                 Some(2) => {
-                    let uid = api(world, RESTORE)
+                    let uid = PS
+                        .api(world, RESTORE)
                         .get(cluster)
                         .await?
                         .metadata
@@ -234,7 +237,7 @@ async fn play(world: &World, cluster: &str, order: &[Turn]) -> anyhow::Result<(b
                     take_lease(world, cluster, &format!("{cluster}|{uid}")).await?;
                     restore.stands = !backup_has_started(world, cluster).await?;
                 }
-                Some(_) => restore.start(set_state(world, RESTORE, cluster, "Running").await)?,
+                Some(_) => restore.start(PS.set_state(world, RESTORE, cluster, "Running").await)?,
                 None => {}
             },
         }
@@ -278,10 +281,10 @@ impl Actor {
 
 async fn only_the_operator_ends_its_work(world: &mut World) -> anyhow::Result<()> {
     guard(world).await?;
-    create(world, BACKUP, "worked-on", "ended").await?;
-    set_state(world, BACKUP, "worked-on", "Running").await?;
+    PS.create(world, BACKUP, "worked-on", "ended").await?;
+    PS.set_state(world, BACKUP, "worked-on", "Running").await?;
     let forged = async |state: &str| {
-        let backups = api(world, BACKUP);
+        let backups = PS.api(world, BACKUP);
         backups
             .merge_patch_status("worked-on", json!({ "state": state }))
             .await
@@ -296,68 +299,25 @@ async fn only_the_operator_ends_its_work(world: &mut World) -> anyhow::Result<()
                 Probe::Ready(())
             }
             other => {
-                set_state(world, BACKUP, "worked-on", "Running").await?;
+                PS.set_state(world, BACKUP, "worked-on", "Running").await?;
                 Probe::NotYet(format!("{other:?}"))
             }
         })
     })
     .await?;
     ensure!(forged("Error").await.is_some() && forged("Failed").await.is_some());
-    let refused = refusal(create(world, RESTORE, "beside-it", "ended").await)?;
+    let refused = refusal(PS.create(world, RESTORE, "beside-it", "ended").await)?;
     ensure!(refused.message.contains("worked-on"), "{refused:?}");
-    set_state(world, BACKUP, "worked-on", "Succeeded").await?;
-    create(world, RESTORE, "after-it", "ended").await?;
-    set_state(world, RESTORE, "after-it", "Succeeded").await
+    PS.set_state(world, BACKUP, "worked-on", "Succeeded")
+        .await?;
+    PS.create(world, RESTORE, "after-it", "ended").await?;
+    PS.set_state(world, RESTORE, "after-it", "Succeeded").await
 }
 
 /// Registers our webhook for the operator's kinds, and waits until it is called.
 pub(crate) async fn guard(world: &World) -> anyhow::Result<()> {
-    let front = world.webhook_front.as_ref().context("no webhook")?;
-    let url = format!("https://{}", front.address());
     percona::ensure(world).await?;
-    install_profile(&world.client, percona::PROFILE, &url, &world.webhook_ca).await?;
-    eventually("the webhook is asked", SOON, async || {
-        let nameless = json!({ "apiVersion": VERSION, "kind": BACKUP,
-            "metadata": { "name": "probe" }, "spec": { "clusterName": "" } });
-        let answer = api(world, BACKUP)
-            .create(&dry_run(), &serde_json::from_value(nameless)?)
-            .await;
-        let text = answer
-            .err()
-            .map(|error| error.to_string())
-            .unwrap_or_default();
-        anyhow::Ok(when(text.contains("spec.clusterName"), text))
-    })
-    .await
-}
-
-fn api(world: &World, kind: &str) -> Api<DynamicObject> {
-    objects_in(&world.client, NAMESPACE, VERSION, kind)
-}
-
-pub(crate) async fn create(
-    world: &World,
-    kind: &str,
-    name: &str,
-    cluster: &str,
-) -> anyhow::Result<()> {
-    let object = json!({ "apiVersion": VERSION, "kind": kind,
-        "metadata": { "name": name }, "spec": { "clusterName": cluster } });
-    api(world, kind).create_json(object).await?;
-    Ok(())
-}
-
-pub(crate) async fn set_state(
-    world: &World,
-    kind: &str,
-    name: &str,
-    state: &str,
-) -> anyhow::Result<()> {
-    let operator = world.plane.impersonate(OPERATOR).await?;
-    objects_in(&operator, NAMESPACE, VERSION, kind)
-        .merge_patch_status(name, json!({ "state": state }))
-        .await?;
-    Ok(())
+    PS.guard(world).await
 }
 
 async fn take_lease(world: &World, cluster: &str, holder: &str) -> anyhow::Result<()> {
@@ -377,7 +337,7 @@ async fn lease_is_held(world: &World, cluster: &str) -> anyhow::Result<bool> {
 }
 
 async fn backup_has_started(world: &World, cluster: &str) -> anyhow::Result<bool> {
-    let all = api(world, BACKUP).list_all().await?;
+    let all = PS.api(world, BACKUP).list_all().await?;
     let runs = |backup: &DynamicObject| {
         backup.data["spec"]["clusterName"] == cluster && backup.data["status"]["state"] == "Running"
     };

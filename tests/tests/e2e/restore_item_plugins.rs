@@ -1,9 +1,8 @@
 //! Plugins of Velero's kind for items of a restore (`tests/plugins`). Each item says what they do
 //! with it.
 
-use backup_core::{api::GoDuration, labels::CANCEL_ANNOTATION};
+use backup_core::labels::CANCEL_ANNOTATION;
 use backup_store::crash;
-use backup_tests::velero_plugins::VeleroPlugins;
 
 use crate::prelude::*;
 
@@ -12,13 +11,8 @@ crate::tests! {
     related_items_of_a_plugin_are_restored_first_and_awaited,
     related_items_that_never_get_ready_are_reported,
     an_operation_of_a_restore_keeps_its_claim_until_it_ends,
-    failing_and_endless_operations_fail_a_restore_partially,
-    a_misbehaving_plugin_is_an_error_of_its_restored_item_only,
-    a_crash_around_a_restore_action_starts_nothing_twice,
     a_crash_around_restore_operations_goes_on_with_the_same,
     operations_of_deleted_and_cancelled_restores_are_cancelled,
-    a_cancelled_restore_ends_early_and_honestly_wherever_it_is,
-    a_crash_of_a_cancelled_restore_forgets_no_operation,
 }
 
 const SOON: Duration = Duration::from_mins(1);
@@ -136,21 +130,12 @@ async fn related_items_of_a_plugin_are_restored_first_and_awaited(
         )
     };
     ensure!(at("later-3").await? < at("a").await?, "not before its item");
-    ensure!(
-        plugins.processes("ready", "ria-along/later-3").len() == 3,
-        "{:?}",
-        plugins.calls()
-    );
+    plugins.have_seen(name, &[("ready", "later-3", 3)])?;
     ensure!(marked(&made.get("y").await?) == Some("alter") && made.get_opt("x").await?.is_some());
     made.get("plain")
         .await
         .context("labels do not count for what comes along")?;
-    let times = |item: &str| plugins.processes("alter", &format!("{name}/{item}")).len();
-    ensure!(
-        (times("x"), times("y")) == (1, 1),
-        "each once: {:?}",
-        plugins.calls()
-    );
+    plugins.have_seen(name, &[("alter", "x", 1), ("alter", "y", 1)])?;
     let progress = restore.status.progress.unwrap_or_default();
     ensure!(
         progress.total_items == progress.items_restored,
@@ -184,15 +169,10 @@ async fn related_items_that_never_get_ready_are_reported(world: &mut World) -> a
         results["errors"].to_string(),
         results["warnings"].to_string(),
     );
-    for words in [
-        ["waited for 2s", "\\\"a\\\""],
-        ["it is broken", "\\\"b\\\""],
-    ] {
-        ensure!(
-            words.iter().all(|word| errors.contains(word)),
-            "nothing of {words:?}: {errors}"
-        );
-    }
+    says(
+        &errors,
+        &["waited for 2s", "\\\"a\\\"", "it is broken", "\\\"b\\\""],
+    )?;
     ensure!(
         warnings.contains("ria-unready/missing") && warnings.contains("example.io/alter"),
         "{warnings}"
@@ -255,11 +235,7 @@ async fn an_operation_of_a_restore_keeps_its_claim_until_it_ends(
         state["phase"] == "Completed" && state["nCompleted"] == 6000,
         "{operations}"
     );
-    ensure!(
-        plugins.processes("move", "ria-operation/a").len() == 1,
-        "{:?}",
-        plugins.calls()
-    );
+    plugins.have_seen(name, &[("move", "a", 1)])?;
     ensure!(
         marked(&made(world, name).get("a").await?) == Some("move"),
         "it was not changed"
@@ -278,192 +254,6 @@ async fn an_operation_of_a_restore_keeps_its_claim_until_it_ends(
         .back_up("ria-collides", of_namespaces(&["ria-operation-back"]))
         .await
         .map(drop)
-}
-
-async fn failing_and_endless_operations_fail_a_restore_partially(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    let plugins = world.plugins()?;
-    let name = "ria-bad-end";
-    let items = [
-        ("a", "move", "start=1s:no-space"),
-        ("b", "move", "start=never"),
-        ("c", "move", "start=1s"),
-    ];
-    world.scripted_backup(name, &items).await?;
-    let timeout = Some(GoDuration::from_secs(4));
-    let spec = RestoreSpec {
-        item_operation_timeout: timeout,
-        ..into_back(name)
-    };
-    let restore = world
-        .run_restore(name, spec, RestorePhase::PartiallyFailed)
-        .await?;
-    let status = &restore.status;
-    ensure!(
-        status.operations() == [3, 1, 2] && status.errors == 2,
-        "{status:?}"
-    );
-    ensure!(
-        plugins.processes("cancel", "ria-bad-end/b").len() == 1,
-        "{:?}",
-        plugins.calls()
-    );
-    let errors = world.restore_errors(name).await?;
-    let log = world.restore_log(name).await?;
-    for word in [
-        "no-space",
-        "timed out",
-        "ria-bad-end-back/a",
-        "ria-bad-end-back/b",
-    ] {
-        ensure!(
-            errors.contains(word) && log.contains(word),
-            "nothing of {word}: {errors}, {log}"
-        );
-    }
-    Ok(())
-}
-
-async fn a_misbehaving_plugin_is_an_error_of_its_restored_item_only(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    world.plugins()?;
-    let name = "ria-bad";
-    let items = [
-        ("a-hangs", "alter", "hang"),
-        ("b-fails", "alter", "fail=out-of-luck"),
-        ("c-panics", "move", "panic=oh-no"),
-        ("d-nonsense", "alter", "nonsense"),
-        ("e-ends", "move", "exit"),
-        ("f-kind", "alter", "kind=Gadget"),
-        ("g-good", "move", "mark"),
-        ("h-good", "alter", "mark"),
-        ("i-good", "nobody", ""),
-    ];
-    world.scripted_backup(name, &items).await?;
-    let restore = world
-        .run_restore(name, into_back(name), RestorePhase::PartiallyFailed)
-        .await?;
-    let results = world.restore_file(name, "results.gz").await?;
-    let errors = results["errors"].to_string();
-    for (item, words) in [
-        (
-            "a-hangs",
-            [
-                "has not answered Execute of example.io/alter within 15s",
-                "is not known",
-            ],
-        ),
-        (
-            "b-fails",
-            [
-                "answers Execute of example.io/alter with an error",
-                "out-of-luck",
-            ],
-        ),
-        (
-            "c-panics",
-            ["answers Execute of example.io/move with an error", "oh-no"],
-        ),
-        (
-            "d-nonsense",
-            [
-                "answers Execute of example.io/alter with nonsense",
-                "without a name",
-            ],
-        ),
-        (
-            "e-ends",
-            [
-                "in the middle of Execute of example.io/move",
-                "exit status: 7",
-            ],
-        ),
-        ("f-kind", ["v1 Gadget", "does not serve"]),
-    ] {
-        for word in words.iter().chain(&[item]) {
-            ensure!(
-                errors.contains(word),
-                "nothing of {word} for {item}: {errors}"
-            );
-        }
-        ensure!(
-            made(world, name).get_opt(item).await?.is_none(),
-            "{item} was restored"
-        );
-    }
-    ensure!(restore.status.errors == 6, "{errors}");
-    for good in ["g-good", "h-good", "i-good"] {
-        made(world, name)
-            .get(good)
-            .await
-            .with_context(|| format!("{good} is missing"))?;
-    }
-    Ok(())
-}
-
-async fn a_crash_around_a_restore_action_starts_nothing_twice(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    world.needs_debug_build()?;
-    let plugins = world.plugins()?;
-    for (point, executed, known) in [
-        ("before-execution", 0, false),
-        ("after-execution", 1, false),
-        ("after-execution-recorded", 1, true),
-    ] {
-        ensure!(crash::EXECUTION_POINTS.contains(&point), "{point}");
-        let name = format!("ria-{point}");
-        world
-            .scripted_backup(
-                &name,
-                &["a", "b"].map(|item| (item, "move", "mark start=2s")),
-            )
-            .await?;
-        world.crash_at(point).await?;
-        world.create_restore(&name, into_back(&name)).await?;
-        world.crashed(point).await?;
-        let phase = if known {
-            RestorePhase::Completed
-        } else {
-            RestorePhase::PartiallyFailed
-        };
-        let restore = world
-            .restore_ends(&name, phase)
-            .await
-            .with_context(|| format!("killed at {point}"))?;
-        let times = |item: &str| plugins.processes("move", &format!("{name}/{item}")).len();
-        let (a, b) = (times("a"), times("b"));
-        // The order of the two calls is undefined.
-        let (first, second) = (a.min(b), a.max(b));
-        ensure!(
-            (first, second) == (executed, 1),
-            "killed at {point}: {:?}",
-            plugins.calls()
-        );
-        let status = &restore.status;
-        let (operations, errors) = if known { (2, 0) } else { (1, 1) };
-        ensure!(
-            (status.restore_item_operations_completed, status.errors) == (operations, errors),
-            "killed at {point}: {status:?}"
-        );
-        if known {
-            for item in ["a", "b"] {
-                ensure!(
-                    marked(&made(world, &name).get(item).await?) == Some("move"),
-                    "{item}"
-                );
-            }
-        } else {
-            let told = world.restore_errors(&name).await?;
-            ensure!(
-                told.contains("is not known") && told.contains("earlier try"),
-                "{told}"
-            );
-        }
-    }
-    Ok(())
 }
 
 async fn a_crash_around_restore_operations_goes_on_with_the_same(
@@ -494,12 +284,9 @@ async fn a_crash_around_restore_operations_goes_on_with_the_same(
             status.operations() == [2, 1, 1] && status.errors == 1,
             "killed at {point}: {status:?}"
         );
-        let times = |item: &str| plugins.processes("move", &format!("{name}/{item}")).len();
-        ensure!(
-            (times("a"), times("b")) == (1, 1),
-            "killed at {point}: {:?}",
-            plugins.calls()
-        );
+        plugins
+            .have_seen(&name, &[("move", "a", 1), ("move", "b", 1)])
+            .with_context(|| format!("killed at {point}"))?;
         let errors = world.restore_errors(&name).await?;
         ensure!(
             errors.matches("failed: no-luck").count() == 1,
@@ -543,133 +330,12 @@ async fn operations_of_deleted_and_cancelled_restores_are_cancelled(
         "{errors}"
     );
     for name in ["ria-deleted", "ria-cancelled"] {
-        let times = |call| plugins.processes(call, &format!("{name}/a")).len();
-        ensure!(
-            (times("move"), times("cancel")) == (1, 1),
-            "{:?}",
-            plugins.calls()
-        );
+        plugins.have_seen(name, &[("move", "a", 1), ("cancel", "a", 1)])?;
     }
     let keys = world.s3()?.keys(BUCKET).await?;
     let left = keys
         .iter()
         .find(|key| key.contains("restores/ria-deleted/"));
     ensure!(left.is_none(), "{left:?} is left");
-    Ok(())
-}
-
-/// A restore that has started an operation on one item and hangs at the next one.
-async fn hanging(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow::Result<()> {
-    let items = [
-        ("a", "move", "start=never"),
-        ("b", "move", "hang"),
-        ("c", "alter", "mark"),
-    ];
-    world.scripted_backup(name, &items).await?;
-    world.create_restore(name, into_back(name)).await?;
-    plugins
-        .wait_for_call("move", &format!("{name}/b"), SOON)
-        .await
-}
-
-/// The end of a cancelled restore: its operation was cancelled once, the outcome of the hanging
-/// item is unknown, and nothing else was begun.
-async fn cancelled(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow::Result<String> {
-    let restore = world
-        .restore_ends(name, RestorePhase::PartiallyFailed)
-        .await?;
-    let status = &restore.status;
-    let [attempted, _, failed] = status.operations();
-    ensure!((attempted, failed) == (1, 1), "{status:?}");
-    let times = |call: &str, item: &str| plugins.processes(call, &format!("{name}/{item}")).len();
-    let calls = (
-        times("move", "a"),
-        times("cancel", "a"),
-        times("move", "b"),
-        times("alter", "c"),
-    );
-    ensure!(calls == (1, 1, 1, 0), "{:?}", plugins.calls());
-    let errors = world.restore_errors(name).await?;
-    says(
-        &errors,
-        &[
-            "cancelled by a user",
-            "cancelled: its backup or restore was cancelled",
-            "is not known",
-        ],
-    )?;
-    let made = made(world, name);
-    ensure!(
-        made.get_opt("b").await?.is_none() && made.get_opt("c").await?.is_none(),
-        "something was begun"
-    );
-    Ok(errors)
-}
-
-async fn a_cancelled_restore_ends_early_and_honestly_wherever_it_is(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    let plugins = world.plugins()?;
-    let name = "ria-cancel";
-    hanging(world, &plugins, name).await?;
-    let cancel = ["restore", "cancel", name, "--wait", "--timeout=12s"];
-    world.kubectl_backup().succeeds(&cancel).await?;
-    let errors = cancelled(world, &plugins, name).await?;
-    ensure!(
-        errors.contains("cancelled while it was at this item"),
-        "{errors}"
-    );
-    ensure!(
-        made(world, name).get_opt("a").await?.is_some(),
-        "what was on its way came to its end"
-    );
-    let described = world
-        .kubectl_backup()
-        .succeeds(&["restore", "describe", name])
-        .await?
-        .stdout;
-    ensure!(described.contains("It was cancelled"), "{described}");
-    let again = world
-        .kubectl_backup()
-        .fails(1, &["restore", "cancel", name])
-        .await?;
-    ensure!(
-        again.stderr.contains("it has ended (PartiallyFailed)"),
-        "{again:?}"
-    );
-
-    let early = annotated(
-        Restore::new("ria-cancelled-before", into_back(name)),
-        CANCEL_ANNOTATION,
-        "at once",
-    );
-    world.restores().create_object(&early).await?;
-    let early = world.restore_ended("ria-cancelled-before").await?;
-    let reason = early.status.failure_reason.clone().unwrap_or_default();
-    ensure!(
-        early.phase() == RestorePhase::Failed && reason.contains("before anything"),
-        "{early:?}"
-    );
-    ensure!(
-        plugins.processes("move", &format!("{name}/a")).len() == 1,
-        "it was restored all the same"
-    );
-    Ok(())
-}
-
-async fn a_crash_of_a_cancelled_restore_forgets_no_operation(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    let plugins = world.plugins()?;
-    let name = "ria-cancel-killed";
-    hanging(world, &plugins, name).await?;
-    world.controllers[0].kill().await?;
-    world
-        .kubectl_backup()
-        .succeeds(&["restore", "cancel", name])
-        .await?;
-    world.controllers[0].restart().await?;
-    let errors = cancelled(world, &plugins, name).await?;
-    ensure!(errors.contains("by an earlier try"), "{errors}");
     Ok(())
 }

@@ -7,13 +7,10 @@
 //! loopback URL over one.
 
 mod load;
-mod many_claims;
 mod memory;
 mod one_client;
 mod plane;
-mod refusal;
 mod replicas;
-mod sweep;
 mod throughput;
 
 use std::time::{Duration, Instant};
@@ -55,21 +52,16 @@ enum Point {
     Memory,
 }
 
-/// Measures, and prints a table.
-pub async fn run(args: &Args) -> anyhow::Result<()> {
-    let builder = World::builder().webhooks(0).controllers(0);
-    super::in_world(builder, async |world, table| {
-        let mut plane = Plane::start(world).await?;
-        let measured = measure(&mut plane, args, table).await;
-        if measured.is_err() {
-            eprintln!("{}", plane.logs(10));
-        }
-        measured
-    })
-    .await
+pub async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::Result<()> {
+    let mut plane = Plane::start(world).await?;
+    let measured = points(&mut plane, args, table).await;
+    if measured.is_err() {
+        eprintln!("{}", plane.logs(10));
+    }
+    measured
 }
 
-async fn measure(plane: &mut Plane<'_>, args: &Args, table: &mut Table) -> anyhow::Result<()> {
+async fn points(plane: &mut Plane<'_>, args: &Args, table: &mut Table) -> anyhow::Result<()> {
     let start = Instant::now();
     let budget = Duration::from_secs(args.seconds);
     for point in Point::value_variants() {
@@ -78,12 +70,12 @@ async fn measure(plane: &mut Plane<'_>, args: &Args, table: &mut Table) -> anyho
         }
         eprintln!("[{:5.1} s] {point:?}", start.elapsed().as_secs_f64());
         match point {
-            Point::OneClient => one_client::measure(plane, budget, table).await,
+            Point::OneClient => one_client::creation(plane, budget, table).await,
             Point::OneScope => throughput::one_replica(plane, budget, table).await,
             Point::Replicas => throughput::three_replicas(plane, budget, table).await,
             Point::ManyScopes => throughput::many_scopes(plane, budget, table).await,
-            Point::Refusal => refusal::measure(plane, budget, table).await,
-            Point::ManyClaims => many_claims::measure(plane, budget, table).await,
+            Point::Refusal => one_client::refusal(plane, budget, table).await,
+            Point::ManyClaims => one_client::many_claims(plane, budget, table).await,
             Point::Memory => memory::measure(plane, table).await,
         }
         .with_context(|| format!("{point:?}"))?;

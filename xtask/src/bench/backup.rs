@@ -5,6 +5,7 @@ mod beside;
 mod floor;
 mod large;
 mod queue;
+mod rounds;
 
 use anyhow::Context as _;
 use backup_tests::World;
@@ -30,14 +31,7 @@ pub struct Args {
     beside: Option<usize>,
 }
 
-pub async fn run(args: &Args) -> anyhow::Result<()> {
-    super::in_world(World::builder(), async |world, table| {
-        measure(world, args, table).await
-    })
-    .await
-}
-
-async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::Result<()> {
+pub async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::Result<()> {
     world.plane.stop_controller_manager().await?;
     if let Some(others) = args.beside {
         return beside::measure(world, args.objects, others, usize::from(args.rounds), table).await;
@@ -56,5 +50,5 @@ async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::R
         .context("the smaller backup")?;
     eprintln!("creating {} more", args.objects - few);
     objects::create(&world.client, few..args.objects).await?;
-    large::measure(world, args.objects, usize::from(args.rounds), small, table).await
+    large::measure(world, args.objects, usize::from(args.rounds), &small, table).await
 }

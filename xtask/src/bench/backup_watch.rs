@@ -15,6 +15,9 @@ use kube::{
     runtime::watcher::{self, Event, watcher},
 };
 
+/// Timeout for all that is waited for.
+pub const TIMEOUT: Duration = Duration::from_mins(20);
+
 type Events = Pin<Box<dyn Stream<Item = watcher::Result<Event<Backup>>> + Send>>;
 
 /// The last known states of Backups.
@@ -43,15 +46,17 @@ impl BackupWatch {
         Ok(watch)
     }
 
+    /// Waits until a backup has completed. Returns the time of completion.
+    pub async fn completes(&mut self, name: &str) -> anyhow::Result<Instant> {
+        let times = self.completed(&[name.to_owned()]).await?;
+        times.first().copied().context("no backup")
+    }
+
     /// Waits until all of these have completed. Returns the times of completion, earliest first.
     /// Fails if one ended otherwise, or after a timeout.
-    pub async fn completed(
-        &mut self,
-        names: &[String],
-        patience: Duration,
-    ) -> anyhow::Result<Vec<Instant>> {
+    pub async fn completed(&mut self, names: &[String]) -> anyhow::Result<Vec<Instant>> {
         let wanted: BTreeSet<&String> = names.iter().collect();
-        self.until(names.len(), patience, |backup| {
+        self.until(names.len(), |backup| {
             backup.phase().is_terminal() && wanted.contains(&backup.name_any())
         })
         .await?;
@@ -62,13 +67,8 @@ impl BackupWatch {
     }
 
     /// Waits until `backups` backups wait for `operations` operations each.
-    pub async fn until_all_wait(
-        &mut self,
-        backups: u16,
-        operations: u16,
-        patience: Duration,
-    ) -> anyhow::Result<()> {
-        self.until(backups.into(), patience, |backup| {
+    pub async fn until_all_wait(&mut self, backups: u16, operations: u16) -> anyhow::Result<()> {
+        self.until(backups.into(), |backup| {
             backup.phase() == BackupPhase::WaitingForPluginOperations
                 && backup.status.backup_item_operations_attempted == i64::from(operations)
         })
@@ -77,19 +77,13 @@ impl BackupWatch {
 
     /// Waits until `backups` backups have completed. Returns the highest number of writes of one
     /// backup while it waited.
-    pub async fn until_all_ended(
-        &mut self,
-        backups: u16,
-        patience: Duration,
-    ) -> anyhow::Result<u32> {
+    pub async fn until_all_ended(&mut self, backups: u16) -> anyhow::Result<u32> {
         self.writes()?;
         self.backups
             .values_mut()
             .for_each(|one| one.writes_while_it_waits = 0);
-        self.until(backups.into(), patience, |backup| {
-            backup.phase().is_terminal()
-        })
-        .await?;
+        self.until(backups.into(), |backup| backup.phase().is_terminal())
+            .await?;
         Ok(self
             .backups
             .values()
@@ -108,13 +102,8 @@ impl BackupWatch {
 
     /// Waits until the condition is true of `count` backups. Fails if one has ended and is not
     /// Completed.
-    async fn until(
-        &mut self,
-        count: usize,
-        patience: Duration,
-        is_so: impl Fn(&Backup) -> bool,
-    ) -> anyhow::Result<()> {
-        let deadline = Instant::now() + patience;
+    async fn until(&mut self, count: usize, is_so: impl Fn(&Backup) -> bool) -> anyhow::Result<()> {
+        let deadline = Instant::now() + TIMEOUT;
         let mut told = 0;
         loop {
             let now = self
@@ -137,7 +126,7 @@ impl BackupWatch {
             let left = deadline.saturating_duration_since(Instant::now());
             let event = tokio::time::timeout(left, self.next()).await;
             event
-                .with_context(|| format!("only {now} of {count} backups within {patience:?}"))??;
+                .with_context(|| format!("only {now} of {count} backups within {TIMEOUT:?}"))??;
         }
     }
 

@@ -8,6 +8,8 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Client;
 use serde_json::{Value, json};
 
+use super::raw;
+
 const NAMESPACES: usize = 20;
 /// Number of concurrent requests, as in a restore.
 pub const CONNECTIONS: usize = 16;
@@ -74,19 +76,7 @@ async fn config_map(
     let mut object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "text": text }, "metadata": metadata });
     object["metadata"]["name"] = format!("item-{number:06}").into();
     object["metadata"]["namespace"] = namespace.into();
-    post(
-        client,
-        &format!("/api/v1/namespaces/{namespace}/configmaps"),
-        &object,
-    )
-    .await
-}
-
-/// Creates an object with minimal overhead: the answer is not decoded.
-pub async fn post(client: &Client, path: &str, object: &Value) -> anyhow::Result<()> {
-    let request = http::Request::post(path)
-        .header("content-type", "application/json")
-        .body(object.to_string().into_bytes())?;
-    client.request_text(request).await?;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    raw::post(client, &path, &object).await?;
     Ok(())
 }

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use backup_core::api::BackupSpec;
 use backup_tests::{
     World, api::create_all, install::ensure_namespace, velero_plugins::VeleroPlugins, wait::until,
@@ -12,8 +11,8 @@ use clap::Args as ClapArgs;
 use serde_json::json;
 
 use super::{
-    backup_watch::BackupWatch,
-    table::{Row, Table},
+    backup_watch::{BackupWatch, TIMEOUT},
+    table::{Row, Table, Target},
 };
 
 /// Answers of the plugin that are waited for at a time, as the controller does it unless told
@@ -25,8 +24,7 @@ const ROUNDS: u32 = 2;
 /// A round may take so much longer than what the plugin alone takes.
 const MAX_RATIO: f64 = 1.1;
 /// At most so much memory (MiB).
-const MAX_MEMORY_MIB: u32 = 128;
-const TIMEOUT: Duration = Duration::from_mins(20);
+const MAX_MEMORY_MIB: f64 = 128.0;
 
 /// What to measure.
 #[derive(ClapArgs)]
@@ -42,38 +40,23 @@ pub struct Args {
     answer: u32,
 }
 
-pub async fn run(args: &Args) -> anyhow::Result<()> {
-    let builder = World::builder()
-        .plugins()
-        .controller_args(&["--concurrent-backups=8"]);
-    super::in_world(builder, async |world, table| {
-        measure(world, args, table).await
-    })
-    .await
-}
-
-async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::Result<()> {
+pub async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::Result<()> {
     world.plane.stop_controller_manager().await?;
-    let plugins = world
-        .plugins
-        .as_ref()
-        .context("the plugins are built with Go: install it")?;
+    let plugins = world.plugins()?;
     let all = u32::from(args.backups) * u32::from(args.operations);
     eprintln!("starting {all} operations");
     let mut watch = BackupWatch::start(&world.client).await?;
     begin(world, args).await?;
-    watch
-        .until_all_wait(args.backups, args.operations, TIMEOUT)
-        .await?;
+    watch.until_all_wait(args.backups, args.operations).await?;
 
     let floor = f64::from(all) * f64::from(args.answer) / 1e3 / f64::from(CONCURRENCY);
     let floor = floor.max(POLL_INTERVAL.as_secs_f64());
     eprintln!("all are waited for; the plugin alone takes {floor:.1} s for a round");
     // The first operations have been polled before: the first round differs from the others.
-    asked(plugins, all).await?;
+    asked(&plugins, all).await?;
     let quiet = watch.writes()?;
     let start = Instant::now();
-    asked(plugins, ROUNDS * all).await?;
+    asked(&plugins, ROUNDS * all).await?;
     let round = start.elapsed().as_secs_f64() / f64::from(ROUNDS);
     table.row(&Row {
         what: format!("a round of questions about {all} operations of {} backups", args.backups),
@@ -83,21 +66,19 @@ async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::R
             args.answer,
             POLL_INTERVAL.as_secs()
         ),
-        asked: format!("{MAX_RATIO} times"),
-        met: Some(round <= MAX_RATIO * floor),
+        target: Target::at_most(round / floor, MAX_RATIO, " times"),
     });
     let written = watch.writes()? - quiet;
     table.row(&Row {
         what: format!("writes of Backups in {ROUNDS} rounds in which nothing has changed"),
         found: written.to_string(),
         beside: format!("{} Backups", args.backups),
-        asked: "none".to_owned(),
-        met: Some(written == 0),
+        target: Target::zero(usize::try_from(written)?),
     });
 
     let start = Instant::now();
     plugins.release()?;
-    let most = watch.until_all_ended(args.backups, TIMEOUT).await?;
+    let most = watch.until_all_ended(args.backups).await?;
     let took = start.elapsed().as_secs_f64();
     let rounds = (took / round).ceil();
     table.row(&Row {
@@ -107,8 +88,10 @@ async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::R
             "all have ended after {took:.1} s, {:.1} rounds",
             took / round
         ),
-        asked: format!("one in each round: {rounds}"),
-        met: Some(f64::from(most) <= rounds),
+        target: Target::new(
+            format!("one in each round: {rounds}"),
+            f64::from(most) <= rounds,
+        ),
     });
     table.peak_memory(
         &world.controllers[0],

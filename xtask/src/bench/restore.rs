@@ -1,14 +1,22 @@
 //! `cargo xtask bench restore`: time and memory of restores, compared with plain connections in the
 //! same run.
 
+mod mixed;
+mod plugin;
+
 use std::{
     collections::HashMap,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
-use backup_core::api::{BackupSpec, Restore, RestoreSpec};
-use backup_tests::{World, wait::until, world::backups::from_backup};
+use backup_core::api::{Restore, RestoreSpec};
+use backup_tests::{
+    World,
+    wait::until,
+    world::backups::{from_backup, of_namespaces},
+};
+use clap::Args as ClapArgs;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client,
@@ -23,33 +31,48 @@ use super::{
     table::{Row, Table},
 };
 
-pub(super) const TIMEOUT: Duration = Duration::from_mins(10);
+const TIMEOUT: Duration = Duration::from_mins(10);
 /// Maximum memory of the controller (MiB).
-const MAX_MEMORY_MIB: u32 = 128;
+const MAX_MEMORY_MIB: f64 = 128.0;
 /// Pause before each measurement. The cluster's own controllers still work on newly created
 /// objects: about 3 s on each Deployment.
 const PAUSE: Duration = Duration::from_secs(4);
+/// Name of the backup.
+const BACKUP: &str = "bench";
 
-pub async fn run(objects: usize) -> anyhow::Result<()> {
-    super::in_world(World::builder(), async |world, table| {
-        measure(world, objects, table).await
-    })
-    .await
+/// What to measure.
+#[derive(ClapArgs)]
+pub struct Args {
+    /// How many objects to back up and restore.
+    #[arg(long, default_value_t = 10_000)]
+    objects: usize,
+    /// Measures instead objects of several kinds, some large, with owners and definitions.
+    #[arg(long, conflicts_with = "plugin")]
+    mixed: bool,
+    /// Measures instead what a plugin that changes every object adds.
+    #[arg(long)]
+    pub plugin: bool,
+    /// How long the bucket takes for each request, with `--plugin` (milliseconds).
+    #[arg(long, default_value_t = 0, requires = "plugin")]
+    delay: u64,
 }
 
-async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow::Result<()> {
+pub async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::Result<()> {
+    if args.mixed {
+        return mixed::measure(world, args.objects, table).await;
+    }
+    if args.plugin {
+        let delay = Duration::from_millis(args.delay);
+        return plugin::measure(world, args.objects, delay, table).await;
+    }
+    config_maps(world, args.objects, table).await
+}
+
+async fn config_maps(world: &mut World, objects: usize, table: &mut Table) -> anyhow::Result<()> {
     let client = world.client.clone();
     let names = objects::namespaces();
     objects::create(&client, 0..objects).await?;
-    world
-        .back_up(
-            "bench",
-            BackupSpec {
-                included_namespaces: names.clone(),
-                ..BackupSpec::default()
-            },
-        )
-        .await?;
+    back_up(world, &names).await?;
 
     let what = format!(
         "{objects} ConfigMaps of 1 KiB in {} namespaces",
@@ -75,18 +98,30 @@ async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow
 
     world.renew_controller(0).await?;
     let listed = list_and_compare(&client, &targets).await?;
-    let again = restored(world, "again", "first").await?;
-    let beside = "listing and comparing over one connection";
+    let again = restored(world, "again", into(BACKUP, &names, "first")).await?;
     table.row(&Row::times(
         "restore of what is there".to_owned(),
         again,
-        beside,
+        format!("listing and comparing over one connection {listed:.2} s"),
         listed,
         1.5,
     ));
     table.peak_memory(&world.controllers[0], String::new(), MAX_MEMORY_MIB)?;
+    resume(world, objects, new, table).await
+}
 
-    world.create_restore("killed", into("second")).await?;
+/// Kills the controller at nine tenths of a restore; `whole` is the duration of the same without
+/// that (seconds).
+async fn resume(
+    world: &mut World,
+    objects: usize,
+    whole: f64,
+    table: &mut Table,
+) -> anyhow::Result<()> {
+    let names = objects::namespaces();
+    world
+        .create_restore("killed", into(BACKUP, &names, "second"))
+        .await?;
     // The status is updated once a second, so the restore has proceeded further by then.
     let far = i64::try_from(objects * 7 / 10)?;
     let restores = world.restores();
@@ -110,15 +145,26 @@ async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow
     // restore.
     let missing = objects.saturating_sub(there) * 100 / objects.max(1);
     let most = f64::from(u32::try_from(20 + missing)?) / 100.0;
-    let what = format!("resume of a restore that was killed when {there} were there");
-    table.row(&Row::times(what, resumed, "the whole", new, most));
+    table.row(&Row::times(
+        format!("resume of a restore that was killed when {there} were there"),
+        resumed,
+        format!("the whole {whole:.2} s"),
+        whole,
+        most,
+    ));
     Ok(())
+}
+
+/// Backs these namespaces up.
+async fn back_up(world: &World, names: &[String]) -> anyhow::Result<()> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    world.back_up(BACKUP, of_namespaces(&names)).await.map(drop)
 }
 
 /// Restores everything into new namespaces, compared with creating the same over plain connections:
 /// `create` gets a suffix, and the namespaces with that suffix. Returns the duration of the restore
 /// (seconds).
-pub(super) async fn beside_creating(
+async fn beside_creating(
     world: &mut World,
     table: &mut Table,
     what: &str,
@@ -139,13 +185,13 @@ pub(super) async fn beside_creating(
     // A fresh process, so that its peak memory is that of the restore.
     world.renew_controller(0).await?;
     sleep(PAUSE).await;
-    let took = restored(world, "new", "first").await?;
+    let spec = into(BACKUP, &objects::namespaces(), "first");
+    let took = restored(world, "new", spec).await?;
     let floor = f64::midpoint(before, created("after").await?);
-    let beside = format!("creating over {CONNECTIONS} connections");
     table.row(&Row::times(
         format!("restore of {what}"),
         took,
-        &beside,
+        format!("creating over {CONNECTIONS} connections {floor:.2} s"),
         floor,
         1.1,
     ));
@@ -161,16 +207,15 @@ fn items(restore: &Restore) -> i64 {
         .map_or(0, |progress| progress.items_restored)
 }
 
-/// A restore of everything into other namespaces: in a deleted namespace the API server asks etcd
-/// at each creation for half a minute.
-fn into(suffix: &str) -> RestoreSpec {
-    let names = objects::namespaces().into_iter();
-    let namespace_mapping = names
-        .map(|name| (name.clone(), mapped(&name, suffix)))
-        .collect();
+/// A restore of everything into other namespaces, with this suffix: in a deleted namespace the API
+/// server asks etcd at each creation for half a minute.
+fn into(backup: &str, names: &[String], suffix: &str) -> RestoreSpec {
     RestoreSpec {
-        namespace_mapping,
-        ..from_backup("bench")
+        namespace_mapping: names
+            .iter()
+            .map(|name| (name.clone(), mapped(name, suffix)))
+            .collect(),
+        ..from_backup(backup)
     }
 }
 
@@ -178,15 +223,15 @@ fn mapped(name: &str, suffix: &str) -> String {
     format!("{name}-{suffix}")
 }
 
-/// The duration of a restore of everything (seconds).
-async fn restored(world: &World, name: &str, suffix: &str) -> anyhow::Result<f64> {
-    world.create_restore(name, into(suffix)).await?;
+/// The duration of a restore (seconds).
+async fn restored(world: &World, name: &str, spec: RestoreSpec) -> anyhow::Result<f64> {
+    world.create_restore(name, spec).await?;
     ended(world, name).await
 }
 
 /// The time until a restore is Completed (seconds). Uses a watch: polling would add a pause to
 /// short restores.
-pub(super) async fn ended(world: &World, name: &str) -> anyhow::Result<f64> {
+async fn ended(world: &World, name: &str) -> anyhow::Result<f64> {
     let start = Instant::now();
     let over =
         |restore: Option<&Restore>| restore.is_some_and(|restore| restore.phase().is_terminal());

@@ -1,13 +1,9 @@
 //! `cargo xtask bench sync`: a bucket with many backups that the cluster does not know, behind a
 //! delay.
 
-use std::{
-    fs,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use backup_tests::{
     World,
     faulty_s3::{Asked, FaultyS3, Mood},
@@ -16,37 +12,27 @@ use backup_tests::{
 use kube::{ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
 
-use super::table::{Row, Table};
+use super::table::{Row, Table, Target};
 
 /// Delay between the controller and the store, in each direction.
 const DELAY: Duration = Duration::from_millis(20);
 /// Maximum time for the first synchronisation of 10,000 backups (seconds).
 const MAX_FIRST_SECONDS: f64 = 60.0;
 /// Maximum memory (MiB).
-const MAX_MEMORY_MIB: u32 = 128;
+const MAX_MEMORY_MIB: f64 = 128.0;
 /// Names per page of a listing.
 const PAGE_SIZE: usize = 1000;
 const TIMEOUT: Duration = Duration::from_mins(15);
 const LOCATION: &str = "many";
 
-pub async fn run(backups: usize) -> anyhow::Result<()> {
-    super::in_world(World::builder(), async |world, table| {
-        measure(world, backups, table).await
-    })
-    .await
-}
-
-async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow::Result<()> {
+pub async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow::Result<()> {
     world.plane.stop_controller_manager().await?;
     world.renew_controller(0).await?;
-    let s3 = world
-        .s3
-        .as_ref()
-        .context("the S3 server is built with Go: install it")?;
+    let s3 = world.s3()?;
     s3.create_bucket(LOCATION).await?;
     eprintln!("writing {backups} backups of nine files each");
     for number in 0..backups {
-        write(&s3.files(LOCATION), &format!("nightly-{number:06}"))?;
+        write(world, &format!("nightly-{number:06}"))?;
     }
     apply(world, &s3.url()).await?;
     s3.front.set(Fault::Delay(DELAY));
@@ -64,8 +50,7 @@ async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow
             f64::from(u32::try_from(backups)?) / first
         ),
         beside: format!("{} ms to the store and {0} ms back", DELAY.as_millis()),
-        asked: format!("{MAX_FIRST_SECONDS} s"),
-        met: Some(first <= MAX_FIRST_SECONDS),
+        target: Target::at_most(first, MAX_FIRST_SECONDS, " s"),
     });
     table.peak_memory(
         &world.controllers[0],
@@ -90,8 +75,10 @@ async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow
             listings(&requests)
         ),
         beside: format!("{} ms", pass.millis),
-        asked: format!("one for each {PAGE_SIZE} backups: {pages}"),
-        met: Some(requests.len() == pages && listings(&requests) == pages),
+        target: Target::new(
+            format!("one for each {PAGE_SIZE} backups: {pages}"),
+            requests.len() == pages && listings(&requests) == pages,
+        ),
     });
     let written = versions(world)
         .await?
@@ -103,10 +90,9 @@ async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow
         what: "writes of Backups when nothing has changed".to_owned(),
         found: written.to_string(),
         beside: "the location is written once".to_owned(),
-        asked: "none".to_owned(),
-        met: Some(written == 0),
+        target: Target::zero(written),
     });
-    write(&s3.files(LOCATION), "one-more")?;
+    write(world, "one-more")?;
     let asked = counted.asked().len();
     let pass = world.sync_within(LOCATION, None, TIMEOUT).await?;
     ensure!(pass.created == 1, "{pass:?}");
@@ -115,8 +101,7 @@ async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow
         what: "requests for one new backup, beside the listing".to_owned(),
         found: more.to_string(),
         beside: format!("{} ms with the listing", pass.millis),
-        asked: "2".to_owned(),
-        met: Some(more <= 2),
+        target: Target::new("2", more <= 2),
     });
     Ok(())
 }
@@ -130,9 +115,7 @@ fn listings(requests: &[Asked]) -> usize {
 }
 
 /// Writes the files of a small backup directly into the bucket.
-fn write(bucket: &Path, name: &str) -> anyhow::Result<()> {
-    let folder = bucket.join("backups").join(name);
-    fs::create_dir_all(&folder)?;
+fn write(world: &World, name: &str) -> anyhow::Result<()> {
     let metadata = json!({
         "apiVersion": "velero.io/v1", "kind": "Backup",
         "metadata": { "name": name, "namespace": "velero", "uid": format!("uid-of-{name}"), "resourceVersion": "12345",
@@ -150,23 +133,17 @@ fn write(bucket: &Path, name: &str) -> anyhow::Result<()> {
             "completionTimestamp": "2026-01-01T00:01:00Z", "expiration": "2126-01-01T00:00:00Z",
             "progress": { "totalItems": 120, "itemsBackedUp": 120 }, "hookStatus": {} },
     });
-    fs::write(
-        folder.join("velero-backup.json"),
-        serde_json::to_vec_pretty(&metadata)?,
-    )?;
-    // A gzipped `null`.
-    let nothing = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\xca\x2b\xcd\xc9\xe1\x02\x04\x00\x00\xff\xff\x3b\xdf\xa4\x9b\x05\x00\x00\x00";
-    for file in [
-        "-logs.gz",
-        ".tar.gz",
-        "-podvolumebackups.json.gz",
-        "-volumesnapshots.json.gz",
-        "-itemoperations.json.gz",
-        "-resource-list.json.gz",
-        "-results.gz",
-        "-volumeinfo.json.gz",
+    world.store_backup(LOCATION, name, &metadata)?;
+    for suffix in [
+        "logs.gz",
+        "podvolumebackups.json.gz",
+        "volumesnapshots.json.gz",
+        "itemoperations.json.gz",
+        "resource-list.json.gz",
+        "results.gz",
+        "volumeinfo.json.gz",
     ] {
-        fs::write(folder.join(format!("{name}{file}")), nothing)?;
+        world.store_file(LOCATION, name, suffix, &Value::Null)?;
     }
     Ok(())
 }

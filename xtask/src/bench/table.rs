@@ -15,20 +15,50 @@ pub struct Row {
     pub found: String,
     /// The result of the comparison.
     pub beside: String,
-    pub asked: String,
-    /// Whether the requirement is met; `None` for a row that is only for comparison.
-    pub met: Option<bool>,
+    pub target: Target,
+}
+
+/// What is asked, and whether it is met.
+pub struct Target {
+    asked: String,
+    /// `None` for a row that is only for comparison.
+    met: Option<bool>,
+}
+
+impl Target {
+    pub fn new(asked: impl Into<String>, is_met: bool) -> Self {
+        Self {
+            asked: asked.into(),
+            met: Some(is_met),
+        }
+    }
+
+    /// The result may be `most`, which is printed with this unit.
+    pub fn at_most(found: f64, most: f64, unit: &str) -> Self {
+        Self::new(format!("{most}{unit}"), found <= most)
+    }
+
+    /// There may be no such thing.
+    pub fn zero(found: usize) -> Self {
+        Self::new("none", found == 0)
+    }
+
+    pub fn none() -> Self {
+        Self {
+            asked: String::new(),
+            met: None,
+        }
+    }
 }
 
 impl Row {
     /// A row with the ratio between a time and a floor (seconds); `most` is the maximum ratio.
-    pub fn times(what: String, took: f64, beside: &str, floor: f64, most: f64) -> Self {
+    pub fn times(what: String, took: f64, beside: String, floor: f64, most: f64) -> Self {
         Self {
             what,
             found: format!("{took:.2} s, {:.2} times", took / floor),
-            beside: format!("{beside} {floor:.2} s"),
-            asked: format!("{most} times"),
-            met: Some(took <= floor * most),
+            beside,
+            target: Target::at_most(took / floor, most, " times"),
         }
     }
 }
@@ -40,8 +70,7 @@ impl Table {
             what,
             found,
             beside,
-            asked,
-            met,
+            target: Target { asked, met },
         } = row;
         let met = met.map_or("", |met| if met { "yes" } else { "no" });
         let line = format!("| {what} | {found} | {beside} | {asked} | {met} |");
@@ -54,33 +83,21 @@ impl Table {
         &mut self,
         controller: &Process,
         beside: String,
-        most: u32,
+        most: f64,
     ) -> anyhow::Result<()> {
-        self.memory(
-            "peak memory of the controller".to_owned(),
-            controller.peak_memory_kib()?,
-            beside,
-            most,
-        )
+        let what = "peak memory of the controller".to_owned();
+        self.memory(what, controller.peak_memory_kib()?, beside, most);
+        Ok(())
     }
 
     /// Adds a row with an amount of memory; `most` is the maximum (MiB).
-    pub fn memory(
-        &mut self,
-        what: String,
-        kib: u64,
-        beside: String,
-        most: u32,
-    ) -> anyhow::Result<()> {
-        let kib = u32::try_from(kib)?;
+    pub fn memory(&mut self, what: String, kib: u64, beside: String, most: f64) {
         self.row(&Row {
             what,
-            found: format!("{:.1} MiB", f64::from(kib) / 1024.0),
+            found: format!("{:.1} MiB", mib(kib)),
             beside,
-            asked: format!("{most} MiB"),
-            met: Some(kib <= most * 1024),
+            target: Target::at_most(mib(kib), most, " MiB"),
         });
-        Ok(())
     }
 
     pub fn note(&mut self, note: String) {
@@ -98,4 +115,10 @@ impl Table {
             println!("\n{note}");
         }
     }
+}
+
+/// An amount of memory in MiB.
+#[allow(clippy::cast_precision_loss)]
+pub fn mib(kib: u64) -> f64 {
+    kib as f64 / 1024.0
 }

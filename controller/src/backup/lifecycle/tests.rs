@@ -47,9 +47,10 @@ async fn end(cluster: &Cluster, worker: Worker<Backups>) {
 /// A dispatcher that has seen the Backup.
 fn dispatcher(cluster: &Cluster, ctx: &JobContext) -> Dispatcher<Backups> {
     let mut dispatcher = Dispatcher::new(ctx.clone(), Backups::fake(ctx));
-    dispatcher.touched(WatchEvent::Applied(Ok(
-        serde_json::from_value(cluster.get(BACKUP)).unwrap()
-    )));
+    dispatcher.touched(WatchEvent::Applied(Ok(serde_json::from_value(
+        cluster.get(BACKUP),
+    )
+    .unwrap())));
     dispatcher.touched(listed(&["b"]));
     dispatcher
 }

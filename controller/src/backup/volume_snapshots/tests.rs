@@ -366,7 +366,11 @@ async fn entries_are_those_that_other_versions_write() {
         json!({ "snapshotEnded": { "spec": spec, "status": { "phase": "Failed" } } }),
     ];
     assert_eq!(notes.all(), expected);
-    let phases = [Some(SnapshotPhase::New), Some(SnapshotPhase::Completed), None];
+    let phases = [
+        Some(SnapshotPhase::New),
+        Some(SnapshotPhase::Completed),
+        None,
+    ];
     for (at, phase) in phases.into_iter().enumerate() {
         let prior = prior_snapshots(&expected[..=at]).unwrap();
         assert_eq!(prior.get("pv").map(|one| one.status.phase.clone()), phase);

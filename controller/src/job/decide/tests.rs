@@ -64,10 +64,7 @@ fn every_phase_has_an_owner_after_a_restart() {
         (BackupPhase::ReadyToStart, Then(Plan::Begin(Some(NOTHING)))),
         (BackupPhase::InProgress, Then(Plan::Work(()))),
         (BackupPhase::Finalizing, Then(Plan::Work(()))),
-        (
-            BackupPhase::FinalizingPartiallyFailed,
-            Then(Plan::Work(())),
-        ),
+        (BackupPhase::FinalizingPartiallyFailed, Then(Plan::Work(()))),
     ] {
         assert_eq!(decide(seen(&phase), Some(NOTHING)), plan, "{phase}");
     }

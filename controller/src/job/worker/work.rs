@@ -123,8 +123,10 @@ impl<L: Lifecycle> Worker<L> {
                     return Err(WorkerError::Conflict);
                 }
                 Ok(Found::Nothing | Found::Stored(_)) => {
-                    let reason =
-                        format!("{} already exists in object storage: {error}", L::KIND.noun());
+                    let reason = format!(
+                        "{} already exists in object storage: {error}",
+                        L::KIND.noun()
+                    );
                     return self.fail(object, &reason, None).await;
                 }
                 Err(unread) => error = unread,

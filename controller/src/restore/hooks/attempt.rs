@@ -6,8 +6,8 @@ use std::{
 };
 
 use backup_actions::restore::json::{self, Object};
-use backup_core::labels;
 use backup_client::backoff::Backoff;
+use backup_core::labels;
 use backup_store::Scope;
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -142,6 +142,8 @@ impl<'a> HookAttempt<'a> {
             .delay(looks)
             .max(MIN_INTERVAL_PER_POD * self.waiting.load(Ordering::Relaxed));
         let until = deadline.min(Instant::now() + pause);
-        self.stops.unless_stopped(tokio::time::sleep_until(until)).await
+        self.stops
+            .unless_stopped(tokio::time::sleep_until(until))
+            .await
     }
 }

@@ -228,7 +228,10 @@ impl<'a> PodHooksRun<'a> {
             return Ok(());
         };
         let attempt = self.attempt;
-        let turn = attempt.stops.unless_stopped(attempt.commands.acquire()).await?;
+        let turn = attempt
+            .stops
+            .unless_stopped(attempt.commands.acquire())
+            .await?;
         attempt.stops.check()?;
         let gated = attempt.gated();
         // Before the journal entry, so that a hook that must not run is not recorded as begun.

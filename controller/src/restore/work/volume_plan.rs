@@ -291,7 +291,10 @@ mod tests {
 
     #[test]
     fn a_claim_that_only_the_list_of_a_repository_names_is_planned() {
-        let objects = objects(&[("data", "pv", false), ("kept", "kept", false)], &[("kept", true)]);
+        let objects = objects(
+            &[("data", "pv", false), ("kept", "kept", false)],
+            &[("kept", true)],
+        );
         let in_repository = ["data", "kept", "more"].map(|claim| RepositoryVolume {
             namespace: "a".to_owned(),
             claim: Some(claim.to_owned()),

@@ -95,7 +95,10 @@ fn name_in_pod(volume: &PodVolumeInfo) -> String {
 }
 
 fn method(entry: &VolumeInfo) -> String {
-    let method = entry.backup_method.as_ref().or(entry.restore_method.as_ref());
+    let method = entry
+        .backup_method
+        .as_ref()
+        .or(entry.restore_method.as_ref());
     let name = match method {
         None => "",
         Some(VolumeMethod::CsiSnapshot) if entry.snapshot_data_moved == Some(true) => {

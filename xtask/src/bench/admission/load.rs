@@ -10,8 +10,11 @@ use std::{
 
 use anyhow::Context as _;
 use backup_tests::install::NAMESPACE;
+use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
+
+use crate::bench::raw;
 
 pub struct Creation {
     path: String,
@@ -63,12 +66,8 @@ impl Creation {
 
     /// Creates the object. Returns the duration.
     pub async fn send(self, client: &Client) -> kube::Result<Duration> {
-        let request = http::Request::post(self.path)
-            .header("content-type", "application/json")
-            .body(self.body.into_bytes())
-            .map_err(kube::Error::HttpError)?;
         let start = Instant::now();
-        client.request_text(request).await?;
+        raw::send(client, Method::POST, &self.path, self.body.into_bytes()).await?;
         Ok(start.elapsed())
     }
 
@@ -168,30 +167,22 @@ impl OwnLease {
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases");
         let lease = json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": { "name": Self::NAME }, "spec": {} });
-        let request = http::Request::post(&path)
-            .header("content-type", "application/json")
-            .body(lease.to_string().into_bytes())?;
-        let created: kube::Result<Value> = client.request(request).await;
+        let created = raw::post(client, &path, &lease).await;
         let path = format!("{path}/{}", Self::NAME);
         let last = match created {
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                client
-                    .request(http::Request::get(&path).body(Vec::new())?)
-                    .await?
-            }
+            Err(kube::Error::Api(status)) if status.code == 409 => raw::get(client, &path).await?,
             other => other?,
         };
+        let last = serde_json::from_str(&last)?;
         Ok(Self { path, last })
     }
 
     /// Writes the Lease once, based on the result of the last write.
     pub async fn update(&mut self, client: &Client) -> anyhow::Result<Duration> {
         self.last["spec"]["holderIdentity"] = json!(next().to_string());
-        let request = http::Request::put(&self.path)
-            .header("content-type", "application/json")
-            .body(serde_json::to_vec(&self.last)?)?;
+        let lease = serde_json::to_vec(&self.last)?;
         let start = Instant::now();
-        let text = client.request_text(request).await?;
+        let text = raw::send(client, Method::PUT, &self.path, lease).await?;
         let took = start.elapsed();
         self.last = serde_json::from_str(&text)?;
         Ok(took)
@@ -201,9 +192,7 @@ impl OwnLease {
     pub async fn reads(&self, client: &Client, count: usize) -> anyhow::Result<Duration> {
         let start = Instant::now();
         for _ in 0..count {
-            client
-                .request_text(http::Request::get(&self.path).body(Vec::new())?)
-                .await?;
+            raw::get(client, &self.path).await?;
         }
         Ok(start.elapsed())
     }

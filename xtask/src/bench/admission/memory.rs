@@ -6,6 +6,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     time::{Duration, Instant},
 };
 
@@ -18,21 +19,65 @@ use super::{
     load::Creation,
     plane::{GUARDED, Plane},
 };
-use crate::bench::table::{Row, Table};
+use crate::bench::table::{Row, Table, Target, mib};
 
-const ADMISSIONS: usize = 100_000;
-/// Admissions between two clean-ups.
-const ADMISSIONS_PER_ROUND: usize = 4_000;
-/// Objects among them that get a claim in the ledger.
-const CLAIMS_PER_ROUND: usize = 400;
-/// Repeated reviews of each of these; the API server repeats a review whose answer was lost.
-const REPEATS: usize = 2;
-/// Creations that conflict with a restore.
-const REFUSALS_PER_ROUND: usize = 200;
-const DRY_RUNS_PER_ROUND: usize = 1_000;
+/// Rounds of 4,000 admissions, with a clean-up after each.
+const ROUNDS: usize = 25;
 const CONNECTIONS: usize = 16;
 const HELD: &str = "held";
 const LIMIT_MIB: f64 = 48.0;
+
+/// Reviews of one kind in a round.
+struct Kind {
+    what: &'static str,
+    /// The numbers of the objects.
+    numbers: Range<usize>,
+    included: &'static str,
+    dry_run: bool,
+    phase: Option<&'static str>,
+    is_allowed: bool,
+}
+
+/// Objects that get a claim in the ledger.
+const CLAIMED: Kind = Kind {
+    what: "claimed",
+    numbers: 0..400,
+    included: "app",
+    dry_run: false,
+    phase: None,
+    is_allowed: true,
+};
+/// The API server repeats a review whose answer was lost.
+const REPEATED: Kind = Kind {
+    what: "asked about again",
+    ..CLAIMED
+};
+/// The reviews of a round: 4,000.
+const KINDS: [Kind; 6] = [
+    CLAIMED,
+    REPEATED,
+    REPEATED,
+    // They conflict with a restore.
+    Kind {
+        what: "refused",
+        numbers: 10_000..10_200,
+        included: HELD,
+        is_allowed: false,
+        ..CLAIMED
+    },
+    Kind {
+        what: "dry runs",
+        numbers: 20_000..21_000,
+        dry_run: true,
+        ..CLAIMED
+    },
+    Kind {
+        what: "that arrived ended",
+        numbers: 30_000..31_600,
+        phase: Some("Completed"),
+        ..CLAIMED
+    },
+];
 
 /// Peak memory after 100,000 admissions of all kinds.
 pub async fn measure(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result<()> {
@@ -50,17 +95,16 @@ pub async fn measure(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result
     let url = format!("https://{}{path}?timeout=10s", plane.guard()?.address());
     let start = Instant::now();
     let mut answers = BTreeMap::<&str, usize>::new();
-    for round in 0..ADMISSIONS / ADMISSIONS_PER_ROUND {
+    for round in 0..ROUNDS {
         plane.sweep().await?;
         Creation::restore_of(GUARDED, HELD)
             .send(plane.client())
             .await?;
-        for (what, expected, reviews) in reviews(round) {
-            let count = reviews.len();
-            post(&client, &url, reviews, expected)
+        for kind in &KINDS {
+            post(&client, &url, round, kind)
                 .await
-                .with_context(|| format!("{what}, round {round}"))?;
-            *answers.entry(what).or_default() += count;
+                .with_context(|| format!("{}, round {round}", kind.what))?;
+            *answers.entry(kind.what).or_default() += kind.numbers.len();
         }
     }
     let peak = guard.peak_memory_kib()?;
@@ -69,8 +113,7 @@ pub async fn measure(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result
         what: "peak memory of a replica after 100,000 admissions".to_owned(),
         found: format!("{:.1} MiB", mib(peak)),
         beside: format!("when it had started {:.1} MiB", mib(idle)),
-        asked: format!("under {LIMIT_MIB} MiB"),
-        met: Some(mib(peak) < LIMIT_MIB),
+        target: Target::new(format!("under {LIMIT_MIB} MiB"), mib(peak) < LIMIT_MIB),
     });
     let mix: Vec<String> = answers
         .iter()
@@ -84,69 +127,8 @@ pub async fn measure(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result
     Ok(())
 }
 
-#[allow(clippy::cast_precision_loss)]
-fn mib(kib: u64) -> f64 {
-    kib as f64 / 1024.0
-}
-
-/// The reviews of a round: their kind, whether they must be allowed, and their bodies.
-fn reviews(round: usize) -> Vec<(&'static str, bool, Vec<String>)> {
-    let claimed: Vec<String> = (0..CLAIMS_PER_ROUND)
-        .map(|number| review(round, number, "app", false, None))
-        .collect();
-    let again = claimed
-        .iter()
-        .cycle()
-        .take(CLAIMS_PER_ROUND * REPEATS)
-        .cloned()
-        .collect();
-    let ended = ADMISSIONS_PER_ROUND
-        - CLAIMS_PER_ROUND * (1 + REPEATS)
-        - REFUSALS_PER_ROUND
-        - DRY_RUNS_PER_ROUND;
-    vec![
-        ("claimed", true, claimed),
-        ("asked about again", true, again),
-        (
-            "refused",
-            false,
-            reviews_from(round, 10_000, REFUSALS_PER_ROUND, HELD, false, None),
-        ),
-        (
-            "dry runs",
-            true,
-            reviews_from(round, 20_000, DRY_RUNS_PER_ROUND, "app", true, None),
-        ),
-        (
-            "that arrived ended",
-            true,
-            reviews_from(round, 30_000, ended, "app", false, Some("Completed")),
-        ),
-    ]
-}
-
-/// Reviews of a round, with numbers from `first` on.
-fn reviews_from(
-    round: usize,
-    first: usize,
-    count: usize,
-    namespace: &str,
-    dry_run: bool,
-    phase: Option<&str>,
-) -> Vec<String> {
-    (first..first + count)
-        .map(|number| review(round, number, namespace, dry_run, phase))
-        .collect()
-}
-
 /// A review of a creation, in the form that the API server sends.
-fn review(
-    round: usize,
-    number: usize,
-    included: &str,
-    dry_run: bool,
-    phase: Option<&str>,
-) -> String {
+fn review(round: usize, number: usize, kind: &Kind) -> String {
     let name = format!("memory-{round}-{number}");
     let uid = format!("00000000-0000-4000-8000-{:012x}", round * 100_000 + number);
     let mut object = json!({
@@ -156,19 +138,19 @@ fn review(
             "managedFields": [{ "manager": "bench", "operation": "Update", "apiVersion": "velero.io/v1",
                 "time": "2026-01-02T03:04:05Z", "fieldsType": "FieldsV1",
                 "fieldsV1": { "f:spec": { ".": {}, "f:includedNamespaces": {} } } }] },
-        "spec": { "includedNamespaces": [included] },
+        "spec": { "includedNamespaces": [kind.included] },
     });
-    if let Some(phase) = phase {
+    if let Some(phase) = kind.phase {
         object["status"] = json!({ "phase": phase });
     }
-    let kind = json!({ "group": "velero.io", "version": "v1", "kind": "Backup" });
+    let gvk = json!({ "group": "velero.io", "version": "v1", "kind": "Backup" });
     let resource = json!({ "group": "velero.io", "version": "v1", "resource": "backups" });
     json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
-            "uid": uid.replacen("0000", "1111", 1), "kind": kind, "resource": resource,
-            "requestKind": kind, "requestResource": resource,
-            "name": name, "namespace": GUARDED, "operation": "CREATE", "dryRun": dry_run,
+            "uid": uid.replacen("0000", "1111", 1), "kind": gvk, "resource": resource,
+            "requestKind": gvk, "requestResource": resource,
+            "name": name, "namespace": GUARDED, "operation": "CREATE", "dryRun": kind.dry_run,
             "userInfo": { "username": "admin", "groups": ["system:masters", "system:authenticated"] },
             "object": object, "oldObject": null,
             "options": { "apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions" },
@@ -177,23 +159,24 @@ fn review(
     .to_string()
 }
 
+/// Posts the reviews of this kind.
 async fn post(
     client: &reqwest::Client,
     url: &str,
-    reviews: Vec<String>,
-    allowed: bool,
+    round: usize,
+    kind: &Kind,
 ) -> anyhow::Result<()> {
-    let reviews = stream::iter(reviews.into_iter().map(anyhow::Ok));
-    reviews
-        .try_for_each_concurrent(CONNECTIONS, async |review| {
+    let numbers = stream::iter(kind.numbers.clone().map(anyhow::Ok));
+    numbers
+        .try_for_each_concurrent(CONNECTIONS, async |number| {
             let request = client
                 .post(url)
                 .header("content-type", "application/json")
-                .body(review);
+                .body(review(round, number, kind));
             let text = request.send().await?.text().await?;
             let answer: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
             ensure!(
-                answer["response"]["allowed"] == json!(allowed),
+                answer["response"]["allowed"] == json!(kind.is_allowed),
                 "unexpected answer: {text}"
             );
             Ok(())

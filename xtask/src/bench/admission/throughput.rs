@@ -17,7 +17,7 @@ use super::{
 };
 use crate::bench::{
     stats::{Sample, median, paired_ratio},
-    table::{Row, Table},
+    table::{Row, Table, Target},
 };
 
 const PROFILE: &str = "percona-ps";
@@ -46,8 +46,7 @@ pub async fn one_replica(
         what: "… writes of the ledger for each creation".to_owned(),
         found: format!("{writes:.2}"),
         beside: String::new(),
-        asked: "0.3 at most".to_owned(),
-        met: Some(writes <= 0.3),
+        target: Target::at_most(writes, 0.3, " at most"),
     });
     let with = guard.took.p99();
     let without = allowing.took.p99();
@@ -55,15 +54,13 @@ pub async fn one_replica(
         what: "… 99th percentile".to_owned(),
         found: format!("{with:.1} ms, {:.2}x", with / without),
         beside: format!("allowing {without:.1} ms"),
-        asked: "2x at most".to_owned(),
-        met: Some(with <= without * 2.0),
+        target: Target::at_most(with / without, 2.0, "x at most"),
     });
     table.row(&Row {
         what: "… creations refused".to_owned(),
         found: guard.refusals(),
         beside: format!("allowing {}", allowing.refused.len()),
-        asked: "none".to_owned(),
-        met: Some(guard.refused.is_empty()),
+        target: Target::zero(guard.refused.len()),
     });
     Ok(())
 }
@@ -190,10 +187,10 @@ impl Outcome {
                 self.writes
             ),
             beside: format!("{control} {:.0}/s", self.control.rate()),
-            asked: least.map_or_else(String::new, |least| {
-                format!("{:.0}% at least", least * 100.0)
+            target: least.map_or_else(Target::none, |least| {
+                let is_met = share >= least && guard.refused.is_empty();
+                Target::new(format!("{:.0}% at least", least * 100.0), is_met)
             }),
-            met: least.map(|least| share >= least && guard.refused.is_empty()),
         });
     }
 }

@@ -8,55 +8,23 @@ use std::{
     thread,
 };
 
-use anyhow::Context as _;
 use flate2::{Compression, write::GzEncoder};
-use kube::core::Resource as _;
 use kube::{
     Client, Discovery,
-    core::{ApiResource, DynamicObject},
+    core::{DynamicObject, Resource as _},
     discovery::verbs,
 };
-use serde::{Deserialize, de::IgnoredAny};
 
-/// Objects per page, as the controller requests.
-const PAGE_SIZE: usize = 500;
+use crate::bench::raw;
+
 /// Size of separately compressed chunks, as in the controller (bytes).
 const CHUNK_BYTES: usize = 1 << 20;
 const COMPRESSION_LEVEL: u32 = 6;
 
-#[derive(Deserialize)]
-struct Page {
-    metadata: PageMetadata,
-    #[serde(default)]
-    items: Option<Vec<IgnoredAny>>,
-}
-
-#[derive(Deserialize)]
-struct PageMetadata {
-    #[serde(default, rename = "continue")]
-    next: Option<String>,
-}
-
-/// Pages through the lists of all served types, and decodes only the position of the next page.
-/// Returns the number of objects.
-pub async fn list(client: &Client) -> anyhow::Result<usize> {
-    list_by(client, |_| vec![None]).await
-}
-
-/// Like [`list`], for these namespaces: ConfigMaps in each of them, and types with few objects in
-/// all namespaces.
-pub async fn list_of(client: &Client, namespaces: &[&str]) -> anyhow::Result<usize> {
-    list_by(client, |resource| match resource.plural.as_str() {
-        "configmaps" => namespaces.iter().copied().map(Some).collect(),
-        _ => vec![None],
-    })
-    .await
-}
-
-async fn list_by<'a>(
-    client: &Client,
-    namespaces: impl Fn(&ApiResource) -> Vec<Option<&'a str>>,
-) -> anyhow::Result<usize> {
+/// Pages through the lists of all served types in these namespaces, or in all if there are none:
+/// ConfigMaps in each of them, and types with few objects in all namespaces. Returns the number of
+/// objects.
+pub async fn list(client: &Client, namespaces: &[&str]) -> anyhow::Result<usize> {
     let mut objects = 0;
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
     for group in discovery.groups() {
@@ -64,29 +32,17 @@ async fn list_by<'a>(
             if !capabilities.supports_operation(verbs::LIST) {
                 continue;
             }
-            for namespace in namespaces(&resource) {
-                objects += pages(client, &DynamicObject::url_path(&resource, namespace)).await?;
+            if resource.plural != "configmaps" || namespaces.is_empty() {
+                objects += raw::list(client, &DynamicObject::url_path(&resource, None)).await?;
+                continue;
+            }
+            for &namespace in namespaces {
+                let path = DynamicObject::url_path(&resource, Some(namespace));
+                objects += raw::list(client, &path).await?;
             }
         }
     }
     Ok(objects)
-}
-
-async fn pages(client: &Client, path: &str) -> anyhow::Result<usize> {
-    let mut objects = 0;
-    let mut token = String::new();
-    loop {
-        let request = http::Request::get(format!("{path}?limit={PAGE_SIZE}&continue={token}"))
-            .body(Vec::new())?;
-        let text = client.request_text(request).await?;
-        let page: Page =
-            serde_json::from_str(&text).with_context(|| format!("a page of {path}"))?;
-        objects += page.items.map_or(0, |items| items.len());
-        match page.metadata.next.filter(|next| !next.is_empty()) {
-            Some(next) => token = next,
-            None => return Ok(objects),
-        }
-    }
 }
 
 /// Compresses chunks on all cores. Returns the compressed size (bytes).

@@ -15,8 +15,8 @@ use kube::{ResourceExt as _, api::ListParams};
 use serde_json::json;
 
 use crate::bench::{
-    backup_watch::BackupWatch,
-    table::{Row, Table},
+    backup_watch::{BackupWatch, TIMEOUT},
+    table::{Row, Table, Target},
 };
 
 /// Number of backups for comparison.
@@ -26,7 +26,6 @@ const BACKUPS_PER_USER: usize = 300;
 /// Maximum ratio between the time of a backup among many and among few.
 const MAX_RATIO: f64 = 1.2;
 const SMALL: &str = "bench-small";
-const TIMEOUT: Duration = Duration::from_mins(15);
 
 /// Queues 50 and `many` backups of three ConfigMaps.
 pub async fn measure(world: &mut World, many: u16, table: &mut Table) -> anyhow::Result<()> {
@@ -50,8 +49,7 @@ pub async fn measure(world: &mut World, many: u16, table: &mut Table) -> anyhow:
             before * 1e3,
             after * 1e3
         ),
-        asked: format!("{MAX_RATIO} times"),
-        met: Some(large <= MAX_RATIO * small),
+        target: Target::at_most(large / small, MAX_RATIO, " times"),
     });
     Ok(())
 }
@@ -81,7 +79,7 @@ async fn each(world: &mut World, prefix: &str, count: u16) -> anyhow::Result<f64
     }
     let mut watch = BackupWatch::start(&world.client).await?;
     world.controllers[0].restart().await?;
-    let times = watch.completed(&names, TIMEOUT).await?;
+    let times = watch.completed(&names).await?;
     let first = times.first().context("none")?;
     let last = times.last().context("none")?;
     let each = last.duration_since(*first).as_secs_f64() / f64::from(count - 1);

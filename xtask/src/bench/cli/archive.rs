@@ -1,11 +1,13 @@
 //! Reading from a large archive: the first time, when it is indexed, and again.
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use backup_tests::{World, api::ApiExt as _, archive::write_members, world::BUCKET};
-use kube::ResourceExt as _;
 
 use super::{MAX_MEMORY_MIB, Table, backup, middle};
-use crate::bench::{objects, table::Row};
+use crate::bench::{
+    objects,
+    table::{Row, Target},
+};
 
 const ITEMS: usize = 100_000;
 const NAMESPACES: usize = 100;
@@ -20,9 +22,8 @@ pub(super) async fn measure(world: &World, table: &mut Table) -> anyhow::Result<
     eprintln!("writing an archive of {ITEMS} items");
     let mut archive = Vec::new();
     let size = write_members(items(), &mut archive)? >> 20;
-    let s3 = world.s3.as_ref().context("no S3 server")?;
-    s3.write(BUCKET, &format!("backups/{NAME}/{NAME}.tar.gz"), archive)
-        .await?;
+    let key = format!("backups/{NAME}/{NAME}.tar.gz");
+    world.s3()?.write(BUCKET, &key, archive).await?;
     let person = world.kubectl_backup();
     let place = format!("namespace-{}", NAMESPACES - 1);
     let last = format!("{place}/configmaps/item-{:06}", ITEMS - 1);
@@ -55,26 +56,20 @@ pub(super) async fn measure(world: &World, table: &mut Table) -> anyhow::Result<
                 what: format!("{} in {ITEMS} items, {when}", line[0]),
                 found: format!("{took:.0} ms"),
                 beside: format!("{size} MiB in the bucket"),
-                asked: format!("{most} ms"),
-                met: Some(took <= most),
+                target: Target::at_most(took, most, " ms"),
             });
         }
     }
     person.forget()?;
-    let kib = person
-        .peak_memory_kib(&["ls", NAME])
-        .await?
-        .max(person.peak_memory_kib(&["cat", NAME, &last]).await?);
+    let listing = person.peak_memory_kib(&["ls", NAME]).await?;
+    let reading = person.peak_memory_kib(&["cat", NAME, &last]).await?;
     table.memory(
         format!("memory of ls and cat in {ITEMS} items"),
-        kib,
+        listing.max(reading),
         "-".to_owned(),
         MAX_MEMORY_MIB,
-    )?;
-    world
-        .backups()
-        .delete(&created.name_any(), &kube::api::DeleteParams::default())
-        .await?;
+    );
+    world.backups().delete_object(NAME).await?;
     Ok(())
 }
 

@@ -7,13 +7,10 @@ use backup_tests::{
     install::{NAMESPACE, ensure_namespace},
 };
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
-use kube::Client;
-use serde::Deserialize;
 use serde_json::json;
 
-use super::{MAX_MEMORY_MIB, MAX_RATIO, Table, middle};
-use crate::bench::table::Row;
+use super::{MAX_MEMORY_MIB, Table, compared, middle};
+use crate::bench::raw;
 
 const NAMESPACES: usize = 2_000;
 pub(super) const SCHEDULES: usize = 50;
@@ -59,41 +56,22 @@ pub(super) async fn measure(
             .iter()
             .map(|kind| format!("{velero}/{kind}"))
             .chain(["/api/v1/namespaces".to_owned()]);
-        try_join_all(paths.map(async |path| list(&world.client, &path).await)).await?;
+        try_join_all(paths.map(async |path| raw::list(&world.client, &path).await)).await?;
         Ok(start.elapsed())
     })
     .await?;
-    table.row(&Row {
-        what: format!("status of {NAMESPACES} namespaces, {backups} backups and {SCHEDULES} schedules"),
-        found: format!("{took:.0} ms, {:.2} times the lists", took / lists),
-        beside: format!(
-            "{lists:.0} ms: the lists, side by side, in pages of 500 as kubectl asks for them, not decoded"
-        ),
-        asked: format!("{MAX_RATIO} times"),
-        met: Some(took <= MAX_RATIO * lists),
-    });
-    let kib = person.peak_memory_kib(&["status"]).await?;
+    table.row(&compared(
+        format!("status of {NAMESPACES} namespaces, {backups} backups and {SCHEDULES} schedules"),
+        took,
+        "the lists",
+        lists,
+        "the lists, side by side, in pages of 500 as kubectl asks for them, not decoded",
+    ));
     table.memory(
         format!("memory of status of {backups} backups"),
-        kib,
+        person.peak_memory_kib(&["status"]).await?,
         "-".to_owned(),
         MAX_MEMORY_MIB,
-    )
-}
-
-/// Reads a list page by page.
-async fn list(client: &Client, path: &str) -> anyhow::Result<()> {
-    #[derive(Deserialize)]
-    struct Page {
-        metadata: ListMeta,
-    }
-    let mut next = String::new();
-    loop {
-        let request = http::Request::get(format!("{path}?limit=500{next}")).body(Vec::new())?;
-        let page: Page = serde_json::from_str(&client.request_text(request).await?)?;
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => next = format!("&continue={token}"),
-            None => return Ok(()),
-        }
-    }
+    );
+    Ok(())
 }

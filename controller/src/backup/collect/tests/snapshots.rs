@@ -8,7 +8,9 @@ use tokio::time::Instant;
 
 use super::harness::{self, Outcome, Setup, bound_claim, cluster, frozen, id, item};
 use crate::{
-    backup::volume_snapshots::{SnapshotJournal, SnapshotLocation, VolumeSnapshots, tests::fake::Disks},
+    backup::volume_snapshots::{
+        SnapshotJournal, SnapshotLocation, VolumeSnapshots, tests::fake::Disks,
+    },
     hooks::tests::fake::FakePods,
     job::journal::MemoryJournal,
 };

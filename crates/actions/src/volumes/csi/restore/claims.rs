@@ -6,9 +6,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use backup_core::{
-    api::Restore, labels, labels::csi, quantity, volume_info::CsiSnapshotInfo,
-};
+use backup_core::{api::Restore, labels, labels::csi, quantity, volume_info::CsiSnapshotInfo};
 use kube::{ResourceExt as _, core::DynamicObject};
 use serde_json::{Value, json};
 

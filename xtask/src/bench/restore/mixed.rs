@@ -4,7 +4,6 @@
 use std::ops::Range;
 
 use anyhow::ensure;
-use backup_core::api::BackupSpec;
 use backup_tests::{
     World,
     api::{ApiExt as _, all_objects},
@@ -14,17 +13,19 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::{
+use super::{TIMEOUT, back_up, beside_creating};
+use crate::bench::{
     objects::{self, CONNECTIONS},
-    restore::{TIMEOUT, beside_creating},
+    raw,
     table::Table,
 };
 
 const DEFINITIONS: usize = 20;
 /// API group of the backed up custom resources; those created for comparison have other groups.
 const GROUP: &str = "mixed.example.com";
-/// Makes the object with a number; the second argument is the group of custom resources.
-type Make = fn(usize, &str) -> Item;
+/// Makes the object with a number, without its name, and the plural of its kind; the second
+/// argument is the group of custom resources.
+type Make = fn(usize, &str) -> (String, Value);
 /// Kinds in the order in which a restore creates them: the share of each among fifty objects, and a
 /// function that makes one.
 const KINDS: [(Range<usize>, Make); 5] = [
@@ -39,22 +40,11 @@ const PARTS: usize = 50;
 const LARGE_PARTS: usize = 3 * 1024;
 const SMALL_PARTS: usize = 32;
 
-pub async fn run(objects: usize) -> anyhow::Result<()> {
-    super::in_world(World::builder(), async |world, table| {
-        measure(world, objects, table).await
-    })
-    .await
-}
-
-async fn measure(world: &mut World, count: usize, table: &mut Table) -> anyhow::Result<()> {
+pub async fn measure(world: &mut World, count: usize, table: &mut Table) -> anyhow::Result<()> {
     let client = world.client.clone();
     let names = objects::namespaces();
     create(&client, &names, GROUP, &json!({}), count).await?;
-    let spec = BackupSpec {
-        included_namespaces: names.clone(),
-        ..BackupSpec::default()
-    };
-    world.back_up("bench", spec).await?;
+    back_up(world, &names).await?;
     // Definitions are cluster-scoped: they have to be deleted, so that the restore creates them.
     let definitions = all_objects(
         &client,
@@ -106,7 +96,7 @@ async fn create(
     }
     for number in 0..DEFINITIONS {
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        objects::post(client, path, &definition(number, group)).await?;
+        raw::post(client, path, &definition(number, group)).await?;
     }
     let names: Vec<String> = (0..DEFINITIONS)
         .map(|number| definition_name(number, group))
@@ -116,17 +106,13 @@ async fn create(
         stream::iter((0..count).filter(|number| parts.contains(&(number % PARTS))))
             .map(async |number| {
                 let namespace = &namespaces[number / PARTS % namespaces.len()];
-                let Item {
-                    api,
-                    plural,
-                    mut object,
-                } = item(number, group);
-                let path = format!("{api}/namespaces/{namespace}/{plural}");
+                let (plural, mut object) = item(number, group);
+                let path = collection(&object["apiVersion"], namespace, &plural);
                 object["metadata"]["name"] = format!("item-{number:06}").into();
                 for (key, value) in labels.as_object().into_iter().flatten() {
                     object["metadata"]["labels"][key] = value.clone();
                 }
-                objects::post(client, &path, &object).await
+                raw::post(client, &path, &object).await.map(drop)
             })
             .buffer_unordered(CONNECTIONS)
             .try_collect::<()>()
@@ -135,71 +121,49 @@ async fn create(
     Ok(())
 }
 
-struct Item {
-    /// The path of its API.
-    api: String,
-    plural: String,
-    /// The object without its name.
-    object: Value,
+/// The path of the objects of a kind in a namespace.
+fn collection(version: &Value, namespace: &str, plural: &str) -> String {
+    let version = version.as_str().unwrap_or_default();
+    let root = if version == "v1" { "api" } else { "apis" };
+    format!("/{root}/{version}/namespaces/{namespace}/{plural}")
 }
 
-fn core(plural: &str, object: Value) -> Item {
-    Item {
-        api: "/api/v1".to_owned(),
-        plural: plural.to_owned(),
-        object,
-    }
-}
-
-fn secret(number: usize, _: &str) -> Item {
+fn secret(number: usize, _: &str) -> (String, Value) {
     let data = json!({ "text": objects::text(number, LARGE_PARTS) });
-    core(
-        "secrets",
-        json!({ "apiVersion": "v1", "kind": "Secret", "stringData": data }),
-    )
+    let object = json!({ "apiVersion": "v1", "kind": "Secret", "stringData": data });
+    ("secrets".to_owned(), object)
 }
 
-fn config_map(number: usize, _: &str) -> Item {
+fn config_map(number: usize, _: &str) -> (String, Value) {
     let data = json!({ "text": objects::text(number, SMALL_PARTS) });
-    core(
-        "configmaps",
-        json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data }),
-    )
+    let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data });
+    ("configmaps".to_owned(), object)
 }
 
 /// The ReplicaSet that the Deployment would create: the cluster's controller adopts it.
-fn replica_set(number: usize, _: &str) -> Item {
-    workload("ReplicaSet", "replicasets", number)
+fn replica_set(number: usize, _: &str) -> (String, Value) {
+    ("replicasets".to_owned(), workload("ReplicaSet", number))
 }
 
-fn deployment(number: usize, _: &str) -> Item {
-    workload("Deployment", "deployments", number)
+fn deployment(number: usize, _: &str) -> (String, Value) {
+    ("deployments".to_owned(), workload("Deployment", number))
 }
 
-fn workload(kind: &str, plural: &str, number: usize) -> Item {
+fn workload(kind: &str, number: usize) -> Value {
     let labels = json!({ "app": format!("app-{}", number / PARTS) });
     let template = json!({ "metadata": { "labels": labels },
         "spec": { "containers": [{ "name": "main", "image": "example.com/server:1" }] } });
     let spec =
         json!({ "replicas": 0, "selector": { "matchLabels": labels }, "template": template });
-    let object = json!({ "apiVersion": "apps/v1", "kind": kind, "metadata": { "labels": labels }, "spec": spec });
-    Item {
-        api: "/apis/apps/v1".to_owned(),
-        plural: plural.to_owned(),
-        object,
-    }
+    json!({ "apiVersion": "apps/v1", "kind": kind, "metadata": { "labels": labels }, "spec": spec })
 }
 
-fn custom(number: usize, group: &str) -> Item {
+fn custom(number: usize, group: &str) -> (String, Value) {
     let definition = number % DEFINITIONS;
     let spec = json!({ "text": objects::text(number, SMALL_PARTS) });
     let object =
         json!({ "apiVersion": format!("{group}/v1"), "kind": kind(definition), "spec": spec });
-    Item {
-        api: format!("/apis/{group}/v1"),
-        plural: plural(definition),
-        object,
-    }
+    (plural(definition), object)
 }
 
 fn definition(number: usize, group: &str) -> Value {

@@ -3,19 +3,19 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use backup_core::api::RestoreSpec;
 use backup_tests::{
     World,
     faulty_s3::{FaultyS3, Mood},
-    world::backups::{from_backup, into_location},
+    world::backups::into_location,
 };
 use serde_json::json;
 
-use super::{
+use super::{into, restored};
+use crate::bench::{
     objects,
-    restore::ended,
-    table::{Row, Table},
+    table::{Row, Table, Target},
 };
 
 /// Name of the bucket, the location and the backup.
@@ -26,24 +26,13 @@ const NAMESPACES: usize = 10;
 const MAX_RATIO: f64 = 1.5;
 
 /// `delay` is the additional time that the bucket takes for a request.
-pub async fn run(objects: usize, delay: Duration) -> anyhow::Result<()> {
-    let builder = World::builder().plugins();
-    super::in_world(builder, async |world, table| {
-        measure(world, objects, delay, table).await
-    })
-    .await
-}
-
-async fn measure(
+pub async fn measure(
     world: &mut World,
     objects: usize,
     delay: Duration,
     table: &mut Table,
 ) -> anyhow::Result<()> {
-    let plugins = world
-        .plugins
-        .clone()
-        .context("the plugins are built with Go: install it")?;
+    let plugins = world.plugins()?;
     let front = world.faulty_s3().await?;
     if !delay.is_zero() {
         front.rule(move |_| Mood::Slow(delay));
@@ -62,35 +51,33 @@ async fn measure(
     world.back_up(NAME, into_location(NAME, &all)).await?;
 
     // The first restore of a process is slower than later ones.
-    restored(world, &without, "first").await?;
-    let floor_before = restored(world, &without, "before").await?;
+    restored_into(world, &without, "first").await?;
+    let floor_before = restored_into(world, &without, "before").await?;
     let before = front.asked().len();
     let calls = plugins.calls().len();
-    let took = restored(world, &with, "changed").await?;
+    let took = restored_into(world, &with, "changed").await?;
     let calls = plugins.calls().len() - calls;
     let writes = journal_writes(&front, before);
     // Creating gets slower with the number of objects: the floor is the mean of before and after.
-    let floor = f64::midpoint(floor_before, restored(world, &without, "after").await?);
+    let floor_after = restored_into(world, &without, "after").await?;
+    let floor = f64::midpoint(floor_before, floor_after);
     ensure!(
         calls == objects,
         "the plugin was called {calls} times for {objects} items"
     );
-    table.row(&Row {
-        what: format!("restore of {objects} ConfigMaps of 1 KiB that a plugin changes"),
-        found: format!("{took:.2} s, {:.2} times", took / floor),
-        beside: format!(
-            "without it {floor:.2} s; the bucket takes {} ms",
-            delay.as_millis()
-        ),
-        asked: format!("{MAX_RATIO} times"),
-        met: Some(took <= floor * MAX_RATIO),
-    });
+    let delay = delay.as_millis();
+    table.row(&Row::times(
+        format!("restore of {objects} ConfigMaps of 1 KiB that a plugin changes"),
+        took,
+        format!("without it {floor:.2} s; the bucket takes {delay} ms"),
+        floor,
+        MAX_RATIO,
+    ));
     table.row(&Row {
         what: "its writes to the journal".to_owned(),
         found: writes.to_string(),
         beside: format!("{calls} calls of the plugin"),
-        asked: "half as many".to_owned(),
-        met: Some(writes * 2 <= calls),
+        target: Target::new("half as many", writes * 2 <= calls),
     });
     Ok(())
 }
@@ -110,15 +97,10 @@ fn namespaces(kind: &str) -> Vec<String> {
 }
 
 /// The duration of a restore of these namespaces into others (seconds).
-async fn restored(world: &World, names: &[String], restore: &str) -> anyhow::Result<f64> {
+async fn restored_into(world: &World, names: &[String], restore: &str) -> anyhow::Result<f64> {
     let spec = RestoreSpec {
         included_namespaces: names.to_vec(),
-        namespace_mapping: names
-            .iter()
-            .map(|name| (name.clone(), format!("{name}-{restore}")))
-            .collect(),
-        ..from_backup(NAME)
+        ..into(NAME, names, restore)
     };
-    world.create_restore(restore, spec).await?;
-    ended(world, restore).await
+    restored(world, restore, spec).await
 }
