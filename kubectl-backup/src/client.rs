@@ -68,6 +68,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// The same session in another namespace.
+    pub(crate) fn in_namespace(&self, namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            ..self.clone()
+        }
+    }
+
     /// Reads the configuration. Nothing is sent yet.
     pub(crate) async fn connect(terminal: &Terminal) -> Result<Self, Problem> {
         if let Some(session) = &terminal.session {

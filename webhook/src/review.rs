@@ -415,12 +415,12 @@ impl Webhook {
     }
 }
 
-/// Whether another object of this name is stored. If the API server refuses to answer, which a
-/// retry does not change, the creation is decided as if the name were free.
+/// Whether another object of this name is stored. If the API server does not accept the name, no
+/// object has it.
 async fn is_taken(objects: &Objects, key: &ObjectKey, uid: &str) -> Result<bool, ObserveError> {
     match objects.read(key).await {
         Ok(stored) => Ok(stored.is_some_and(|stored| stored.uid != uid)),
-        Err(error) if error.is_refusal() => Ok(false),
+        Err(error) if error.is_final() => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -7,7 +7,7 @@ mod seen;
 use std::{sync::Arc, time::Duration};
 
 use backup_client::{
-    errors::{is_gone, is_refusal, plain},
+    errors::{is_final, is_gone, plain},
     paging,
 };
 use backup_core::{
@@ -61,12 +61,13 @@ impl ObserveError {
         }
     }
 
-    /// Whether the API server refused the request itself, so that it will refuse it again.
-    pub fn is_refusal(&self) -> bool {
+    /// Whether a retry fails in the same way. A denial does not count: an API server that has just
+    /// started denies what it allows moments later.
+    pub fn is_final(&self) -> bool {
         let Self::Api { source, .. } = self else {
             return false;
         };
-        matches!(&**source, kube::Error::Api(status) if is_refusal(status.code))
+        is_final(source)
     }
 }
 

@@ -4,7 +4,7 @@ pub(super) mod containing;
 mod follow;
 mod lines;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use backup_core::restorability::{Place, Places};
 
@@ -48,7 +48,10 @@ async fn installation_places(session: &Session, args: &GetArgs) -> InstallationP
     let mut by_namespace = BTreeMap::<_, Places>::new();
     let none = Places(Ok(BTreeMap::new()));
     if !args.list.all_namespaces {
-        by_namespace.insert(session.namespace.clone(), places(session).await);
+        for namespace in named_namespaces(session, &args.names) {
+            let there = session.in_namespace(namespace);
+            by_namespace.insert(namespace.to_owned(), places(&there).await);
+        }
         return InstallationPlaces {
             by_namespace,
             elsewhere: none,
@@ -115,8 +118,8 @@ pub(crate) async fn list(
         lines.set(all);
         Vec::new()
     } else {
-        named(session, table, &api, &args.names, |object| {
-            lines.take(object)
+        named(session, table, &args.names, |object| {
+            lines.take(object);
         })
         .await?
     };
@@ -140,17 +143,28 @@ fn chosen(args: &GetArgs) -> ListParams {
     }
 }
 
-/// Gets the named objects. A missing object does not hide the others: the problems are returned.
+/// Where objects with these names, as NAME or NAMESPACE/NAME, are.
+fn named_namespaces<'a>(session: &'a Session, names: &'a [String]) -> BTreeSet<&'a str> {
+    names
+        .iter()
+        .filter_map(|name| Some(name.split_once('/')?.0))
+        .chain([session.namespace.as_str()])
+        .collect()
+}
+
+/// Gets the named objects, as NAME or NAMESPACE/NAME. A missing object does not hide the others: the problems are returned.
 async fn named(
     session: &Session,
     table: &KindTable,
-    api: &Api<DynamicObject>,
     names: &[String],
     mut take: impl FnMut(DynamicObject),
 ) -> Result<Vec<Problem>, Problem> {
     let mut problems = Vec::new();
     for name in names {
-        match session.call(table.about("get", name), api.get(name)).await {
+        let (namespace, name) = name.split_once('/').unwrap_or((&session.namespace, name));
+        let there = session.in_namespace(namespace);
+        let api = Api::namespaced_with(session.client.clone(), namespace, &table.resource);
+        match there.call(table.about("get", name), api.get(name)).await {
             Ok(object) => take(object),
             Err(problem) if problem.is_not_found() => problems.push(problem),
             Err(problem) => return Err(problem),

@@ -370,16 +370,16 @@ impl World {
         if deleting && mistake == Some(Mistake::DeletesBlindly) {
             return Step::Destroys;
         }
-        let last = self
+        let newest = self
             .store
             .records
             .last_key_value()
             .map(|(number, record)| (*number, *record));
-        let last = last.filter(|(_, record)| record.attempt != 0);
+        let newest = newest.filter(|(_, record)| record.attempt != 0);
         let lost = self.workers[number].lost;
-        let stored = match (self.store.metadata, last) {
+        let stored = match (self.store.metadata, newest) {
             (Some(metadata), _) => Stored::Ours(ended(metadata).stage(), metadata),
-            (None, Some((of, _))) if lost == Some(of) => Stored::Lost(last),
+            (None, Some((of, _))) if lost == Some(of) => Stored::Lost(newest),
             (None, Some((of, record)))
                 if record.operations == Operations::Run
                     && mistake != Some(Mistake::ForgetsOperations) =>
