@@ -61,6 +61,10 @@ impl Verdict {
         Self::Trouble(message, REBUILD_SECONDS)
     }
 
+    fn late() -> Self {
+        Self::trouble("the ledger could not be written in time")
+    }
+
     /// Why the ledger is unusable, and what ends that: time, or an operator.
     fn of_ledger(error: &LedgerError) -> Self {
         match error {
@@ -168,7 +172,7 @@ impl Claims {
         match tokio::time::timeout_at(deadline, verdict).await {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(_)) => Verdict::trouble("the replica is shutting down"),
-            Err(_) => Verdict::trouble("the ledger could not be written in time"),
+            Err(_) => Verdict::late(),
         }
     }
 

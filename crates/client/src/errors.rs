@@ -80,12 +80,6 @@ pub fn is_final(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 405 | 413 | 415 | 422))
 }
 
-/// Whether the API server refused a request itself, so that it will refuse it again: a status 4xx
-/// other than 429.
-pub fn is_refusal(code: u16) -> bool {
-    (400..500).contains(&code) && code != 429
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

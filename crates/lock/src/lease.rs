@@ -18,7 +18,6 @@ use std::{
     time::Duration,
 };
 
-use backup_client::errors::is_refusal;
 use backup_core::{
     digest::short_sha256,
     profile::{Profile, ScopeRule},
@@ -453,7 +452,8 @@ async fn bounded<T>(
         404 if verb.starts_with("write") || verb.starts_with("delete") => LedgerError::Changed {
             lease: lease.to_owned(),
         },
-        code if is_refusal(code) => LedgerError::Denied {
+        // 429 asks for another try.
+        400..=428 | 430..=499 => LedgerError::Denied {
             what,
             source: Box::new(source),
         },

@@ -181,7 +181,7 @@ async fn a_crash_around_an_action_starts_nothing_twice(world: &mut World) -> any
     Ok(())
 }
 
-/// The first item was executed so many times, and it is known (or not) what came of it.
+/// `executed`: how often the first item was executed; `is_known`: whether its outcome is known.
 async fn killed_at(
     world: &mut World,
     job: ScriptedJob,

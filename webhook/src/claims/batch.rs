@@ -84,7 +84,7 @@ impl Task {
     /// Decides on a batch, with jittered pauses, and never past the latest deadline in it. If
     /// others write the ledger all the time, only the deadline limits the attempts.
     async fn work(&mut self, mut batch: Vec<WaitingRequest>) {
-        let mut verdict = Verdict::trouble("the ledger could not be written in time");
+        let mut verdict = Verdict::late();
         let mut tries = 0;
         let mut failures = 0;
         loop {

@@ -57,10 +57,7 @@ pub fn run_inside(backups: usize) -> anyhow::Result<()> {
     let ended_well = network::run_inside("release", &["bench", "cli", &backups], |line| {
         println!("{line}");
     })?;
-    ensure!(
-        ended_well,
-        "it could not be measured; what went wrong is told above"
-    );
+    ensure!(ended_well, "it could not be measured; the reason is above");
     Ok(())
 }
 

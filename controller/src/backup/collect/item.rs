@@ -9,7 +9,7 @@ use backup_actions::{
 use backup_core::{
     labels::{MUST_INCLUDE_ADDITIONAL_ITEMS, SKIP_FROM_BACKUP},
     resource_policy::PolicyRule,
-    resources::DEFINITIONS,
+    resources::{CLAIMS, DEFINITIONS, PODS, VOLUMES},
 };
 use backup_store::{ItemPath, Scope};
 use jiff::Timestamp;
@@ -317,7 +317,7 @@ impl<S: Sink> Collector<'_, S> {
         kind: &ResourceKind,
         item: &RawItem<'_>,
     ) -> Result<bool, CollectError> {
-        if kind.group_resource == "persistentvolumes" {
+        if kind.group_resource == VOLUMES {
             // Boxed, as below.
             Box::pin(self.snapshot_volume(kind, item)).await?;
         }
@@ -350,9 +350,9 @@ impl<S: Sink> Collector<'_, S> {
         self.output.progress.wrote();
         self.remember(kind, item);
         match kind.group_resource.as_str() {
-            "pods" => self.report_unsupported_volumes(item),
+            PODS => self.report_unsupported_volumes(item),
             // Boxed, because items that ask for one another are nested on the stack.
-            "persistentvolumeclaims" => Box::pin(self.report_unsupported_claim(kind, item)).await,
+            CLAIMS => Box::pin(self.report_unsupported_claim(kind, item)).await,
             _ => {}
         }
         Ok(true)
@@ -373,7 +373,7 @@ impl<S: Sink> Collector<'_, S> {
         {
             written.custom_types.insert(kind.group_resource.clone());
         }
-        if kind.group_resource == "persistentvolumeclaims" {
+        if kind.group_resource == CLAIMS {
             self.collected.bound_claims += u64::from(item.is_in_phase("Bound"));
         }
     }
@@ -442,7 +442,7 @@ impl<S: Sink> Collector<'_, S> {
         };
         // A volume that was released has lost its claim.
         Ok(self
-            .fetch_value("persistentvolumeclaims", Some(namespace), name)
+            .fetch_value(CLAIMS, Some(namespace), name)
             .await?
             .unwrap_or_default())
     }

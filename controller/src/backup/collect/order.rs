@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use backup_core::resources::{DEFINITIONS, NAMESPACES, ResourceFilter, ResourceType, cohabitant};
+use backup_core::resources::{
+    CLAIMS, DEFINITIONS, NAMESPACES, PODS, ResourceFilter, ResourceType, VOLUMES, cohabitant,
+};
 
 /// Types of the core group that come first: the objects most likely to change are read close
 /// together in time.
-const CORE_FIRST: [&str; 3] = ["pods", "persistentvolumeclaims", "persistentvolumes"];
+const CORE_FIRST: [&str; 3] = [PODS, CLAIMS, VOLUMES];
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Types {

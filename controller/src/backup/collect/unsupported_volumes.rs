@@ -9,6 +9,7 @@ use backup_actions::{
 use backup_core::{
     api::BackupSpec,
     resource_policy::{ResourcePolicy, Volume, VolumeActionKind, VolumePlan, plan},
+    resources::VOLUMES,
 };
 use serde_json::Value;
 
@@ -106,7 +107,7 @@ impl<S: Sink> Collector<'_, S> {
         {
             return;
         }
-        let found = self.fetch_value("persistentvolumes", None, name).await;
+        let found = self.fetch_value(VOLUMES, None, name).await;
         let reason = match found
             .and_then(|volume| volume.ok_or_else(|| format!("{name}, does not exist")))
         {

@@ -1,7 +1,10 @@
 //! Claims add their volume as a related item, and lose the fields that would prevent a new binding.
 
 use async_trait::async_trait;
-use backup_core::api::Backup;
+use backup_core::{
+    api::Backup,
+    resources::{CLAIMS, VOLUMES},
+};
 use kube::ResourceExt as _;
 use serde_json::Value;
 
@@ -20,7 +23,7 @@ pub(crate) struct ClaimAction;
 
 impl BuiltInAction for ClaimAction {
     const NAME: &'static str = "velero.io/pv";
-    const RESOURCE: &'static str = "persistentvolumeclaims";
+    const RESOURCE: &'static str = CLAIMS;
 }
 
 #[async_trait]
@@ -42,7 +45,7 @@ fn execute(claim: &Value, backup: &str) -> BackupActionOutput {
         return BackupActionOutput::default();
     }
     let changed = without_leftovers(claim, backup);
-    let volume = ItemId::new("persistentvolumes", None, volume);
+    let volume = ItemId::new(VOLUMES, None, volume);
     BackupActionOutput {
         item: (changed != *claim).then_some(changed),
         additional: vec![volume],

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use backup_client::page::Listing;
-use backup_core::{api::Backup, resources::CLAIMS};
+use backup_core::{
+    api::Backup,
+    resources::{CLAIMS, PODS, VOLUMES},
+};
 use kube::{Client, core::PartialObjectMeta};
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -42,12 +45,12 @@ impl ClaimBlock {
         let (Some(volume), Some("Bound")) = (volume, phase) else {
             return Ok(Vec::new());
         };
-        let mut related = vec![ItemId::new("persistentvolumes", None, volume)];
+        let mut related = vec![ItemId::new(VOLUMES, None, volume)];
         related.extend(
             self.pods(namespace, name)
                 .await?
                 .into_iter()
-                .map(|pod| ItemId::new("pods", Some(namespace), &pod)),
+                .map(|pod| ItemId::new(PODS, Some(namespace), &pod)),
         );
         let key = backup
             .spec

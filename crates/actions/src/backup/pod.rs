@@ -1,7 +1,10 @@
 //! Pods add the claims that they mount and their priority class as related items.
 
 use async_trait::async_trait;
-use backup_core::api::Backup;
+use backup_core::{
+    api::Backup,
+    resources::{CLAIMS, PODS},
+};
 use serde_json::Value;
 
 use super::action::{BackupActionOutput, BackupItemAction, ItemBlockAction};
@@ -18,7 +21,7 @@ pub(crate) struct PodAction;
 
 impl BuiltInAction for PodAction {
     const NAME: &'static str = "velero.io/pod";
-    const RESOURCE: &'static str = "pods";
+    const RESOURCE: &'static str = PODS;
 }
 
 #[async_trait]
@@ -63,9 +66,7 @@ pub(super) fn related_items(pod: &Value) -> Vec<ItemId> {
                     .filter(|_| ephemeral)
                     .map(|volume| format!("{name}-{volume}"))
             });
-        related.extend(
-            claim.map(|claim| ItemId::new("persistentvolumeclaims", Some(namespace), &claim)),
-        );
+        related.extend(claim.map(|claim| ItemId::new(CLAIMS, Some(namespace), &claim)));
     }
     related
 }

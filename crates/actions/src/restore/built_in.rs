@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
-use backup_core::resources::CLAIMS;
+use backup_core::resources::{CLAIMS, PODS, VOLUMES};
 
 use super::{
     account,
@@ -33,7 +33,7 @@ struct BuiltIn {
 const ALL: [BuiltIn; 18] = [
     BuiltIn {
         name: "velero.io/pod",
-        group_resource: "pods",
+        group_resource: PODS,
     },
     BuiltIn {
         name: "velero.io/job",
@@ -84,7 +84,7 @@ const ALL: [BuiltIn; 18] = [
     // The following are no actions in Velero: it does this elsewhere, or not at all.
     BuiltIn {
         name: "backup-controller/volume",
-        group_resource: "persistentvolumes",
+        group_resource: VOLUMES,
     },
     BuiltIn {
         name: "backup-controller/namespace",
@@ -115,10 +115,10 @@ pub fn skip_reason(
     rules: &RestoreRules,
 ) -> Option<&'static str> {
     match group_resource {
-        "pods" => workload::skip_pod(item),
+        PODS => workload::skip_pod(item),
         "jobs.batch" => workload::skip_job(item),
         "apiservices.apiregistration.k8s.io" => cluster::skip_api_service(item),
-        "persistentvolumes" => volume::skip_reason(item, rules),
+        VOLUMES => volume::skip_reason(item, rules),
         "configmaps" => cluster::skip_config_map(item),
         "endpoints" => endpoints::skip(item),
         endpoints::SLICES => endpoints::skip_slice(item),
@@ -136,7 +136,7 @@ pub(super) fn rewrite(
     rules: &RestoreRules,
 ) {
     match group_resource {
-        "pods" => workload::rewrite_pod(item),
+        PODS => workload::rewrite_pod(item),
         "jobs.batch" => workload::rewrite_job(item),
         "secrets" => account::rewrite_secret(item),
         "services" => service::rewrite(item, from, rules.preserve_node_ports),
@@ -152,7 +152,7 @@ pub(super) fn rewrite(
         of_webhooks if webhooks::TYPES.contains(&of_webhooks) => webhooks::rewrite(item, rules),
         "endpoints" => endpoints::rewrite(item, rules),
         endpoints::SLICES => endpoints::rewrite_slice(item, rules),
-        "persistentvolumes" => volume::rewrite_volume(item, rules),
+        VOLUMES => volume::rewrite_volume(item, rules),
         "namespaces" => cluster::rewrite_namespace(item, rules),
         _ => {}
     }
@@ -239,7 +239,7 @@ impl RestoreItemAction for InProcess {
         } else {
             None
         };
-        let additional = volume.map(|volume| ItemId::new("persistentvolumes", None, volume));
+        let additional = volume.map(|volume| ItemId::new(VOLUMES, None, volume));
         let additional = additional.into_iter().collect();
         Ok(RestoreActionOutput {
             item: Some(item),

@@ -8,6 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use backup_client::{errors::plain, retry};
+use backup_core::resources::{CLAIMS, VOLUMES};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Api, Client};
 use serde_json::Value;
@@ -20,11 +21,7 @@ use super::{
 };
 use crate::{ActionError, AppliesTo, ItemAction};
 
-const TYPES: [&str; 3] = [
-    "persistentvolumeclaims",
-    "persistentvolumes",
-    "statefulsets.apps",
-];
+const TYPES: [&str; 3] = [CLAIMS, VOLUMES, "statefulsets.apps"];
 /// Time limit for the request for a StorageClass, retries included.
 const RETRY_BUDGET: Duration = Duration::from_secs(30);
 

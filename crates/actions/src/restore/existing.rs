@@ -5,7 +5,11 @@
 //! the same rules as the item before comparing them, so that values that the cluster sets do not
 //! count as differences.
 
-use backup_core::{api::Restore, labels, resources::VOLUMES};
+use backup_core::{
+    api::Restore,
+    labels,
+    resources::{CLAIMS, VOLUMES},
+};
 use serde_json::Value;
 
 use super::{
@@ -81,7 +85,7 @@ pub fn compare(
     if let Some(unmodified) = unmodified {
         modified::accept(&mut seen, in_cluster, wanted, unmodified);
     }
-    if group_resource == "persistentvolumeclaims" {
+    if group_resource == CLAIMS {
         volume::keep_bound(&mut seen, in_cluster, wanted);
     }
     let released = group_resource == VOLUMES && volume::is_released(in_cluster);

@@ -1,6 +1,7 @@
 //! The controllers of restored objects. All `ownerReferences` are removed with the uids in them:
 //! most controllers find their objects by labels, and adopt them. These are the exceptions. Pure.
 
+use backup_core::resources::{CLAIMS, PODS};
 use serde_json::{Value, json};
 
 use super::json::{self, Object};
@@ -69,7 +70,7 @@ pub fn adoption(item: &Object, group_resource: &str, controller: &Controller<'_>
         .map_or("", |(group, _)| group);
     match (group_resource, group, controller.kind) {
         // A Job with a selector chosen by a user has no such labels on its pods, and adopts them.
-        ("pods", "batch", "Job")
+        (PODS, "batch", "Job")
             if JOB_UID.iter().any(|label| {
                 json::text(item, &["metadata", "labels"], label) == Some(controller.uid)
             }) =>
@@ -79,12 +80,12 @@ pub fn adoption(item: &Object, group_resource: &str, controller: &Controller<'_>
                 why: "its Job makes its pods again, and does not adopt this one",
             }
         }
-        ("persistentvolumeclaims", "", "Pod") => Adoption::MadeAgain {
-            by: "pods",
+        (CLAIMS, "", "Pod") => Adoption::MadeAgain {
+            by: PODS,
             why: "it belongs to an ephemeral volume, and has no data in the backup: its pod gets another one",
         },
         (RESOURCE_CLAIMS, "", "Pod") => Adoption::MadeAgain {
-            by: "pods",
+            by: PODS,
             why: "it was made of a template for its pod, which gets another one",
         },
         ("jobs.batch", ..) => Adoption::ByReference,

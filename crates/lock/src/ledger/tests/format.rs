@@ -80,7 +80,7 @@ pub(super) const WRITTEN: &str = concat!(
     r#"["Restore","v","r2",[["2",0,"Waiting",7,"2026-11-21T10:02:00Z",{"suspect":true}]]]]}"#
 );
 
-/// The promise of compatibility begins with this text: whoever changes the format keeps reading it.
+/// The promise of compatibility begins with this text: a later format still reads it.
 #[test]
 fn the_first_format_is_read_and_written() {
     let ledger = Ledger::from_json(WRITTEN).unwrap();

@@ -16,6 +16,7 @@ use backup_core::{
     labels::{self, csi},
     names, quantity,
     resource_policy::Volume,
+    resources::CLAIMS,
 };
 use kube::{ResourceExt as _, core::DynamicObject};
 use parking_lot::{Mutex, MutexGuard};
@@ -227,7 +228,7 @@ impl ClaimAction {
 
 impl BuiltInAction for ClaimAction {
     const NAME: &'static str = "velero.io/csi-pvc-backupper";
-    const RESOURCE: &'static str = "persistentvolumeclaims";
+    const RESOURCE: &'static str = CLAIMS;
 }
 
 #[async_trait]

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use backup_core::{api::Restore, labels, labels::csi, quantity, volume_info::CsiSnapshotInfo};
+use backup_core::{
+    api::Restore, labels, labels::csi, quantity, resources::CLAIMS, volume_info::CsiSnapshotInfo,
+};
 use kube::{ResourceExt as _, core::DynamicObject};
 use serde_json::{Value, json};
 
@@ -87,7 +89,7 @@ fn info(snapshot: &DynamicObject, content: &DynamicObject) -> CsiSnapshotInfo {
 
 impl BuiltInAction for ClaimAction {
     const NAME: &'static str = "velero.io/csi-pvc-restorer";
-    const RESOURCE: &'static str = "persistentvolumeclaims";
+    const RESOURCE: &'static str = CLAIMS;
 }
 
 #[async_trait]
