@@ -59,6 +59,10 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
         "transcripts of the plugin",
         cargo(&["test", "--workspace", "--test", "transcripts", "--quiet"]),
     )?;
+    step(
+        "the data mover, and restic",
+        cargo(&["test", "--workspace", "--test", "it", "--quiet"]),
+    )?;
     if Command::new("go")
         .arg("version")
         .output()

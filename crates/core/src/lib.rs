@@ -10,6 +10,7 @@ pub mod bucket;
 pub mod cluster;
 pub mod config_map;
 pub mod cron;
+pub mod data_movement;
 pub mod deletion;
 pub mod digest;
 pub mod event_reason;

@@ -251,6 +251,38 @@ pub(crate) fn is_missing_bucket(source: &object_store::Error) -> bool {
     matches!(code(source), "NoSuchBucket" | "ContainerNotFound")
 }
 
+/// What an error of [`Location::object_store`](crate::Location::object_store) means. Its type does
+/// not say so, as answers are read by our own HTTP client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerClass {
+    /// The key is missing, but not its bucket.
+    MissingKey,
+    /// The key exists, or is written by another request.
+    Taken,
+    /// The store does not support conditional writes.
+    Unsupported,
+    /// The same request would fail again.
+    Final,
+    /// The same request may succeed later.
+    Transient,
+}
+
+impl AnswerClass {
+    pub fn of(error: &object_store::Error) -> Self {
+        if is_missing_key(error) {
+            Self::MissingKey
+        } else if is_taken(error) {
+            Self::Taken
+        } else if is_unsupported(error) {
+            Self::Unsupported
+        } else if StoreError::from_store("", "", error).is_transient() {
+            Self::Transient
+        } else {
+            Self::Final
+        }
+    }
+}
+
 /// Whether the key is missing, but not its bucket.
 pub(crate) fn is_missing_key(source: &object_store::Error) -> bool {
     status(source) == Some(404) && !is_missing_bucket(source)

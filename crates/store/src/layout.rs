@@ -2,6 +2,7 @@
 //!
 //! Velero: `pkg/persistence/object_store_layout.go`, v1.18.
 
+use backup_core::{data_movement::REPOSITORY_TYPE, names::is_dns_label};
 use object_store::path::{Path, PathPart};
 
 use crate::StoreError;
@@ -71,10 +72,42 @@ impl Layout {
         JobKeys::new("backup", self.backups(), name)
     }
 
+    /// Folder of the repositories of volume data.
+    pub(crate) fn repositories(&self) -> Path {
+        self.prefix.clone().join(REPOSITORY_TYPE)
+    }
+
+    /// Folder of the repository of a namespace. Errors: a name that would leave the folder.
+    pub(crate) fn repository(&self, namespace: &str) -> Result<Path, StoreError> {
+        if !is_dns_label(namespace) {
+            let message = format!("{namespace:?} is no name of a namespace");
+            return Err(StoreError::config("namespace of the volume", message));
+        }
+        Ok(self.repositories().join(namespace))
+    }
+
+    /// Key of a snapshot in the repository of a namespace. Errors: an id that is not whole, or
+    /// would leave the folder.
+    pub(crate) fn volume_snapshot(&self, namespace: &str, id: &str) -> Result<Path, StoreError> {
+        if !is_snapshot_id(id) {
+            let message = format!("{id:?} is no id of a snapshot: expected 64 hexadecimal digits");
+            return Err(StoreError::config("snapshotHandle", message));
+        }
+        Ok(self.repository(namespace)?.join("snapshots").join(id))
+    }
+
     /// Keys of one restore, of any uid. Errors: a name that would leave the folder.
     pub(crate) fn restore(&self, name: &str) -> Result<JobKeys, StoreError> {
         JobKeys::new("restore", self.prefix.clone().join("restores"), name)
     }
+}
+
+/// Whether this is the whole id of a snapshot in a repository of the restic format.
+pub fn is_snapshot_id(id: &str) -> bool {
+    id.len() == 64
+        && id
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Checks that a name can be one part of a key. Names of Kubernetes objects pass unchanged.

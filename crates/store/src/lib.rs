@@ -38,11 +38,12 @@ pub use backup_core::results::{ResultSet, Results, Scope};
 
 pub use backup::{Abandonment, AwaitingBackup, BackupWriter, CommittedBackup, PendingBackup};
 pub use download::{FileOwner, is_log};
-pub use error::StoreError;
+pub use error::{AnswerClass, StoreError};
 pub use job::{
     AwaitingOperations, Claimant, CommittedPlan, EntryPosition, FoundJob, JobFiles, Journal,
     PendingUpload, StoredJob,
 };
+pub use layout::is_snapshot_id;
 pub use listed_names::{ListedNames, UnlistedItems};
 pub use location::{
     AllowedPlaces, BUILT_IN, BackupFolder, DeletedBackup, IncompleteBackup, Location, Regions,

@@ -30,6 +30,7 @@ mod plugin;
 mod plugin_tests;
 mod plugin_uploads;
 mod read;
+mod repositories;
 mod s3;
 mod settings;
 
@@ -127,6 +128,16 @@ impl Location {
     /// `s3://bucket/prefix` or `file:///folder/prefix`, for messages.
     pub fn url(&self) -> String {
         self.url_of(&self.layout().prefix)
+    }
+
+    /// The store itself, for data beside the backups: the repositories of volumes.
+    pub fn object_store(&self) -> Arc<dyn ObjectStore> {
+        self.backend().store.clone()
+    }
+
+    /// The prefix of all keys of this location.
+    pub fn prefix(&self) -> &Path {
+        &self.layout().prefix
     }
 
     fn backend(&self) -> &Backend {

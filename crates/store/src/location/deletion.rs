@@ -245,11 +245,14 @@ impl Location {
     }
 }
 
-/// The removal of all versions under a folder that has no visible keys.
-struct Removal<'a> {
+/// The removal of all versions under a folder that has no visible keys, or of one hidden key.
+pub(super) struct Removal<'a> {
     location: &'a Location,
     bucket: &'a dyn BucketApi,
-    folder: &'a str,
+    /// The folder or key, for messages.
+    place: &'a Path,
+    /// The beginning of all keys whose versions are removed.
+    prefix: String,
     retained: RetainedVersions,
 }
 
@@ -258,13 +261,22 @@ impl<'a> Removal<'a> {
         Self {
             location,
             bucket,
-            folder: folder.as_ref(),
+            place: folder,
+            prefix: format!("{folder}/"),
             retained: RetainedVersions::default(),
         }
     }
 
+    /// Removes the versions of one key, with which no other key begins.
+    pub(super) fn of_key(location: &'a Location, bucket: &'a dyn BucketApi, key: &'a Path) -> Self {
+        Self {
+            prefix: key.to_string(),
+            ..Self::new(location, bucket, key)
+        }
+    }
+
     /// `owner` is a key that is still visible, and is removed last.
-    async fn run(mut self, owner: Option<&str>) -> Result<RetainedVersions, StoreError> {
+    pub(super) async fn run(mut self, owner: Option<&str>) -> Result<RetainedVersions, StoreError> {
         let mut of_owner = Vec::new();
         let mut marks = false;
         let mut after = None;
@@ -325,7 +337,7 @@ impl<'a> Removal<'a> {
 
     /// `None`: the versions may not be listed, which is recorded.
     async fn page(&mut self, after: Option<&PageMarker>) -> Result<Option<Page>, StoreError> {
-        match self.bucket.page(&format!("{}/", self.folder), after).await {
+        match self.bucket.page(&self.prefix, after).await {
             Ok(page) => Ok(Some(page)),
             Err(BucketError::Refused(why)) => {
                 self.retained.refused = Some(format!("how many there are is not known, {why}"));
@@ -372,7 +384,7 @@ impl<'a> Removal<'a> {
     }
 
     fn failed(&self, action: &str, detail: String) -> StoreError {
-        let url = self.location.url_of(&self.folder.into());
+        let url = self.location.url_of(self.place);
         StoreError::Unreachable {
             action: action.to_owned(),
             url,

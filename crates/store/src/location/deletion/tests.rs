@@ -275,3 +275,28 @@ async fn what_was_written_meanwhile_is_not_touched_and_a_missing_right_is_named(
     );
     assert_eq!(bucket.left().len(), 12);
 }
+
+#[tokio::test]
+async fn versions_of_one_key_are_removed_and_what_is_locked_is_counted() {
+    let location = memory("p");
+    let key = Path::from("p/backups/b/b.tar.gz");
+    let bucket = Bucket::of(&[
+        (".private/owner", &[""]),
+        ("b.tar.gz", &["mark", "until 2026-12-01T00:00:00Z", ""]),
+        ("b-logs.gz", &["mark", ""]),
+    ]);
+    let remove = || Removal::of_key(&location, &bucket, &key).run(None);
+    let rest = remove().await.unwrap();
+    assert_eq!((rest.kept, rest.is_locked()), (1, true));
+    let others = [".private/owner#0", "b-logs.gz#0", "b-logs.gz#1"];
+    let left = bucket.left();
+    assert!(
+        others
+            .iter()
+            .all(|other| left.contains(&(*other).to_owned()))
+    );
+    assert_eq!(left.len(), 5, "the delete marker hides the locked version");
+    bucket.unlock();
+    assert_eq!(remove().await.unwrap(), RetainedVersions::default());
+    assert_eq!(bucket.left(), others);
+}

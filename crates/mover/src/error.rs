@@ -1,0 +1,129 @@
+//! Errors of the mover, with messages that tell the user what to do.
+
+use std::{fmt::Display, path::Path};
+
+use backup_core::{
+    data_movement::failure_reason,
+    text::{causes, shortened},
+};
+
+/// Maximum length of the detail in a message (characters).
+const MAX_DETAIL: usize = 1000;
+
+/// Why an operation ended without a result.
+///
+/// The variants hold text only, so that an error can be kept and reported twice; none of them ever
+/// holds a credential.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MoverError {
+    #[error("cancelled")]
+    Cancelled,
+    /// A flag or a variable is wrong.
+    #[error("{what}: {detail}")]
+    Config { what: String, detail: String },
+    #[error("could not {action} {object} in the object store: {detail}")]
+    Store {
+        action: &'static str,
+        object: String,
+        detail: String,
+    },
+    #[error("there is no repository at {url}: run `backup-mover init`, or correct the prefix")]
+    RepositoryMissing { url: String },
+    #[error("there is a repository at {url} already; it was not changed")]
+    RepositoryExists { url: String },
+    #[error(
+        "there are objects of a repository at {url}, but its config is gone: bring that back, or remove the folder if its data is given up"
+    )]
+    ConfigMissing { url: String },
+    #[error(
+        "the password does not open the repository at {url}: use the one that it was made with"
+    )]
+    WrongPassword { url: String },
+    #[error(
+        "the repository at {url} has a format that this version does not know: use a newer version ({detail})"
+    )]
+    Unsupported { url: String, detail: String },
+    #[error("there is no snapshot {snapshot} in the repository at {url}")]
+    SnapshotMissing { url: String, snapshot: String },
+    /// The folder or device that is saved cannot be used at all.
+    #[error("{path} cannot be saved: {detail}")]
+    Source { path: String, detail: String },
+    /// The folder or device that is restored into cannot be used.
+    #[error("{path} cannot be restored into: {detail}")]
+    Target { path: String, detail: String },
+    /// Contents of the repository are missing or wrong.
+    #[error("the repository is damaged: {detail}; run `backup-mover check --read-data`")]
+    Damaged { detail: String },
+    /// Any other error of the repository's library.
+    #[error("the repository cannot be used: {detail}")]
+    Repository { detail: String },
+    #[error("a bug ended the work: {detail}")]
+    Panicked { detail: String },
+}
+
+impl MoverError {
+    /// A short name out of a bounded set, for metrics and for decisions.
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::Cancelled => "cancelled",
+            Self::Config { .. } => "config",
+            Self::Store { .. } => "store",
+            Self::RepositoryMissing { .. } => failure_reason::REPOSITORY_MISSING,
+            Self::RepositoryExists { .. } => failure_reason::REPOSITORY_EXISTS,
+            Self::ConfigMissing { .. } => "config_missing",
+            Self::WrongPassword { .. } => failure_reason::WRONG_PASSWORD,
+            Self::Unsupported { .. } => failure_reason::UNSUPPORTED,
+            Self::SnapshotMissing { .. } => "snapshot_missing",
+            Self::Source { .. } => "source",
+            Self::Target { .. } => "target",
+            Self::Damaged { .. } => "damaged",
+            Self::Repository { .. } => "repository",
+            Self::Panicked { .. } => "panic",
+        }
+    }
+
+    pub(crate) fn config(what: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::Config {
+            what: what.into(),
+            detail: detail.into(),
+        }
+    }
+
+    pub(crate) fn store(
+        action: &'static str,
+        object: impl Into<String>,
+        source: &object_store::Error,
+    ) -> Self {
+        Self::Store {
+            action,
+            object: object.into(),
+            detail: shortened(&causes(source), MAX_DETAIL),
+        }
+    }
+
+    pub(crate) fn source(path: &Path, detail: &dyn Display) -> Self {
+        Self::Source {
+            path: path.display().to_string(),
+            detail: detail.to_string(),
+        }
+    }
+
+    pub(crate) fn target(path: &Path, detail: &dyn Display) -> Self {
+        Self::Target {
+            path: path.display().to_string(),
+            detail: detail.to_string(),
+        }
+    }
+
+    pub(crate) fn repository(detail: &str) -> Self {
+        Self::Repository {
+            detail: shortened(detail, MAX_DETAIL),
+        }
+    }
+
+    pub(crate) fn panicked(detail: &str) -> Self {
+        Self::Panicked {
+            detail: shortened(detail, MAX_DETAIL),
+        }
+    }
+}

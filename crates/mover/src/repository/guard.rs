@@ -1,0 +1,71 @@
+//! Panics as errors.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use crate::{MoverError, StopFlag};
+
+/// Runs an operation. A panic is an error with its message; if the operation was stopped, the
+/// reason for that is the error, whatever it led to.
+pub(super) fn run<T>(
+    stop: &StopFlag,
+    operation: impl FnOnce() -> Result<T, MoverError>,
+) -> Result<T, MoverError> {
+    // What the operation leaves behind is only read for its error.
+    let error = match catch_unwind(AssertUnwindSafe(operation)) {
+        Ok(Ok(done)) => return Ok(done),
+        Ok(Err(error)) => error,
+        Err(panic) => from_panic(panic.as_ref()),
+    };
+    Err(stop.reason().unwrap_or(error))
+}
+
+fn from_panic(panic: &(dyn Any + Send)) -> MoverError {
+    let message = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without a message");
+    // rustic_core panics where a restored file cannot be written; the error is in the message.
+    let is_full = ["StorageFull", "QuotaExceeded"]
+        .iter()
+        .any(|kind| message.contains(kind));
+    if is_full {
+        return MoverError::Target {
+            path: "the volume".to_owned(),
+            detail: "it is full: restore into a larger one".to_owned(),
+        };
+    }
+    MoverError::panicked(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_failure_with_its_message() {
+        let error = run::<()>(&StopFlag::default(), || panic!("at {}", 7)).unwrap_err();
+        assert_eq!(error, MoverError::panicked("at 7"));
+        assert_eq!(error.category(), "panic");
+    }
+
+    #[test]
+    fn a_full_volume_is_recognized_in_a_panic() {
+        let error = run::<()>(&StopFlag::default(), || {
+            let error = std::io::Error::from(std::io::ErrorKind::StorageFull);
+            Err::<(), _>(error).map_err(|error| panic!("{error:?}"))
+        });
+        assert_eq!(error.unwrap_err().category(), "target");
+    }
+
+    #[test]
+    fn the_reason_for_a_stop_counts_more_than_its_consequences() {
+        let stop = StopFlag::default();
+        stop.cancel();
+        let error = run::<()>(&stop, || panic!("consequence")).unwrap_err();
+        assert_eq!(error, MoverError::Cancelled);
+    }
+}

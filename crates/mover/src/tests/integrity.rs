@@ -1,0 +1,223 @@
+//! Checks and maintenance.
+
+use std::time::Duration;
+
+use backup_core::data_movement::{CheckReport, MaintainReport};
+
+use super::*;
+use crate::{CheckRequest, MaintainRequest};
+
+fn check(world: &World, read_data: bool) -> CheckReport {
+    let request = CheckRequest { read_data };
+    world
+        .run(|repository| repository.check(request, &Job::default()))
+        .unwrap()
+}
+
+fn prune(world: &World, removal_delay: Duration) -> MaintainReport {
+    let request = MaintainRequest {
+        forget: Vec::new(),
+        prune: true,
+        removal_delay,
+    };
+    world
+        .run(|repository| repository.maintain(&request, &Job::default()))
+        .unwrap()
+}
+
+fn forget(world: &World, snapshot: &str) {
+    let request = MaintainRequest {
+        forget: vec![snapshot.to_owned()],
+        prune: false,
+        removal_delay: Duration::from_hours(1),
+    };
+    let report = world
+        .run(|repository| repository.maintain(&request, &Job::default()))
+        .unwrap();
+    assert_eq!(report.forgotten, 1);
+}
+
+fn packs(world: &World) -> Vec<String> {
+    let mut keys = world.runtime.block_on(world.store.keys());
+    keys.retain(|key| key.contains("/data/"));
+    keys
+}
+
+/// The packs that this backup adds.
+fn packs_of_backup(world: &World) -> (String, Vec<String>) {
+    let before = packs(world);
+    let snapshot = world.save();
+    let mut added = packs(world);
+    added.retain(|key| !before.contains(key));
+    (snapshot, added)
+}
+
+#[test]
+fn a_whole_repository_has_no_findings() {
+    let world = World::new();
+    world.write("file", noise(1, 3 << 20));
+    world.save();
+    let report = check(&world, true);
+    assert_eq!(report.failures.count, 0, "{:?}", report.failures);
+    assert_eq!(report.orphaned_packs, 0);
+    assert!(
+        report.packs >= 2 && report.read_bytes > 3 << 20,
+        "{report:?}"
+    );
+}
+
+#[test]
+fn a_damaged_pack_is_named_with_the_snapshots_that_need_it() {
+    let world = World::new();
+    world.write("first", noise(1, 2 << 20));
+    let whole = world.save();
+    world.write("second", noise(2, 4 << 20));
+    let (broken, added) = packs_of_backup(&world);
+    // The larger one holds data, the other one folders.
+    let mut sizes = Vec::new();
+    for key in &added {
+        sizes.push((world.runtime.block_on(world.store.size(key)), key.clone()));
+    }
+    sizes.sort();
+    let data = &sizes.last().unwrap().1;
+    world.runtime.block_on(world.store.damage(data));
+    assert_eq!(
+        check(&world, false).failures.count,
+        0,
+        "only reading finds it"
+    );
+    let report = check(&world, true);
+    assert_eq!(report.failures.count, 1, "{:?}", report.failures);
+    assert!(data.ends_with(&report.failures.first[0].path), "{report:?}");
+    assert_eq!(report.affected_count, 1);
+    assert_eq!(report.affected[0].id, broken);
+    assert_eq!(report.affected[0].label, "claim-1");
+    assert_eq!(report.affected[0].example, "second");
+    world.restore(&whole);
+    let target = tempfile::tempdir().unwrap();
+    let error = world.restore_to(&broken, target.path(), ExistingFiles::Refuse);
+    assert!(error.is_err(), "damaged data is never restored as whole");
+}
+
+#[test]
+fn a_damaged_folder_does_not_hide_damaged_data() {
+    let world = World::new();
+    world.write("file", noise(1, 4 << 20));
+    let (snapshot, added) = packs_of_backup(&world);
+    assert_eq!(added.len(), 2, "folders and data");
+    for key in &added {
+        world.runtime.block_on(world.store.damage(key));
+    }
+    let report = check(&world, true);
+    let named: Vec<_> = report
+        .failures
+        .first
+        .iter()
+        .map(|failure| &failure.path)
+        .collect();
+    for key in &added {
+        assert!(
+            named.iter().any(|name| key.ends_with(name.as_str())),
+            "{named:?}"
+        );
+    }
+    assert_eq!(report.affected[0].id, snapshot);
+}
+
+#[test]
+fn a_missing_pack_is_found_without_reading_all() {
+    let world = World::new();
+    world.write("file", noise(1, 4 << 20));
+    let (snapshot, added) = packs_of_backup(&world);
+    world.runtime.block_on(async {
+        use object_store::ObjectStoreExt as _;
+        let path = object_store::path::Path::from(added[0].as_str());
+        world.store.inner.delete(&path).await.unwrap();
+    });
+    let report = check(&world, false);
+    assert!(report.failures.count >= 1);
+    assert_eq!(report.affected[0].id, snapshot);
+}
+
+#[test]
+fn data_is_marked_first_and_removed_only_later() {
+    let world = World::new();
+    world.write("keep", noise(1, 2 << 20));
+    let kept = world.save();
+    world.write("drop", noise(2, 6 << 20));
+    let dropped = world.save();
+    let all = packs(&world);
+    forget(&world, &dropped);
+    forget(&world, &dropped);
+    let marked = prune(&world, Duration::from_hours(1));
+    assert!(marked.marked_packs >= 2, "{marked:?}");
+    assert_eq!(marked.removed_packs, 0);
+    assert!(
+        all.iter().all(|pack| packs(&world).contains(pack)),
+        "nothing is removed"
+    );
+    assert_eq!(
+        prune(&world, Duration::from_hours(1)).removed_packs,
+        0,
+        "too early"
+    );
+    std::thread::sleep(Duration::from_millis(20));
+    let removed = prune(&world, Duration::from_millis(10));
+    assert!(removed.removed_packs >= 2, "{removed:?}");
+    assert!(removed.removed_bytes > 6 << 20, "{removed:?}");
+    assert_eq!(check(&world, true).failures.count, 0);
+    let restored = world.restore(&kept);
+    assert!(restored.path().join("keep").exists());
+}
+
+#[test]
+fn marked_data_that_a_new_backup_needs_comes_back() {
+    let world = World::new();
+    world.write("file", noise(1, 2 << 20));
+    let first = world.save();
+    forget(&world, &first);
+    prune(&world, Duration::from_hours(1));
+    // It does not see the marked packs, and uploads its data again.
+    let second = world.save();
+    std::thread::sleep(Duration::from_millis(20));
+    prune(&world, Duration::from_millis(10));
+    assert_eq!(check(&world, true).failures.count, 0);
+    assert_same(world.source.path(), world.restore(&second).path());
+}
+
+#[test]
+fn packs_of_an_interrupted_backup_are_no_damage() {
+    let world = World::new();
+    world.write("file", noise(1, 2 << 20));
+    let snapshot = world.save();
+    // As if the process had ended before the index was written.
+    let orphan = "backups/restic/shop/data/ab/".to_owned() + &"ab".repeat(32);
+    world.runtime.block_on(async {
+        use object_store::ObjectStoreExt as _;
+        let path = object_store::path::Path::from(orphan.as_str());
+        world
+            .store
+            .inner
+            .put(&path, noise(5, 1000).into())
+            .await
+            .unwrap();
+    });
+    let report = check(&world, true);
+    assert_eq!(report.failures.count, 0, "{:?}", report.failures);
+    assert_eq!(report.orphaned_packs, 1);
+    assert_same(world.source.path(), world.restore(&snapshot).path());
+}
+
+#[test]
+fn a_maintenance_forgets_only_whole_ids() {
+    let world = World::new();
+    let snapshot = world.save();
+    let request = MaintainRequest {
+        forget: vec![snapshot[..8].to_owned()],
+        prune: false,
+        removal_delay: Duration::from_hours(1),
+    };
+    let error = world.run(|repository| repository.maintain(&request, &Job::default()));
+    assert_eq!(error.unwrap_err().category(), "config");
+    world.restore(&snapshot);
+}
