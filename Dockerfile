@@ -1,4 +1,4 @@
-# docker build --target backup-webhook .       (or backup-controller; or buildah, podman)
+# docker build --target backup-webhook .       (or backup-controller, backup-mover; or buildah, podman)
 # For both architectures: docker buildx build --platform linux/amd64,linux/arm64 ... Nothing runs under emulation: the compiler and
 # the packages are those of the machine that builds, what is compiled and unpacked is of the platform.
 FROM --platform=$BUILDPLATFORM rust:1.95-slim-trixie AS build
@@ -22,9 +22,11 @@ RUN case "$TARGETARCH" in \
    && export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER="$linker" \
    && export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER="$linker"; \
     fi \
- && cargo build --release --locked --target "$target" -p backup-webhook -p backup-controller \
+ && cargo build --release --locked --target "$target" -p backup-webhook -p backup-controller -p backup-mover \
  && mkdir -p target/release \
- && cp "target/$target/release/backup-webhook" "target/$target/release/backup-controller" target/release/
+ && for program in backup-webhook backup-controller backup-mover; do \
+      cp "target/$target/release/$program" target/release/ || exit 1; \
+    done
 
 # What the programs need beside themselves: the C library, and the authorities that sign for the stores of clouds.
 FROM --platform=$BUILDPLATFORM debian:trixie-slim AS system
@@ -53,3 +55,10 @@ COPY --from=system /root-fs /
 COPY --from=build /src/target/release/backup-controller /backup-controller
 USER 65532:65532
 ENTRYPOINT ["/backup-controller"]
+
+# Its pods run as user 0, to read and write files of any owner; the controller sets that.
+FROM scratch AS backup-mover
+COPY --from=system /root-fs /
+COPY --from=build /src/target/release/backup-mover /backup-mover
+USER 65532:65532
+ENTRYPOINT ["/backup-mover"]

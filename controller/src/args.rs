@@ -13,7 +13,7 @@ use backup_core::{api::GoDuration, cron::Dialect, quantity, resources::RestoreOr
 use backup_store::{AllowedPlaces, Limits};
 use clap::{ArgAction, Parser, ValueEnum};
 
-use crate::restore::ItemMemory;
+use crate::{data_mover::MoverSettings, restore::ItemMemory};
 
 const HOUR: i64 = 3600;
 const SYNC_FREQUENCY: GoDuration = GoDuration::from_secs(10);
@@ -129,6 +129,30 @@ pub struct Args {
     /// but those of the system and those that hold files of this program]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub allowed_local_paths: Vec<PathBuf>,
+
+    /// Image of backup-mover, which pods in the namespace of the installation run to move volume
+    /// data. Without it, backups with spec.snapshotMoveData are refused, and data that was moved
+    /// is not restored.
+    #[arg(long, value_name = "IMAGE")]
+    pub mover_image: Option<String>,
+
+    /// Memory limit of each pod that moves volume data; at least 256Mi.
+    #[arg(long, value_name = "SIZE", default_value = "512Mi", value_parser = mover_memory)]
+    pub mover_memory_limit: String,
+
+    /// Timeout for a pod that moves volume data to start, with its volume: then the transfer fails
+    /// with the reason that pod or claim give.
+    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(1800), value_parser = positive)]
+    pub data_mover_prepare_timeout: GoDuration,
+
+    /// Maximum number of volumes whose data is moved at the same time, in backups and restores.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub data_mover_concurrency: u16,
+
+    /// Move the data of CSI snapshots to the object store in backups that do not set
+    /// spec.snapshotMoveData. Needs --mover-image.
+    #[arg(long)]
+    pub default_snapshot_move_data: bool,
 
     /// Timeout of a plugin for one item, its start included, or for one message of an object that
     /// it stores.
@@ -298,7 +322,10 @@ fn disableable(name: &str) -> Result<&'static str, String> {
         "restore-operations" | "restore-finalizer" => {
             Err("it is a part of \"restore\" here".to_owned())
         }
-        "backup-repo" => Err("it does not exist here; leave it out".to_owned()),
+        "backup-repo" => Err(
+            "it is a part of the data mover here, which does not run without --mover-image; leave it out"
+                .to_owned(),
+        ),
         _ => Err(format!(
             "expected one of {}",
             DISABLEABLE.map(|(theirs, _)| theirs).join(", ")
@@ -344,6 +371,15 @@ fn size(text: &str) -> Result<u64, String> {
         .and_then(|bytes| u64::try_from(bytes).ok())
         .filter(|bytes| *bytes > 0);
     bytes.ok_or_else(|| "it has to be a size such as 4Gi".to_owned())
+}
+
+/// At least twice what deriving a key from the password of a repository takes (128 MiB).
+fn mover_memory(text: &str) -> Result<String, String> {
+    if size(text)? >= 256 << 20 {
+        Ok(text.to_owned())
+    } else {
+        Err("it has to be at least 256Mi".to_owned())
+    }
 }
 
 /// At least as much as is needed for an object of the largest size that the API server takes (3
@@ -415,6 +451,17 @@ impl Args {
                 }),
             item_memory: ItemMemory::most(self.restore_item_memory),
         }
+    }
+
+    /// Settings of pods that move volume data; `None` without an image for them.
+    pub(crate) fn mover(&self) -> Option<MoverSettings> {
+        let image = self.mover_image.as_ref().filter(|image| !image.is_empty());
+        image.map(|image| MoverSettings {
+            image: image.clone(),
+            memory_limit: self.mover_memory_limit.clone(),
+            prepare_timeout: self.data_mover_prepare_timeout.as_std(),
+            concurrency: usize::from(self.data_mover_concurrency),
+        })
     }
 
     /// The ConfigMap with policies for the volumes of all backups.

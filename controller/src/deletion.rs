@@ -3,9 +3,10 @@
 //! Everything is checked before anything is deleted, and a deletion that has begun is continued
 //! after a restart: the request stays InProgress and the Backup Deleting until the last step, and
 //! every step can be repeated. Because of the order of the steps a half-deleted backup never looks
-//! complete: phase, data of plugins and drivers (`external_data`), metadata, other files, versions
-//! of them, restores (`data`), the Backup, the request. Files that a store locks are hidden, and
-//! the deletion waits for the end of the lock (`object_lock`).
+//! complete: phase, data of plugins and drivers (`external_data`), volume data in repositories
+//! (`volume_data`), metadata, other files, versions of them, restores (`data`), the Backup, the
+//! request. Files that a store locks are hidden, and the deletion waits for the end of the lock
+//! (`object_lock`).
 
 mod data;
 mod decide;
@@ -13,6 +14,7 @@ mod external_data;
 mod object_lock;
 mod observe;
 mod repository_data;
+mod volume_data;
 
 use std::{sync::Arc, time::Duration};
 

@@ -70,7 +70,9 @@ impl JobContext {
     pub(crate) fn fake(client: kube::Client) -> Self {
         let cluster = crate::testing::cluster(client.clone());
         let built_in = backup_actions::backup::built_in(&cluster, false, &Arc::default());
-        let registry = operations::call::Registry::new(built_in, backup_plugins::Host::none());
+        let operating = backup_actions::restore::operating(&cluster);
+        let registry =
+            operations::call::Registry::new(built_in, operating, backup_plugins::Host::none());
         Self {
             ledger: LedgerStore::new(client, "velero"),
             locations: crate::testing::locations(&cluster),

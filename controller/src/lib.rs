@@ -8,6 +8,7 @@ mod backup;
 mod claims;
 mod config_maps;
 mod connect;
+mod data_mover;
 mod deletion;
 mod discovery;
 mod download;
@@ -17,6 +18,7 @@ mod job;
 mod location;
 mod location_validation;
 mod metrics;
+mod moved_snapshots;
 mod recent_deletions;
 mod restore;
 mod retention;
@@ -58,6 +60,7 @@ use tokio_util::sync::CancellationToken;
 pub use args::{Args, LogFormat, LogLevel, velero_flags::refusal_of_velero_flag};
 use backup::{Backups, prepare::Settings};
 use claims::ClaimsController;
+use data_mover::DataMover;
 use deletion::DeletionController;
 use discovery::KnownGroups;
 use download::DownloadContext;
@@ -106,6 +109,9 @@ async fn start(args: Args) -> anyhow::Result<()> {
         profiles, unusable, ..
     } = protected_profile::profiles(args.profiles.as_deref(), &args.guard)?;
     startup::check(&client, &args.namespace, engine(&profiles)).await?;
+    if engine(&profiles) && args.mover().is_some() {
+        startup::check_transfers(&client).await?;
+    }
     let installation = if engine(&profiles) {
         startup::installation(&client, &args.namespace).await?
     } else {
@@ -182,6 +188,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
     );
     let registry = Registry::new(
         built_in(&cluster, args.csi(), &Arc::default()),
+        backup_actions::restore::operating(&cluster),
         plugins.clone(),
     );
     let concurrency = usize::from(args.item_operation_concurrency);
@@ -210,6 +217,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
 
     let others = guards.iter().filter(|guard| !guard.profile.is_velero());
     let restores = Arc::new(Restores {
+        has_mover: args.mover().is_some(),
         executor: Arc::new(InCluster::new(
             silent_client.clone(),
             job.cluster.leadership.clone(),
@@ -438,6 +446,13 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             "schedule",
             schedule.run(health.clone(), stop.clone()).map(Ok).boxed(),
         ));
+        if let Some(settings) = args.mover() {
+            let mover = DataMover::new(cluster.clone(), locations.clone(), settings);
+            all.push((
+                "data mover",
+                mover.run(health.clone(), stop.clone()).map(Ok).boxed(),
+            ));
+        }
         all.push((
             "download",
             download::run(download, health.clone(), stop.clone())

@@ -18,8 +18,8 @@ use serde_json::Value;
 
 /// The Secret, and its key, for locations without their own credential, if it exists (Velero
 /// `velero install`).
-const DEFAULT_SECRET: &str = "cloud-credentials";
-const DEFAULT_KEY: &str = "cloud";
+pub(crate) const DEFAULT_SECRET: &str = "cloud-credentials";
+pub(crate) const DEFAULT_KEY: &str = "cloud";
 
 /// Whether backups may only be read from the location.
 pub(crate) fn is_read_only(location: &BackupStorageLocation) -> bool {
@@ -409,7 +409,7 @@ impl Locations {
 }
 
 /// The CA bundle in the location itself, which is base64 like all bytes in JSON.
-fn inline_ca(location: &BackupStorageLocation) -> Result<Option<Vec<u8>>, StoreError> {
+pub(crate) fn inline_ca(location: &BackupStorageLocation) -> Result<Option<Vec<u8>>, StoreError> {
     let Some(text) = location
         .spec
         .object_storage

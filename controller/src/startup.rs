@@ -7,7 +7,8 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use backup_core::{
     api::{
         BackupPhase, DeleteBackupRequestPhase, LocationPhase, RestorePhase,
-        schedule::SchedulePhase, server_status_request::ServerStatusRequestPhase,
+        backup_repository::BackupRepositoryPhase, schedule::SchedulePhase,
+        server_status_request::ServerStatusRequestPhase, transfer::MovePhase,
     },
     cluster,
     labels::INSTALLATIONS_ANNOTATION,
@@ -57,6 +58,23 @@ const KINDS: [(&str, &str, &[&str]); 8] = [
         ServerStatusRequestPhase::KNOWN,
     ),
     ("PodVolumeBackup", "podvolumebackups", &[]),
+];
+
+/// The kinds that the data mover needs beside those: kind, plural, version, phases.
+const TRANSFER_KINDS: [(&str, &str, &str, &[&str]); 3] = [
+    (
+        "BackupRepository",
+        "backuprepositories",
+        "v1",
+        BackupRepositoryPhase::KNOWN,
+    ),
+    ("DataUpload", "datauploads", "v2alpha1", MovePhase::KNOWN),
+    (
+        "DataDownload",
+        "datadownloads",
+        "v2alpha1",
+        MovePhase::KNOWN,
+    ),
 ];
 
 /// The kinds that a guard reads.
@@ -109,23 +127,48 @@ fn check_version(major: &str, minor: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn check_kinds(client: &Client, engine: bool) -> anyhow::Result<()> {
-    let served = match retry::read(RETRY_BUDGET, || {
-        client.list_api_group_resources("velero.io/v1")
-    })
-    .await
-    {
-        Ok(list) => list
+/// Checks that the cluster serves what the data mover needs. An error says what to do.
+pub(crate) async fn check_transfers(client: &Client) -> anyhow::Result<()> {
+    let mut missing = Vec::new();
+    for version in ["v1", "v2alpha1"] {
+        let served = served(client, &format!("velero.io/{version}")).await?;
+        let needed = TRANSFER_KINDS.iter().filter(|kind| kind.2 == version);
+        missing.extend(
+            needed
+                .filter(|(_, plural, ..)| !served.iter().any(|name| name == plural))
+                .map(|(kind, ..)| *kind),
+        );
+    }
+    ensure!(
+        missing.is_empty(),
+        "the cluster does not serve {} of velero.io, which --mover-image needs: install the definitions (kubectl backup \
+         upgrade, or the tool that made the installation), then start again",
+        missing.join(", ")
+    );
+    for (kind, plural, version, phases) in TRANSFER_KINDS {
+        check_phases_of(client, kind, plural, version, phases).await?;
+    }
+    Ok(())
+}
+
+/// The plural names of the kinds that are served in a version of a group.
+async fn served(client: &Client, version: &str) -> anyhow::Result<Vec<String>> {
+    match retry::read(RETRY_BUDGET, || client.list_api_group_resources(version)).await {
+        Ok(list) => Ok(list
             .resources
             .into_iter()
             .map(|resource| resource.name)
-            .collect(),
-        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+            .collect()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
         Err(error) => bail!(
-            "the kinds of velero.io/v1 could not be listed: {}",
+            "the kinds of {version} could not be listed: {}",
             plain(&error)
         ),
-    };
+    }
+}
+
+async fn check_kinds(client: &Client, engine: bool) -> anyhow::Result<()> {
+    let served = served(client, "velero.io/v1").await?;
     let missing: Vec<&str> = KINDS
         .iter()
         .filter(|(_, plural, _)| engine || GUARDED.contains(plural))
@@ -148,40 +191,51 @@ async fn check_kinds(client: &Client, engine: bool) -> anyhow::Result<()> {
 
 /// Checks that the installed definitions allow each phase that is written.
 async fn check_phases(client: &Client) -> anyhow::Result<()> {
-    let resource = ApiResource::erase::<CustomResourceDefinition>(&());
-    let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     for (kind, plural, phases) in KINDS {
-        let name = format!("{plural}.velero.io");
-        let definition = match retry::read(RETRY_BUDGET, || definitions.get(&name)).await {
-            Ok(definition) => definition,
-            // Without the permission to read it the check is skipped; a refused phase is then found
-            // when it is written.
-            Err(error) => {
-                tracing::warn!(
-                    name,
-                    error = plain(&error),
-                    "the definition could not be read, so its phases were not checked"
-                );
-                continue;
-            }
-        };
-        let unknown = unknown_phases(&definition.data, phases);
-        ensure!(
-            unknown.is_empty(),
-            "the installed definition of {kind} does not allow the phases {}: install ours (kubectl backup upgrade, or the tool that made the installation), \
-             then start again",
-            unknown.join(", ")
-        );
+        check_phases_of(client, kind, plural, "v1", phases).await?;
     }
     Ok(())
 }
 
+async fn check_phases_of(
+    client: &Client,
+    kind: &str,
+    plural: &str,
+    version: &str,
+    phases: &[&str],
+) -> anyhow::Result<()> {
+    let resource = ApiResource::erase::<CustomResourceDefinition>(&());
+    let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let name = format!("{plural}.velero.io");
+    let definition = match retry::read(RETRY_BUDGET, || definitions.get(&name)).await {
+        Ok(definition) => definition,
+        // Without the permission to read it the check is skipped; a refused phase is then found
+        // when it is written.
+        Err(error) => {
+            tracing::warn!(
+                name,
+                error = plain(&error),
+                "the definition could not be read, so its phases were not checked"
+            );
+            return Ok(());
+        }
+    };
+    let unknown = unknown_phases(&definition.data, version, phases);
+    ensure!(
+        unknown.is_empty(),
+        "the installed definition of {kind} does not allow the phases {}: install ours (kubectl backup upgrade, or the tool that made the installation), \
+         then start again",
+        unknown.join(", ")
+    );
+    Ok(())
+}
+
 /// The phases that a definition's schema refuses. A schema without an enum refuses none.
-fn unknown_phases<'a>(definition: &Value, phases: &[&'a str]) -> Vec<&'a str> {
+fn unknown_phases<'a>(definition: &Value, version: &str, phases: &[&'a str]) -> Vec<&'a str> {
     let versions = definition["spec"]["versions"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
-    let Some(version) = versions.iter().find(|version| version["name"] == "v1") else {
+    let Some(version) = versions.iter().find(|served| served["name"] == version) else {
         return Vec::new();
     };
     let phase =
@@ -364,11 +418,13 @@ mod tests {
                 {"status": {"properties": {"phase": {"type": "string", "enum": phases}}}}}}}]}})
         };
         let old = definition(json!(["New", "InProgress", "Processed"]));
-        assert!(unknown_phases(&old, DeleteBackupRequestPhase::KNOWN).is_empty());
+        assert!(unknown_phases(&old, "v1", DeleteBackupRequestPhase::KNOWN).is_empty());
         assert_eq!(
-            unknown_phases(&definition(json!(["New"])), &["New", "Queued"]),
+            unknown_phases(&definition(json!(["New"])), "v1", &["New", "Queued"]),
             ["Queued"]
         );
-        assert!(unknown_phases(&definition(Value::Null), &["Queued"]).is_empty());
+        assert!(unknown_phases(&definition(Value::Null), "v1", &["Queued"]).is_empty());
+        let other = unknown_phases(&definition(json!(["New"])), "v2alpha1", &["Queued"]);
+        assert!(other.is_empty(), "of a version that is not there");
     }
 }

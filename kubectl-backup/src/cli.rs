@@ -22,7 +22,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 pub(crate) use backup::{
     CancelArgs, CatArgs, CreateArgs, DeleteArgs, DeleteBackupsArgs, DeletionArgs, DescribeArgs,
     DiffArgs, DownloadArgs, GetArgs, GetBackupsArgs, LogsArgs, LsArgs, OperationsArgs, SearchArgs,
-    Until, UntilArgs, VerifyArgs, WaitForArgs,
+    Until, UntilArgs, VerifyArgs, VolumesArgs, WaitForArgs,
 };
 pub(crate) use debug::DebugArgs;
 pub(crate) use install::{InstallArgs, RolloutArgs, UninstallArgs, UpgradeArgs};
@@ -88,6 +88,8 @@ pub(crate) enum Command {
     Logs(LogsArgs),
     /// Show the asynchronous operations of a backup, and how far each has come
     Operations(OperationsArgs),
+    /// Show how the data of each volume of a backup is saved, how much, where, and what is missing
+    Volumes(VolumesArgs),
     /// Get the tarball of a backup: all its items, Secrets included
     Download(DownloadArgs),
     /// Check that the stored files of a backup are complete, agree with one another and can be read

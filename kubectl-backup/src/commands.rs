@@ -1,5 +1,6 @@
 //! The commands: they read, build views and print them.
 
+mod backup_volumes;
 mod cancel;
 mod changes;
 mod create;
@@ -27,6 +28,7 @@ mod schedules;
 mod selection;
 mod spec;
 mod status;
+mod transfers;
 mod uninstall;
 mod verify;
 mod version;
@@ -49,6 +51,7 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
         Command::Describe(args) => Box::pin(describe::run::<Backup>(args, terminal)).await,
         Command::Logs(args) => Box::pin(logs::run::<Backup>(args, terminal)).await,
         Command::Operations(args) => Box::pin(operations::run::<Backup>(args, terminal)).await,
+        Command::Volumes(args) => Box::pin(backup_volumes::run(args, terminal)).await,
         Command::Verify(args) => Box::pin(verify::run(args, terminal)).await,
         Command::Diff(args) => Box::pin(diff::run(*args, terminal)).await,
         Command::Ls(args) => Box::pin(items::ls(args, terminal)).await,

@@ -14,6 +14,8 @@ pub(crate) mod status;
 pub(crate) mod stored;
 pub(crate) mod sync;
 pub(crate) mod table_kind;
+pub(crate) mod transfer;
+pub(crate) mod volume_list;
 pub(crate) mod workload;
 
 pub(crate) use description::{

@@ -49,12 +49,13 @@ pub fn cargo() -> Command {
 /// Variable with a folder of programs to use instead of those that cargo builds.
 pub(crate) const PROGRAMS: &str = "BACKUP_TESTS_PROGRAMS";
 
-/// The three programs of the project, built with this profile (`dev` or `release`).
+/// The four programs of the project, built with this profile (`dev` or `release`).
 #[derive(Clone, Debug)]
 pub struct Programs {
     pub webhook: PathBuf,
     pub controller: PathBuf,
     pub kubectl_backup: PathBuf,
+    pub mover: PathBuf,
 }
 
 impl Programs {
@@ -99,6 +100,7 @@ impl Programs {
             webhook: folder.join("backup-webhook"),
             controller: folder.join("backup-controller"),
             kubectl_backup: folder.join("kubectl-backup"),
+            mover: folder.join("backup-mover"),
         }
     }
 }
@@ -241,6 +243,29 @@ pub(crate) fn build_dns() -> anyhow::Result<PathBuf> {
         "dns",
         "CoreDNS from Go modules: about two minutes on 2 cores, once",
     )
+}
+
+/// The CSI driver of the node and its sidecars.
+pub(crate) struct CsiPrograms {
+    pub(crate) driver: PathBuf,
+    pub(crate) provisioner: PathBuf,
+    pub(crate) snapshotter: PathBuf,
+    pub(crate) snapshot_controller: PathBuf,
+}
+
+/// Builds the CSI driver and its sidecars (`tests/csi`).
+pub(crate) fn build_csi() -> anyhow::Result<CsiPrograms> {
+    let sidecar = |package: &str, name: &str| {
+        let package = format!("github.com/kubernetes-csi/{package}/cmd/{name}");
+        let what = format!("{name} from Go modules: about two minutes on 2 cores, once");
+        build_go("csi", &package, name, &what)
+    };
+    Ok(CsiPrograms {
+        driver: build_go("csi", ".", "csi", "the CSI driver from Go modules")?,
+        provisioner: sidecar("external-provisioner/v5", "csi-provisioner")?,
+        snapshotter: sidecar("external-snapshotter/v8", "csi-snapshotter")?,
+        snapshot_controller: sidecar("external-snapshotter/v8", "snapshot-controller")?,
+    })
 }
 
 /// Builds Helm (`tests/helm`). Returns its path. It needs Go: see [`go_available`].

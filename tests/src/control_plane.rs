@@ -69,8 +69,9 @@ impl ControlPlane {
             // This machine cannot resolve the node's name.
             "--kubelet-preferred-address-types=InternalIP".to_owned(),
         ];
-        let controllers =
-            "node-lifecycle-controller,taint-eviction-controller,pod-garbage-collector-controller";
+        let controllers = "node-lifecycle-controller,taint-eviction-controller,\
+            pod-garbage-collector-controller,\
+            persistentvolumeclaim-protection-controller,persistentvolume-protection-controller";
         Self::start_with(
             folder,
             1,

@@ -2,8 +2,9 @@
 //! to test what is shipped: the images of the Dockerfile, and `deploy/` as a user applies it.
 //!
 //! All of it runs in separate namespaces ([`machine`]). Pods have a network, Services with names
-//! (CoreDNS), and a store with TLS.
+//! (CoreDNS), volumes ([`csi`]), and a store with TLS.
 
+pub mod csi;
 mod images;
 pub mod machine;
 mod shop;
@@ -15,8 +16,9 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use backup_core::api::{BackupStorageLocation, LocationPhase};
+use csi::Csi;
 use images::Images;
 pub use images::{TOOLS, image_of};
 use k8s_openapi::api::core::v1::Node as NodeObject;
@@ -56,9 +58,11 @@ pub struct Node {
     pub s3: S3,
     store: TlsFront,
     /// Proxy in front of the store, to which pods connect.
-    store_front: Proxy,
+    pub store_front: Proxy,
     containerd: Process,
     pub kubelet: Process,
+    /// Storage for volumes of pods.
+    pub csi: Csi,
     /// Scheduler, proxy and CoreDNS.
     others: [Process; 3],
     programs: Programs,
@@ -93,6 +97,7 @@ impl Node {
         let store = s3.start_with_tls(&authority.server("store")?).await?;
         let store_front = Proxy::start_at(ADDRESS, vec![store.address]).await?;
         let client = plane.admin().await?;
+        let csi = Csi::start(&client, &plane, path).await?;
         let mut node = Self {
             client,
             plane,
@@ -101,6 +106,7 @@ impl Node {
             store_front,
             containerd,
             kubelet,
+            csi,
             others,
             programs,
             folder,
@@ -119,6 +125,7 @@ impl Node {
             for process in others.chain([&mut self.containerd, &mut self.kubelet]) {
                 process.check()?;
             }
+            self.csi.check()?;
             let node = serde_json::to_value(nodes.get(NAME).await?)?;
             let conditions = node["status"]["conditions"]
                 .as_array()
@@ -130,7 +137,8 @@ impl Node {
             // The taint of an unready node is removed a moment later.
             anyhow::Ok(ready && node["spec"]["taints"] == Value::Null)
         })
-        .await
+        .await?;
+        self.csi.wait_registered(&self.client).await
     }
 
     /// Creates the location `default` for the bucket, and its credentials as the README does, and
@@ -178,7 +186,7 @@ impl Node {
 
     /// Adds another tag to the images of the project.
     pub async fn tag_images(&self, tag: &str) -> anyhow::Result<()> {
-        for program in ["backup-webhook", "backup-controller"] {
+        for program in images::PROGRAMS {
             let mut command = Command::new("ctr");
             command.args(["--namespace=k8s.io", "images", "tag"]);
             command.args(
@@ -192,22 +200,16 @@ impl Node {
 
     /// Kills one of the processes in pods that run this program.
     pub fn kill_one(&self, program: &str) -> anyhow::Result<()> {
-        for entry in std::fs::read_dir("/proc")? {
-            let entry = entry?;
-            let Some(id) = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok())
-            else {
-                continue;
-            };
-            let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            if command.split(|byte| *byte == 0).next() == Some(program.as_bytes()) {
-                let id = Pid::from_raw(id).context("no process")?;
-                return Ok(kill_process(id, Signal::KILL)?);
-            }
+        let running = running(program)?;
+        Ok(kill_process(running[0], Signal::KILL)?)
+    }
+
+    /// Kills all processes in pods that run this program.
+    pub fn kill_all(&self, program: &str) -> anyhow::Result<()> {
+        for process in running(program)? {
+            kill_process(process, Signal::KILL)?;
         }
-        bail!("no process runs {program}")
+        Ok(())
     }
 
     /// The end of the log of every process and every container, for a test that failed.
@@ -219,6 +221,7 @@ impl Node {
             &self.store.process,
         ];
         let processes = self.plane.processes().chain(own).chain(&self.others);
+        let processes = processes.chain(self.csi.processes());
         let processes = processes.map(|one| (one.name().to_owned(), one.tail(lines)));
         let containers = container_logs(Path::new("/var/log/pods"))
             .into_iter()
@@ -235,6 +238,27 @@ impl Node {
             .map(|(name, text)| format!("--- {name} ---\n{text}\n"))
             .collect()
     }
+}
+
+/// Processes of this program, at least one.
+fn running(program: &str) -> anyhow::Result<Vec<Pid>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(id) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        if command.split(|byte| *byte == 0).next() == Some(program.as_bytes()) {
+            found.push(Pid::from_raw(id).context("no process")?);
+        }
+    }
+    ensure!(!found.is_empty(), "no process runs {program}");
+    Ok(found)
 }
 
 /// Starts the container runtime, and imports the images.

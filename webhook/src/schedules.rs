@@ -97,9 +97,9 @@ mod tests {
     #[case::no_expression(json!({ "template": {} }), &["spec.schedule: \"\" is no cron expression"])]
     #[case::an_unknown_zone(json!({ "schedule": "TZ=Mars/Base @daily" }), &["spec.schedule: ", "Mars/Base"])]
     #[case::everything_at_once(
-        json!({ "schedule": "61 * * * *", "template": { "ttl": "-1h", "csiSnapshotTimeout": "soon", "snapshotMoveData": true } }),
+        json!({ "schedule": "61 * * * *", "template": { "ttl": "-1h", "csiSnapshotTimeout": "soon", "datamover": "other" } }),
         &["Schedule velero/nightly is not valid: spec.schedule: ", "; spec.template.csiSnapshotTimeout: ",
-          "; spec.template.ttl: ", "; spec.template.snapshotMoveData: "],
+          "; spec.template.ttl: ", "; spec.template.datamover: "],
     )]
     fn a_schedule_is_refused_for_its_spec(#[case] spec: Value, #[case] expected: &[&str]) {
         let message = message(true, &spec, None);
@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn beside_another_server_only_what_it_cannot_read_is_refused() {
-        let takes = json!({ "schedule": "61 * * * *", "template": { "ttl": "-1h", "snapshotMoveData": true } });
+        let takes =
+            json!({ "schedule": "61 * * * *", "template": { "ttl": "-1h", "datamover": "other" } });
         assert_eq!(message(false, &takes, None), "");
         let message = message(
             false,

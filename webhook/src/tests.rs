@@ -613,13 +613,9 @@ async fn every_bad_field_is_named_at_once() {
     );
     assert!(message(&refused).contains("spec.ttl"), "{refused}");
     // Values that can be decoded, but that the controller would refuse for the spec alone.
-    let spec = json!({"ttl": "-1h", "snapshotMoveData": true, "includedNamespaces": ["a"], "excludedNamespaces": ["a"]});
+    let spec = json!({"ttl": "-1h", "datamover": "other", "includedNamespaces": ["a"], "excludedNamespaces": ["a"]});
     let refused = replica.create("Backup", "b", "2", spec).await;
-    for field in [
-        "spec.ttl",
-        "spec.snapshotMoveData",
-        "spec.excludedNamespaces",
-    ] {
+    for field in ["spec.ttl", "spec.datamover", "spec.excludedNamespaces"] {
         assert!(message(&refused).contains(field), "{field}: {refused}");
     }
     let spec = json!({"backupName": "b", "existingResourcePolicy": "overwrite", "itemOperationTimeout": "-1s"});

@@ -78,6 +78,51 @@ fn the_size_of_a_backup_can_be_given_as_with_velero() {
 }
 
 #[test]
+fn volume_data_is_moved_only_with_an_image() {
+    let parse =
+        |flags: &[&str]| Args::try_parse_from(std::iter::once(&"backup-controller").chain(flags));
+    for none in [
+        &[][..],
+        &["--mover-image="],
+        &["--data-mover-concurrency=3"],
+    ] {
+        assert_eq!(parse(none).unwrap().mover(), None, "{none:?}");
+    }
+    let expected = MoverSettings {
+        image: "example.com/backup-mover:1".to_owned(),
+        memory_limit: "512Mi".to_owned(),
+        prepare_timeout: std::time::Duration::from_mins(30),
+        concurrency: 20,
+    };
+    let image = "--mover-image=example.com/backup-mover:1";
+    assert_eq!(parse(&[image]).unwrap().mover(), Some(expected.clone()));
+    let all = [
+        image,
+        "--mover-memory-limit=1Gi",
+        "--data-mover-prepare-timeout=1h",
+        "--data-mover-concurrency=2",
+        "--default-snapshot-move-data",
+    ];
+    let args = parse(&all).unwrap();
+    assert!(args.default_snapshot_move_data);
+    let changed = MoverSettings {
+        memory_limit: "1Gi".to_owned(),
+        prepare_timeout: std::time::Duration::from_hours(1),
+        concurrency: 2,
+        ..expected
+    };
+    assert_eq!(args.mover(), Some(changed));
+    for refused in [
+        "--mover-memory-limit=128Mi",
+        "--mover-memory-limit=much",
+        "--data-mover-prepare-timeout=0",
+        "--data-mover-concurrency=0",
+    ] {
+        assert!(parse(&[refused]).is_err(), "{refused}");
+    }
+}
+
+#[test]
 fn default_locations_of_snapshots_are_by_provider() {
     let parse = |list: &str| {
         let flag = format!("--default-volume-snapshot-locations={list}");

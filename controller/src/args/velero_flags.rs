@@ -2,22 +2,24 @@
 //! that this controller does not have: each with a sentence on what does it here. Those that it has
 //! are in [`super::Args`], under the same names.
 
-const FILES: &str = "copying files of volumes is not done here (docs/use/volumes.md); leave it out";
-const REPOSITORY: &str = "there is no repository of files here; leave it out";
+const FILES: &str = "copying files of mounted volumes is not done here, only those of snapshots (docs/use/volumes.md); leave it out";
+const MAINTENANCE: &str = "repositories are maintained by a pod of the data mover, removed at its end (--mover-image, --mover-memory-limit); leave it out";
 const LIMITS: &str = "the API server limits its clients (API Priority and Fairness), and lists come in pages of --client-page-size; leave it out";
 
-const ELSEWHERE: [(&str, &str); 18] = [
-    ("backup-repository-configmap", REPOSITORY),
+const ELSEWHERE: [(&str, &str); 17] = [
+    (
+        "backup-repository-configmap",
+        "repositories are of the restic format, which needs no settings; leave it out",
+    ),
     ("client-burst", LIMITS),
     ("client-qps", LIMITS),
     (
         "crd-schema-check",
         "definitions are compared by `kubectl backup doctor`, and `kubectl backup upgrade` brings them; leave it out",
     ),
-    ("default-repo-maintain-frequency", REPOSITORY),
     (
-        "default-snapshot-move-data",
-        "snapshots stay in the storage system (docs/use/volumes.md); leave it out",
+        "default-repo-maintain-frequency",
+        "a repository is maintained once a day, or as spec.maintenanceFrequency of its BackupRepository says; leave it out",
     ),
     ("default-volumes-to-fs-backup", FILES),
     (
@@ -25,7 +27,7 @@ const ELSEWHERE: [(&str, &str); 18] = [
         "restores always read the cluster itself; leave it out",
     ),
     ("fs-backup-timeout", FILES),
-    ("keep-latest-maintenance-jobs", REPOSITORY),
+    ("keep-latest-maintenance-jobs", MAINTENANCE),
     (
         "max-concurrent-k8s-connections",
         "requests share one connection; leave it out",
@@ -35,7 +37,7 @@ const ELSEWHERE: [(&str, &str); 18] = [
         "profiler-address",
         "there is no profiler; /metrics has times and sizes",
     ),
-    ("repo-maintenance-job-configmap", REPOSITORY),
+    ("repo-maintenance-job-configmap", MAINTENANCE),
     (
         "terminating-resource-timeout",
         "--resource-timeout is also how long a restore waits for what is being deleted",

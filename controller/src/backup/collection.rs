@@ -133,7 +133,7 @@ impl Worker<Backups> {
             ..
         } = work;
         let opened = match lost {
-            None => self.open(location).await,
+            None => Box::pin(self.open(location)).await,
             Some(Record::Committed(plan)) => plan.begin_again().await,
             Some(Record::Awaiting(awaiting)) => awaiting.begin_again().await,
         };

@@ -1,6 +1,9 @@
 //! Leftovers of a Backup that will not be stored: snapshots, running operations, and files.
 
-use backup_actions::csi::{SnapshotApi, tidy};
+use backup_actions::{
+    backup::UploadApi,
+    csi::{SnapshotApi, tidy},
+};
 use backup_client::errors::{is_transient, plain};
 use backup_core::{
     api::{Backup, BackupPhase, BackupSpec},
@@ -14,6 +17,7 @@ use serde_json::Value;
 
 use super::{Backups, actions, journal::BackupJournal, patches, volume_snapshots};
 use crate::{
+    error::ReconcileError,
     job::{
         JobContext,
         cancellation::StopReason,
@@ -22,6 +26,7 @@ use crate::{
         worker::{Worker, WorkerError},
     },
     location::LocationError,
+    moved_snapshots::{self, MovedSnapshot},
     snapshot_locations::SnapshotLocations,
 };
 
@@ -35,13 +40,15 @@ pub(crate) struct Leftovers {
 }
 
 impl Cleanup for Backups {
-    /// The snapshots are stored, so they are removed from the cluster. Idempotent.
+    /// The snapshots or their data are stored, so they are removed from the cluster. Idempotent.
     async fn before_end(worker: &Worker<Self>, stored: &Backup) -> Result<(), WorkerError> {
         let ended = matches!(
             stored.phase(),
             BackupPhase::Completed | BackupPhase::PartiallyFailed
         );
-        if !ended || stored.status.csi_volume_snapshots_attempted == 0 {
+        // Snapshots whose data is moved are not counted.
+        let has_snapshots = stored.status.csi_volume_snapshots_attempted > 0 || moves_data(stored);
+        if !ended || !has_snapshots {
             return Ok(());
         }
         worker.cancellation.check()?;
@@ -168,7 +175,11 @@ impl Leftovers {
                 actions::started_operations(backup, entries.as_deref().unwrap_or_default()).ok()
             })
             .unwrap_or_default();
+        self.cancel_uploads(backup).await?;
         call::cancel_all(&self.ctx.polling.registry, &operations, backup).await;
+        if let Ok(store) = &store {
+            self.forget_volume_data(backup, store).await?;
+        }
         let none_left = match &entries {
             Some(entries) => self.remove_native_snapshots(backup, entries).await?,
             None => false,
@@ -205,6 +216,35 @@ impl Leftovers {
         ))
     }
 
+    /// Removes data of volumes that was moved into repositories: only the DataUploads in the cluster
+    /// name its snapshots.
+    async fn forget_volume_data(
+        &self,
+        backup: &Backup,
+        store: &Location,
+    ) -> Result<(), WorkerError> {
+        if !moves_data(backup) {
+            return Ok(());
+        }
+        let cluster = &self.ctx.cluster;
+        let forgotten = match MovedSnapshot::of_uploads(cluster, backup).await {
+            Ok(snapshots) => {
+                moved_snapshots::forget(&cluster.leadership, store, snapshots, true).await
+            }
+            Err(error) if is_transient(&error) => return Err(error.into()),
+            Err(error) => Err(error.into()),
+        };
+        match forgotten {
+            Ok(_) => {}
+            Err(ReconcileError::NotLeader(error)) => return Err(StopReason::from(error).into()),
+            Err(error) => self.tell(
+                backup,
+                &format!("data of its volumes may stay in their repositories: {error}"),
+            ),
+        }
+        Ok(())
+    }
+
     /// Journal entries about work outside of the store; `None` if they cannot be read.
     async fn journal(&self, backup: &Backup, store: &Location) -> Option<Vec<Value>> {
         let name = backup.name_any();
@@ -219,6 +259,29 @@ impl Leftovers {
                 None
             }
         }
+    }
+
+    /// Cancels the DataUploads of a backup, also of operations that are not recorded.
+    /// DataUploads of a Backup that is gone are deleted with it.
+    async fn cancel_uploads(&self, backup: &Backup) -> Result<(), WorkerError> {
+        if !moves_data(backup) {
+            return Ok(());
+        }
+        let cluster = &self.ctx.cluster;
+        let uploads = UploadApi::new(&cluster.client, &cluster.namespace, &cluster.leadership);
+        let uid = backup.uid().unwrap_or_default();
+        match uploads.cancel_all(&uid).await {
+            Ok(()) => {}
+            Err(error) if is_transient(&error) => return Err(error.into()),
+            Err(error) => self.tell(
+                backup,
+                &format!(
+                    "DataUploads with the label velero.io/backup-uid={uid} may continue; delete them: {}",
+                    plain(&error)
+                ),
+            ),
+        }
+        Ok(())
     }
 
     /// Removes the snapshots of a stored backup from the cluster.
@@ -299,6 +362,11 @@ impl Leftovers {
         }
         Ok(problems.is_empty())
     }
+}
+
+/// Whether the data of snapshots is moved into a repository.
+fn moves_data(backup: &Backup) -> bool {
+    backup.spec.snapshot_move_data == Some(true)
 }
 
 /// Whether the end may be recorded. It is announced before, by the phase, and not after a deletion

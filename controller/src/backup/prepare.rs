@@ -46,6 +46,10 @@ pub(crate) struct Settings {
     /// Location to use when none is marked as the default.
     pub(crate) location: String,
     pub(crate) csi: bool,
+    /// Whether there is a data mover, which puts the data of snapshots into repositories.
+    pub(crate) moves_data: bool,
+    /// Whether backups that do not say otherwise move the data of snapshots.
+    pub(crate) moves_data_by_default: bool,
     /// Whether items are stored in all versions that are served.
     pub(crate) api_group_versions: bool,
     /// VolumeSnapshotLocations by provider, for providers that have several.
@@ -62,6 +66,8 @@ impl Settings {
             resource_timeout: args.resource_timeout,
             location: args.default_backup_storage_location.clone(),
             csi: args.csi(),
+            moves_data: args.mover().is_some(),
+            moves_data_by_default: args.default_snapshot_move_data,
             api_group_versions: args.api_group_versions(),
             snapshot_locations: args
                 .default_volume_snapshot_locations
@@ -120,6 +126,10 @@ pub(crate) fn prepare(
     findings.append(&mut snapshots.findings);
     if backup.spec.snapshot_volumes == Some(true) && !settings.csi && snapshots.names.is_empty() {
         findings.push(no_snapshots(&snapshots));
+    }
+    let moves_data = backup.spec.snapshot_move_data;
+    if moves_data.unwrap_or(settings.moves_data_by_default) {
+        findings.extend(move_finding(settings));
     }
     match read_policy(
         &backup.spec,
@@ -181,7 +191,8 @@ fn fill_spec(spec: &mut BackupSpec, facts: &Facts, settings: &Settings, location
     if spec.default_volumes_to_fs_backup.is_none() {
         spec.default_volumes_to_fs_backup = Some(spec.default_volumes_to_restic.unwrap_or(false));
     }
-    spec.snapshot_move_data.get_or_insert(false);
+    spec.snapshot_move_data
+        .get_or_insert(settings.moves_data_by_default);
     spec.storage_location = Some(location.to_owned());
     if spec.included_namespaces.is_empty() {
         spec.included_namespaces = vec!["*".to_owned()];
@@ -302,6 +313,20 @@ fn no_snapshots(snapshots: &ChosenLocations) -> Finding {
         .collect::<Vec<_>>()
         .join("; ");
     Finding::new("spec.snapshotVolumes", message)
+}
+
+/// Why the data of snapshots cannot be moved.
+fn move_finding(settings: &Settings) -> Option<Finding> {
+    let problem = if !settings.moves_data {
+        "the data of snapshots cannot be moved, as the controller has no data mover: give it --mover-image; or set this to \
+         false, so that snapshots stay in the storage system"
+    } else if !settings.csi {
+        "only the data of CSI snapshots is moved, which are taken where --features has EnableCSI: enable it, or set this to \
+         false"
+    } else {
+        return None;
+    };
+    Some(Finding::new("spec.snapshotMoveData", problem))
 }
 
 /// Parts of the resource policy that cannot be combined with the filters of the Backup.

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use backup_actions::backup::complete_info;
-use backup_core::{api::Backup, operation::BackupOperation};
+use backup_actions::backup::{UploadApi, complete_info, complete_moved, has_moved};
+use backup_core::{api::Backup, operation::BackupOperation, volume_info::VolumeInfo};
 use backup_store::{AwaitingBackup, BackupWriter, JobFiles, Scope};
 
 use super::{
@@ -97,11 +97,31 @@ impl Worker<Backups> {
                 Err(CollectError::Store(error)) => return Err(WorkError::Store(error)),
             }
         }
+        complete_info(&mut files.volume_info, operations);
+        let errors = self.complete_uploads(&mut files.volume_info, operations);
+        for (namespace, sentence) in errors.await? {
+            report.error(Scope::Namespace(&namespace), sentence);
+        }
         // Another controller may have published errors while this one collected without any.
         remember_failure(&mut report, backup);
-        complete_info(&mut files.volume_info, operations);
         files.item_operations = records::encode(operations)?;
         (files.results, files.log) = report.into_parts();
         Ok(files)
+    }
+
+    /// Completes the entries of claims whose data was moved from the DataUploads in the cluster.
+    /// Returns errors that no operation reports: a namespace, and a sentence.
+    async fn complete_uploads(
+        &self,
+        info: &mut [VolumeInfo],
+        operations: &[BackupOperation],
+    ) -> Result<Vec<(String, String)>, WorkError> {
+        if !has_moved(info) {
+            return Ok(Vec::new());
+        }
+        let cluster = &self.ctx.cluster;
+        let uploads = UploadApi::new(&cluster.client, &cluster.namespace, &cluster.leadership);
+        let found = uploads.of_backup(&self.uid).await?;
+        Ok(complete_moved(info, &found, operations))
     }
 }

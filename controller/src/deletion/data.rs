@@ -15,6 +15,11 @@ use super::{
     observe,
 };
 
+/// Maximum number of locked snapshots of volumes that a waiting deletion remembers: they are in an
+/// annotation, and all annotations of an object together have at most 256 KiB. Versions of others
+/// stay hidden.
+const MAX_LOCKED_SNAPSHOTS: usize = 500;
+
 /// Facts about the data after its deletion.
 #[derive(Default)]
 pub(super) struct DeletedData {
@@ -23,12 +28,14 @@ pub(super) struct DeletedData {
     /// The uid that has claimed the folder; empty if nothing remains after the deletion.
     pub(super) owner: String,
     pub(super) retained: RetainedVersions,
+    /// Removed snapshots of volumes with versions that the store locks, as `namespace/id`.
+    pub(super) snapshots: Vec<String>,
 }
 
-struct BackupStore {
-    store: Location,
+pub(super) struct BackupStore {
+    pub(super) store: Location,
     /// Whether deleted files may only be hidden there.
-    keeps_versions: bool,
+    pub(super) keeps_versions: bool,
 }
 
 impl DeletionController {
@@ -61,7 +68,11 @@ impl DeletionController {
         } else {
             String::new()
         };
-        deleted.retained = self.delete_files(backup, &of, waits).await?;
+        let forgotten = self.forget_volume_data(backup, &of, waits).await?;
+        let locked = forgotten.locked.iter().take(MAX_LOCKED_SNAPSHOTS);
+        deleted.snapshots = locked.map(ToString::to_string).collect();
+        let retained = self.delete_files(backup, &of, waits).await?;
+        deleted.retained = retained.and(forgotten.retained);
         self.delete_restores(backup, Some(&of), waits.is_some(), &mut deleted.retained)
             .await?;
         Ok(deleted)

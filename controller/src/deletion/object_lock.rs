@@ -48,6 +48,7 @@ impl DeletionController {
             held,
             refused,
             owner: deleted.owner,
+            snapshots: deleted.snapshots,
         };
         waits.plan(now);
         let outcome = retry::status_patch(&self.cluster, backup, |current| {

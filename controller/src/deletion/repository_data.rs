@@ -1,5 +1,6 @@
 //! Data of volumes in a repository of files by Velero. We cannot delete it, and it would be unknown
-//! to all afterwards, so such a backup is kept until a user has decided about the data.
+//! to all afterwards, so such a backup is kept until a user has decided about the data. (For data
+//! that our data mover has saved see `volume_data`.)
 
 use backup_core::{
     api::{Backup, DeleteBackupRequest},

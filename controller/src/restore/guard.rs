@@ -6,6 +6,7 @@
 use backup_actions::restore::json::{self, Object};
 use backup_core::{
     cluster::INSTALLATION,
+    data_movement::PASSWORD_SECRET,
     labels::PART_OF,
     resources::{DEFINITIONS, NAMESPACES},
 };
@@ -40,15 +41,16 @@ const OURS: [&str; 4] = [
     "backup-profile",
 ];
 
-/// Further exact names: everything else that `deploy/` installs, the profiles and the credentials
-/// of stores.
-const ALSO_OURS: [&str; 18] = [
+/// Further exact names: everything else that `deploy/` installs, the profiles, the credentials of
+/// stores, and the password of the repositories of volume data.
+const ALSO_OURS: [&str; 20] = [
     "backup-alerts",
     "backup-break-glass",
     "backup-cluster-viewer",
     "backup-dashboard",
     "backup-engine-phases",
     "backup-guard-ends",
+    "backup-mover",
     "backup-operator",
     "backup-percona-pg-ends",
     "backup-percona-ps-ends",
@@ -61,6 +63,7 @@ const ALSO_OURS: [&str; 18] = [
     "backup-restorer",
     "backup-viewer",
     "cloud-credentials",
+    PASSWORD_SECRET,
 ];
 
 pub(super) const WHY: &str = "a restore never writes what this installation works with";
@@ -162,6 +165,8 @@ mod tests {
             ("deletebackuprequests.velero.io", Some("elsewhere"), "b"),
             ("schedules.velero.io", Some("velero"), "nightly"),
             ("secrets", Some("velero"), "cloud-credentials"),
+            ("secrets", Some("velero"), "velero-repo-credentials"),
+            ("serviceaccounts", Some("velero"), "backup-mover"),
             ("configmaps", Some("velero"), "backup-profiles"),
             ("namespaces", None, "velero"),
         ] {

@@ -59,6 +59,8 @@ pub(crate) struct Restores {
     pub(crate) memory: ItemMemory,
     /// The ConfigMap with modifiers for restores that name none.
     pub(crate) default_modifier: Option<String>,
+    /// Whether this controller runs our data mover.
+    pub(crate) has_mover: bool,
 }
 
 impl Restores {
@@ -245,8 +247,9 @@ impl Lifecycle for Restores {
             summary,
             ..patches::Counts::default()
         };
-        let interrupted = worker.interrupted.take();
-        if let Some(InterruptedWork { files, summary }) = &interrupted {
+        let mut interrupted = worker.interrupted.take();
+        if let Some(InterruptedWork { files, summary }) = &mut interrupted {
+            operations::give_up_data(&mut files.volume_info);
             counts.warnings = files.results.warnings();
             counts.errors = files.results.errors();
             counts.summary = summary.clone();

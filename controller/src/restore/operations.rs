@@ -2,11 +2,17 @@
 
 use std::time::Duration;
 
+use backup_actions::restore::{DownloadApi, MOVED_NAME};
+use backup_client::errors::plain;
 use backup_core::{
     api::{Restore, RestorePhase},
-    operation::{OperationStatus, ResourceIdentifier, RestoreOperation, RestoreOperationSpec},
+    operation::{
+        OperationPhase, OperationStatus, ResourceIdentifier, RestoreOperation, RestoreOperationSpec,
+    },
     time::whole_seconds,
+    volume_info::{VolumeInfo, VolumeResult},
 };
+use backup_runtime::Cluster;
 use backup_store::{AwaitingRestore, FoundJob, JobFiles, Location, Scope, StoreError};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -69,6 +75,7 @@ pub(super) fn completed(
     let left = patches::left_items(awaiting.status());
     let mut files = awaiting.into_files();
     files.item_operations = records::encode(operations)?;
+    mark_missing_data(&mut files.volume_info, operations);
     let at = Timestamp::now();
     for (namespace, sentence) in records::errors(operations) {
         files.log.line("error", &sentence, &[], at);
@@ -92,12 +99,56 @@ pub(super) fn completed(
     Ok((files, summary))
 }
 
+/// Marks the volumes whose data was to come by operations that have not completed. Their entries
+/// were written when the operations began.
+fn mark_missing_data(volumes: &mut [VolumeInfo], operations: &[RestoreOperation]) {
+    let not_completed = operations.iter().filter(|operation| {
+        operation.spec.restore_item_action == MOVED_NAME
+            && operation.status.phase != OperationPhase::Completed
+    });
+    for operation in not_completed {
+        let why = match operation.status.error.as_str() {
+            "" => "it has not come from the repository",
+            error => error,
+        };
+        let entry = volumes
+            .iter_mut()
+            .find(|volume| comes_by(volume, &operation.spec.operation_id));
+        if let Some(entry) = entry {
+            entry.result = Some(VolumeResult::Failed);
+            entry.skipped_reason = Some(why.to_owned());
+        }
+    }
+}
+
+/// Whether this operation restores the data of a volume.
+fn comes_by(volume: &VolumeInfo, operation: &str) -> bool {
+    volume
+        .snapshot_data_movement_info
+        .as_ref()
+        .is_some_and(|movement| movement.operation_id == operation)
+}
+
+/// Marks the volumes whose data is in our repository, at the end of a restore that has not waited
+/// for its operations.
+pub(super) fn give_up_data(volumes: &mut [VolumeInfo]) {
+    for entry in volumes
+        .iter_mut()
+        .filter(|volume| volume.snapshot_data_moved == Some(true))
+    {
+        entry.result = Some(VolumeResult::Failed);
+        entry.skipped_reason =
+            Some("the restore ended before it had come from the repository".to_owned());
+    }
+}
+
 /// Cancels the known operations of a restore that is abandoned. Best effort, at most
 /// `CANCEL_BUDGET`.
 pub(super) async fn cancel(worker: &Worker<Restores>, restore: &Restore) {
     if restore.phase() == RestorePhase::New {
         return;
     }
+    cancel_downloads(worker, restore).await;
     let store = match files::location(worker, restore).await {
         Ok(Some(store)) => store,
         Ok(None) => return,
@@ -125,6 +176,33 @@ pub(super) async fn cancel(worker: &Worker<Restores>, restore: &Restore) {
     }
 }
 
+/// Cancels the downloads of volume data, which are in no journal. Best effort, at most
+/// `CANCEL_BUDGET`.
+async fn cancel_downloads(worker: &Worker<Restores>, restore: &Restore) {
+    if !worker.kind.has_mover {
+        return;
+    }
+    let Cluster {
+        client,
+        namespace,
+        leadership,
+        ..
+    } = &worker.ctx.cluster;
+    let downloads = DownloadApi::new(client, namespace, leadership);
+    let uid = restore.uid().unwrap_or_default();
+    let cancelled = tokio::time::timeout(CANCEL_BUDGET, downloads.cancel_all(&uid)).await;
+    let error = match cancelled {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => plain(&error),
+        Err(_) => format!("no answer within {CANCEL_BUDGET:?}"),
+    };
+    tracing::warn!(
+        restore = worker.name,
+        error,
+        "not all downloads of volume data could be cancelled"
+    );
+}
+
 /// The known operations: from the journal while items are restored, later from the stored files.
 async fn known(restore: &Restore, store: &Location) -> Vec<RestoreOperation> {
     let name = restore.name_any();
@@ -147,5 +225,74 @@ async fn known(restore: &Restore, store: &Location) -> Vec<RestoreOperation> {
             )
         }
         Ok(_) | Err(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::volume_data::MissingData;
+    use serde_json::json;
+
+    use super::*;
+
+    fn volumes() -> Vec<VolumeInfo> {
+        let moved = |claim: &str, operation: &str| {
+            json!({"pvcNamespace": "shop", "pvcName": claim, "restoreMethod": "CSISnapshot", "snapshotDataMoved": true,
+                "snapshotDataMovementInfo": {"dataMover": "backup-mover", "operationID": operation, "snapshotHandle": "k"}})
+        };
+        VolumeInfo::all(&[
+            moved("done", "d-1"),
+            moved("failed", "d-2"),
+            moved("silent", "d-3"),
+            json!({"pvcNamespace": "shop", "pvcName": "csi", "restoreMethod": "CSISnapshot", "snapshotDataMoved": false}),
+        ])
+    }
+
+    fn operation(action: &str, id: &str, phase: OperationPhase, error: &str) -> RestoreOperation {
+        let mut operation = RestoreOperation::default();
+        operation.spec.restore_item_action = action.to_owned();
+        operation.spec.operation_id = id.to_owned();
+        operation.status.phase = phase;
+        operation.status.error = error.to_owned();
+        operation
+    }
+
+    #[test]
+    fn data_whose_operation_has_not_completed_is_missing() {
+        let mut volumes = volumes();
+        assert_eq!(MissingData::of(&volumes), None);
+        let operations = [
+            operation(MOVED_NAME, "d-1", OperationPhase::Completed, ""),
+            operation(MOVED_NAME, "d-2", OperationPhase::Failed, "no pod"),
+            operation(MOVED_NAME, "d-3", OperationPhase::Failed, ""),
+            operation(
+                "x/other",
+                "d-1",
+                OperationPhase::Failed,
+                "of another action",
+            ),
+            operation(
+                MOVED_NAME,
+                "d-9",
+                OperationPhase::Failed,
+                "of a claim that was not created",
+            ),
+        ];
+        mark_missing_data(&mut volumes, &operations);
+        let missing = MissingData::of(&volumes).unwrap();
+        assert_eq!((missing.missing, missing.of), (2, 4));
+        assert_eq!(missing.volumes["shop/failed"], "no pod");
+        assert_eq!(
+            missing.volumes["shop/silent"],
+            "it has not come from the repository"
+        );
+    }
+
+    #[test]
+    fn data_that_was_not_waited_for_is_missing() {
+        let mut volumes = volumes();
+        give_up_data(&mut volumes);
+        let missing = MissingData::of(&volumes).unwrap();
+        assert_eq!((missing.missing, missing.of), (3, 4));
     }
 }

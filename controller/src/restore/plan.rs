@@ -11,7 +11,9 @@ use backup_actions::ItemAction as _;
 use backup_core::{
     api::{Restore, RestoreSpec, restore::RestoreProgress},
     restore_plan::{PlanLine, RestorePlan},
+    text::{counted, listed},
     volume_data::MissingData,
+    volume_info::VolumeInfo,
 };
 use backup_lock::Footprint;
 use backup_plugins::{PluginLog, catalog::Kind};
@@ -29,7 +31,7 @@ use super::{
     runner::{read_contents, saved_volumes},
     validate::{self, Configuration},
     volume_snapshots::{Snapshots, VolumeJournal},
-    work::{self, ActionContext, Restoring, VolumePlan},
+    work::{self, ActionContext, BackupMover, Restoring, VolumePlan},
 };
 use crate::job::{
     JobContext, action_journal::ActionJournal, cancellation::Cancellation, journal::JournalWriter,
@@ -43,6 +45,8 @@ const PLAN_TIMEOUT: Duration = Duration::from_mins(30);
 /// Maximum wait for an unavailable server.
 const MAX_SERVER_WAIT: Duration = Duration::from_secs(20);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of claims that a message names; the others are counted.
+const MAX_NAMED_CLAIMS: usize = 8;
 
 #[derive(Clone)]
 pub(crate) struct Planner {
@@ -171,6 +175,10 @@ impl Planner {
             },
             snapshots,
             saved,
+            mover: BackupMover {
+                is_running: kind.has_mover,
+                location: &location,
+            },
             plan: VolumePlan::default(),
             discover: work::discover(&ctx.cluster.client),
             calls: &calls,
@@ -186,6 +194,7 @@ impl Planner {
         notes.extend(self.plugins().await);
         let left_out = report.left_out_sentences();
         let files = report.into_files();
+        notes.extend(from_repository(&files.volume_info, &location));
         let resource_list =
             serde_json::to_value(&files.resource_list).and_then(serde_json::from_value);
         let resource_list = resource_list.map_err(|error| refused(error.to_string()))?;
@@ -218,6 +227,24 @@ impl Planner {
             )
         })
     }
+}
+
+/// A message that names the claims whose data comes from the repository in this location, which
+/// only a restore reads.
+fn from_repository(volumes: &[VolumeInfo], location: &str) -> Option<String> {
+    let named: Vec<String> = volumes
+        .iter()
+        .filter(|volume| volume.snapshot_data_moved == Some(true))
+        .map(|volume| format!("{}/{}", volume.namespace(), volume.claim()))
+        .collect();
+    let first = named.get(..MAX_NAMED_CLAIMS).unwrap_or(&named);
+    (!named.is_empty()).then(|| {
+        format!(
+            "the data of {} comes from the repository in location {location}, which was not read: {}",
+            counted(named.len(), "claim"),
+            listed(first, named.len())
+        )
+    })
 }
 
 fn refused(reason: String) -> WorkerError {

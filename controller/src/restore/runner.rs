@@ -26,7 +26,9 @@ use super::{
     report::Report,
     validate::{self, Configuration},
     volume_snapshots::{Snapshots, VolumeJournal},
-    work::{self, ActionContext, RestoreError, Restoring, StartedOperation, VolumePlan},
+    work::{
+        self, ActionContext, BackupMover, RestoreError, Restoring, StartedOperation, VolumePlan,
+    },
 };
 use crate::job::{
     action_journal::{self, ActionJournal},
@@ -165,6 +167,10 @@ impl Worker<Restores> {
             },
             snapshots,
             saved,
+            mover: BackupMover {
+                is_running: kind.has_mover,
+                location: backup.spec.storage_location.as_deref().unwrap_or_default(),
+            },
             plan: VolumePlan::default(),
             discover: work::discover(&ctx.cluster.client),
             calls: &calls,
@@ -344,6 +350,7 @@ async fn usable_actions(
     let built_in = built_in.iter().map(|action| action.name().to_owned());
     let of_velero = restore::names()
         .chain(restore::CSI_NAMES)
+        .chain([restore::MOVED_NAME])
         .map(str::to_owned);
     let built_in = built_in.chain(of_velero).collect();
     let found = plugins

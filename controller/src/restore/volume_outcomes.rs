@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use backup_core::{
-    repository_data::RepositoryVolume, volume_data::DataSource, volume_info::VolumeInfo,
+    repository_data::RepositoryVolume,
+    volume_data::{DataSource, MovedData},
+    volume_info::VolumeInfo,
 };
 use backup_plugins::log_line::Level;
 
@@ -152,7 +154,7 @@ impl VolumeOutcomes {
 
     /// Outcome of the data of a claim; `None` if the claim is not part of the restore, or was not
     /// reached. `wanted` says whether data of volumes is restored, `told` has the volumes that were
-    /// created from snapshots.
+    /// created from snapshots, or are filled from a repository.
     pub(crate) fn of_claim(
         &self,
         claim: PlannedClaim<'_>,
@@ -187,7 +189,9 @@ impl VolumeOutcomes {
             .filter(|_| became == ObjectOutcome::Created);
         let (message, why) = match named {
             Some(NamedVolume::Unprovisioned(class)) => {
-                unprovisioned(name, class, (message, why), wanted)
+                // Whether moved data arrives is the outcome of its operation.
+                let is_missing = wanted && !matches!(data, DataSource::Moved(_));
+                unprovisioned(name, class, (message, why), is_missing)
             }
             _ => (message, why),
         };
@@ -221,11 +225,9 @@ impl VolumeOutcomes {
             DataSource::NativeSnapshot => info(format!(
                 "claim {name:?} comes back with a volume of the snapshot"
             )),
+            DataSource::Moved(moved) => moving(claim, moved, is_told(told, claim)),
             DataSource::CsiSnapshot => {
-                let is_told = told
-                    .iter()
-                    .any(|one| one.namespace() == namespace && one.claim() == name);
-                if is_told {
+                if is_told(told, claim) {
                     info(format!(
                         "claim {name:?} is provisioned from its CSI snapshot"
                     ))
@@ -360,8 +362,40 @@ fn unwanted(claim: PlannedClaim<'_>, became: ObjectOutcome) -> DataMessage {
     }
 }
 
-/// The message about a created claim that gets no volume. `said` is the message without that.
-fn unprovisioned(claim: &str, class: &str, said: DataMessage, wanted: bool) -> DataMessage {
+/// Whether the data of a claim comes from a snapshot or a repository.
+fn is_told(told: &[VolumeInfo], claim: PlannedClaim<'_>) -> bool {
+    told.iter()
+        .any(|one| one.namespace() == claim.namespace && one.claim() == claim.name)
+}
+
+/// The message about a created claim whose data is in our repository. If the data is requested, the
+/// entry of the claim tells what is missing.
+fn moving(claim: PlannedClaim<'_>, moved: &MovedData, is_requested: bool) -> DataMessage {
+    let PlannedClaim { source, name, .. } = claim;
+    if !is_requested {
+        return missing(
+            Level::Error,
+            format!(
+                "the data of claim {source}/{name} is not restored: another claim of that name was deleted meanwhile, so the volume is \
+                 empty; delete the claim and restore it again"
+            ),
+            "it was not requested from the repository",
+        );
+    }
+    match &moved.incomplete {
+        None => info(format!(
+            "claim {name:?} is filled from the repository; pods wait for it until then"
+        )),
+        Some(why) => {
+            let text = format!("claim {name:?} comes back with a part of its data: {why}");
+            (Some((Level::Warning, text)), None)
+        }
+    }
+}
+
+/// The message about a created claim that gets no volume. `said` is the message without that,
+/// `is_missing` whether its data is missing for that reason.
+fn unprovisioned(claim: &str, class: &str, said: DataMessage, is_missing: bool) -> DataMessage {
     let (message, why) = said;
     let (level, before) = match message {
         Some((level @ (Level::Warning | Level::Error), text)) => (level, text),
@@ -372,7 +406,7 @@ fn unprovisioned(claim: &str, class: &str, said: DataMessage, wanted: bool) -> D
         format!("{before}; it has no volume and stays Pending until there is one for it: {class}");
     (
         Some((level, text)),
-        why.or_else(|| wanted.then(|| format!("it has no volume: {class}"))),
+        why.or_else(|| is_missing.then(|| format!("it has no volume: {class}"))),
     )
 }
 
@@ -391,6 +425,11 @@ fn left_to_pod(claim: PlannedClaim<'_>) -> DataMessage {
             Level::Error,
             format!("the data of claim {name:?} cannot be brought back: {why}"),
             *why,
+        ),
+        DataSource::Moved(_) => missing(
+            Level::Info,
+            format!("the data of claim {source}/{name} is not restored: its claim was left out"),
+            "its claim was left out",
         ),
         _ => (None, None),
     }

@@ -105,6 +105,15 @@ pub(super) enum RestoreError {
     Journal(#[source] StoreError),
 }
 
+/// Our data mover, which restores the data of volumes from a repository.
+#[derive(Clone, Copy)]
+pub(super) struct BackupMover<'a> {
+    /// Whether this controller runs it.
+    pub(super) is_running: bool,
+    /// BackupStorageLocation of the backup, which has the repository.
+    pub(super) location: &'a str,
+}
+
 /// One restore: what it restores, how, and where the results go. A run and a plan build it once;
 /// every step borrows it.
 pub(super) struct Restoring<'a> {
@@ -134,6 +143,7 @@ pub(super) struct Restoring<'a> {
     pub(super) hooks: HookContext<'a>,
     pub(super) snapshots: Snapshots,
     pub(super) saved: SavedVolumes,
+    pub(super) mover: BackupMover<'a>,
     /// How the data of each volume is restored; decided once, before any item.
     pub(super) plan: VolumePlan,
     pub(super) discover: Discover<'a>,
@@ -345,6 +355,10 @@ impl Restoring<'_> {
                 &rules,
                 self.snapshots.restored(),
             ));
+        }
+        if let Some(moved) = self.moved(&rules) {
+            let ActionContext { csi, downloads, .. } = &self.actions;
+            built_in.push(restore::moved_action(csi, downloads.as_ref(), moved));
         }
         if !self.contents.items(PODS).is_empty() {
             built_in.push(Arc::new(AddClaimsOfPods {

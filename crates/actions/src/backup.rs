@@ -18,9 +18,10 @@ use crate::{
 };
 
 pub use crate::{
-    csi::backup::{NoClass, choose_class},
-    volumes::backup_volumes::{
-        BackupVolumes, ClaimVolume, VolumeDecision, VolumePolicy, complete_info,
+    csi::backup::{NoClass, UploadApi, choose_class},
+    volumes::{
+        backup_uploads::{complete_moved, has_moved},
+        backup_volumes::{BackupVolumes, ClaimVolume, VolumeDecision, VolumePolicy, complete_info},
     },
 };
 pub use action::{BackupActionOutput, BackupItemAction, ItemBlockAction};
@@ -49,6 +50,7 @@ pub fn built_in(
     if csi {
         all.append(&mut csi::backup::actions(
             &SnapshotApi::new(&cluster.client, &cluster.leadership),
+            &UploadApi::new(&cluster.client, &cluster.namespace, &cluster.leadership),
             volumes,
         ));
     }

@@ -27,7 +27,13 @@ mod workload;
 
 pub use crate::{
     csi::restore::{NAMES as CSI_NAMES, actions as csi_actions, snapshot_of_claim},
-    volumes::restored_volumes::RestoredVolumes,
+    volumes::{
+        moved::{
+            DownloadApi, MovedClaims, MovedRestore, NAME as MOVED_NAME, action as moved_action,
+            operating,
+        },
+        restored_volumes::RestoredVolumes,
+    },
 };
 pub use action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreWait};
 pub use action_config::{ActionConfigs, ConfigMapData};

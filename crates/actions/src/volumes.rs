@@ -1,5 +1,8 @@
 //! What acts on volumes in backups and restores: their outcomes, and snapshots of CSI volumes.
 
+pub(crate) mod backup_uploads;
 pub(crate) mod backup_volumes;
 pub mod csi;
+pub(crate) mod moved;
 pub(crate) mod restored_volumes;
+mod transfer_progress;

@@ -34,6 +34,10 @@ pub struct Waits {
     /// Uid of the owner of the backup's folder in the store; empty if it has none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub owner: String,
+    /// Hidden snapshots of volumes with versions that are kept, as `namespace/id`: the files that
+    /// name them are hidden, too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub snapshots: Vec<String>,
 }
 
 impl Waits {
@@ -117,6 +121,7 @@ mod tests {
             let mut waits = Waits {
                 since: at(since),
                 until: until.map(at),
+                snapshots: vec!["shop/4f1c".to_owned()],
                 ..Waits::default()
             };
             waits.plan(now);

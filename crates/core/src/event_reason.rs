@@ -72,7 +72,7 @@ event_reasons! {
     SnapshotsNotRemoved on "Backup": "it failed, and one of its snapshots could not be removed",
     Started on "Backup, Restore": "it has started",
     Synced on "BackupStorageLocation": "how many Backups were created and removed",
-    Unavailable on "BackupStorageLocation": "it cannot be used, and why",
+    Unavailable on "BackupRepository, BackupStorageLocation": "it cannot be used, and why",
     Unclaimed on "Backup, Restore": "it runs without a claim, beside others",
     UnknownPhase on "Backup, Restore": "a newer version wrote its phase; it counts as running",
     Unreadable on "any of `velero.io`": "it cannot be decoded; the field",

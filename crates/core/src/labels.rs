@@ -13,6 +13,8 @@ pub const BACKUP_NAME: &str = "velero.io/backup-name";
 pub const BACKUP_UID: &str = "velero.io/backup-uid";
 /// Label of restored objects: name of the Restore, or what stands for a long one.
 pub const RESTORE_NAME: &str = "velero.io/restore-name";
+/// Label of what belongs to a restore: uid of the Restore.
+pub const RESTORE_UID: &str = "velero.io/restore-uid";
 /// Label of a Backup: name of its Schedule.
 pub const SCHEDULE_NAME: &str = "velero.io/schedule-name";
 /// Label of a Backup: name of its location.

@@ -45,8 +45,8 @@ impl RepositoryVolume {
         }
     }
 
-    /// From an entry of `-volumeinfo.json.gz`; `None` if its data is not in a repository, or was
-    /// not saved.
+    /// From an entry of `-volumeinfo.json.gz`; `None` if its data is not in a repository of
+    /// Velero's node agents, or was not saved.
     fn of_info(info: &VolumeInfo) -> Option<Self> {
         let of_pod = info.pvb_info.as_ref();
         let handle = if info.backup_method == Some(VolumeMethod::PodVolumeBackup) {
@@ -97,7 +97,8 @@ fn nonempty(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The volumes of a backup whose data is in a repository, each once.
+/// The volumes of a backup whose data is in a repository of Velero's node agents, each once. Data
+/// of our data mover is not included: it is restored and deleted here.
 pub fn volumes(infos: &[VolumeInfo], pod_volume_backups: &[Value]) -> Vec<RepositoryVolume> {
     let mut found: BTreeSet<RepositoryVolume> =
         infos.iter().filter_map(RepositoryVolume::of_info).collect();
@@ -128,6 +129,8 @@ mod tests {
                 "pvbInfo": { "snapshotHandle": "k1", "podName": "db-0", "podNamespace": "shop", "volumeName": "data" } }),
             json!({ "pvcName": "moved", "pvcNamespace": "shop", "backupMethod": "CSISnapshot", "snapshotDataMoved": true,
                 "snapshotDataMovementInfo": { "snapshotHandle": "k2" } }),
+            json!({ "pvcName": "ours", "pvcNamespace": "shop", "backupMethod": "CSISnapshot", "snapshotDataMoved": true,
+                "snapshotDataMovementInfo": { "snapshotHandle": "k4", "dataMover": "backup-mover" } }),
             json!({ "pvcName": "lost", "pvcNamespace": "shop", "backupMethod": "CSISnapshot", "snapshotDataMoved": true,
                 "result": "failed" }),
             json!({ "pvcName": "cut", "pvcNamespace": "shop", "backupMethod": "CSISnapshot", "snapshotDataMoved": false }),

@@ -91,8 +91,7 @@ pub struct Evidence {
     /// Whether its progress says that it has no items.
     pub is_empty: bool,
     /// Whether it requests data of volumes in a repository, and no note says which of these volumes
-    /// can be read here. Our own backups and imports always have that note. backups and imports
-    /// always have that note.
+    /// can be read here. Our own backups and imports always have that note.
     asks_for_repository: bool,
     /// Why its files cannot be used.
     bad_files: Option<String>,
@@ -493,6 +492,12 @@ mod tests {
             "metadata": { "annotations": { MISSING_DATA_ANNOTATION: r#"{"missing":0,"of":3,"volumes":{}}"# } } }),
         Answer::Yes,
         ""
+    )]
+    #[case::moved_by_us_in_part(
+        json!({ "spec": { "snapshotMoveData": true },
+            "metadata": { "annotations": { MISSING_DATA_ANNOTATION: r#"{"missing":1,"of":3,"volumes":{}}"# } } }),
+        Answer::Partly,
+        "without the data of 1 volume"
     )]
     #[case::applied(json!({ "status": { "startTimestamp": null } }), Answer::Unknown, "it was created with its phase, and its files were not looked for yet")]
     #[case::copied(json!({ "status": { "startTimestamp": "2026-11-02T03:00:00Z" } }), Answer::Unknown, "it was created with its phase, and its files were not looked for yet")]

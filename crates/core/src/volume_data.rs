@@ -11,10 +11,11 @@ use serde_json::Value;
 use crate::{
     repository_data::RepositoryVolume,
     text::{counted, listed, shortened},
-    volume_info::{NOTHING_SAVED, VolumeInfo, VolumeMethod},
+    volume_info::{DataMovementInfo, MOVE_FAILED, NOTHING_SAVED, VolumeInfo, VolumeMethod},
 };
 
 const IN_REPOSITORY: &str = "it is in a repository that only a Velero server reads";
+const PARTLY_SAVED: &str = "only a part of it was saved";
 /// Maximum number of volumes that are named; the others are only counted.
 const MAX_NAMED_VOLUMES: usize = 8;
 /// Maximum length of a reason (characters): it may be a driver's message.
@@ -164,12 +165,42 @@ impl StoredVolume {
     }
 }
 
+/// The data of a volume in a repository that our data mover has written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovedData {
+    /// Id of the snapshot in the repository.
+    pub snapshot: String,
+    /// Bytes; 0 if unknown.
+    pub size: i64,
+    /// Why only a part of the data is in the repository; `None` if all of it is.
+    pub incomplete: Option<String>,
+}
+
+impl MovedData {
+    /// From the entry of a volume in `-volumeinfo.json.gz` of the backup; `None` if our data mover
+    /// has stored nothing.
+    pub fn of(record: &VolumeInfo) -> Option<Self> {
+        let movement = record.moved_by_us()?;
+        let incomplete = record.has_failed().then(|| match record.skipped_reason() {
+            "" => PARTLY_SAVED.to_owned(),
+            why => format!("{PARTLY_SAVED} ({why})"),
+        });
+        Some(Self {
+            snapshot: movement.snapshot_handle.clone(),
+            size: movement.size,
+            incomplete,
+        })
+    }
+}
+
 /// The source of a volume's data in a restore, in order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataSource {
     /// A plugin creates the volume from its snapshot.
     NativeSnapshot,
-    /// The data is in a repository of files: an empty volume is provisioned.
+    /// Our data mover fills a new volume from its repository.
+    Moved(MovedData),
+    /// The data is in a repository that only a Velero server reads: an empty volume is provisioned.
     Repository,
     /// A volume is provisioned from a CSI snapshot.
     CsiSnapshot,
@@ -186,14 +217,22 @@ impl DataSource {
     /// Decides for one volume.
     pub fn of(record: Option<&VolumeInfo>, found: Evidence) -> Self {
         let snapshot_failed = found.failed || record.is_some_and(VolumeInfo::has_failed);
+        // If our data mover has stored nothing, no repository has the data.
+        let uses_our_mover = record
+            .and_then(|record| record.snapshot_data_movement_info.as_ref())
+            .is_some_and(DataMovementInfo::is_ours);
         if found.native {
             Self::NativeSnapshot
-        } else if record.is_some_and(VolumeInfo::uses_repository) {
+        } else if let Some(moved) = record.and_then(MovedData::of) {
+            Self::Moved(moved)
+        } else if record.is_some_and(VolumeInfo::uses_repository) && !uses_our_mover {
             Self::Repository
         } else if found.csi {
             Self::CsiSnapshot
         } else if found.kept {
             Self::Kept
+        } else if uses_our_mover {
+            Self::Lost(MOVE_FAILED)
         } else if snapshot_failed {
             Self::Lost("its snapshot could not be taken")
         } else {
@@ -283,6 +322,25 @@ mod tests {
         ..NONE
     };
 
+    /// An entry of our data mover.
+    fn ours(snapshot: &str, result: &str) -> Value {
+        json!({"backupMethod": "CSISnapshot", "snapshotDataMoved": true, "result": result,
+            "snapshotDataMovementInfo": {"dataMover": "backup-mover", "snapshotHandle": snapshot, "size": 7}})
+    }
+
+    fn json_patched(mut entry: Value, patch: &Value) -> Value {
+        json_patch::merge(&mut entry, patch);
+        entry
+    }
+
+    fn moved(incomplete: Option<&str>) -> DataSource {
+        DataSource::Moved(MovedData {
+            snapshot: "k1".to_owned(),
+            size: 7,
+            incomplete: incomplete.map(str::to_owned),
+        })
+    }
+
     #[test]
     fn volumes_without_their_data_are_named_with_the_reason() {
         let good = json!({"pvcNamespace": "shop", "pvcName": "a", "backupMethod": "CSISnapshot", "result": "succeeded"});
@@ -363,6 +421,32 @@ mod tests {
     #[case::csi_of_one_that_is_kept(json!({"backupMethod": "CSISnapshot"}), Evidence { kept: true, ..CSI }, DataSource::CsiSnapshot)]
     #[case::csi_without_its_snapshot(json!({"backupMethod": "CSISnapshot"}), NONE, DataSource::Lost("its VolumeSnapshot is not in the backup"))]
     #[case::moved(json!({"backupMethod": "CSISnapshot", "snapshotDataMoved": true}), NONE, DataSource::Repository)]
+    #[case::moved_by_a_velero_server(
+        json!({"snapshotDataMoved": true, "snapshotDataMovementInfo": {"dataMover": "velero", "snapshotHandle": "k1"}}),
+        NONE,
+        DataSource::Repository
+    )]
+    #[case::moved_by_us(ours("k1", "succeeded"), NONE, moved(None))]
+    #[case::moved_by_us_of_one_that_is_kept(ours("k1", "succeeded"), KEPT, moved(None))]
+    #[case::moved_by_us_with_a_snapshot(ours("k1", "succeeded"), CSI, moved(None))]
+    #[case::moved_by_us_and_snapshotted_by_a_plugin(
+        ours("k1", "succeeded"),
+        NATIVE,
+        DataSource::NativeSnapshot
+    )]
+    #[case::moved_by_us_in_part(
+        ours("k1", "failed"),
+        NONE,
+        moved(Some("only a part of it was saved"))
+    )]
+    #[case::moved_by_us_in_part_and_named(
+        json_patched(ours("k1", "failed"), &json!({"skippedReason": "2 files"})),
+        NONE,
+        moved(Some("only a part of it was saved (2 files)"))
+    )]
+    #[case::not_moved_by_us(ours("", "failed"), NONE, DataSource::Lost(MOVE_FAILED))]
+    #[case::not_moved_by_us_of_one_that_is_kept(ours("", "failed"), KEPT, DataSource::Kept)]
+    #[case::moved_to_nowhere(ours("", "succeeded"), NONE, DataSource::Lost(MOVE_FAILED))]
     #[case::files(json!({"backupMethod": "PodVolumeBackup"}), NONE, DataSource::Repository)]
     #[case::files_of_one_that_is_kept(json!({"backupMethod": "PodVolumeBackup"}), KEPT, DataSource::Repository)]
     #[case::kept(json!({"skipped": true, "skippedReason": "x"}), KEPT, DataSource::Kept)]

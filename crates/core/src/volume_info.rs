@@ -11,13 +11,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::{
-    api::{Extra, kind::string_enum, null_default},
+    api::{Extra, common::is_default, kind::string_enum, null_default, transfer::MovePhase},
+    data_movement::{DATA_MOVER, REPOSITORY_TYPE},
     repository_data::RepositoryVolume,
     snapshot::SnapshotPhase,
 };
 
 /// Reason for missing data if the file gives none.
 pub const SNAPSHOT_FAILED: &str = "its snapshot failed";
+pub const MOVE_FAILED: &str = "its data could not be moved into a repository";
 pub const NOTHING_SAVED: &str = "nothing of it was saved";
 
 string_enum! {
@@ -90,6 +92,7 @@ pub struct VolumeInfo {
     /// Whether nothing was saved or restored. Velero has this field only for backups.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<bool>,
+    /// Why it was skipped; of an entry of our data mover that failed: why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped_reason: Option<String>,
     /// Whether the data of the snapshot is in a repository.
@@ -152,13 +155,35 @@ pub struct NativeSnapshotInfo {
     pub extra: Extra,
 }
 
-/// Data that was moved from a snapshot into a repository.
+/// Data that is moved from a snapshot into a repository. Velero's command line reads all fields
+/// without checking whether they exist.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DataMovementInfo {
+    /// The phase of the DataUpload when the backup ended.
+    #[serde(rename = "Phase", skip_serializing_if = "Option::is_none")]
+    pub phase: Option<MovePhase>,
+    /// The data mover; empty or `velero` for node agents of Velero.
+    #[serde(deserialize_with = "null_default")]
+    pub data_mover: String,
+    /// Bytes that were added to the repository.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
+    pub incremental_size: i64,
+    /// The operation that moved the data. Of our data mover: name of the DataUpload.
+    #[serde(rename = "operationID", deserialize_with = "null_default")]
+    pub operation_id: String,
+    /// The snapshot that stays in the storage system; empty if there is none.
+    #[serde(deserialize_with = "null_default")]
+    pub retained_snapshot: String,
+    /// Bytes of the data.
+    #[serde(deserialize_with = "null_default")]
+    pub size: i64,
     /// The repository's id of the data; empty if there is none.
     #[serde(deserialize_with = "null_default")]
     pub snapshot_handle: String,
+    /// Format of the repository: `kopia` or `restic`.
+    #[serde(deserialize_with = "null_default")]
+    pub uploader_type: String,
     #[serde(flatten)]
     pub extra: Extra,
 }
@@ -205,6 +230,28 @@ impl VolumeInfo {
     /// Reads the entries of the file, without invalid ones.
     pub fn all(entries: &[Value]) -> Vec<Self> {
         entries.iter().filter_map(Self::of).collect()
+    }
+
+    /// An entry in a backup's file for a claim whose data our data mover moves into a repository,
+    /// while the outcome is unknown. `operation` is the name of the DataUpload.
+    pub fn moved(namespace: &str, claim: &str, volume: &str, operation: &str) -> Self {
+        Self {
+            backup_method: Some(VolumeMethod::CsiSnapshot),
+            preserve_local_snapshot: Some(false),
+            pv_name: Some(volume.to_owned()),
+            pvc_name: claim.into(),
+            pvc_namespace: namespace.into(),
+            skipped: Some(false),
+            snapshot_data_moved: Some(true),
+            snapshot_data_movement_info: Some(DataMovementInfo {
+                phase: Some(MovePhase::New),
+                data_mover: DATA_MOVER.to_owned(),
+                operation_id: operation.to_owned(),
+                uploader_type: REPOSITORY_TYPE.to_owned(),
+                ..DataMovementInfo::default()
+            }),
+            ..Self::default()
+        }
     }
 
     /// An entry in a restore's file for a claim whose data was not restored. Velero writes none;
@@ -261,10 +308,23 @@ impl VolumeInfo {
         self.pvb_info.as_ref().or(self.pvr_info.as_ref())
     }
 
-    /// Whether its data was to be put into a repository.
+    /// Whether its data was to be put into a repository that only a Velero server reads.
     pub fn uses_repository(&self) -> bool {
         self.backup_method == Some(VolumeMethod::PodVolumeBackup)
-            || self.snapshot_data_moved == Some(true)
+            || self.snapshot_data_moved == Some(true) && !self.uses_our_mover()
+    }
+
+    /// Its data in a repository that our data mover has written; `None` if nothing was saved there.
+    /// The data is not complete if the entry has failed.
+    pub fn moved_by_us(&self) -> Option<&DataMovementInfo> {
+        let movement = self.snapshot_data_movement_info.as_ref()?;
+        (movement.is_ours() && !movement.snapshot_handle.is_empty()).then_some(movement)
+    }
+
+    /// Whether our data mover was to move its data.
+    fn uses_our_mover(&self) -> bool {
+        let movement = self.snapshot_data_movement_info.as_ref();
+        movement.is_some_and(DataMovementInfo::is_ours)
     }
 
     pub fn has_failed(&self) -> bool {
@@ -279,13 +339,24 @@ impl VolumeInfo {
     /// Why its data is not in the backup, or was not restored; `None` if it is complete.
     pub(crate) fn missing(&self) -> Option<&str> {
         if self.has_failed() {
-            Some(SNAPSHOT_FAILED)
+            Some(self.failure())
         } else if self.skipped != Some(true) {
             None
         } else if self.skipped_reason().is_empty() {
             Some(NOTHING_SAVED)
         } else {
             Some(self.skipped_reason())
+        }
+    }
+
+    /// Why saving its data has failed.
+    fn failure(&self) -> &str {
+        if !self.uses_our_mover() {
+            SNAPSHOT_FAILED
+        } else if self.skipped_reason().is_empty() {
+            MOVE_FAILED
+        } else {
+            self.skipped_reason()
         }
     }
 
@@ -305,6 +376,13 @@ impl VolumeInfo {
             return format!("volume {volume_name} of pod {pod_namespace}/{pod_name}");
         }
         self.volume().to_owned()
+    }
+}
+
+impl DataMovementInfo {
+    /// Whether our data mover moves it.
+    pub fn is_ours(&self) -> bool {
+        self.data_mover == DATA_MOVER
     }
 }
 
@@ -351,90 +429,4 @@ impl<'de> Deserialize<'de> for NullableText {
 }
 
 #[cfg(test)]
-mod tests {
-    use rstest::rstest;
-    use serde_json::json;
-
-    use super::*;
-
-    /// The JSON of earlier versions of this program, byte by byte.
-    #[rstest]
-    #[case::csi_of_a_backup(
-        r#"{"backupMethod":"CSISnapshot","completionTimestamp":"2026-01-01T00:00:05Z","csiSnapshotInfo":{"ReadyToUse":true,"driver":"disk","operationID":"shop/vs/2026-01-01T00:00:00Z","size":1024,"snapshotHandle":"snap-1","vscName":"content"},"preserveLocalSnapshot":true,"pvInfo":{"labels":{"zone":"a"},"reclaimPolicy":"Delete"},"pvName":"pv-a","pvcName":"a","pvcNamespace":"shop","result":"succeeded","skipped":false,"snapshotDataMoved":false,"startTimestamp":"2026-01-01T00:00:00Z"}"#
-    )]
-    #[case::csi_that_is_not_known_yet(
-        r#"{"backupMethod":"CSISnapshot","csiSnapshotInfo":{"ReadyToUse":null,"driver":"disk","operationID":"","size":0,"snapshotHandle":"","vscName":""},"preserveLocalSnapshot":true,"pvInfo":{"labels":{},"reclaimPolicy":""},"pvName":"pv-a","pvcName":"a","pvcNamespace":"shop","skipped":false,"snapshotDataMoved":false}"#
-    )]
-    #[case::plugin_of_a_backup(
-        r#"{"backupMethod":"NativeSnapshot","nativeSnapshotInfo":{"Phase":"Completed","iops":"0","snapshotHandle":"snap-1","volumeAZ":"","volumeType":"gp3"},"preserveLocalSnapshot":false,"pvInfo":{"labels":{},"reclaimPolicy":"Delete"},"pvName":"pv-x","pvcName":"","pvcNamespace":"","result":"succeeded","skipped":false,"snapshotDataMoved":false}"#
-    )]
-    #[case::skipped_by_a_backup(
-        r#"{"preserveLocalSnapshot":false,"pvInfo":{"labels":{},"reclaimPolicy":"Delete"},"pvName":"","pvcName":"a","pvcNamespace":"shop","skipped":true,"skippedReason":"","snapshotDataMoved":false}"#
-    )]
-    #[case::csi_of_a_restore(
-        r#"{"csiSnapshotInfo":{"ReadyToUse":true,"driver":"disk","size":1,"snapshotHandle":"snap-1","vscName":"content"},"pvcName":"a","pvcNamespace":"shop","restoreMethod":"CSISnapshot","snapshotDataMoved":false}"#
-    )]
-    #[case::plugin_of_a_restore_without_a_claim(
-        r#"{"nativeSnapshotInfo":{"Phase":"Completed","iops":"3000","snapshotHandle":"snap-1","volumeAZ":"z","volumeType":"gp3"},"pvName":"pv-x","pvcName":null,"pvcNamespace":null,"restoreMethod":"NativeSnapshot","snapshotDataMoved":false}"#
-    )]
-    #[case::not_restored(
-        r#"{"pvName":"","pvcName":"a","pvcNamespace":"shop","skipped":true,"skippedReason":"why"}"#
-    )]
-    #[case::not_restored_of_a_pod(
-        r#"{"pvrInfo":{"podName":"web","podNamespace":"shop","volumeName":"cache"},"skipped":true,"skippedReason":"why"}"#
-    )]
-    #[case::with_unknown_fields(
-        r#"{"csiSnapshotInfo":{"ReadyToUse":null,"driver":"","size":0,"snapshotHandle":"","vscName":"","later":{"a":[1]}},"pvcName":"a","result":"later","later":null}"#
-    )]
-    fn an_entry_is_written_as_it_was_read(#[case] json: &str) {
-        let read: VolumeInfo = serde_json::from_str(json).unwrap();
-        assert_eq!(serde_json::to_string(&read).unwrap(), json);
-        let value: Value = serde_json::from_str(json).unwrap();
-        assert_eq!(VolumeInfo::of(&value), Some(read));
-    }
-
-    #[test]
-    fn what_velero_leaves_out_or_writes_as_null_is_read() {
-        let all = [
-            json!({ "pvcName": null, "pvName": null, "skipped": null, "result": "", "pvInfo": null, "startTimestamp": null }),
-            json!({ "pvInfo": { "labels": null, "reclaimPolicy": "Delete" },
-                "csiSnapshotInfo": { "size": null, "driver": null }, "nativeSnapshotInfo": { "Phase": null },
-                "pvbInfo": { "podName": "db-0", "size": null, "uploaderType": "kopia" },
-                "snapshotDataMovementInfo": { "snapshotHandle": null, "dataMover": "velero" } }),
-        ];
-        let read = VolumeInfo::all(&all);
-        assert_eq!((read[0].claim(), read[0].volume()), ("", ""));
-        assert_eq!(read[0].missing(), None);
-        let of_pod = read[1].pod_volume().unwrap();
-        assert_eq!((of_pod.pod_name.as_str(), of_pod.size), ("db-0", None));
-        assert_eq!(of_pod.extra["uploaderType"], "kopia");
-    }
-
-    #[test]
-    fn an_entry_that_cannot_be_decoded_does_not_hide_the_others() {
-        let all = [
-            json!("junk"),
-            json!({ "pvName": 5 }),
-            json!({ "pvName": "pv" }),
-        ];
-        let read = VolumeInfo::all(&all);
-        assert_eq!(read.len(), 1);
-        assert_eq!(read[0].volume(), "pv");
-    }
-
-    #[test]
-    fn an_entry_says_what_its_class_does_not() {
-        let entry = json!({ "pvcName": "data", "pvcNamespace": "shop", "pvName": "pv",
-            "pvInfo": { "reclaimPolicy": "Retain", "labels": { "zone": "a" } }, "csiSnapshotInfo": { "size": 1 } });
-        let properties = VolumeInfo::of(&entry).unwrap().pv_info.unwrap();
-        assert_eq!(
-            (properties.reclaim_policy.as_str(), properties.labels.len()),
-            ("Retain", 1)
-        );
-        let bare =
-            json!({ "pvcName": "data", "pvInfo": { "reclaimPolicy": "Delete", "labels": null } });
-        let properties = VolumeInfo::of(&bare).unwrap().pv_info.unwrap();
-        assert_eq!(properties.labels.len(), 0);
-        assert_eq!(VolumeInfo::of(&json!("junk")), None);
-    }
-}
+mod tests;

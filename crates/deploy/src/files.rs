@@ -25,6 +25,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("crds/velero.io_schedules.yaml", include_str!("../../../deploy/crds/velero.io_schedules.yaml")),
     ("crds/velero.io_serverstatusrequests.yaml", include_str!("../../../deploy/crds/velero.io_serverstatusrequests.yaml")),
     ("crds/velero.io_volumesnapshotlocations.yaml", include_str!("../../../deploy/crds/velero.io_volumesnapshotlocations.yaml")),
+    ("images.yaml", include_str!("../../../deploy/images.yaml")),
     ("kustomization.yaml", include_str!("../../../deploy/kustomization.yaml")),
     ("modes/guard/ends.yaml", include_str!("../../../deploy/modes/guard/ends.yaml")),
     ("modes/guard/kustomization.yaml", include_str!("../../../deploy/modes/guard/kustomization.yaml")),

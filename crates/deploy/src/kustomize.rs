@@ -51,6 +51,8 @@ struct Kustomization {
     #[serde(default)]
     images: Vec<Image>,
     #[serde(default)]
+    configurations: Vec<String>,
+    #[serde(default)]
     config_map_generator: Vec<GeneratedMap>,
     #[serde(default)]
     common_annotations: Map<String, Value>,
@@ -97,6 +99,25 @@ struct Image {
     new_tag: String,
 }
 
+/// Configuration of transformers: further fields with images.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Configuration {
+    images: Vec<ImageField>,
+}
+
+/// A field with an image.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ImageField {
+    kind: String,
+    /// The names that lead to it, separated by `/`; those of lists end with `[]`.
+    path: String,
+}
+
+/// The fields with images that need no configuration.
+const CONTAINER_IMAGES: &str = "spec/template/spec/containers[]/image";
+
 /// The objects of a folder of `deploy/`.
 pub(crate) fn build(folder: &str) -> Result<Vec<Value>, DeployError> {
     let mut objects = Vec::new();
@@ -126,8 +147,14 @@ pub(crate) fn add_component(objects: &mut Vec<Value>, folder: &str) -> Result<()
     for patch in &kustomization.patches {
         patch.change(&path, objects)?;
     }
+    let fields = image_fields(folder, &kustomization.configurations)?;
     for object in objects {
-        set_images(object, &kustomization.images);
+        set_images(object, CONTAINER_IMAGES, &kustomization.images);
+        for field in &fields {
+            if object["kind"] == *field.kind {
+                set_images(object, &field.path, &kustomization.images);
+            }
+        }
         if !kustomization.common_annotations.is_empty() {
             let annotations = Value::Object(kustomization.common_annotations.clone());
             json_patch::merge(
@@ -201,19 +228,35 @@ impl TargetedPatch {
     }
 }
 
-fn set_images(object: &mut Value, images: &[Image]) {
-    let containers = object
-        .pointer_mut("/spec/template/spec/containers")
-        .and_then(Value::as_array_mut);
-    for container in containers.into_iter().flatten() {
-        let known = images
-            .iter()
-            .find(|image| container["image"] == image.name.as_str());
-        if let Some(Image {
-            new_name, new_tag, ..
-        }) = known
-        {
-            container["image"] = json!(format!("{new_name}:{new_tag}"));
+/// The fields with images that these files of a folder name.
+fn image_fields(folder: &str, files: &[String]) -> Result<Vec<ImageField>, DeployError> {
+    let mut fields = Vec::new();
+    for name in files {
+        let path = join(folder, name);
+        let configuration: Configuration =
+            serde_saphyr::from_str(file(&path)?).map_err(|error| unreadable(&path, &error))?;
+        fields.extend(configuration.images);
+    }
+    Ok(fields)
+}
+
+/// Replaces the image in all fields of this path.
+fn set_images(object: &mut Value, path: &str, images: &[Image]) {
+    let mut found = vec![object];
+    for name in path.split('/') {
+        let is_list = name.ends_with("[]");
+        let next = found
+            .into_iter()
+            .filter_map(|value| value.get_mut(name.trim_end_matches("[]")));
+        found = if is_list {
+            next.filter_map(Value::as_array_mut).flatten().collect()
+        } else {
+            next.collect()
+        };
+    }
+    for value in found {
+        if let Some(image) = images.iter().find(|image| *value == *image.name) {
+            *value = json!(format!("{}:{}", image.new_name, image.new_tag));
         }
     }
 }

@@ -15,12 +15,19 @@ use serde_json::{Value, json};
 
 pub use kinds::{KINDS, Kind, Stage, kind};
 pub use kustomize::DeployError;
-pub use options::{Mode, Options, enables_snapshots};
+pub use options::{Mode, Options, enables_data_mover, enables_snapshots};
 
 /// The namespace used in `deploy/`.
 pub const NAMESPACE: &str = "velero";
 /// The two programs: name of the Deployment, of its image, and of many related objects.
 pub const PROGRAMS: [&str; 2] = ["backup-webhook", "backup-controller"];
+/// The program that the controller runs in pods to move volume data: name of its image, and of the
+/// account of its pods.
+pub const MOVER: &str = "backup-mover";
+/// Argument of the controller with the image of [`MOVER`].
+pub const MOVER_ARG: &str = "--mover-image=$(MOVER_IMAGE)";
+/// The variable that this argument refers to.
+pub const MOVER_VARIABLE: &str = "MOVER_IMAGE";
 
 /// The namespace and the definitions, which are applied once and stay when the programs are removed
 /// (`deploy/once`). Not for guard mode: there both belong to another server.

@@ -4,7 +4,7 @@ use backup_core::profile::Profile;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{PROGRAMS, kustomize};
+use crate::{MOVER, MOVER_ARG, MOVER_VARIABLE, PROGRAMS, kustomize};
 
 /// The program that runs backups and restores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,12 +44,16 @@ pub struct Options {
     /// programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registry: Option<String>,
-    /// Tag of both images; unset: the version in `deploy/`.
+    /// Tag of all images; unset: the version in `deploy/`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
     /// Replicas of each program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u16>,
+    /// Whether the controller gets no image for moving volume data, so that backups that ask for it
+    /// are refused.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub without_data_mover: bool,
     /// Features of the controller, such as `EnableCSI`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<String>,
@@ -63,6 +67,8 @@ pub struct Options {
 
 /// Flag of both programs: the dialect of cron expressions.
 const CRON_DIALECT: &str = "--cron-dialect=";
+/// Flag of the controller: the image of the data mover.
+const MOVER_IMAGE: &str = "--mover-image";
 /// Feature of the controller: snapshots of CSI volumes.
 const CSI_FEATURE: &str = "EnableCSI";
 
@@ -135,9 +141,22 @@ impl Options {
         }
         let container = &mut object["spec"]["template"]["spec"]["containers"][0];
         if let Some(args) = container["args"].as_array_mut() {
+            args.retain(|arg| !(self.without_data_mover && *arg == MOVER_ARG));
             args.extend(more.into_iter().map(Value::from));
         }
-        let image = container["image"].as_str().unwrap_or_default();
+        container["image"] = self.image(&container["image"], program);
+        if let Some(variables) = container["env"].as_array_mut() {
+            let is_mover = |variable: &Value| variable["name"] == MOVER_VARIABLE;
+            variables.retain(|variable| !(self.without_data_mover && is_mover(variable)));
+            for variable in variables.iter_mut().filter(|variable| is_mover(variable)) {
+                variable["value"] = self.image(&variable["value"], MOVER);
+            }
+        }
+    }
+
+    /// The image of a program in the selected registry, with the selected tag.
+    fn image(&self, image: &Value, program: &str) -> Value {
+        let image = image.as_str().unwrap_or_default();
         let (name, tag) = image.rsplit_once(':').unwrap_or((image, ""));
         let registry = self
             .registry
@@ -148,7 +167,7 @@ impl Options {
             || name.to_owned(),
             |registry| format!("{registry}/{program}"),
         );
-        container["image"] = json!(format!("{name}:{}", self.tag.as_deref().unwrap_or(tag)));
+        json!(format!("{name}:{}", self.tag.as_deref().unwrap_or(tag)))
     }
 
     /// Whether `deploy/` has a profile of this name.
@@ -160,13 +179,23 @@ impl Options {
 
 /// Whether arguments of the controller enable snapshots of CSI volumes.
 pub fn enables_snapshots(args: &[String]) -> bool {
+    let mut lists = values(args, "--features");
+    lists.any(|list| list.split(',').any(|name| name.trim() == CSI_FEATURE))
+}
+
+/// Whether arguments of the controller let it move volume data.
+pub fn enables_data_mover(args: &[String]) -> bool {
+    values(args, MOVER_IMAGE).any(|image| !image.is_empty())
+}
+
+/// The values of a flag, which follow `=` or are the next argument.
+fn values<'a>(args: &'a [String], flag: &'static str) -> impl Iterator<Item = &'a str> {
     let joined = args
         .iter()
-        .filter_map(|arg| arg.strip_prefix("--features="));
+        .filter_map(move |arg| arg.strip_prefix(flag)?.strip_prefix('='));
     let apart = args
         .windows(2)
-        .filter(|pair| pair[0] == "--features")
+        .filter(move |pair| pair[0] == flag)
         .map(|pair| pair[1].as_str());
-    let mut lists = joined.chain(apart);
-    lists.any(|list| list.split(',').any(|name| name.trim() == CSI_FEATURE))
+    joined.chain(apart)
 }

@@ -165,6 +165,85 @@ fn without_a_choice_the_images_are_those_of_this_version() {
     }
 }
 
+/// The controller's argument with the mover's image, and the variable that it refers to.
+fn mover(options: &Options) -> (bool, Option<Value>) {
+    let [_, controller]: [Value; 2] = deployments(options).try_into().unwrap();
+    let container = &controller["spec"]["template"]["spec"]["containers"][0];
+    let list = |name: &str| container[name].as_array().unwrap().clone();
+    let variable = list("env")
+        .into_iter()
+        .find(|variable| variable["name"] == MOVER_VARIABLE);
+    (
+        list("args").contains(&Value::from(MOVER_ARG)),
+        variable.map(|variable| variable["value"].clone()),
+    )
+}
+
+#[test]
+fn the_image_of_the_mover_follows_registry_and_tag() {
+    let version = env!("CARGO_PKG_VERSION");
+    let image = |text: String| (true, Some(Value::from(text)));
+    assert_eq!(
+        mover(&Options::default()),
+        image(format!("backup-mover:v{version}"))
+    );
+    let options = Options {
+        registry: Some("registry.example.com/backup/".to_owned()),
+        tag: Some("v9".to_owned()),
+        ..Options::default()
+    };
+    assert_eq!(
+        mover(&options),
+        image("registry.example.com/backup/backup-mover:v9".to_owned())
+    );
+    for without in [
+        Options {
+            without_data_mover: true,
+            ..Options::default()
+        },
+        Options {
+            mode: Mode::Guard,
+            ..Options::default()
+        },
+    ] {
+        assert_eq!(mover(&without), (false, None), "{without:?}");
+    }
+}
+
+#[test]
+fn pods_that_move_data_have_an_account_without_a_token() {
+    let account = |mode: Mode| {
+        let options = Options {
+            mode,
+            ..Options::default()
+        };
+        let objects = programs("vault", &options).unwrap();
+        objects
+            .into_iter()
+            .find(|object| id(object) == ("ServiceAccount", MOVER))
+    };
+    assert_eq!(
+        account(Mode::Engine).unwrap()["automountServiceAccountToken"],
+        false
+    );
+    assert_eq!(account(Mode::Guard), None);
+}
+
+#[test]
+fn an_argument_lets_the_controller_move_data_if_it_names_an_image() {
+    for (args, moves) in [
+        (&["--mover-image=r/backup-mover:v1"][..], true),
+        (&["--mover-image", "r/backup-mover:v1"][..], true),
+        (&[MOVER_ARG][..], true),
+        (&["--mover-image="][..], false),
+        (&["--mover-image"][..], false),
+        (&["--features=EnableCSI"][..], false),
+    ] {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        assert_eq!(enables_data_mover(&args), moves, "{args:?}");
+    }
+}
+
 #[test]
 fn each_profile_that_is_built_in_can_be_chosen() {
     let all = Options::known_profiles();

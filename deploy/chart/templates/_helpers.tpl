@@ -30,7 +30,16 @@
 {{- end }}
 {{- end }}
 {{- end -}}
+{{- /* Whether volume data can be moved: not empty if so. */ -}}
+{{- define "backup.moves" -}}
+{{- if and (eq .Values.mode "engine") .Values.mover.enabled -}}
+yes
+{{- end -}}
+{{- end -}}
 {{- define "backup.controller.args" -}}
+{{- if include "backup.moves" . }}
+- --mover-image=$(MOVER_IMAGE)
+{{- end }}
 {{- include "backup.guards" . }}
 {{- with .Values.controller.features }}
 - {{ printf "--features=%s" (join "," .) | quote }}

@@ -171,6 +171,14 @@ pub(crate) struct OperationsArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct VolumesArgs {
+    /// Name of the backup
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct CancelArgs {
     /// Names
     #[arg(required = true)]

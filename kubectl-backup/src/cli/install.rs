@@ -45,7 +45,7 @@ pub(crate) struct ChoiceArgs {
     /// bare names]
     #[arg(long, value_name = "REGISTRY")]
     pub(crate) registry: Option<String>,
-    /// Tag of both images [default: the version of this program]
+    /// Tag of all images [default: the version of this program]
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Option<String>,
     /// Replicas of each program [default: 2]
@@ -61,6 +61,10 @@ pub(crate) struct ChoiceArgs {
     /// Whether snapshots of CSI volumes are taken [default: if the cluster has what they need]
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) snapshots: Option<bool>,
+    /// Whether the data of volumes can be moved into the bucket, where spec.snapshotMoveData asks
+    /// for it [default: true]
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) data_mover: Option<bool>,
     /// Features of the controller, such as EnableAPIGroupVersions
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) features: Vec<String>,
@@ -89,6 +93,7 @@ impl ChoiceArgs {
             registry: self.registry.clone().or(before.registry),
             tag: self.tag.clone(),
             replicas: self.replicas.or(before.replicas),
+            without_data_mover: self.data_mover.map_or(before.without_data_mover, |on| !on),
             features: given_or_before(&self.features, before.features),
             webhook_args: given_or_before(&self.webhook_args, before.webhook_args),
             controller_args: given_or_before(&self.controller_args, before.controller_args),
@@ -210,6 +215,7 @@ mod tests {
             registry: Some("r".to_owned()),
             tag: Some("v0".to_owned()),
             replicas: Some(3),
+            without_data_mover: true,
             features: vec!["EnableCSI".to_owned()],
             ..Options::default()
         };
@@ -223,6 +229,7 @@ mod tests {
         );
         let given = ChoiceArgs {
             host_network: Some(false),
+            data_mover: Some(true),
             tag: Some("v1".to_owned()),
             profiles: vec!["percona-pg".to_owned()],
             features: vec![NONE.to_owned()],
@@ -233,6 +240,7 @@ mod tests {
         let expected = Options {
             tag: Some("v1".to_owned()),
             host_network: false,
+            without_data_mover: false,
             profiles,
             features: Vec::new(),
             ..before

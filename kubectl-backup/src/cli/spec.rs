@@ -85,7 +85,7 @@ pub(crate) struct VolumeArgs {
     /// Locations of volume snapshots, one for each provider
     #[arg(long, value_delimiter = ',', value_name = "NAMES", value_parser = name)]
     pub(crate) volume_snapshot_locations: Vec<String>,
-    /// Whether the data of snapshots is moved to the storage location
+    /// Whether the data of CSI snapshots is moved into the bucket of the storage location
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) snapshot_move_data: Option<bool>,
     /// Data mover [default: the built-in one]

@@ -29,7 +29,7 @@ const INSTALL: [(&str, &str); 31] = [
     ("csi-snapshot-early-frequent-polling", NOT_DONE),
     ("default-repo-maintain-frequency", NOT_DONE),
     ("default-resource-modifier-configmap", CONTROLLER),
-    ("default-snapshot-move-data", NOT_DONE),
+    ("default-snapshot-move-data", CONTROLLER),
     ("default-volumes-to-fs-backup", NOT_DONE),
     ("disable-informer-cache", NOT_DONE),
     ("garbage-collection-frequency", CONTROLLER),

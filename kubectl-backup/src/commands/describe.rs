@@ -19,7 +19,7 @@ use super::{
     locks::problem::{damage, lost},
     poll::{Look, MAX_WAIT, poll},
     prelude::*,
-    schedules,
+    schedules, transfers,
     wait::until_ended,
 };
 use crate::{
@@ -32,6 +32,7 @@ use crate::{
         progress::{Meter, share},
         related,
         stored::{FilesState, operations},
+        transfer::TransferView,
         workload,
     },
 };
@@ -109,6 +110,7 @@ async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<Workloa
         previous(session, work.as_backup()).map(|run| parts.borrow_mut().previous = run),
         events::<W>(session, work.meta()).map(|events| parts.borrow_mut().events = events),
         fetched(session, read_ledger(session)).map(|ledger| parts.borrow_mut().ledger = ledger),
+        moved_data(session, work).map(|all| parts.borrow_mut().transfers = all),
         files(session, work).map(|stored| parts.borrow_mut().stored = stored)
     );
 }
@@ -183,6 +185,13 @@ async fn previous(session: &Session, backup: Option<&Backup>) -> FetchResult<Opt
     schedules::backups(session, schedule)
         .await
         .map(|all| related::previous(&all, backup))
+}
+
+async fn moved_data<W: Workload>(session: &Session, work: &W) -> FetchResult<Vec<TransferView>> {
+    if !work.may_move_data() {
+        return FetchResult::Known(Vec::new());
+    }
+    fetched(session, transfers::read(session, work)).await
 }
 
 /// Deletion requests, found by label as velero's own command does: the server adds the labels to

@@ -3,6 +3,7 @@
 
 pub(super) mod cluster;
 mod installation;
+mod moved_data;
 mod replicas;
 pub(super) mod schedules;
 mod snapshot_locations;
@@ -35,7 +36,7 @@ type Check<'session> = (
 pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandResult {
     let session = &Session::connect(terminal).await?;
     let now = terminal.now();
-    let checks: [Check<'_>; 14] = [
+    let checks: [Check<'_>; 16] = [
         ("API server", Box::pin(cluster::api_server(session, now))),
         ("CRDs", Box::pin(cluster::definitions(session))),
         ("permissions", Box::pin(cluster::permissions(session))),
@@ -54,6 +55,8 @@ pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandR
         ("volumes", Box::pin(volumes::saved(session))),
         ("volumes", Box::pin(volumes::would_be_saved(session, now))),
         ("volumes", Box::pin(snapshot_locations::usable(session))),
+        ("volumes", Box::pin(moved_data::would_be_moved(session))),
+        ("volumes", Box::pin(moved_data::can_be_read(session))),
         ("lock", Box::pin(slipped_past(session))),
         ("profiles", Box::pin(installation::profiles(session))),
     ];

@@ -139,7 +139,7 @@ fn screen(name: &str, plan: RestorePlan, terminal: &Terminal) -> String {
         volumes: FetchResult::Known(None),
         files: FilesState::Unread,
     };
-    sections(&mut screen, &stored, terminal.now(), true);
+    sections(&mut screen, &stored, &[], terminal.now(), true);
     for (title, sentences) in [("LEFT OUT", left_out), ("NOT TRIED", notes)] {
         if !sentences.is_empty() {
             screen.section(title);

@@ -5,8 +5,9 @@
 use std::collections::BTreeSet;
 
 use backup_core::{
-    api::NamespacedKind,
+    api::{DataDownload, DataUpload, NamespacedKind},
     cluster::INSTALLATION,
+    data_movement::PASSWORD_SECRET,
     labels::{BACKUP_WORK_FINALIZER, PART_OF, PROFILE_LABEL, RESTORE_WORK_FINALIZER},
     profile::published::CONFIG_MAP,
     text::counted,
@@ -70,6 +71,9 @@ pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> Command
             "Wait until nothing runs (kubectl backup wait --for=free), cancel it (kubectl backup cancel NAME), or add --force.",
         ));
     }
+    if args.with_namespace && has_password(&session).await {
+        terminal.say(&lost_password(namespace));
+    }
     if !confirmed(&args, all.len(), before.as_ref(), namespace, terminal)? {
         terminal.say("nothing was removed");
         return Ok(Exit::Failed);
@@ -95,6 +99,8 @@ pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> Command
     if args.with_definitions || args.with_namespace {
         free::<Restore>(&session).await?;
         free::<Backup>(&session).await?;
+        free::<DataUpload>(&session).await?;
+        free::<DataDownload>(&session).await?;
     }
     for (wanted, name) in [
         (args.with_definitions, "CustomResourceDefinition"),
@@ -174,6 +180,20 @@ fn names(objects: &[&InstalledObject], suffix: &str) -> String {
         .iter()
         .map(|object| full_name(object.kind, &object.name) + suffix + "\n")
         .collect()
+}
+
+/// Whether the namespace holds the password of repositories of volume data, as far as the user may
+/// know.
+async fn has_password(session: &Session) -> bool {
+    let found = session.get_metadata::<Secret>(PASSWORD_SECRET).await;
+    found.is_ok()
+}
+
+fn lost_password(namespace: &str) -> String {
+    format!(
+        "The namespace holds the password of the volume data in buckets (Secret {PASSWORD_SECRET}): without a copy nobody can \
+         read that data again.\n  Keep one: kubectl -n {namespace} get secret {PASSWORD_SECRET} -o yaml"
+    )
 }
 
 fn confirmed(
@@ -322,9 +342,9 @@ async fn with_finalizer<K: NamespacedKind>(session: &Session, finalizer: &str) -
     found.map_or(0, |found| found.len())
 }
 
-/// Removes the finalizers of our controller, and the one by which the files of an ended Restore are
-/// deleted. Without a controller they would never be removed, and the definition and the namespace
-/// would remain.
+/// Removes the finalizers of our controller, and those by which the files of an ended Restore are
+/// deleted, and pod and claim of a transfer of data. Without a controller they would never be
+/// removed, and the definition and the namespace would remain.
 async fn free<K: NamespacedKind>(session: &Session) -> Result<(), Problem> {
     let api: Api<DeserializeGuard<K>> = session.api();
     let listed = session

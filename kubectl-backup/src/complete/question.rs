@@ -250,6 +250,7 @@ mod tests {
             ("describe nig", Some(Noun::Backup), "nig", ""),
             ("delete a ", Some(Noun::Backup), "", ""),
             ("describe a ", None, "", ""),
+            ("volumes ni", Some(Noun::Backup), "ni", ""),
             ("restore describe ", Some(Noun::Restore), "", ""),
             ("restores describe ", Some(Noun::Restore), "", ""),
             ("schedule pause ", Some(Noun::Schedule), "", ""),

@@ -34,7 +34,10 @@ impl Role {
                 | "schedules"
                 | "backupstoragelocations"
                 | "volumesnapshotlocations"
-                | "deletebackuprequests",
+                | "deletebackuprequests"
+                | "datauploads"
+                | "datadownloads"
+                | "backuprepositories",
             )
             | ("coordination.k8s.io", "leases")
             | ("" | "events.k8s.io", "events")
@@ -157,8 +160,11 @@ mod tests {
             ("velero.io", "backupstoragelocations"),
             ("velero.io", "volumesnapshotlocations"),
             ("velero.io", "deletebackuprequests"),
+            ("velero.io", "datauploads"),
+            ("velero.io", "datadownloads"),
             ("velero.io", "downloadrequests"),
             ("velero.io", "serverstatusrequests"),
+            ("velero.io", "backuprepositories"),
         ];
         let mut named = 0;
         for (group, resource) in resources {

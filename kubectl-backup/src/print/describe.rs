@@ -1,5 +1,8 @@
 //! The describe screen: verdict, causes, evidence, and the next command.
 
+mod transfers;
+mod volume;
+
 use std::fmt::Write as _;
 
 use backup_core::restorability::Answer;
@@ -11,11 +14,8 @@ use crate::{
     view::{
         Attempts, DeletionView, Description, EventView, FileContents, LocationSummary, LockView,
         Message, Moment, Restorable, RunView,
-        stored::{
-            ItemType,
-            operations::OperationView,
-            volumes::{VolumeView, summary},
-        },
+        stored::{ItemType, operations::OperationView, volumes::summary},
+        transfer::TransferView,
     },
 };
 
@@ -57,7 +57,8 @@ pub(crate) fn text(
     }
     screen.line("");
     screen.facts(12, evidence(description, now));
-    sections(&mut screen, &description.stored, now, details);
+    let transfers = description.transfers.known().map_or(&[][..], Vec::as_slice);
+    sections(&mut screen, &description.stored, transfers, now, details);
     match &description.events {
         FetchResult::Known(events) => show_events(&mut screen, events, now, details),
         FetchResult::Missing { unavailable } => {
@@ -112,6 +113,7 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
         location,
         previous,
         stored,
+        transfers,
         lock,
         deletions,
         ..
@@ -152,6 +154,7 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
     add("Items", show_items(description));
     let volumes = stored.volumes.shown(|all| Some(summary(all.as_ref()?)));
     add("Volumes", volumes.filter(|text| !text.is_empty()));
+    add("Transfers", transfers.shown(|all| transfers::summary(all)));
     add("Operations", description.operations.map(show_attempts));
     add("Hooks", description.hooks.map(show_attempts));
     add("Snapshots", description.snapshots.map(show_attempts));
@@ -344,7 +347,13 @@ fn show_event(event: &EventView, now: Timestamp, style: Style) -> String {
 const MAX_SECTION_LINES: usize = 5;
 
 /// Adds all sections that are not empty.
-pub(crate) fn sections(screen: &mut Screen, stored: &FileContents, now: Timestamp, details: bool) {
+pub(crate) fn sections(
+    screen: &mut Screen,
+    stored: &FileContents,
+    transfers: &[TransferView],
+    now: Timestamp,
+    details: bool,
+) {
     let style = screen.style;
     if let Some(messages) = stored.messages.value() {
         for (title, all, tone) in [
@@ -355,11 +364,16 @@ pub(crate) fn sections(screen: &mut Screen, stored: &FileContents, now: Timestam
             section(screen, title, lines, details);
         }
     }
+    let shown = transfers
+        .iter()
+        .filter(|one| details || one.tone != Tone::Good);
+    let lines = shown.map(|one| transfers::line(one, now, style)).collect();
+    section(screen, "TRANSFERS", lines, details);
     if let Some(operations) = stored.item_operations.value() {
-        // Successful operations are counted above.
-        let shown = operations
-            .iter()
-            .filter(|one| details || one.tone != Tone::Good);
+        // Successful operations are counted above; a transfer says more than its running operation.
+        let shown = operations.iter().filter(|one| {
+            details || (one.tone != Tone::Good && !transfers::tell_about(transfers, one))
+        });
         let lines = shown.map(|one| operation(one, now, style)).collect();
         section(screen, "OPERATIONS", lines, details);
     }
@@ -367,7 +381,7 @@ pub(crate) fn sections(screen: &mut Screen, stored: &FileContents, now: Timestam
         let shown = volumes
             .iter()
             .filter(|one| details || one.succeeded == Some(false));
-        let lines = shown.map(|one| volume(one, style)).collect();
+        let lines = shown.map(|one| volume::line(one, style)).collect();
         section(screen, "VOLUMES", lines, details);
     }
     if let Some(contents) = stored.contents.value().filter(|_| details) {
@@ -433,47 +447,6 @@ fn operation(operation: &OperationView, now: Timestamp, style: Style) -> String 
     format!(
         "{} {item}  {action}  {}{remark}",
         style.tone(*tone, tone.sign()),
-        parts.join(", ")
-    )
-}
-
-fn volume(volume: &VolumeView, style: Style) -> String {
-    let VolumeView {
-        claim,
-        method,
-        succeeded,
-        size,
-        handle,
-        skipped,
-    } = volume;
-    let tone = match (skipped, succeeded) {
-        (None, Some(false)) => Tone::Bad,
-        (Some(_), _) => Tone::Warn,
-        _ => Tone::Good,
-    };
-    let failed = if tone == Tone::Bad { " failed" } else { "" };
-    let outcome = if let Some(why) = skipped {
-        if why.is_empty() {
-            "without its data".to_owned()
-        } else {
-            format!("without its data: {why}")
-        }
-    } else if method.is_empty() {
-        format!("by other means{failed}")
-    } else {
-        format!("{method}{failed}")
-    };
-    let mut parts = vec![outcome];
-    parts.extend(
-        u64::try_from(*size)
-            .ok()
-            .filter(|size| *size > 0)
-            .map(super::size),
-    );
-    parts.extend((!handle.is_empty()).then(|| handle.clone()));
-    format!(
-        "{} {claim}  {}",
-        style.tone(tone, tone.sign()),
         parts.join(", ")
     )
 }

@@ -1,7 +1,7 @@
 //! Backups: their row, their scope, and the parts that only their description has.
 
 use backup_core::{
-    api::{Backup, BackupSpec, download_request::DownloadTargetKind},
+    api::{Backup, BackupSpec, DataUpload, download_request::DownloadTargetKind},
     deletion::Waits,
     labels::{self, DATA_ELSEWHERE_ANNOTATION},
     operation::BackupOperation,
@@ -99,6 +99,12 @@ impl Workload for Backup {
         has_results_of_failed: true,
     };
     type Operation = BackupOperation;
+    type Transfer = DataUpload;
+    const TRANSFER_UID_LABEL: &'static str = labels::BACKUP_UID;
+
+    fn may_move_data(&self) -> bool {
+        self.spec.snapshot_move_data == Some(true)
+    }
 
     fn status(&self) -> WorkStatus<'_> {
         let status = work_status!(
@@ -271,6 +277,10 @@ impl Workload for Backup {
                     next.push(controller_log(namespace, name));
                 } else {
                     next.extend([format!("kubectl backup logs {name}"), restore]);
+                }
+                let transfers = description.transfers.known();
+                if transfers.is_some_and(|all| all.iter().any(|one| one.tone == Tone::Bad)) {
+                    next.push(format!("kubectl backup volumes {name}"));
                 }
             }
             Stage::FailedValidation => next.push(format!("kubectl backup delete {name}")),

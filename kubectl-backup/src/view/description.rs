@@ -11,7 +11,10 @@ use backup_core::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{DeletionView, EventView, FileContents, LocationSummary, LockView, RunView};
+use super::{
+    DeletionView, EventView, FileContents, LocationSummary, LockView, RunView,
+    transfer::{TransferView, are_none},
+};
 use crate::{fetched::FetchResult, print::Tone};
 
 /// A backup or restore: the verdict, its causes, the evidence, and the next commands.
@@ -60,6 +63,9 @@ pub(crate) struct Description {
     pub(crate) previous: FetchResult<Option<RunView>>,
     #[serde(flatten)]
     pub(crate) stored: FileContents,
+    /// Transfers of volume data, the ones that need attention first.
+    #[serde(skip_serializing_if = "are_none")]
+    pub(crate) transfers: FetchResult<Vec<TransferView>>,
     /// The location that stores the backup; for a restore, that of its backup.
     pub(crate) location: FetchResult<Option<LocationSummary>>,
     #[serde(skip)]

@@ -1,8 +1,11 @@
 //! Restores: their row, their scope, and the parts that only their description has.
 
 use backup_core::{
-    api::{Backup, BackupSpec, Restore, RestoreSpec, download_request::DownloadTargetKind},
-    labels::LEFT_ITEMS_ANNOTATION,
+    api::{
+        Backup, BackupSpec, DataDownload, Restore, RestoreSpec,
+        download_request::DownloadTargetKind,
+    },
+    labels::{LEFT_ITEMS_ANNOTATION, RESTORE_UID},
     left_items::LeftItems,
     operation::RestoreOperation,
     phase::{Phase as _, Stage},
@@ -96,6 +99,14 @@ impl Workload for Restore {
         has_results_of_failed: false,
     };
     type Operation = RestoreOperation;
+    type Transfer = DataDownload;
+    const TRANSFER_UID_LABEL: &'static str = RESTORE_UID;
+
+    fn may_move_data(&self) -> bool {
+        let status = &self.status;
+        let runs = status.start_timestamp.is_some() && !self.phase().is_terminal();
+        runs || status.restore_item_operations_attempted > 0
+    }
 
     fn status(&self) -> WorkStatus<'_> {
         work_status!(

@@ -29,6 +29,7 @@ use super::{
     selection::list,
     stored::{FilesState, operations::OperationView, volumes::VolumeView},
     table_kind::{age, dash},
+    transfer::{Transfer, TransferView},
     troubles,
 };
 use crate::{
@@ -47,6 +48,13 @@ pub(crate) trait Workload: TableKind + Sync {
     const FILES: Files;
     /// Stored form of an asynchronous operation.
     type Operation: Operation + DeserializeOwned;
+    /// The objects that record its transfers of volume data.
+    type Transfer: Transfer;
+    /// Label of these objects: uid of the backup or restore.
+    const TRANSFER_UID_LABEL: &'static str;
+
+    /// Whether it may have transfers.
+    fn may_move_data(&self) -> bool;
 
     fn status(&self) -> WorkStatus<'_>;
 
@@ -405,6 +413,7 @@ pub(crate) struct WorkloadParts {
     pub(crate) events: FetchResult<Vec<Event>>,
     /// The scope's ledger; `None` if it does not exist yet.
     pub(crate) ledger: FetchResult<Option<backup_lock::Ledger>>,
+    pub(crate) transfers: FetchResult<Vec<TransferView>>,
     pub(crate) stored: FileContents,
 }
 
@@ -420,6 +429,7 @@ impl WorkloadParts {
             previous: FetchResult::missing(WHY),
             events: FetchResult::missing(WHY),
             ledger: FetchResult::missing(WHY),
+            transfers: FetchResult::missing(WHY),
             stored: FileContents {
                 messages: FetchResult::missing(WHY),
                 item_operations: FetchResult::missing(WHY),
@@ -440,6 +450,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         previous,
         events,
         ledger,
+        transfers,
         stored,
     } = parts;
     let meta = work.meta();
@@ -498,6 +509,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         phase: status.phase,
         previous,
         stored,
+        transfers,
         location,
         place,
         lock,

@@ -380,3 +380,39 @@ async fn a_location_of_snapshots_that_cannot_be_used_is_broken() {
         .collect();
     assert_snapshot!(about_volumes.join("\n"));
 }
+
+#[tokio::test]
+async fn moved_data_that_cannot_be_read_is_broken() {
+    let api = FakeApi::start().await;
+    let moves = json!({"spec": {"template": {"snapshotMoveData": true}}});
+    let containers = json!([{ "name": "controller", "args": ["--features=EnableCSI"] }]);
+    let pod = json!({ "spec": { "template": { "spec": { "containers": containers } } } });
+    let repository = json!({
+        "apiVersion": "velero.io/v1", "kind": "BackupRepository",
+        "metadata": {"name": "repository-shop", "namespace": "velero"},
+        "spec": {"volumeNamespace": "shop", "backupStorageLocation": "default", "repositoryType": "restic", "maintenanceFrequency": "24h"},
+        "status": {"phase": "NotReady", "message": "the password is wrong"},
+    });
+    api.has(a_schedule("nightly", &moves))
+        .has(deployment("backup-controller", &pod))
+        .has_at(
+            "/apis/velero.io/v1/namespaces/velero/backuprepositories/repository-shop",
+            repository,
+        );
+    let seen = Person::at(&api).types("doctor").await;
+    for expected in [
+        "✗ volumes                backups of nightly move volume data (snapshotMoveData), and the controller has no image of the data mover: they are refused\n",
+        "✗ volumes                the repository with the volume data of namespace shop in location default cannot be used: the password is wrong\n",
+        "✗ volumes                Secret velero-repo-credentials is missing: nobody can read the volume data in 1 repository without its password\n",
+        "kubectl -n velero create secret generic velero-repo-credentials --from-file=repository-password=FILE\n",
+    ] {
+        assert!(seen.contains(expected), "{expected}{seen}");
+    }
+    api.has_at(
+        "/api/v1/namespaces/velero/secrets/velero-repo-credentials",
+        json!({"metadata": {"name": "velero-repo-credentials", "namespace": "velero"}}),
+    );
+    let seen = Person::at(&api).types("doctor").await;
+    let expected = "✓ volumes                the password of the moved volume data is in Secret velero-repo-credentials: keep a copy";
+    assert!(seen.contains(expected), "{seen}");
+}

@@ -110,6 +110,30 @@ async fn whatever_stands_in_the_way_is_named_before_anything_is_changed() {
 }
 
 #[tokio::test]
+async fn a_namespace_that_refuses_the_pods_of_the_mover_is_told_and_taken() {
+    let api = empty("34").await;
+    let enforced = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
+    api.has_at(
+        "/api/v1/namespaces/velero",
+        json!({ "metadata": { "name": "velero", "labels": enforced } }),
+    );
+    // Ends after the checks.
+    api.forbids("*");
+    let person = Person::at(&api);
+    let seen = person.types("install").await;
+    let refused = "! namespace              velero admits our programs, and not the pods that move volume data";
+    assert!(
+        seen.contains(refused) && seen.contains("pod-security.kubernetes.io/enforce=baseline"),
+        "{seen}"
+    );
+    api.on_get("/version", version("34"));
+    let seen = person.types("install --data-mover=false").await;
+    let admitted =
+        "✓ namespace              velero is there, and admits our pods (Pod Security restricted)";
+    assert!(seen.contains(admitted), "{seen}");
+}
+
+#[tokio::test]
 async fn a_guard_needs_a_velero_server_and_leaves_its_definitions() {
     let api = empty("34").await;
     let person = Person::at(&api);
@@ -188,6 +212,10 @@ async fn an_upgrade_keeps_what_was_chosen_and_removes_what_is_gone() {
     assert!(
         args.contains("--guard=percona-ps") && args.contains("--features=EnableCSI"),
         "{args}"
+    );
+    assert_eq!(
+        container["env"][2]["value"],
+        "registry.example.com/backup/backup-mover:v0.1.0"
     );
 }
 

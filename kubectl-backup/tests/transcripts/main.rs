@@ -36,5 +36,6 @@ mod sync;
 mod uninstall;
 mod verify;
 mod version;
+mod volumes;
 mod wait;
 mod wait_for;

@@ -121,6 +121,24 @@ async fn all_of_it_goes_where_it_is_asked_for() {
 }
 
 #[tokio::test]
+async fn a_password_that_would_be_lost_is_named_before_the_question() {
+    let api = installed(&[]).await;
+    api.has_at(
+        "/api/v1/namespaces/velero/secrets/velero-repo-credentials",
+        json!({ "metadata": { "name": "velero-repo-credentials", "namespace": "velero" } }),
+    );
+    let seen = Person::at(&api)
+        .at_terminal("n\n")
+        .types("uninstall --with-namespace")
+        .await;
+    let said = "The namespace holds the password of the volume data in buckets";
+    assert!(seen.contains(said), "{seen}");
+    let seen = Person::at(&api).at_terminal("n\n").types("uninstall").await;
+    assert!(!seen.contains(said), "{seen}");
+    assert_eq!(deleted(&api), [""; 0]);
+}
+
+#[tokio::test]
 async fn rights_stay_until_the_pods_are_gone() {
     let api = installed(&[]).await;
     api.has_at(

@@ -22,6 +22,9 @@ use crate::{
 /// An image with a shell, for pods of tests.
 pub const TOOLS: &str = "tools:tests";
 
+/// Programs of the project that have an image.
+pub(super) const PROGRAMS: [&str; 3] = ["backup-webhook", "backup-controller", "backup-mover"];
+
 /// The image of a program under its name in `deploy/`.
 pub fn image_of(program: &str) -> String {
     format!("{program}:v{}", env!("CARGO_PKG_VERSION"))
@@ -45,7 +48,7 @@ impl Images {
         let built = folder.join("build/src/target/release");
         std::fs::create_dir_all(&built)?;
         let mut libraries = BTreeSet::new();
-        for program in [&programs.webhook, &programs.controller] {
+        for program in [&programs.webhook, &programs.controller, &programs.mover] {
             let name = program.file_name().context("no name")?;
             run("strip", &[Path::new("-o"), &built.join(name), program]).await?;
             let needed = run("ldd", &[program.as_path()]).await?;
@@ -90,7 +93,7 @@ impl Images {
             )
         });
         let mut archives = Vec::new();
-        for program in ["backup-webhook", "backup-controller"] {
+        for program in PROGRAMS {
             let target = format!("--target={program}");
             let flags = [contexts[0].as_str(), &contexts[1], &target];
             archives.push(self.image(&image_of(program), &dockerfile, &flags).await?);

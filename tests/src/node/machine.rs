@@ -16,9 +16,12 @@ use std::{
 use anyhow::{Context as _, bail};
 
 use super::ADDRESS;
-use crate::binaries::{
-    PROGRAMS, Programs, build_clients, build_control_plane, build_dns, build_node_programs,
-    go_available,
+use crate::{
+    binaries::{
+        PROGRAMS, Programs, build_clients, build_control_plane, build_csi, build_dns,
+        build_node_programs, go_available,
+    },
+    snapshots,
 };
 
 /// This variable is set inside.
@@ -126,6 +129,8 @@ pub fn run_inside(arguments: &[String], input: Stdio) -> anyhow::Result<bool> {
     build_clients()?;
     build_node_programs()?;
     build_dns()?;
+    build_csi()?;
+    snapshots::definitions()?;
     let groups = Groups::make()?;
     // Killed with this program; unshare's child is killed with unshare.
     let mut command = Command::new("setpriv");

@@ -75,7 +75,7 @@ async fn a_schedule_is_refused_at_the_door_with_all_reasons(
     world: &mut World,
 ) -> anyhow::Result<()> {
     let api = objects_in(&world.client, NAMESPACE, "velero.io/v1", "Schedule");
-    let template = json!({ "ttl": "-1h", "csiSnapshotTimeout": "soon", "snapshotMoveData": true, "includedNamespaces": ["a"] });
+    let template = json!({ "ttl": "-1h", "csiSnapshotTimeout": "soon", "defaultVolumesToFsBackup": true, "includedNamespaces": ["a"] });
     let wrong = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "refused" },
         "spec": { "schedule": "61 * * * *", "paused": true, "template": template } });
     let all = [
@@ -83,7 +83,7 @@ async fn a_schedule_is_refused_at_the_door_with_all_reasons(
         "61",
         "spec.template.ttl",
         "spec.template.csiSnapshotTimeout",
-        "snapshotMoveData",
+        "defaultVolumesToFsBackup",
     ];
     match api.create_json(wrong.clone()).await {
         Err(kube::Error::Api(status)) => says(&status.message, &all)?,
@@ -118,7 +118,7 @@ async fn a_schedule_is_refused_at_the_door_with_all_reasons(
         Err(kube::Error::Api(status)) => {
             says(&status.message, &["spec.schedule", "62"])?;
             ensure!(
-                !status.message.contains("snapshotMoveData"),
+                !status.message.contains("defaultVolumesToFsBackup"),
                 "it was there before: {}",
                 status.message
             );

@@ -7,6 +7,8 @@
 mod creations;
 mod disturbances;
 mod installation;
+mod volumes;
+mod writer;
 
 use std::{
     process::{ExitCode, Stdio},
@@ -33,6 +35,10 @@ const TESTS: &[Test] = tests![
     installation::both_programs_become_ready_as_they_are_installed,
     installation::a_namespace_with_running_pods_comes_back,
     installation::replicas_are_found_by_their_name,
+    volumes::the_data_of_volumes_comes_back_after_the_namespace_is_lost,
+    volumes::a_second_backup_stores_only_what_has_changed,
+    volumes::a_controller_that_is_killed_while_data_moves_goes_on,
+    volumes::a_deleted_backup_leaves_no_data_in_the_repository,
     disturbances::a_killed_webhook_is_out_of_the_way_within_seconds,
     disturbances::a_kubelet_that_is_killed_takes_no_pod_along,
     disturbances::a_rollout_of_both_fails_no_creation,

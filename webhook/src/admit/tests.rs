@@ -231,7 +231,7 @@ fn where_another_operator_does_the_work_no_more_is_refused_than_what_it_cannot_r
         );
         matches!(decision(profile, &created), Decision::Refuse(_))
     };
-    for spec in [json!({ "ttl": "-1h" }), json!({ "snapshotMoveData": true })] {
+    for spec in [json!({ "ttl": "-1h" }), json!({ "datamover": "other" })] {
         assert_eq!(
             [&Profile::velero(), &guard].map(|one| refused(one, spec.clone())),
             [true, false],
@@ -239,6 +239,25 @@ fn where_another_operator_does_the_work_no_more_is_refused_than_what_it_cannot_r
         );
     }
     assert!(refused(&guard, json!({ "ttl": "tomorrow" })));
+}
+
+/// Whether the installation has a data mover is known to the controller only.
+#[test]
+fn a_backup_that_moves_snapshot_data_is_refused_only_for_another_data_mover() {
+    let refused = |mover: Option<&str>| {
+        let spec = json!({ "snapshotMoveData": true, "datamover": mover });
+        let created = request(
+            "Backup",
+            "CREATE",
+            with(object(""), &json!({ "spec": spec })),
+            Value::Null,
+        );
+        matches!(decision(&Profile::velero(), &created), Decision::Refuse(_))
+    };
+    for mover in [None, Some(""), Some("velero"), Some("backup-mover")] {
+        assert!(!refused(mover), "{mover:?}");
+    }
+    assert!(refused(Some("other")));
 }
 
 /// The controller adds the name of the backup to that of the schedule when it starts.

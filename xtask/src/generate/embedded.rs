@@ -78,7 +78,9 @@ fn named(kustomization: &Value) -> impl Iterator<Item = &str> {
         .into_iter()
         .flatten();
     let of_maps = maps.flat_map(|map| map["files"].as_array().into_iter().flatten());
-    let resources = kustomization["resources"].as_array().into_iter().flatten();
-    let names = resources.chain(of_maps).filter_map(Value::as_str);
+    let lists = ["resources", "configurations"]
+        .into_iter()
+        .flat_map(move |list| kustomization[list].as_array().into_iter().flatten());
+    let names = lists.chain(of_maps).filter_map(Value::as_str);
     names.filter(|name| Path::new(name).extension().is_some())
 }

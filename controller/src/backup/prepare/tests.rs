@@ -243,6 +243,44 @@ fn what_is_not_done_yet_is_refused_and_never_left_out_silently() {
 }
 
 #[rstest::rstest]
+#[case::everything_is_there(json!({ "snapshotMoveData": true }), true, true, false, None)]
+#[case::with_our_mover(json!({ "snapshotMoveData": true, "datamover": "backup-mover" }), true, true, false, None)]
+#[case::with_the_built_in_mover(json!({ "snapshotMoveData": true, "datamover": "velero" }), true, true, false, None)]
+#[case::without_a_mover(json!({ "snapshotMoveData": true }), false, true, false, Some("--mover-image"))]
+#[case::without_snapshots(json!({ "snapshotMoveData": true }), true, false, false, Some("EnableCSI"))]
+#[case::by_default(json!({}), true, true, true, None)]
+#[case::by_default_without_a_mover(json!({}), false, true, true, Some("--mover-image"))]
+#[case::not_wanted(json!({ "snapshotMoveData": false }), false, false, true, None)]
+fn snapshot_data_is_moved_where_the_installation_can_do_it(
+    #[case] asked: serde_json::Value,
+    #[case] moves_data: bool,
+    #[case] csi: bool,
+    #[case] moves_data_by_default: bool,
+    #[case] refused: Option<&str>,
+) {
+    let settings = Settings {
+        csi,
+        moves_data,
+        moves_data_by_default,
+        ..settings()
+    };
+    let wanted = asked["snapshotMoveData"].as_bool();
+    let prepared = prepare(&spec(asked), &facts(), &settings, now());
+    match refused {
+        None => assert_eq!(prepared.findings, []),
+        Some(reason) => {
+            assert_eq!(fields(&prepared), ["spec.snapshotMoveData"]);
+            let message = &prepared.findings[0].message;
+            assert!(message.contains(reason), "{message}");
+        }
+    }
+    assert_eq!(
+        prepared.backup.spec.snapshot_move_data,
+        Some(wanted.unwrap_or(moves_data_by_default))
+    );
+}
+
+#[rstest::rstest]
 #[case::missing(json!({}), None, &["spec.resourcePolicy.name"])]
 #[case::sound(json!({}), Some("version: v1"), &[])]
 #[case::wrong(

@@ -17,30 +17,46 @@ use backup_plugins::{Host, Missing, catalog::Kind};
 /// Timeout of a call. An action that hangs is called again later.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Actions by name. Built-in actions on items of a restore start no operations.
+/// Actions by name.
 pub(crate) struct Registry {
-    built_in: HashMap<String, Arc<dyn BackupItemAction>>,
+    of_backups: HashMap<String, Arc<dyn BackupItemAction>>,
+    of_restores: HashMap<String, Arc<dyn RestoreItemAction>>,
     plugins: Host,
 }
 
 impl Registry {
-    /// With these built-in actions, and those of plugins.
+    /// With these built-in actions on items of backups and of restores, and those of plugins.
     pub(crate) fn new(
-        built_in: impl IntoIterator<Item = Arc<dyn BackupItemAction>>,
+        of_backups: impl IntoIterator<Item = Arc<dyn BackupItemAction>>,
+        of_restores: impl IntoIterator<Item = Arc<dyn RestoreItemAction>>,
         plugins: Host,
     ) -> Self {
-        let built_in = built_in
-            .into_iter()
-            .map(|action| (action.name().to_owned(), action))
-            .collect();
-        Self { built_in, plugins }
+        Self {
+            of_backups: of_backups
+                .into_iter()
+                .map(|action| (action.name().to_owned(), action))
+                .collect(),
+            of_restores: of_restores
+                .into_iter()
+                .map(|action| (action.name().to_owned(), action))
+                .collect(),
+            plugins,
+        }
     }
 
     /// The action of this name on items of a backup.
     async fn for_backup(&self, name: &str) -> Result<Arc<dyn BackupItemAction>, Missing> {
-        match self.built_in.get(name) {
+        match self.of_backups.get(name) {
             Some(action) => Ok(Arc::clone(action)),
             None => Ok(self.plugins.action(&Kind::BACKUP_ITEM, name).await?),
+        }
+    }
+
+    /// The action of this name on items of a restore.
+    async fn for_restore(&self, name: &str) -> Result<Arc<dyn RestoreItemAction>, Missing> {
+        match self.of_restores.get(name) {
+            Some(action) => Ok(Arc::clone(action)),
+            None => Ok(self.plugins.action(&Kind::RESTORE_ITEM, name).await?),
         }
     }
 }
@@ -92,8 +108,7 @@ impl Subject for Restore {
         operation: &str,
         call: Call,
     ) -> Result<Result<Answer, ActionError>, Missing> {
-        let action = registry.plugins.action(&Kind::RESTORE_ITEM, action).await?;
-        let action: Arc<dyn RestoreItemAction> = action;
+        let action = registry.for_restore(action).await?;
         Ok(match call {
             Call::Cancel => action.cancel(operation, self).await.map(|()| Answer::Told),
             Call::Progress | Call::Wait(_) | Call::Nothing => {

@@ -78,6 +78,7 @@ impl Restores {
             limits: Limits::DEFAULT,
             memory: ItemMemory::new(256 << 20),
             default_modifier: None,
+            has_mover: false,
         })
     }
 }

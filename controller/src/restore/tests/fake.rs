@@ -4,7 +4,7 @@ pub(crate) mod backup;
 
 use std::time::Duration;
 
-use backup_actions::csi::SnapshotApi;
+use backup_actions::{csi::SnapshotApi, restore::DownloadApi};
 use backup_runtime::leader::Leadership;
 pub(crate) use backup_testkit::{FakeApi, Fault, Request};
 use tokio_util::sync::CancellationToken;
@@ -64,4 +64,9 @@ const PACE: Pace = Pace {
 /// Requests about CSI snapshots to this server.
 pub(crate) fn csi(api: &FakeApi) -> SnapshotApi {
     SnapshotApi::new(&api.client(), &Leadership::always())
+}
+
+/// Requests for DataDownloads to this server.
+pub(crate) fn downloads(api: &FakeApi) -> DownloadApi {
+    DownloadApi::new(&api.client(), "velero", &Leadership::always())
 }

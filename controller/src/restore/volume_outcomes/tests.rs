@@ -19,6 +19,14 @@ fn unsaved() -> DataSource {
     DataSource::Unsaved("nothing of it was saved".to_owned())
 }
 
+fn moved(incomplete: Option<&str>) -> DataSource {
+    DataSource::Moved(MovedData {
+        snapshot: "k1".to_owned(),
+        size: 7,
+        incomplete: incomplete.map(str::to_owned),
+    })
+}
+
 fn claim(data: &DataSource) -> PlannedClaim<'_> {
     PlannedClaim {
         source: "shop",
@@ -103,6 +111,21 @@ fn said(outcome: &DataOutcome) -> (Option<Level>, String, Option<&str>) {
 #[case::csi_and_there(
     THERE,
     DataSource::CsiSnapshot,
+    INFO,
+    "keeps the data that it has",
+    Some("was there already")
+)]
+#[case::moved_and_not_requested(
+    CREATED,
+    moved(None),
+    ERROR,
+    "the data of claim shop/data is not restored",
+    Some("it was not requested from the repository")
+)]
+#[case::moved_without_its_claim(FAILED, moved(None), None, "", Some("its claim was not restored"))]
+#[case::moved_and_there(
+    THERE,
+    moved(None),
     INFO,
     "keeps the data that it has",
     Some("was there already")
@@ -293,6 +316,44 @@ fn a_claim_that_gets_no_volume_says_so(
     assert!(!said(&found).1.contains("Pending"), "{found:?}");
 }
 
+/// The entry of the claim says what is missing, and the operation how it ends.
+#[rstest]
+#[case::complete(None, None, INFO, "is filled from the repository; pods wait for it")]
+#[case::in_part(
+    Some("2 files"),
+    None,
+    WARNING,
+    "comes back with a part of its data: 2 files"
+)]
+#[case::without_a_volume(
+    None,
+    Some("no such class"),
+    WARNING,
+    "pods wait for it until then; it has no volume"
+)]
+fn moved_data_that_was_requested_is_not_missing_yet(
+    #[case] incomplete: Option<&str>,
+    #[case] class: Option<&str>,
+    #[case] level: Option<Level>,
+    #[case] text: &str,
+) {
+    let mut outcomes = VolumeOutcomes::default();
+    if let Some(class) = class {
+        let named = NamedVolume::Unprovisioned(class.to_owned());
+        outcomes.names("copy", "data", named);
+    }
+    outcomes.add(
+        about("PersistentVolumeClaim", Some("copy"), "data"),
+        &ItemResult::quiet(CREATED),
+    );
+    let told = VolumeInfo::all(&[json!({"pvcNamespace": "copy", "pvcName": "data"})]);
+    let data = moved(incomplete);
+    let found = outcomes.of_claim(claim(&data), true, &told).unwrap();
+    let found = said(&found);
+    assert_eq!((found.0, found.2), (level, None), "{found:?}");
+    assert!(found.1.contains(text), "{found:?}");
+}
+
 #[test]
 fn a_volume_that_was_not_restored_takes_the_data_of_its_claim_along() {
     for (data, is_missing) in [
@@ -319,6 +380,7 @@ fn a_volume_that_was_not_restored_takes_the_data_of_its_claim_along() {
 
 #[rstest]
 #[case::of_a_repository(DataSource::Repository, ERROR)]
+#[case::moved(moved(None), INFO)]
 #[case::lost(lost(), ERROR)]
 #[case::nothing_saved(unsaved(), None)]
 fn a_claim_that_is_left_to_its_pod_is_missing_what_was_saved(

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use backup_actions::{
     csi::{SnapshotApi, WriteGate},
-    restore::{ActionConfigs, RestoreActionOutput, RestoreItemAction},
+    restore::{ActionConfigs, DownloadApi, RestoreActionOutput, RestoreItemAction},
 };
 use backup_plugins::PluginLog;
+use backup_runtime::Cluster;
 use futures::FutureExt as _;
 use parking_lot::Mutex;
 
@@ -25,6 +26,8 @@ pub(in crate::restore) struct ActionContext<'a> {
     pub(super) turns: PluginTurns,
     pub(super) journal: &'a ActionJournal<RestoreActionOutput>,
     pub(super) csi: SnapshotApi,
+    /// `None` in a plan.
+    pub(super) downloads: Option<DownloadApi>,
     /// Used if items may ask for one another.
     pub(super) coordinator: ItemCoordinator,
     /// The operations that actions have started.
@@ -46,18 +49,31 @@ impl<'a> ActionContext<'a> {
             log,
             turns: PluginTurns::default(),
             journal,
-            csi: csi(ctx, calls),
+            csi: SnapshotApi::new(&ctx.cluster.client, &ctx.cluster.leadership)
+                .gated(gate(ctx, calls)),
+            downloads: (!calls.is_dry_run()).then(|| downloads(ctx, calls)),
             coordinator: ItemCoordinator::default(),
             started: Mutex::default(),
         }
     }
 }
 
-/// Requests about CSI snapshots, with writes only while the restore may write.
-fn csi(ctx: &JobContext, calls: &Calls) -> SnapshotApi {
+/// Requests for DataDownloads, with writes only while the restore may write.
+fn downloads(ctx: &JobContext, calls: &Calls) -> DownloadApi {
+    let Cluster {
+        client,
+        namespace,
+        leadership,
+        ..
+    } = &ctx.cluster;
+    DownloadApi::new(client, namespace, leadership).gated(gate(ctx, calls))
+}
+
+/// Allows writes only while the restore may write.
+fn gate(ctx: &JobContext, calls: &Calls) -> WriteGate {
     let cancellation = calls.cancellation().clone();
     let patience = ctx.resource_timeout;
-    let gate: WriteGate = Arc::new(move || {
+    Arc::new(move || {
         let cancellation = cancellation.clone();
         async move {
             cancellation
@@ -66,6 +82,5 @@ fn csi(ctx: &JobContext, calls: &Calls) -> SnapshotApi {
                 .map_err(|error| error.to_string())
         }
         .boxed()
-    });
-    SnapshotApi::new(&ctx.cluster.client, &ctx.cluster.leadership).gated(gate)
+    })
 }

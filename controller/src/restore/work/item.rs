@@ -285,7 +285,10 @@ impl ItemRestorer<'_> {
             depth,
         };
         let mut object = match self.run_actions(&current, &from_backup, object).await? {
-            ActionResult::Dropped => return Ok(false),
+            ActionResult::Dropped => {
+                self.restoring.stop_download(&current.id).await;
+                return Ok(false);
+            }
             ActionResult::Changed(object) => object,
         };
         if group_resource == CLAIMS {
@@ -293,8 +296,12 @@ impl ItemRestorer<'_> {
         }
         let applied = self.create(&current, object, &from_backup, seen).await?;
         let restored = applied.outcome != Outcome::Failed;
-        if applied.outcome == Outcome::Created && group_resource == CLAIMS {
-            self.restoring.expect_provisioned(source, about);
+        if group_resource == CLAIMS {
+            if applied.outcome == Outcome::Created {
+                self.restoring.expect_provisioned(source, about);
+            } else {
+                self.restoring.stop_download(&current.id).await;
+            }
         }
         report.item(about, applied);
         Ok(restored)

@@ -47,6 +47,18 @@ impl ProvisionedClaim {
         })
     }
 
+    /// The warning that its volume keeps the properties of the class, and why.
+    pub(super) fn without_properties(&self, why: &str) -> String {
+        let Self {
+            claim, properties, ..
+        } = self;
+        format!(
+            "the volume of claim {claim:?} did not get its reclaim policy ({}) and its labels back: {why}; \
+             set them with `kubectl patch persistentvolume` once the claim is bound",
+            properties.reclaim_policy
+        )
+    }
+
     /// The patch of the new volume; `None` if nothing changes.
     fn patch(&self, volume: &Object) -> Option<Object> {
         let mut patch = Object::new();
@@ -118,16 +130,13 @@ impl Restoring<'_> {
         }
         let deadline = Instant::now() + self.patience;
         let completed = stream::iter(claims).map(|claim| async move {
-            let Err(error) = claim.complete(self.calls, deadline).await else { return Ok(()) };
+            let Err(error) = claim.complete(self.calls, deadline).await else {
+                return Ok(());
+            };
             let error = error.unless_stopped()?;
-            let ProvisionedClaim { namespace, claim, properties: VolumeProperties { reclaim_policy, .. } } = &claim;
-            self.report.warn(
-                Scope::Namespace(namespace),
-                format!(
-                    "the volume of claim {claim:?} did not get its reclaim policy ({reclaim_policy}) and its labels back: {error}; \
-                     set them with `kubectl patch persistentvolume` once the claim is bound"
-                ),
-            );
+            let message = claim.without_properties(&error.to_string());
+            self.report
+                .warn(Scope::Namespace(&claim.namespace), message);
             Ok(())
         });
         // Claims in flight are completed before work stops.

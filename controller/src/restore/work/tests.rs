@@ -166,6 +166,7 @@ struct World<'a> {
     plugins: Vec<Arc<dyn RestoreItemAction>>,
     resumed: bool,
     saved: SavedVolumes,
+    has_mover: bool,
     modifiers: Option<ResourceModifiers>,
     versions: Option<VersionPriorities>,
     filters: FilterPolicies,
@@ -184,6 +185,7 @@ impl<'a> World<'a> {
             plugins: Vec::new(),
             resumed: false,
             saved: SavedVolumes::default(),
+            has_mover: true,
             modifiers: None,
             versions: None,
             filters: FilterPolicies::default(),
@@ -203,7 +205,8 @@ impl<'a> World<'a> {
         let hooks = HookJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
         let (_folder, location, _) = backup::stored(items).await;
         let contents = location.read_contents("b", Limits::DEFAULT).await.unwrap();
-        let restore = Restore::new("r", serde_json::from_value(spec).unwrap());
+        let mut restore = Restore::new("r", serde_json::from_value(spec).unwrap());
+        restore.metadata.uid = Some("uid-r".to_owned());
         let report = Report::new().unwrap();
         let journal = ActionJournal::take_over(self.journal, &[]).unwrap();
         let log = PluginLog::default();
@@ -218,6 +221,7 @@ impl<'a> World<'a> {
                 turns: self.turns,
                 journal: &journal,
                 csi: fake::csi(fake),
+                downloads: (!self.calls.is_dry_run()).then(|| fake::downloads(fake)),
                 coordinator: ItemCoordinator::default(),
                 started: Mutex::default(),
             },
@@ -245,6 +249,10 @@ impl<'a> World<'a> {
             },
             snapshots: snapshots::none(),
             saved: self.saved,
+            mover: BackupMover {
+                is_running: self.has_mover,
+                location: "default",
+            },
             plan: VolumePlan::default(),
             hooks: HookContext {
                 executor: self.pods.unwrap_or(&no_pods),

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use backup_actions::restore::{self, json, volume};
+use backup_actions::restore::{self, MovedClaims, json, volume};
 use backup_core::{
     names::is_object_name,
     resources::{CLAIMS, VOLUMES},
@@ -16,6 +16,10 @@ use backup_store::{Contents, SavedVolumes};
 use parking_lot::Mutex;
 
 use super::provisioned::ProvisionedClaim;
+
+/// Why data of our data mover is not restored by a controller without it.
+const NO_MOVER: &str = "it is in a repository of our data mover, which this controller does not run: start it with --mover-image, \
+     and restore again";
 
 /// Where the data of each claim comes from.
 #[derive(Debug, Default)]
@@ -173,6 +177,26 @@ impl VolumePlan {
         (plan, warnings)
     }
 
+    /// The claims whose data our data mover restores.
+    pub(super) fn moved(&self) -> MovedClaims {
+        let moved = self.by_claim.iter().filter_map(|(claim, planned)| {
+            let DataSource::Moved(data) = &planned.data else {
+                return None;
+            };
+            Some((claim.clone(), data.clone()))
+        });
+        moved.collect()
+    }
+
+    /// The plan of a controller that does not run our data mover.
+    pub(super) fn without_mover(&mut self) {
+        for planned in self.by_claim.values_mut() {
+            if matches!(planned.data, DataSource::Moved(_)) {
+                planned.data = DataSource::Lost(NO_MOVER);
+            }
+        }
+    }
+
     /// Backups of old servers record that files are in a repository, and not of which volume.
     fn add_repository_data(&mut self, saved: &SavedVolumes) {
         for volume in &saved.in_repository {
@@ -287,6 +311,28 @@ mod tests {
         assert_eq!(source(&plan, "other"), &DataSource::Repository);
         let (plan, _) = VolumePlan::of(&objects, &saved, &TakenSnapshots::default());
         assert!(matches!(source(&plan, "data"), DataSource::Lost(_)));
+    }
+
+    #[test]
+    fn data_of_our_mover_is_restored_where_the_mover_runs() {
+        let objects = objects(&[("data", "pv", false)], &[("pv", true)]);
+        let saved = saved(&[
+            json!({ "pvcNamespace": "a", "pvcName": "data", "pvName": "pv", "backupMethod": "CSISnapshot",
+                "snapshotDataMoved": true,
+                "snapshotDataMovementInfo": { "dataMover": "backup-mover", "snapshotHandle": "k1", "size": 7 } }),
+        ]);
+        let (mut plan, _) = VolumePlan::of(&objects, &saved, &TakenSnapshots::default());
+        let moved = plan.moved();
+        let data = &moved[&("a".to_owned(), "data".to_owned())];
+        assert_eq!((data.snapshot.as_str(), data.size), ("k1", 7));
+        assert_eq!(data.incomplete, None);
+        // A new volume is filled, also if the old one was kept.
+        assert!(plan.kept_volumes.is_empty());
+        plan.without_mover();
+        assert!(plan.moved().is_empty());
+        assert!(
+            matches!(source(&plan, "data"), DataSource::Lost(why) if why.contains("--mover-image"))
+        );
     }
 
     #[test]

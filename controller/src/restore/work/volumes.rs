@@ -3,7 +3,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use backup_actions::csi::SNAPSHOTS;
+use backup_actions::{
+    ItemId,
+    csi::SNAPSHOTS,
+    restore::{MOVED_NAME, MovedRestore, RestoreRules},
+};
+use backup_client::errors::plain;
 use backup_core::{volume_data::DataSource, volume_info::VolumeInfo};
 use backup_plugins::log_line::Level;
 use backup_store::Scope;
@@ -29,7 +34,10 @@ impl Restoring<'_> {
                 && !self.contents.items(SNAPSHOTS).is_empty(),
         };
         let objects = VolumeObjects::read(self.contents);
-        let (plan, warnings) = VolumePlan::of(&objects, &self.saved, &snapshots);
+        let (mut plan, warnings) = VolumePlan::of(&objects, &self.saved, &snapshots);
+        if !self.mover.is_running {
+            plan.without_mover();
+        }
         for warning in warnings {
             self.report.warn(Scope::Cluster, warning);
         }
@@ -59,13 +67,54 @@ impl Restoring<'_> {
         let Some(PlannedVolume { data, record, .. }) = self.plan.by_claim.get(&key) else {
             return;
         };
-        if let (false, Some(namespace), Some(record)) =
+        let (false, Some(namespace), Some(record)) =
             (data.restores_volume(), claim.namespace, record)
-        {
-            self.plan
-                .provisioned
+        else {
+            return;
+        };
+        let provisioned = ProvisionedClaim::of(namespace, claim.name, record);
+        if !matches!(data, DataSource::Moved(_)) {
+            self.plan.provisioned.lock().extend(provisioned);
+        } else if let Some(provisioned) = provisioned.filter(|_| !self.calls.is_dry_run()) {
+            // The claim is bound once all its data is there, which takes too long to wait for.
+            let message = provisioned.without_properties("its data comes later");
+            self.report.warn(Scope::Namespace(namespace), message);
+        }
+    }
+
+    /// The part of this restore that comes from the repository of our data mover; `None` if nothing
+    /// does.
+    pub(super) fn moved(&self, rules: &Arc<RestoreRules>) -> Option<MovedRestore> {
+        let claims = self.plan.moved();
+        (!claims.is_empty()).then(|| MovedRestore {
+            claims,
+            location: self.mover.location.to_owned(),
+            rules: Arc::clone(rules),
+            restored: self.snapshots.restored().clone(),
+        })
+    }
+
+    /// Called for a claim of the backup that was not created: stops the download of its data, if an
+    /// action has started that.
+    pub(super) async fn stop_download(&self, claim: &ItemId) {
+        let started = &self.actions.started;
+        let operation = started
+            .lock()
+            .iter()
+            .find(|(of, _)| of.action == MOVED_NAME && of.item == *claim)
+            .and_then(|(_, done)| done.executed.operation.clone());
+        let (Some(operation), Some(downloads)) = (operation, &self.actions.downloads) else {
+            return;
+        };
+        match downloads.cancel(&operation).await {
+            Ok(()) => started
                 .lock()
-                .extend(ProvisionedClaim::of(namespace, claim.name, record));
+                .retain(|(of, _)| of.action != MOVED_NAME || of.item != *claim),
+            // Its end will be reported as that of an operation.
+            Err(error) => self.report.info(&format!(
+                "DataDownload {operation} could not be cancelled: {}",
+                plain(&error)
+            )),
         }
     }
 
@@ -76,7 +125,8 @@ impl Restoring<'_> {
             .by_claim
             .get(&(source.to_owned(), claim.to_owned()));
         planned.is_some_and(|planned| {
-            planned.data.restores_volume() || planned.data == DataSource::CsiSnapshot
+            planned.data.restores_volume()
+                || matches!(planned.data, DataSource::CsiSnapshot | DataSource::Moved(_))
         })
     }
 
@@ -101,7 +151,12 @@ impl Restoring<'_> {
                 data,
             };
             let outcome = outcomes.of_claim(claim, wanted, &entries);
-            missing.extend(self.report_data(Scope::Namespace(namespace), outcome));
+            let lost = self.report_data(Scope::Namespace(namespace), outcome);
+            if lost.is_some() && matches!(data, DataSource::Moved(_)) {
+                // Its data was requested before it was known that the claim does not get it.
+                entries.retain(|one| one.namespace() != namespace || one.claim() != name);
+            }
+            missing.extend(lost);
         }
         for volume in self
             .saved

@@ -140,7 +140,7 @@ pub(super) fn rewrite(
         "jobs.batch" => workload::rewrite_job(item),
         "secrets" => account::rewrite_secret(item),
         "services" => service::rewrite(item, from, rules.preserve_node_ports),
-        CLAIMS => volume::rewrite_claim(item, rules),
+        CLAIMS => volume::rewrite_claim(item, from, rules),
         "rolebindings.rbac.authorization.k8s.io"
         | "clusterrolebindings.rbac.authorization.k8s.io" => {
             account::rewrite_binding(item, rules);

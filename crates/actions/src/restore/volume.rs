@@ -1,6 +1,7 @@
 //! Volumes and claims without snapshots: a volume that is kept after its claim is deleted
 //! (`Retain`) is restored itself; for a claim on any other volume an empty one is provisioned.
 
+use backup_core::data_movement::{DATA_UPLOAD_NAME, download_of_claim};
 use serde_json::Value;
 
 use super::{
@@ -97,11 +98,24 @@ pub(crate) fn rewrite_volume(item: &mut Object, rules: &RestoreRules) {
     }
 }
 
-/// Unbinds the claim; keeps its volume only if the volume itself is restored.
-pub(crate) fn rewrite_claim(item: &mut Object, rules: &RestoreRules) {
+/// Unbinds the claim; keeps its volume only if the volume itself is restored. `from` is the claim in
+/// the backup.
+pub(crate) fn rewrite_claim(item: &mut Object, from: &Object, rules: &RestoreRules) {
     json::remove(item, &["metadata", "annotations"], &BINDING);
     json::remove(item, &["metadata", "annotations"], &PROVISIONING);
+    json::remove(item, &["metadata", "annotations"], &[DATA_UPLOAD_NAME]);
+    // It was filled by an earlier restore. A claim with such a reference waits for its DataDownload
+    // forever, unless an action of this restore has just made that.
+    let stale = download_of(item).filter(|download| download_of(from) == Some(*download));
+    if stale.is_some() {
+        json::remove(item, &["spec"], &["dataSource", "dataSourceRef"]);
+    }
     if volume_of_claim(item).is_none_or(|name| !rules.kept_volumes.contains(name)) {
         json::remove(item, &["spec"], &["volumeName"]);
     }
+}
+
+/// The DataDownload that fills a claim.
+fn download_of(claim: &Object) -> Option<&str> {
+    claim.get("spec").and_then(download_of_claim)
 }

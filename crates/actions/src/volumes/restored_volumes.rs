@@ -2,12 +2,19 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use backup_core::volume_info::{CsiSnapshotInfo, NativeSnapshotInfo, VolumeInfo, VolumeMethod};
+use backup_core::{
+    data_movement::{DATA_MOVER, REPOSITORY_TYPE},
+    volume_data::MovedData,
+    volume_info::{
+        CsiSnapshotInfo, DataMovementInfo, NativeSnapshotInfo, VolumeInfo, VolumeMethod,
+        VolumeResult,
+    },
+};
 use parking_lot::Mutex;
 
 use crate::restore::json::{self, Object};
 
-/// Shared by all code that creates volumes from snapshots in one restore.
+/// Shared by all code that restores the data of volumes in one restore.
 #[derive(Clone, Default)]
 pub struct RestoredVolumes(Arc<Mutex<State>>);
 
@@ -83,6 +90,34 @@ impl RestoredVolumes {
             ..VolumeInfo::default()
         };
         self.with(|state| state.told.insert(format!("volume {name}"), told));
+    }
+
+    /// Records that a DataDownload fills the volume of a claim from the repository. If only a part
+    /// of the data was saved, the entry has failed.
+    pub fn moved(&self, namespace: &str, claim: &str, download: &str, data: &MovedData) {
+        let movement = DataMovementInfo {
+            data_mover: DATA_MOVER.to_owned(),
+            operation_id: download.to_owned(),
+            size: data.size,
+            snapshot_handle: data.snapshot.clone(),
+            uploader_type: REPOSITORY_TYPE.to_owned(),
+            ..DataMovementInfo::default()
+        };
+        let told = VolumeInfo {
+            pvc_name: claim.into(),
+            pvc_namespace: namespace.into(),
+            restore_method: Some(VolumeMethod::CsiSnapshot),
+            result: data.incomplete.as_ref().map(|_| VolumeResult::Failed),
+            skipped_reason: data.incomplete.clone(),
+            snapshot_data_moved: Some(true),
+            snapshot_data_movement_info: Some(movement),
+            ..VolumeInfo::default()
+        };
+        self.with(|state| {
+            state
+                .told
+                .insert(format!("claim {namespace}/{claim}"), told)
+        });
     }
 
     pub fn entries(&self) -> Vec<VolumeInfo> {

@@ -333,6 +333,13 @@ string_enum! {
     }
 }
 
+impl MovePhase {
+    /// Whether the transfer has ended, well or not.
+    pub fn has_ended(&self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Canceled)
+    }
+}
+
 api_struct! {
     /// Bytes of a transfer.
     MoveProgress {

@@ -2,24 +2,23 @@
 //! silently.
 
 use super::{Finding, add_new, backup, restore};
-use crate::api::{BackupSpec, RestoreSpec};
+use crate::{
+    api::{BackupSpec, RestoreSpec},
+    data_movement::{DATA_MOVER, is_our_mover},
+};
 
 /// All reasons for which this engine refuses a Backup that can be found without the cluster.
 pub fn engine_backup(spec: &BackupSpec) -> Vec<Finding> {
     let mut found = backup(spec);
     let mut unsupported = Vec::new();
-    if spec.snapshot_move_data == Some(true) {
-        let problem = "moving snapshot data is not done yet; unset it";
-        unsupported.push(Finding::new("spec.snapshotMoveData", problem));
-    }
-    // The values for Velero's own data mover.
+    // Whether snapshot data can be moved depends on the installation, so the controller checks it.
     if let Some(mover) = spec
         .datamover
         .as_deref()
-        .filter(|mover| !matches!(*mover, "" | "velero"))
+        .filter(|mover| !is_our_mover(mover))
     {
         let problem = format!(
-            "snapshot data is not moved here, so data mover {mover:?} is never asked; unset it"
+            "data mover {mover:?} does not exist here; unset it, or set it to {DATA_MOVER:?}"
         );
         unsupported.push(Finding::new("spec.datamover", problem));
     }

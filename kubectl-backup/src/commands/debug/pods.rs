@@ -1,9 +1,9 @@
-//! Container logs of the controller's and the webhook's pods; after a restart also the log of the
-//! previous container.
+//! Container logs of the pods of controller, webhook and data mover; after a restart also the log of
+//! the previous container.
 
 use std::io::Write as _;
 
-use backup_deploy::PROGRAMS;
+use backup_deploy::{MOVER, PROGRAMS};
 use futures::AsyncReadExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
@@ -29,9 +29,10 @@ impl LogSource {
     }
 }
 
-/// The logs of a pod; empty unless the pod is of the controller or the webhook.
+/// The logs of a pod; empty unless the pod is of a program of ours.
 pub(super) fn logs(pod: &Value) -> Vec<LogSource> {
-    if !PROGRAMS.contains(&text(pod, PROGRAM)) {
+    let program = text(pod, PROGRAM);
+    if program != MOVER && !PROGRAMS.contains(&program) {
         return Vec::new();
     }
     let mut logs = Vec::new();
@@ -128,7 +129,7 @@ mod tests {
     fn every_container_of_our_programs_has_a_log_and_a_restarted_one_two() {
         let files = ["plugin.txt", "main.txt", "main.previous.txt", "side.txt"]
             .map(|file| format!("logs/p/{file}"));
-        for program in PROGRAMS {
+        for program in PROGRAMS.into_iter().chain([MOVER]) {
             assert_eq!(
                 logs(&pod(program))
                     .iter()

@@ -51,19 +51,9 @@ pub(super) async fn would_be_saved(
 
 /// Whether the controller takes snapshots; `None` if it makes no backups.
 async fn snapshots(session: &Session) -> Option<Snapshots> {
-    let [_, controller] = PROGRAMS;
-    let Ok(deployment) = session.get::<Deployment>(controller).await else {
+    let Some(args) = controller_args(session).await else {
         return Some(Snapshots::Unknown);
     };
-    let containers = deployment
-        .spec
-        .and_then(|spec| spec.template.spec)
-        .map(|pod| pod.containers);
-    let args = containers
-        .into_iter()
-        .flatten()
-        .filter_map(|container| container.args);
-    let args: Vec<String> = args.flatten().collect();
     let is_guard = args.iter().any(|arg| arg == "--guard=velero");
     (!is_guard).then(|| {
         if enables_snapshots(&args) {
@@ -72,6 +62,17 @@ async fn snapshots(session: &Session) -> Option<Snapshots> {
             Snapshots::Off
         }
     })
+}
+
+/// The arguments of the controller; `None` if they cannot be read.
+pub(super) async fn controller_args(session: &Session) -> Option<Vec<String>> {
+    let [_, controller] = PROGRAMS;
+    let deployment = session.get::<Deployment>(controller).await.ok()?;
+    let containers = deployment.spec?.template.spec?.containers;
+    let args = containers
+        .into_iter()
+        .filter_map(|container| container.args);
+    Some(args.flatten().collect())
 }
 
 fn good(backup: &Backup, places: &Places) -> Option<Good> {

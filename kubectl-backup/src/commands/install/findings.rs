@@ -131,6 +131,17 @@ fn place(plan: &Plan, observed: &ClusterState, namespace: &str) -> Finding {
             format!("kubectl label --overwrite namespace {namespace} {ENFORCED}=privileged; or leave out --host-network."),
         );
     }
+    // `baseline` admits the user and the capabilities of the pods that move volume data.
+    let moves = plan.options.mode == Mode::Engine && !plan.options.without_data_mover;
+    if moves && enforced == "restricted" {
+        return on.warn(
+            format!(
+                "{namespace} admits our programs, and not the pods that move volume data (snapshotMoveData): Pod Security \
+                 keeps it to restricted"
+            ),
+            format!("kubectl label --overwrite namespace {namespace} {ENFORCED}=baseline; or add --data-mover=false."),
+        );
+    }
     on.good(format!(
         "{namespace} is there, and admits our pods (Pod Security {})",
         plain(enforced)

@@ -46,9 +46,16 @@ const CHOICES: [Choice; 4] = [
     Choice {
         namespace: "vault",
         overlay: "namespace: vault\nresources: [DEPLOY/once, DEPLOY]\ntransformers: [DEPLOY/namespace]\n\
-                  components: [DEPLOY/platforms/host-network, DEPLOY/profiles/percona-pxc]\n",
-        values: "{hostNetwork: true, profiles: [percona-pxc]}",
-        flags: &["--host-network", "--profile=percona-pxc"],
+                  components: [DEPLOY/platforms/host-network, DEPLOY/profiles/percona-pxc]\n\
+                  patches:\n- target: {kind: Deployment, name: backup-controller}\n  patch: |-\n    \
+                  - {op: remove, path: /spec/template/spec/containers/0/args/3}\n    \
+                  - {op: remove, path: /spec/template/spec/containers/0/env/2}\n",
+        values: "{hostNetwork: true, profiles: [percona-pxc], mover: {enabled: false}}",
+        flags: &[
+            "--host-network",
+            "--profile=percona-pxc",
+            "--data-mover=false",
+        ],
     },
     Choice {
         namespace: "velero",
@@ -57,6 +64,7 @@ const CHOICES: [Choice; 4] = [
                   {name: backup-controller, newName: r.example/b/backup-controller, newTag: v9}]\n\
                   replicas: [{name: backup-webhook, count: 3}, {name: backup-controller, count: 3}]\n\
                   patches:\n- target: {kind: Deployment, name: backup-controller}\n  patch: |-\n    \
+                  - {op: replace, path: /spec/template/spec/containers/0/env/2/value, value: 'r.example/b/backup-mover:v9'}\n    \
                   - {op: add, path: /spec/template/spec/containers/0/args/-, value: --features=EnableCSI}\n    \
                   - {op: add, path: /spec/template/spec/containers/0/args/-, value: --log-level=debug}\n    \
                   - {op: add, path: /spec/template/spec/containers/0/args/-, value: --cron-dialect=netresearch}\n\
@@ -218,6 +226,7 @@ async fn a_value_that_the_chart_does_not_know_is_refused(world: &mut World) -> a
         ("webhook.replicas=0", "replicas"),
         ("profiles={acme}", "profiles"),
         ("controller.scratchSize=big", "scratchSize"),
+        ("mover.enabled=maybe", "enabled"),
     ] {
         let ran = helm
             .run(&["template", "backup", &chart, "--set", wrong])

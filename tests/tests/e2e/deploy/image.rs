@@ -11,7 +11,7 @@ crate::tests! {
 async fn images_have_authorities_and_no_shell_and_are_no_root(_: &mut World) -> anyhow::Result<()> {
     let recipe = std::fs::read_to_string(root().join("Dockerfile"))?;
     let stages: Vec<&str> = recipe.split("\nFROM ").collect();
-    for program in ["backup-webhook", "backup-controller"] {
+    for program in ["backup-webhook", "backup-controller", "backup-mover"] {
         let stage = stages
             .iter()
             .find(|stage| stage.starts_with(&format!("scratch AS {program}\n")));
@@ -41,6 +41,12 @@ async fn images_have_authorities_and_no_shell_and_are_no_root(_: &mut World) -> 
         build.contains("cargo build --release --locked "),
         "not what Cargo.lock says: {build}"
     );
+    for program in ["backup-webhook", "backup-controller", "backup-mover"] {
+        ensure!(
+            build.contains(&format!(" -p {program} ")),
+            "{program} is not built: {build}"
+        );
+    }
     // The compiler is for the build machine, the programs are for the target platform.
     for stage in [build, system] {
         ensure!(

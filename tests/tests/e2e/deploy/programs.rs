@@ -174,6 +174,15 @@ async fn programs_are_of_a_version_that_can_be_put_back(world: &mut World) -> an
             );
         }
     }
+    let controller = &deployments(&objects)?["backup-controller"]["spec"]["template"]["spec"];
+    let mover = array(&controller["containers"][0]["env"])
+        .iter()
+        .find(|variable| variable["name"] == "MOVER_IMAGE");
+    let image = format!("backup-mover:v{}", env!("CARGO_PKG_VERSION"));
+    ensure!(
+        mover.is_some_and(|variable| variable["value"] == *image),
+        "the pods that move volume data run {mover:?}"
+    );
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Placeholders in the manifests for values of the chart, and their replacements.
 
 use anyhow::{Context as _, ensure};
+use backup_deploy::{MOVER, MOVER_ARG, MOVER_VARIABLE, id};
 use serde_json::{Value, json};
 
 /// Placeholder for the namespace of the release.
@@ -11,7 +12,7 @@ const BRACES: &str = "helm-open-braces";
 
 /// Placeholders on a separate line, and the lines that replace them. `{n}` is the column of the
 /// line, `{m}` that of the lines below it, `{program}` the key of the program in the values.
-const LINES: [(&str, &str); 8] = [
+const LINES: [(&str, &str); 9] = [
     (
         "helm-replicas",
         "replicas: {{ .Values.{program}.replicas }}",
@@ -27,6 +28,10 @@ const LINES: [(&str, &str); 8] = [
     (
         "helm-args",
         "{{- include \"backup.{program}.args\" . | nindent {n} }}",
+    ),
+    (
+        "helm-mover-variable",
+        "{{- if include \"backup.moves\" . }}\n- name: MOVER_IMAGE\n  value: {{ include \"backup.image\" (list . .Values.mover.image) | quote }}\n{{- end }}",
     ),
     (
         "helm-resources",
@@ -46,8 +51,13 @@ const LINES: [(&str, &str); 8] = [
     ),
 ];
 
-/// Puts the placeholders into a Deployment; other objects are not changed.
+/// Puts the placeholders into a Deployment, and into the account of the mover's pods; other objects
+/// are not changed.
 pub(super) fn put_placeholders(object: &mut Value) -> anyhow::Result<()> {
+    if id(object) == ("ServiceAccount", MOVER) {
+        object["helm-pull-secrets"] = json!("");
+        return Ok(());
+    }
     let Some(program) = super::program_of(object) else {
         return Ok(());
     };
@@ -72,8 +82,16 @@ pub(super) fn put_placeholders(object: &mut Value) -> anyhow::Result<()> {
     container["resources"] = json!("helm-resources");
     let args = container["args"].as_array_mut().context("no arguments")?;
     // These flags come from the values, in the order in which kustomize adds them.
-    args.retain(|arg| !arg.as_str().is_some_and(|arg| arg.starts_with("--guard=")));
+    args.retain(|arg| {
+        !arg.as_str()
+            .is_some_and(|arg| arg.starts_with("--guard=") || arg == MOVER_ARG)
+    });
     args.push(json!("helm-args"));
+    if is_controller {
+        let variables = container["env"].as_array_mut().context("no variables")?;
+        variables.retain(|variable| variable["name"] != MOVER_VARIABLE);
+        variables.push(json!("helm-mover-variable"));
+    }
     Ok(())
 }
 

@@ -83,6 +83,10 @@ pub(super) fn schema() -> anyhow::Result<String> {
                 "features": texts,
                 "extraArgs": texts,
             })),
+            "mover": fields(&json!({
+                "enabled": flag,
+                "image": { "type": "string", "minLength": 1 },
+            })),
         },
     });
     Ok(serde_json::to_string_pretty(&schema)? + "\n")

@@ -79,7 +79,7 @@ fn done(error: &str) -> OperationProgress {
 fn knowing(ctx: &JobContext, action: &Arc<Scripted>) -> (Worker<Backups>, Cancellation) {
     let (mut worker, cancellation) = worker(ctx);
     let known: Arc<dyn BackupItemAction> = action.clone();
-    worker.ctx.polling.registry = Arc::new(Registry::new([known], Host::none()));
+    worker.ctx.polling.registry = Arc::new(Registry::new([known], [], Host::none()));
     (worker, cancellation)
 }
 

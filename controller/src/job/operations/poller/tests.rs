@@ -109,7 +109,7 @@ fn looked_at(
     let action = Arc::new(Scripted::default());
     let known: Arc<dyn BackupItemAction> = action.clone();
     let config = PollConfig {
-        registry: Arc::new(Registry::new([known], Host::none())),
+        registry: Arc::new(Registry::new([known], [], Host::none())),
         permits: Arc::new(Semaphore::new(permits)),
         flush_requests: requests.clone(),
         pace: Pace::of(Duration::from_secs(10)),

@@ -1,5 +1,6 @@
 //! Restores whose items are done, and whose operations are running.
 
+use backup_actions::restore::MOVED_NAME;
 use backup_core::{
     labels::{LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION},
     volume_info::VolumeInfo,
@@ -14,7 +15,6 @@ async fn kept(
     operations: &[&str],
     errors: usize,
 ) -> (FakeApi, tempfile::TempDir, JobContext) {
-    let (fake, folder, ctx) = prepared(Some(phase)).await;
     let operation = |(n, phase): (usize, &&str)| {
         let item = json!({"Group": "", "Resource": "configmaps", "Namespace": "a", "Name": format!("c-{n}")});
         json!({
@@ -23,17 +23,25 @@ async fn kept(
             "status": {"phase": phase, "error": if *phase == "Failed" { "no space" } else { "" }},
         })
     };
+    let operations = operations.iter().enumerate().map(operation).collect();
+    let volume = VolumeInfo::not_restored("a", "data", "pv", "its snapshot was not restored");
+    kept_with(phase, operations, volume, errors).await
+}
+
+/// The same with these operations and the entry of a volume.
+async fn kept_with(
+    phase: &str,
+    operations: Vec<Value>,
+    volume: VolumeInfo,
+    errors: usize,
+) -> (FakeApi, tempfile::TempDir, JobContext) {
+    let (fake, folder, ctx) = prepared(Some(phase)).await;
     let mut files = testing::no_files();
-    files.item_operations = operations.iter().enumerate().map(operation).collect();
+    files.item_operations = operations;
     files
         .resource_list
         .add("v1", "ConfigMap", Some("a"), "c", Some("created"));
-    files.volume_info = vec![VolumeInfo::not_restored(
-        "a",
-        "data",
-        "pv",
-        "its snapshot was not restored",
-    )];
+    files.volume_info = vec![volume];
     for n in 0..errors {
         files.results.error(Scope::Cluster, format!("error {n}"));
     }
@@ -57,7 +65,11 @@ async fn kept(
 }
 
 pub(super) fn file(folder: &tempfile::TempDir, suffix: &str) -> Value {
-    let path = folder.path().join(format!("restores/r/restore-r-{suffix}"));
+    stored(folder, &format!("restore-r-{suffix}"))
+}
+
+fn stored(folder: &tempfile::TempDir, name: &str) -> Value {
+    let path = folder.path().join("restores/r").join(name);
     serde_json::from_reader(flate2::read::MultiGzDecoder::new(
         std::fs::File::open(path).unwrap(),
     ))
@@ -181,6 +193,55 @@ async fn an_operation_whose_action_is_not_there_any_more_ends_with_a_text_that_s
         patches.len() >= 3,
         "waiting, finalizing, ended: {patches:?}"
     );
+}
+
+/// The operation of our data mover decides whether the data of a volume was restored.
+#[tokio::test]
+async fn data_whose_download_has_failed_is_missing_at_the_end() {
+    for (phase, end, missing) in [
+        ("Completed", "Completed", ""),
+        ("Failed", "PartiallyFailed", "3 files could not be restored"),
+        ("Canceled", "PartiallyFailed", "DataDownload d is Canceled"),
+        // It was deleted.
+        ("", "PartiallyFailed", "was deleted"),
+    ] {
+        let item = json!({"Group": "", "Resource": "persistentvolumeclaims", "Namespace": "a", "Name": "data"});
+        let operation = json!({
+            "spec": {"restoreName": "r", "restoreUID": "uid-r", "restoreItemAction": MOVED_NAME,
+                "resourceIdentifier": item, "operationID": "d"},
+            "status": {"phase": "New"},
+        });
+        let volume = json!({"pvcNamespace": "a", "pvcName": "data", "restoreMethod": "CSISnapshot",
+            "snapshotDataMoved": true,
+            "snapshotDataMovementInfo": {"dataMover": "backup-mover", "operationID": "d", "snapshotHandle": "k1"}});
+        let volume = VolumeInfo::of(&volume).unwrap();
+        let (fake, folder, ctx) =
+            kept_with("WaitingForPluginOperations", vec![operation], volume, 0).await;
+        if !phase.is_empty() {
+            let message = if phase == "Failed" { missing } else { "" };
+            fake.put(
+                "/apis/velero.io/v2alpha1/namespaces/velero/datadownloads/d",
+                json!({"apiVersion": "velero.io/v2alpha1", "kind": "DataDownload",
+                    "metadata": {"name": "d", "namespace": "velero"},
+                    "status": {"phase": phase, "message": message}}),
+            );
+        }
+        assert_eq!(step(&mut worker(&ctx)).await, Step::Done, "{phase}");
+        assert_eq!(status(&fake)["phase"], end, "{phase}");
+        let annotations = &fake.get(RESTORE).unwrap()["metadata"]["annotations"];
+        let said = annotations[MISSING_DATA_ANNOTATION].as_str();
+        assert_eq!(said.is_some(), !missing.is_empty(), "{phase}: {said:?}");
+        assert!(
+            said.unwrap_or_default().contains(missing),
+            "{phase}: {said:?}"
+        );
+        let volumes = stored(&folder, "r-volumeinfo.json.gz");
+        assert_eq!(
+            volumes[0]["result"] == "failed",
+            said.is_some(),
+            "{volumes}"
+        );
+    }
 }
 
 #[tokio::test]

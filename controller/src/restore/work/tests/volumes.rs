@@ -155,3 +155,108 @@ async fn a_volume_that_is_provisioned_anew_gets_what_the_old_one_had() {
         }
     }
 }
+
+const DOWNLOADS: &str = "/apis/velero.io/v2alpha1/namespaces/velero/datadownloads/";
+const CLAIMS: &str = "/api/v1/namespaces/a/persistentvolumeclaims";
+
+/// A claim whose data our data mover has put into the repository.
+fn moved_claim() -> Value {
+    let mut claim = item("v1", "PersistentVolumeClaim", "data");
+    claim["metadata"]["namespace"] = json!("a");
+    claim["spec"] = json!({"volumeName": "old"});
+    claim
+}
+
+fn moved() -> SavedVolumes {
+    let record = json!({"pvcNamespace": "a", "pvcName": "data", "pvName": "old", "backupMethod": "CSISnapshot",
+        "snapshotDataMoved": true, "result": "succeeded",
+        "snapshotDataMovementInfo": {"dataMover": "backup-mover", "snapshotHandle": "k1", "size": 7}});
+    SavedVolumes {
+        records: vec![VolumeInfo::of(&record).unwrap()],
+        in_repository: Vec::new(),
+    }
+}
+
+/// The reason for which the data of the claim is missing.
+fn missing(report: Report) -> Option<String> {
+    let data = MissingData::of(&report.into_files().volume_info)?;
+    assert_eq!((data.missing, data.of), (1, 1));
+    data.volumes.get("a/data").cloned()
+}
+
+#[tokio::test]
+async fn moved_data_comes_by_a_download_which_is_an_operation() {
+    let items = [("persistentvolumeclaims", Some("a"), moved_claim())];
+    for (is_there, has_mover, expected, errors, why) in [
+        (false, true, 1, 0, None),
+        (true, true, 0, 0, Some("was there already")),
+        (false, false, 0, 1, Some("--mover-image")),
+    ] {
+        let fake = fake::server();
+        if is_there {
+            fake.put(&format!("{CLAIMS}/data"), moved_claim());
+        }
+        let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));
+        let world = World {
+            saved: moved(),
+            has_mover,
+            ..World::new(&fake, &calls, &claimed)
+        };
+        let (report, done) = world.run(&items, json!({})).await;
+        let started = done.unwrap();
+        assert_eq!(started.len(), expected, "{why:?}");
+        let downloads = fake.under(DOWNLOADS);
+        assert_eq!(downloads.len(), expected, "{why:?}");
+        let claim = fake.get(&format!("{CLAIMS}/data")).unwrap();
+        if let Some(download) = downloads.values().next() {
+            let name = &download["metadata"]["name"];
+            assert_eq!(&claim["spec"]["dataSourceRef"]["name"], name);
+            assert_eq!(started[0].1.executed.operation.as_deref(), name.as_str());
+        }
+        assert_eq!(report.counts().1, errors, "{why:?}");
+        let found = missing(report);
+        assert_eq!(found.is_some(), why.is_some(), "{found:?}");
+        assert!(found.unwrap_or_default().contains(why.unwrap_or_default()));
+    }
+}
+
+#[tokio::test]
+async fn the_download_of_a_claim_that_cannot_be_created_is_stopped() {
+    let items = [("persistentvolumeclaims", Some("a"), moved_claim())];
+    let fake = fake::faulty(|request| {
+        request
+            .is("POST", CLAIMS)
+            .then(|| Fault::refuse(403, "Forbidden", "no"))
+    });
+    let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));
+    let world = World {
+        saved: moved(),
+        ..World::new(&fake, &calls, &claimed)
+    };
+    let (report, done) = world.run(&items, json!({})).await;
+    assert!(done.unwrap().is_empty(), "no operation is left");
+    let downloads = fake.under(DOWNLOADS);
+    assert!(downloads.values().all(|one| one["spec"]["cancel"] == true));
+    assert_eq!(downloads.len(), 1);
+    assert_eq!(report.counts().1, 1);
+    assert_eq!(missing(report).unwrap(), "its claim was not restored");
+}
+
+#[tokio::test]
+async fn a_dry_run_knows_moved_data_and_makes_no_download() {
+    let items = [("persistentvolumeclaims", Some("a"), moved_claim())];
+    let fake = fake::server();
+    let before = fake.under("/");
+    let (claimed, calls) = (Footprint::everything(), fake::dry_calls(&fake));
+    let world = World {
+        saved: moved(),
+        ..World::new(&fake, &calls, &claimed)
+    };
+    let (report, done) = world.run(&items, json!({})).await;
+    assert!(done.unwrap().is_empty());
+    assert_eq!(fake.under("/"), before);
+    let files = report.into_files();
+    assert_eq!(files.volume_info.len(), 1);
+    assert_eq!(files.volume_info[0].snapshot_data_moved, Some(true));
+    assert_eq!(MissingData::of(&files.volume_info), None);
+}

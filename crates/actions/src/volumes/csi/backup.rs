@@ -5,6 +5,7 @@ mod claim;
 mod class;
 mod secrets;
 mod snapshot;
+mod uploads;
 
 use std::sync::Arc;
 
@@ -12,14 +13,16 @@ use super::SnapshotApi;
 use crate::{backup::BackupItemAction, volumes::backup_volumes::BackupVolumes};
 
 pub use class::{NoClass, choose as choose_class};
+pub use uploads::UploadApi;
 
 /// The actions of one backup; they record in `volumes` the result for each claim.
 pub(crate) fn actions(
     api: &SnapshotApi,
+    uploads: &UploadApi,
     volumes: &Arc<BackupVolumes>,
 ) -> Vec<Arc<dyn BackupItemAction>> {
     vec![
-        Arc::new(claim::ClaimAction::new(api, volumes)),
+        Arc::new(claim::ClaimAction::new(api, uploads, volumes)),
         Arc::new(snapshot::SnapshotAction {
             api: api.clone(),
             volumes: Arc::clone(volumes),

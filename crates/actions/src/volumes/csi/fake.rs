@@ -5,9 +5,10 @@ use backup_runtime::leader::Leadership;
 use backup_testkit::FakeApi;
 use serde_json::{Value, json};
 
-use super::SnapshotApi;
+use super::{SnapshotApi, backup::UploadApi};
 
 pub(crate) const GROUP: &str = "/apis/snapshot.storage.k8s.io/v1";
+pub(crate) const UPLOADS: &str = "/apis/velero.io/v2alpha1/namespaces/velero/datauploads/";
 pub(crate) const SNAPSHOTS: &str =
     "/apis/snapshot.storage.k8s.io/v1/namespaces/shop/volumesnapshots/";
 
@@ -34,6 +35,10 @@ pub(crate) fn cluster(driver: impl Fn(&FakeApi) + Send + Sync + 'static) -> Fake
 
 pub(crate) fn snapshot_api(fake: &FakeApi) -> SnapshotApi {
     SnapshotApi::new(&fake.client(), &Leadership::always())
+}
+
+pub(crate) fn upload_api(fake: &FakeApi) -> UploadApi {
+    UploadApi::new(&fake.client(), "velero", &Leadership::always())
 }
 
 pub(crate) fn requests(fake: &FakeApi, line: &str) -> usize {

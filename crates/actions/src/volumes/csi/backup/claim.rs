@@ -3,6 +3,10 @@
 //!
 //! The snapshot's name is derived from the uids of backup and claim: another attempt after a crash
 //! finds the first snapshot instead of taking a second one.
+//!
+//! With `snapshotMoveData` the data of the snapshot is moved into a repository (`upload`).
+
+mod upload;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -13,6 +17,7 @@ use backup_client::{
 };
 use backup_core::{
     api::{Backup, GoDuration},
+    data_movement::MOVED_LABEL,
     labels::{self, csi},
     names, quantity,
     resource_policy::Volume,
@@ -23,9 +28,10 @@ use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::class;
+use self::upload::ClaimSnapshot;
+use super::{class, uploads::UploadApi};
 use crate::{
-    ActionError, ItemId,
+    ActionError, ItemId, OperationProgress,
     action::BuiltInAction,
     backup::{BackupActionOutput, BackupItemAction},
     csi::api::{ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus, is_finalizing, status},
@@ -43,6 +49,7 @@ const TIMEOUT: GoDuration = GoDuration::from_secs(600);
 
 pub(crate) struct ClaimAction {
     api: SnapshotApi,
+    uploads: UploadApi,
     volumes: Arc<BackupVolumes>,
     ahead: Mutex<Ahead>,
 }
@@ -64,9 +71,14 @@ struct Ahead {
 }
 
 impl ClaimAction {
-    pub(super) fn new(api: &SnapshotApi, volumes: &Arc<BackupVolumes>) -> Self {
+    pub(super) fn new(
+        api: &SnapshotApi,
+        uploads: &UploadApi,
+        volumes: &Arc<BackupVolumes>,
+    ) -> Self {
         Self {
             api: api.clone(),
+            uploads: uploads.clone(),
             volumes: Arc::clone(volumes),
             ahead: Mutex::default(),
         }
@@ -126,11 +138,7 @@ impl ClaimAction {
     ) -> Result<(DynamicObject, DynamicObject), ActionError> {
         let made = self.make(claim, with, backup, false).await?;
         let namespace = made.namespace().unwrap_or_default();
-        let timeout = backup
-            .spec
-            .csi_snapshot_timeout
-            .filter(|timeout| !timeout.is_zero())
-            .unwrap_or(TIMEOUT);
+        let timeout = timeout(backup);
         match self.cut(&namespace, &made.name_any(), timeout).await {
             Ok(both) => Ok(both),
             Err(reason) => {
@@ -332,6 +340,11 @@ impl BackupItemAction for ClaimAction {
                 return Ok(BackupActionOutput::default());
             }
         };
+        let storage_class = if moves_data(backup) {
+            Some(upload::storage_class(claim, &volume).map_err(Self::refuse)?)
+        } else {
+            None
+        };
         let (snapshot, content) = self
             .snapshot(
                 claim,
@@ -342,9 +355,44 @@ impl BackupItemAction for ClaimAction {
                 backup,
             )
             .await?;
+        if let Some(storage_class) = storage_class {
+            let of_claim = ClaimSnapshot {
+                claim,
+                driver,
+                storage_class,
+                snapshot: &snapshot,
+            };
+            return self.move_data(of_claim, &content, seen, backup).await;
+        }
         self.volumes.snapshot(seen, driver, &snapshot.name_any());
         Ok(executed(claim, &snapshot, &content, backup))
     }
+
+    async fn progress(
+        &self,
+        operation: &str,
+        _: &Backup,
+    ) -> Result<OperationProgress, ActionError> {
+        self.upload_progress(operation).await
+    }
+
+    async fn cancel(&self, operation: &str, _: &Backup) -> Result<(), ActionError> {
+        self.cancel_upload(operation).await
+    }
+}
+
+/// Whether the data of snapshots is moved into a repository.
+fn moves_data(backup: &Backup) -> bool {
+    backup.spec.snapshot_move_data == Some(true)
+}
+
+/// Timeout for the creation of a snapshot.
+fn timeout(backup: &Backup) -> GoDuration {
+    backup
+        .spec
+        .csi_snapshot_timeout
+        .filter(|timeout| !timeout.is_zero())
+        .unwrap_or(TIMEOUT)
 }
 
 /// The VolumeSnapshot of a claim.
@@ -361,6 +409,11 @@ fn wanted(claim: &Value, class: &str, backup: &Backup) -> Result<DynamicObject, 
     }
     labels[labels::BACKUP_NAME] = json!(labels::valid_value(&backup.name_any()));
     labels[labels::BACKUP_UID] = json!(uid);
+    if moves_data(backup) {
+        // Its data is in the backup, and it is removed at the end.
+        labels[MOVED_LABEL] = json!("true");
+        labels[labels::EXCLUDE_FROM_BACKUP] = json!("true");
+    }
     let object = json!({
         "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
         "metadata": {
@@ -398,16 +451,7 @@ fn executed(
             (labels::BACKUP_NAME, backup_name.as_str()),
         ],
     );
-    // A driver may create larger volumes than requested; a claim of the requested size could then
-    // not be restored from the snapshot.
-    let requested = text(&claim, "/spec/resources/requests/storage").and_then(quantity::bytes);
-    let content: ContentStatus = status(content);
-    if let Some(size) = content
-        .restore_size
-        .filter(|size| requested.is_none_or(|asked| asked < u128::from(*size)))
-    {
-        claim["spec"]["resources"]["requests"]["storage"] = json!(quantity::binary(size));
-    }
+    enlarge(&mut claim, content);
     let additional = ItemId {
         group_resource: SNAPSHOTS.to_owned(),
         namespace: snapshot.namespace(),
@@ -417,6 +461,19 @@ fn executed(
         item: Some(claim),
         additional: vec![additional],
         ..BackupActionOutput::default()
+    }
+}
+
+/// Sets the requested size to that of the snapshot if that is larger: a driver may create larger
+/// volumes than requested, and a claim of the requested size could then not be restored.
+fn enlarge(claim: &mut Value, content: &DynamicObject) {
+    let requested = text(claim, "/spec/resources/requests/storage").and_then(quantity::bytes);
+    let content: ContentStatus = status(content);
+    if let Some(size) = content
+        .restore_size
+        .filter(|size| requested.is_none_or(|asked| asked < u128::from(*size)))
+    {
+        claim["spec"]["resources"]["requests"]["storage"] = json!(quantity::binary(size));
     }
 }
 

@@ -4,11 +4,13 @@ use backup_testkit::FakeApi;
 use super::*;
 use crate::csi::fake::{
     SNAPSHOTS as PATH, backup, binds, claim, cluster, only_snapshot, requests, snapshot_api,
+    upload_api,
 };
 
 fn action(fake: &FakeApi) -> (ClaimAction, Arc<BackupVolumes>) {
     let volumes = Arc::new(BackupVolumes::default());
-    (ClaimAction::new(&snapshot_api(fake), &volumes), volumes)
+    let action = ClaimAction::new(&snapshot_api(fake), &upload_api(fake), &volumes);
+    (action, volumes)
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,7 +72,7 @@ async fn a_policy_names_the_class_of_a_claim() {
         class: Some("slow".to_owned()),
     };
     let volumes = Arc::new(BackupVolumes::with_policy(Box::new(policy)));
-    let action = ClaimAction::new(&snapshot_api(&fake), &volumes);
+    let action = ClaimAction::new(&snapshot_api(&fake), &upload_api(&fake), &volumes);
     // In advance, and at its execution.
     action.begin(&claim("pv-csi"), &backup("InProgress")).await;
     assert_eq!(

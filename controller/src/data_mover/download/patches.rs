@@ -1,0 +1,201 @@
+//! What is recorded in a DataDownload, and its patches. Pure.
+//!
+//! Each patch is made from the state that it applies to; `None`: it no longer applies.
+
+use backup_core::{
+    api::{DataDownload, transfer::MovePhase},
+    data_movement::{ATTEMPTS_ANNOTATION, FINALIZER, MoverProgress, MoverResult},
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::data_mover::objects::ACTIVE_LABEL;
+
+/// Annotation: uid of the target claim when the DataDownload was accepted.
+const TARGET_UID: &str = "backup-controller/target-uid";
+/// Annotation: uid of the last pod that has started.
+const POD: &str = "backup-controller/pod";
+/// Annotation: the volume that the pod has filled, as [`Fill`]. With it the handover begins.
+const FILL: &str = "backup-controller/fill";
+
+/// A volume that holds the data. Written before the pod, which knew it, is removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Fill {
+    /// Name of the PersistentVolume.
+    pub(super) volume: String,
+    /// Complete or incomplete.
+    pub(super) result: MoverResult,
+    pub(super) at: Timestamp,
+}
+
+impl Fill {
+    pub(super) fn of(download: &DataDownload) -> Option<Self> {
+        let text = download.annotations().get(FILL)?;
+        serde_json::from_str(text).ok()
+    }
+}
+
+/// The pods of a DataDownload that have started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Attempts {
+    pub(super) count: u32,
+    /// Uid of the last one.
+    pub(super) pod: Option<String>,
+}
+
+impl Attempts {
+    pub(super) fn of(download: &DataDownload) -> Self {
+        let count = download.annotations().get(ATTEMPTS_ANNOTATION);
+        Self {
+            count: count.and_then(|count| count.parse().ok()).unwrap_or(0),
+            pod: download.annotations().get(POD).cloned(),
+        }
+    }
+}
+
+/// Uid of the target claim when the DataDownload was accepted; empty before that.
+pub(super) fn target_uid(download: &DataDownload) -> &str {
+    let uid = download.annotations().get(TARGET_UID);
+    uid.map(String::as_str).unwrap_or_default()
+}
+
+pub(super) fn has_finalizer(download: &DataDownload) -> bool {
+    download.finalizers().iter().any(|one| one == FINALIZER)
+}
+
+/// Whether it is neither accepted nor ended.
+pub(super) fn is_new(download: &DataDownload) -> bool {
+    matches!(download.status.transfer.phase, None | Some(MovePhase::New))
+}
+
+/// Whether it was accepted and has not ended.
+pub(super) fn is_working(download: &DataDownload) -> bool {
+    matches!(
+        download.status.transfer.phase,
+        Some(
+            MovePhase::Accepted
+                | MovePhase::Prepared
+                | MovePhase::InProgress
+                | MovePhase::Canceling
+        )
+    )
+}
+
+pub(super) fn has_ended(download: &DataDownload) -> bool {
+    let phase = download.status.transfer.phase.as_ref();
+    phase.is_some_and(MovePhase::has_ended)
+}
+
+pub(super) fn accepted(current: &DataDownload, target_uid: &str, now: Timestamp) -> Option<Value> {
+    if !is_new(current) || current.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let mut finalizers = current.finalizers().to_vec();
+    if !has_finalizer(current) {
+        finalizers.push(FINALIZER.to_owned());
+    }
+    Some(json!({
+        "metadata": {
+            "finalizers": finalizers,
+            "labels": { ACTIVE_LABEL: "true" },
+            "annotations": { TARGET_UID: target_uid },
+        },
+        "status": {"phase": MovePhase::Accepted, "acceptedTimestamp": Time(now)},
+    }))
+}
+
+/// Counts a pod that has started, once.
+pub(super) fn started(
+    current: &DataDownload,
+    pod: &str,
+    node: Option<&str>,
+    now: Timestamp,
+) -> Option<Value> {
+    let attempts = Attempts::of(current);
+    if !is_working(current) || attempts.pod.as_deref() == Some(pod) {
+        return None;
+    }
+    let started = current.status.transfer.start_timestamp.clone();
+    Some(json!({
+        "metadata": {"annotations": {
+            ATTEMPTS_ANNOTATION: attempts.count.saturating_add(1).to_string(),
+            POD: pod,
+        }},
+        "status": {
+            "phase": MovePhase::InProgress,
+            "startTimestamp": started.unwrap_or(Time(now)),
+            "node": node,
+        },
+    }))
+}
+
+pub(super) fn progressed(current: &DataDownload, progress: &MoverProgress) -> Option<Value> {
+    if !is_working(current) {
+        return None;
+    }
+    let done = i64::try_from(progress.bytes).unwrap_or(i64::MAX);
+    let known = i64::try_from(progress.total_bytes).unwrap_or(i64::MAX);
+    let total = if known == 0 {
+        current.spec.snapshot_size.max(done)
+    } else {
+        known
+    };
+    let before = current.status.transfer.progress.as_ref();
+    let is_same =
+        before.is_some_and(|before| (before.bytes_done, before.total_bytes) == (done, total));
+    (!is_same).then(|| json!({"status": {"progress": {"bytesDone": done, "totalBytes": total}}}))
+}
+
+/// Records that the volume holds the data. `message` says what is missing of it; empty: nothing.
+pub(super) fn filled(
+    current: &DataDownload,
+    fill: &Fill,
+    message: &str,
+    bytes: u64,
+) -> Option<Value> {
+    if !is_working(current) || Fill::of(current).is_some() {
+        return None;
+    }
+    let record = serde_json::to_string(fill).ok()?;
+    let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+    let started = current.status.transfer.start_timestamp.clone();
+    Some(json!({
+        "metadata": {"annotations": { FILL: record }},
+        "status": {
+            "phase": MovePhase::InProgress,
+            "startTimestamp": started.unwrap_or(Time(fill.at)),
+            "progress": {"bytesDone": bytes, "totalBytes": bytes},
+            "message": message,
+        },
+    }))
+}
+
+/// An end is never changed.
+pub(super) fn ended(
+    current: &DataDownload,
+    phase: &MovePhase,
+    message: &str,
+    now: Timestamp,
+) -> Option<Value> {
+    (is_new(current) || is_working(current)).then(|| {
+        json!({
+            "metadata": {"labels": { ACTIVE_LABEL: null }},
+            "status": {
+                "phase": phase,
+                "message": message,
+                "completionTimestamp": Time(now),
+            },
+        })
+    })
+}
+
+/// Removes our finalizer, when all objects of the DataDownload are gone.
+pub(super) fn released(current: &DataDownload) -> Option<Value> {
+    let mut finalizers = current.finalizers().to_vec();
+    finalizers.retain(|one| one != FINALIZER);
+    (has_ended(current) && has_finalizer(current))
+        .then(|| json!({"metadata": {"finalizers": finalizers}}))
+}

@@ -1,0 +1,179 @@
+//! Maintenance of a repository: a pod removes data that no snapshot needs.
+//!
+//! A maintenance beside an upload may mark data for removal that the upload relies on. So no
+//! maintenance begins while an upload into the repository is between its acceptance and its end,
+//! and no upload is accepted while there is a pod of a maintenance; both look and act under
+//! `exclusion`. If the two meet in spite of that (another cluster writes into the same location),
+//! data is only marked: it is removed three days later at the earliest, and a maintenance before
+//! that finds that it is needed and keeps it.
+
+use std::time::Duration;
+
+use backup_core::{
+    api::{
+        BackupRepository, BackupStorageLocation, DataUpload,
+        backup_repository::{BackupRepositorySpec, Maintenance, MaintenanceResult},
+    },
+    data_movement::{DATA_MOVER, FINALIZER},
+};
+use backup_runtime::{list, queue::Action, retry};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{ResourceExt as _, api::DynamicObject};
+use serde_json::Value;
+
+use super::{
+    REQUEUE_SOON,
+    check::Check,
+    decide::{Verdict, is_in_use},
+    patches,
+};
+use crate::{
+    data_mover::{
+        DataMover,
+        pod::{PodRequest, PodWork},
+    },
+    error::ReconcileError,
+};
+
+/// Delay before a maintenance that waits for uploads is considered again.
+const BUSY_INTERVAL: Duration = Duration::from_mins(1);
+
+impl DataMover {
+    /// Creates the pod of a maintenance, unless an upload uses the repository.
+    pub(super) async fn begin_maintenance(
+        &self,
+        repository: &BackupRepository,
+        location: &BackupStorageLocation,
+    ) -> Result<Action, ReconcileError> {
+        let name = repository.name_any();
+        let exclusion = self.exclusion.lock().await;
+        let users = self.uploads_in_use(&repository.spec).await?;
+        if !users.is_empty() {
+            tracing::debug!(
+                repository = name,
+                ?users,
+                "its maintenance waits for uploads"
+            );
+            return Ok(Action::RequeueAfter(BUSY_INTERVAL));
+        }
+        let request = PodRequest {
+            name: &name,
+            owner: Self::owner(repository),
+            location,
+            repository: &repository.spec.volume_namespace,
+            work: PodWork::Maintain,
+        };
+        let created = self.create_pod(&request).await;
+        drop(exclusion);
+        match created {
+            Ok(()) => tracing::info!(repository = name, "its maintenance begins"),
+            Err(ReconcileError::Impossible(why)) => {
+                let check = Check::of(repository);
+                let inputs = check.map(|check| check.inputs).unwrap_or_default();
+                self.publish_verdict(repository, &inputs, &Verdict::lasting(why))
+                    .await?;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(REQUEUE_SOON)
+    }
+
+    /// Names of the uploads into a repository between their acceptance and their end. The list is
+    /// fresh.
+    async fn uploads_in_use(
+        &self,
+        spec: &BackupRepositorySpec,
+    ) -> Result<Vec<String>, ReconcileError> {
+        Ok(list::raw::<DataUpload, _>(&self.cluster, "", |upload| {
+            uses(&upload, spec).then(|| upload.name_any())
+        })
+        .await?)
+    }
+
+    /// Records how a maintenance ended. Idempotent: a maintenance is known by its start.
+    pub(super) async fn record_maintenance(
+        &self,
+        repository: &BackupRepository,
+        started: Option<Timestamp>,
+        failure: Option<&str>,
+    ) -> Result<(), ReconcileError> {
+        let result = if failure.is_none() {
+            MaintenanceResult::Succeeded
+        } else {
+            MaintenanceResult::Failed
+        };
+        let ended = Maintenance {
+            result: Some(result),
+            start_timestamp: started.map(Time),
+            complete_timestamp: Some(Time(Timestamp::now())),
+            message: failure.map(str::to_owned),
+            ..Maintenance::default()
+        };
+        retry::status_patch(&self.cluster, repository, |current| {
+            patches::maintenance(current, &ended)
+        })
+        .await?;
+        let name = repository.name_any();
+        match failure {
+            None => tracing::info!(repository = name, "it was maintained"),
+            Some(failure) => {
+                tracing::warn!(repository = name, failure, "its maintenance failed");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an upload uses the repository.
+fn uses(upload: &DynamicObject, spec: &BackupRepositorySpec) -> bool {
+    let text = |at: &str| {
+        let value = upload.data.pointer(at).and_then(Value::as_str);
+        value.unwrap_or_default()
+    };
+    let is_into = text("/spec/sourceNamespace") == spec.volume_namespace
+        && text("/spec/backupStorageLocation") == spec.backup_storage_location
+        && text("/spec/datamover") == DATA_MOVER;
+    let has_objects = upload.finalizers().iter().any(|name| name == FINALIZER);
+    is_into && is_in_use(&text("/status/phase").into(), has_objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case::accepted("shop", "default", "backup-mover", "Accepted", true)]
+    #[case::of_velero("shop", "default", "velero", "InProgress", false)]
+    #[case::of_another_namespace("shops", "default", "backup-mover", "InProgress", false)]
+    #[case::in_another_location("shop", "second", "backup-mover", "InProgress", false)]
+    #[case::of_another_mover("shop", "default", "theirs", "InProgress", false)]
+    #[case::ended("shop", "default", "backup-mover", "Completed", false)]
+    #[case::not_begun("shop", "default", "backup-mover", "", false)]
+    fn an_upload_uses_the_repository_of_its_namespace_and_location(
+        #[case] namespace: &str,
+        #[case] location: &str,
+        #[case] mover: &str,
+        #[case] phase: &str,
+        #[case] expected: bool,
+    ) {
+        let spec = BackupRepositorySpec {
+            volume_namespace: "shop".to_owned(),
+            backup_storage_location: "default".to_owned(),
+            ..BackupRepositorySpec::default()
+        };
+        let upload = json!({
+            "metadata": {"name": "u"},
+            "spec": {"sourceNamespace": namespace, "backupStorageLocation": location, "datamover": mover},
+            "status": {"phase": phase},
+        });
+        let mut upload: DynamicObject = serde_json::from_value(upload).unwrap();
+        assert_eq!(uses(&upload, &spec), expected);
+        upload.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+        let is_into = (namespace, location) == ("shop", "default") && mover == "backup-mover";
+        assert_eq!(uses(&upload, &spec), is_into, "its pod may still run");
+    }
+}

@@ -1,0 +1,316 @@
+use backup_core::data_movement::{DATA_MOVER, FINALIZER, TRANSFER_LABEL};
+use backup_testkit::{FakeApi, LastWrite};
+use kube::core::Status;
+use serde_json::json;
+
+use super::*;
+use crate::{data_mover::MoverSettings, testing};
+
+const NAME: &str = "upload-data-1";
+const UPLOAD: &str = "/apis/velero.io/v2alpha1/namespaces/velero/datauploads/upload-data-1";
+const POD: &str = "/api/v1/namespaces/velero/pods/upload-data-1";
+const CLAIM: &str = "/api/v1/namespaces/velero/persistentvolumeclaims/upload-data-1";
+const VOLUME: &str = "/api/v1/persistentvolumes/pv-1";
+const SNAPSHOT: &str =
+    "/apis/snapshot.storage.k8s.io/v1/namespaces/velero/volumesnapshots/upload-data-1";
+const CONTENT: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents/upload-data-1";
+
+/// A cluster with a snapshot, and an upload of it that is accepted.
+fn cluster() -> FakeApi {
+    let fake = FakeApi::new();
+    fake.put(
+        "/apis/velero.io/v1/namespaces/velero/backupstoragelocations/default",
+        json!({
+            "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
+            "metadata": { "name": "default", "namespace": "velero" },
+            "spec": { "provider": "aws", "objectStorage": { "bucket": "b" } },
+        }),
+    );
+    fake.put(
+        "/apis/snapshot.storage.k8s.io/v1/namespaces/shop/volumesnapshots/velero-data-1",
+        json!({
+            "metadata": { "name": "velero-data-1", "namespace": "shop" },
+            "status": { "readyToUse": true, "boundVolumeSnapshotContentName": "c" },
+        }),
+    );
+    fake.put(
+        "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents/c",
+        json!({
+            "metadata": { "name": "c" },
+            "spec": { "driver": "disk.example.com", "deletionPolicy": "Delete" },
+            "status": { "snapshotHandle": "snap-1", "restoreSize": 1_073_741_824_u64 },
+        }),
+    );
+    fake.put(
+        VOLUME,
+        json!({
+            "apiVersion": "v1", "kind": "PersistentVolume",
+            "metadata": { "name": "pv-1", "annotations": { "pv.kubernetes.io/provisioned-by": "d" } },
+            "spec": { "persistentVolumeReclaimPolicy": "Retain" },
+        }),
+    );
+    fake.put(
+        UPLOAD,
+        json!({
+            "apiVersion": "velero.io/v2alpha1", "kind": "DataUpload",
+            "metadata": { "name": NAME, "namespace": "velero", "uid": "uid-1", "finalizers": [FINALIZER],
+                "labels": { "backup-controller/active": "true" } },
+            "spec": {
+                "snapshotType": "CSI", "datamover": DATA_MOVER, "sourcePVC": "data", "sourceNamespace": "shop",
+                "backupStorageLocation": "default", "operationTimeout": "10m0s",
+                "csiSnapshot": { "volumeSnapshot": "velero-data-1", "storageClass": "fast", "snapshotClass": "" },
+            },
+            "status": { "phase": "Accepted", "acceptedTimestamp": Timestamp::now().to_string() },
+        }),
+    );
+    fake
+}
+
+fn uploads(fake: &FakeApi) -> Uploads {
+    let mut cluster = testing::cluster(fake.client());
+    cluster.patch_budget = Duration::ZERO;
+    let locations = testing::locations(&cluster);
+    let settings = MoverSettings {
+        image: "i".to_owned(),
+        memory_limit: "512Mi".to_owned(),
+        prepare_timeout: Duration::from_mins(30),
+        concurrency: 2,
+    };
+    Uploads {
+        mover: Arc::new(DataMover::new(cluster, locations, settings)),
+    }
+}
+
+/// What snapshot controller, provisioner and kubelet do next; a pod ends with this outcome.
+fn others(fake: &FakeApi, outcome: &Value) {
+    fake.edit(SNAPSHOT, |snapshot| {
+        snapshot["status"] = json!({ "readyToUse": true, "boundVolumeSnapshotContentName": NAME });
+    });
+    if let Some(claim) = fake.get(CLAIM) {
+        fake.edit(CLAIM, |claim| {
+            claim["spec"]["volumeName"] = json!("pv-1");
+            claim["status"] = json!({ "phase": "Bound" });
+        });
+        fake.edit(VOLUME, |volume| {
+            volume["spec"]["claimRef"] = json!({ "uid": claim["metadata"]["uid"] });
+        });
+    }
+    fake.edit(POD, |pod| {
+        let is_running = pod["status"]["phase"] == "Running";
+        let state = if is_running {
+            json!({ "terminated": { "exitCode": 0, "message": outcome.to_string() } })
+        } else {
+            json!({ "running": {} })
+        };
+        let phase = if is_running { "Succeeded" } else { "Running" };
+        if pod["status"]["phase"] != "Succeeded" {
+            pod["status"] = json!({ "phase": phase, "containerStatuses": [{ "name": "mover", "image": "i",
+                "imageID": "", "ready": true, "restartCount": 0, "state": state }] });
+        }
+    });
+}
+
+fn complete() -> Value {
+    json!({ "operation": "backup", "result": "complete", "snapshot": "abc", "files": 3, "bytes": 70, "newBytes": 50 })
+}
+
+/// Reconciles until the upload needs no work. Returns the phases that were seen.
+async fn drive(fake: &FakeApi, outcome: &Value) -> Result<Vec<String>, ReconcileError> {
+    let uploads = uploads(fake);
+    let key = Key {
+        namespace: "velero".to_owned(),
+        name: NAME.to_owned(),
+    };
+    let mut phases: Vec<String> = Vec::new();
+    for _ in 0..40 {
+        let action = uploads.reconcile(&key).await?;
+        let upload = fake.get(UPLOAD).unwrap_or_default();
+        let phase = upload["status"]["phase"].as_str().unwrap_or("gone");
+        if phases.last().is_none_or(|last| last != phase) {
+            phases.push(phase.to_owned());
+        }
+        if action == Action::AwaitChange {
+            return Ok(phases);
+        }
+        others(fake, outcome);
+    }
+    panic!("it does not come to an end: {phases:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_existed_before_is_not_saved_for_the_snapshot_and_is_not_deleted() {
+    for annotations in [
+        json!({}),
+        json!({ "pv.kubernetes.io/provisioned-by": "d", "pv.kubernetes.io/bound-by-controller": "yes" }),
+    ] {
+        let fake = cluster();
+        fake.edit(VOLUME, |volume| {
+            volume["metadata"]["annotations"] = annotations.clone();
+        });
+        let phases = drive(&fake, &complete()).await.unwrap();
+        assert_eq!(
+            phases.last().map(String::as_str),
+            Some("Failed"),
+            "{phases:?}"
+        );
+        let upload = fake.get(UPLOAD).unwrap();
+        assert!(upload["status"]["snapshotID"].is_null(), "{upload}");
+        let volume = fake.get(VOLUME).unwrap();
+        assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Retain");
+        assert_clean(&fake);
+    }
+}
+
+fn assert_clean(fake: &FakeApi) {
+    for path in [POD, CLAIM, SNAPSHOT, CONTENT] {
+        assert_eq!(fake.get(path), None, "{path}");
+    }
+    let upload = fake.get(UPLOAD).unwrap_or_default();
+    assert_eq!(
+        upload["metadata"]["finalizers"]
+            .as_array()
+            .map_or(0, Vec::len),
+        0
+    );
+    assert!(upload["metadata"]["labels"]["backup-controller/active"].is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_is_prepared_runs_is_complete_and_leaves_nothing() {
+    let fake = cluster();
+    let phases = drive(&fake, &complete()).await.unwrap();
+    assert_eq!(phases, ["Accepted", "Prepared", "InProgress", "Completed"]);
+    assert_clean(&fake);
+    let upload = fake.get(UPLOAD).unwrap();
+    assert_eq!(upload["status"]["snapshotID"], "abc");
+    assert_eq!(
+        upload["metadata"]["annotations"]["backup-controller/files"],
+        "3"
+    );
+    assert_eq!(
+        fake.get(VOLUME).unwrap()["spec"]["persistentVolumeReclaimPolicy"],
+        "Delete",
+        "else the volume would stay"
+    );
+    let original = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents/c";
+    let original = fake.get(original).unwrap();
+    assert_eq!(original["spec"]["deletionPolicy"], "Delete", "untouched");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_continues_after_a_crash_at_any_write() {
+    for writes in 0..20 {
+        for last in [LastWrite::Lost, LastWrite::Unanswered] {
+            let fake = cluster();
+            fake.crash_after(writes, last);
+            let before = drive(&fake, &complete()).await;
+            fake.recover();
+            if before.is_err() {
+                drive(&fake, &complete()).await.unwrap();
+            }
+            assert_clean(&fake);
+            let upload = fake.get(UPLOAD).unwrap();
+            assert_eq!(upload["status"]["phase"], "Completed", "{writes} {last:?}");
+            assert_eq!(upload["status"]["snapshotID"], "abc", "{writes} {last:?}");
+            let annotations = &upload["metadata"]["annotations"];
+            assert!(annotations["backup-controller/attempts"].is_null());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_that_is_made_has_the_label_of_the_upload() {
+    let fake = cluster();
+    let uploads = uploads(&fake);
+    let key = Key {
+        namespace: "velero".to_owned(),
+        name: NAME.to_owned(),
+    };
+    while fake.get(POD).is_none() {
+        uploads.reconcile(&key).await.unwrap();
+        others(&fake, &complete());
+    }
+    for path in [POD, CLAIM, SNAPSHOT, CONTENT] {
+        let object = fake.get(path).unwrap();
+        assert_eq!(object["metadata"]["labels"][TRANSFER_LABEL], NAME, "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_disappears_is_made_once_more() {
+    let fake = cluster();
+    let uploads = uploads(&fake);
+    let key = Key {
+        namespace: "velero".to_owned(),
+        name: NAME.to_owned(),
+    };
+    let mut made = 0;
+    for _ in 0..60 {
+        if uploads.reconcile(&key).await.unwrap() == Action::AwaitChange {
+            break;
+        }
+        let upload = fake.get(UPLOAD).unwrap();
+        if upload["status"]["phase"] == "InProgress" && fake.get(POD).is_some() {
+            made += 1;
+            fake.delete(POD);
+        } else {
+            others(&fake, &complete());
+        }
+    }
+    assert_eq!(made, 2);
+    assert_clean(&fake);
+    let upload = fake.get(UPLOAD).unwrap();
+    assert_eq!(upload["status"]["phase"], "Failed");
+    let message = upload["status"]["message"].as_str().unwrap();
+    assert!(message.ends_with("its pod has disappeared"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_upload_ends_and_leaves_nothing() {
+    let fake = cluster();
+    let uploads = uploads(&fake);
+    let key = Key {
+        namespace: "velero".to_owned(),
+        name: NAME.to_owned(),
+    };
+    while fake.get(POD).is_none() {
+        uploads.reconcile(&key).await.unwrap();
+        others(&fake, &complete());
+    }
+    fake.edit(UPLOAD, |upload| upload["spec"]["cancel"] = json!(true));
+    fake.edit(POD, |pod| pod["status"] = json!({}));
+    while uploads.reconcile(&key).await.unwrap() != Action::AwaitChange {}
+    assert_clean(&fake);
+    assert_eq!(fake.get(UPLOAD).unwrap()["status"]["phase"], "Canceled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn uploads_of_other_data_movers_are_left_alone() {
+    let fake = cluster();
+    fake.edit(UPLOAD, |upload| {
+        upload["spec"]["datamover"] = json!("velero");
+    });
+    drive(&fake, &complete()).await.unwrap();
+    assert_eq!(fake.writes(), 0);
+}
+
+#[test]
+fn a_refusal_is_final_or_for_now() {
+    let api = |code: u16, reason: &str| {
+        let status = Status::failure("why", reason).with_code(code);
+        kube::Error::Api(Box::new(status))
+    };
+    let why = || "why".to_owned();
+    for (error, expected) in [
+        (
+            ReconcileError::Impossible(why()),
+            Some(Refusal::Final(why())),
+        ),
+        (api(422, "Invalid").into(), Some(Refusal::Final(why()))),
+        (api(403, "Forbidden").into(), Some(Refusal::ForNow(why()))),
+        (api(503, "ServiceUnavailable").into(), None),
+        (ReconcileError::Postponed(why()), None),
+    ] {
+        assert_eq!(Refusal::of(&error), expected, "{error}");
+    }
+}

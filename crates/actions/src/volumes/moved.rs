@@ -1,0 +1,336 @@
+//! `backup-controller/volume-data-restorer`: a claim whose data is in a repository of our data mover
+//! is filled from there.
+//!
+//! The action creates a DataDownload, and the claim names it as its data source. No provisioner
+//! fills such a claim, and pods wait for it. The data mover fills another volume, and gives it to
+//! the claim. Until then the DataDownload is an operation of the restore.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use backup_client::errors::{is_transient, plain};
+use backup_core::{
+    api::{
+        DataDownload, Restore,
+        transfer::{DataDownloadSpec, DataMover, TargetVolumeSpec},
+    },
+    data_movement::{CLAIM_UID_LABEL, DATA_MOVER, OPERATION_LABEL, data_source, download_name},
+    labels, names,
+    resources::CLAIMS,
+    volume_data::MovedData,
+};
+use backup_runtime::Cluster;
+use jiff::Timestamp;
+use kube::{Resource as _, ResourceExt as _};
+use serde_json::Value;
+
+use super::{restored_volumes::RestoredVolumes, transfer_progress::operation_progress};
+use crate::{
+    ActionError, OperationProgress,
+    action::BuiltInAction,
+    csi::SnapshotApi,
+    restore::{
+        RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreRules, existing,
+        json::{self, Object},
+    },
+};
+
+mod downloads;
+#[cfg(test)]
+mod tests;
+
+pub use downloads::DownloadApi;
+
+pub const NAME: &str = MovedAction::NAME;
+
+/// Label in the selector that Velero gives to claims whose data it moves; it keeps provisioners
+/// away (Velero `pkg/apis/velero/v1/labels_annotations.go`, v1.18).
+const DYNAMIC_RESTORE: &str = "velero.io/dynamic-pv-restore";
+
+/// The data of claims in a repository, by namespace and name of the claim in the backup.
+pub type MovedClaims = BTreeMap<(String, String), MovedData>;
+
+/// The part of one restore that comes from a repository.
+pub struct MovedRestore {
+    pub claims: MovedClaims,
+    /// BackupStorageLocation with the repository: that of the backup.
+    pub location: String,
+    pub rules: Arc<RestoreRules>,
+    /// Records the claims that get their data.
+    pub restored: RestoredVolumes,
+}
+
+/// The action of one restore. Without `downloads`, which a plan does not have, it creates nothing
+/// and starts no operation.
+pub fn action(
+    api: &SnapshotApi,
+    downloads: Option<&DownloadApi>,
+    moved: MovedRestore,
+) -> Arc<dyn RestoreItemAction> {
+    Arc::new(MovedAction {
+        api: api.clone(),
+        downloads: downloads.cloned(),
+        moved,
+    })
+}
+
+/// The built-in actions that start operations, to poll and cancel the operations of any restore.
+pub fn operating(cluster: &Cluster) -> Vec<Arc<dyn RestoreItemAction>> {
+    let Cluster {
+        client,
+        namespace,
+        leadership,
+        ..
+    } = cluster;
+    let nothing = MovedRestore {
+        claims: MovedClaims::new(),
+        location: String::new(),
+        rules: Arc::default(),
+        restored: RestoredVolumes::default(),
+    };
+    let downloads = DownloadApi::new(client, namespace, leadership);
+    vec![action(
+        &SnapshotApi::new(client, leadership),
+        Some(&downloads),
+        nothing,
+    )]
+}
+
+struct MovedAction {
+    /// Reads claims.
+    api: SnapshotApi,
+    downloads: Option<DownloadApi>,
+    moved: MovedRestore,
+}
+
+impl BuiltInAction for MovedAction {
+    const NAME: &'static str = "backup-controller/volume-data-restorer";
+    const RESOURCE: &'static str = CLAIMS;
+
+    fn failed(doing: &str, error: &kube::Error) -> ActionError {
+        let not_served = matches!(error, kube::Error::Api(status) if status.code == 404
+            && status.details.as_ref().is_none_or(|details| details.name.is_empty()));
+        let hint = if not_served {
+            "; if velero.io/v2alpha1 is not served, install its definitions (`kubectl backup install`)"
+        } else {
+            ""
+        };
+        let reason = format!("{doing} failed: {}{hint}", plain(error));
+        let action = Self::NAME.to_owned();
+        if is_transient(error) {
+            ActionError::Retryable { action, reason }
+        } else {
+            ActionError::Final { action, reason }
+        }
+    }
+}
+
+impl MovedAction {
+    /// The requests for DataDownloads. Errors: it is the action of a plan.
+    fn downloads(&self) -> Result<&DownloadApi, ActionError> {
+        self.downloads
+            .as_ref()
+            .ok_or_else(|| Self::refuse("a plan starts no operations"))
+    }
+
+    /// Whether the claim exists in its target namespace, and this restore has not created it.
+    async fn exists(
+        &self,
+        target: &str,
+        claim: &str,
+        restore: &Restore,
+    ) -> Result<bool, ActionError> {
+        let found = self.api.claim(target, claim).await;
+        let found = found.map_err(|error| Self::failed("looking for the claim", &error))?;
+        let created = existing::created(restore);
+        Ok(found
+            .as_ref()
+            .and_then(Value::as_object)
+            .filter(|found| !existing::is_going(found))
+            .is_some_and(|found| !existing::is_ours(found, &self.moved.rules, created.as_deref())))
+    }
+}
+
+#[async_trait]
+impl RestoreItemAction for MovedAction {
+    fn may_add_items(&self) -> bool {
+        false
+    }
+
+    async fn execute(
+        &self,
+        input: RestoreActionInput<'_>,
+    ) -> Result<RestoreActionOutput, ActionError> {
+        let RestoreActionInput {
+            from_backup,
+            restore,
+            ..
+        } = input;
+        let namespace = json::text(from_backup, &["metadata"], "namespace").unwrap_or_default();
+        let claim = json::text(from_backup, &["metadata"], "name").unwrap_or_default();
+        let key = (namespace.to_owned(), claim.to_owned());
+        let Some(data) = self.moved.claims.get(&key) else {
+            return Ok(RestoreActionOutput::default());
+        };
+        let is_wanted =
+            restore.spec.restore_pvs != Some(false) && input.left_to_controller.is_none();
+        let target = self.moved.rules.target(namespace);
+        // A claim that exists stays unchanged, with its own data; it is only compared.
+        if !is_wanted || self.exists(target, claim, restore).await? {
+            return Ok(RestoreActionOutput::default());
+        }
+        let uid = restore.metadata.uid.as_deref().unwrap_or_default();
+        let name = download_name(claim, uid, namespace);
+        if let Some(downloads) = &self.downloads {
+            let wanted = Download {
+                name: &name,
+                target,
+                location: &self.moved.location,
+                data,
+            };
+            let download = wanted.object(from_backup, restore, downloads.namespace());
+            let download = download.map_err(Self::refuse)?;
+            let created = downloads.create(&download).await;
+            created
+                .map_err(|error| Self::failed(&format!("creating DataDownload {name}"), &error))?;
+        }
+        self.moved.restored.moved(target, claim, &name, data);
+        let mut item = input.item.clone();
+        wait_for(&mut item, &name);
+        Ok(RestoreActionOutput {
+            item: Some(item),
+            operation: self.downloads.is_some().then_some(name),
+            ..RestoreActionOutput::default()
+        })
+    }
+
+    async fn progress(
+        &self,
+        operation: &str,
+        _: &Restore,
+    ) -> Result<OperationProgress, ActionError> {
+        check(operation)?;
+        let found = self.downloads()?.get(operation).await;
+        let found = found
+            .map_err(|error| Self::failed(&format!("reading DataDownload {operation}"), &error))?;
+        Ok(found.map_or_else(
+            || OperationProgress {
+                completed: true,
+                error: format!(
+                    "DataDownload {operation} was deleted before the data was known to be restored; \
+                     if the claim is Pending, delete it and restore it again"
+                ),
+                updated: Some(Timestamp::now()),
+                ..OperationProgress::default()
+            },
+            |download| progress(&download),
+        ))
+    }
+
+    async fn cancel(&self, operation: &str, _: &Restore) -> Result<(), ActionError> {
+        check(operation)?;
+        let cancelled = self.downloads()?.cancel(operation).await;
+        cancelled
+            .map_err(|error| Self::failed(&format!("cancelling DataDownload {operation}"), &error))
+    }
+}
+
+/// An operation's id is the name of its DataDownload.
+fn check(operation: &str) -> Result<(), ActionError> {
+    if names::is_object_name(operation) {
+        Ok(())
+    } else {
+        Err(MovedAction::refuse(format!(
+            "{operation:?} is none of its operations"
+        )))
+    }
+}
+
+/// The DataDownload of a claim.
+#[derive(Clone, Copy)]
+struct Download<'a> {
+    name: &'a str,
+    /// Namespace of the claim in the cluster.
+    target: &'a str,
+    location: &'a str,
+    data: &'a MovedData,
+}
+
+impl Download<'_> {
+    /// The object for a claim of the backup, in the namespace of the installation.
+    fn object(
+        self,
+        claim: &Object,
+        restore: &Restore,
+        namespace: &str,
+    ) -> Result<DataDownload, &'static str> {
+        let Some(owner) = restore.controller_owner_ref(&()) else {
+            return Err("the Restore has no name or uid");
+        };
+        let mut download = DataDownload::new(self.name, self.spec(claim, restore));
+        let claim_uid = json::text(claim, &["metadata"], "uid").unwrap_or_default();
+        let all = [
+            (
+                labels::RESTORE_NAME,
+                labels::valid_value(&restore.name_any()),
+            ),
+            (labels::RESTORE_UID, owner.uid.clone()),
+            (CLAIM_UID_LABEL, claim_uid.to_owned()),
+            (OPERATION_LABEL, self.name.to_owned()),
+        ];
+        let metadata = &mut download.metadata;
+        metadata.namespace = Some(namespace.to_owned());
+        metadata.labels = Some(all.map(|(key, value)| (key.to_owned(), value)).into());
+        metadata.owner_references = Some(vec![owner]);
+        Ok(download)
+    }
+
+    fn spec(self, claim: &Object, restore: &Restore) -> DataDownloadSpec {
+        let text = |key| {
+            json::text(claim, &["metadata"], key)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let timeout = restore.spec.item_operation_timeout;
+        DataDownloadSpec {
+            target_volume: TargetVolumeSpec {
+                pvc: text("name"),
+                namespace: self.target.to_owned(),
+                ..TargetVolumeSpec::default()
+            },
+            backup_storage_location: self.location.to_owned(),
+            snapshot_id: self.data.snapshot.clone(),
+            snapshot_size: self.data.size,
+            source_namespace: text("namespace"),
+            mover: DataMover {
+                datamover: Some(DATA_MOVER.to_owned()),
+                operation_timeout: timeout.unwrap_or_default(),
+                ..DataMover::default()
+            },
+            ..DataDownloadSpec::default()
+        }
+    }
+}
+
+/// Makes a claim wait until a DataDownload has filled its volume.
+fn wait_for(claim: &mut Object, download: &str) {
+    json::remove(claim, &["spec"], &["volumeName"]);
+    let labels = ["spec", "selector", "matchLabels"];
+    if json::text(claim, &labels, DYNAMIC_RESTORE).is_some() {
+        json::remove(claim, &labels, &[DYNAMIC_RESTORE]);
+        // An empty one keeps provisioners away, too.
+        if json::object(claim, &["spec", "selector"]).is_some_and(Object::is_empty) {
+            json::remove(claim, &["spec"], &["selector"]);
+        }
+    }
+    let source = data_source(download);
+    // The API server copies the second to the first; a claim that is compared later has both.
+    json::set(claim, &["spec"], "dataSource", source.clone());
+    json::set(claim, &["spec"], "dataSourceRef", source);
+}
+
+/// The state of the operation. It ends when the data mover has ended the DataDownload.
+fn progress(download: &DataDownload) -> OperationProgress {
+    let object = format!("DataDownload {}", download.name_any());
+    operation_progress(&object, &download.status.transfer)
+}
