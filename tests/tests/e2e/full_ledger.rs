@@ -166,20 +166,23 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(
         .back_up("full-source", of_namespaces(&["full-bytes"]))
         .await?;
     let result = async {
-        // The room of backups, except for less than two entries.
+        // The room of backups, except for less than three entries: the hold below, and an entry with
+        // the longest name, fit into two.
         let long = |n: usize| format!("filler-{n:0>240}");
         fill(world, |ledger| {
             _ = fill_with(ledger, ObjectKind::Backup, BACKUPS, long);
         })
         .await?;
         fill(world, |ledger| {
-            // Not the last claim of all: that may be what an earlier test has left.
-            let last = ledger
-                .claims
-                .iter()
-                .rfind(|claim| claim.key.name.starts_with("filler"));
-            let last = last.map(|claim| (claim.key.clone(), claim.entries[0].uid.clone()));
-            last.inspect(|(key, uid)| _ = ledger.release(key, uid));
+            for _ in 0..2 {
+                // Not the last claim of all: that may be what an earlier test has left.
+                let last = ledger
+                    .claims
+                    .iter()
+                    .rfind(|claim| claim.key.name.starts_with("filler"));
+                let last = last.map(|claim| (claim.key.clone(), claim.entries[0].uid.clone()));
+                last.inspect(|(key, uid)| _ = ledger.release(key, uid));
+            }
         })
         .await?;
         {
