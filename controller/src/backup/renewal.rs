@@ -121,7 +121,7 @@ impl Worker<Backups> {
         }
         let cluster = &self.ctx.cluster;
         let uploads = UploadApi::new(&cluster.client, &cluster.namespace, &cluster.leadership);
-        let found = uploads.of_backup(&self.uid).await?;
+        let found = uploads.of_owner(&self.uid).await?;
         Ok(complete_moved(info, &found, operations))
     }
 }

@@ -208,7 +208,7 @@ const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
 /// Whether a volume was made for the claim that it is bound to. A claim is also bound to any free
 /// volume of its class that is large enough, whatever data source it names (kubernetes#101878):
-/// such a volume holds data of somebody else.
+/// such a volume may hold other data.
 pub(super) fn is_made_for_claim(volume: &PersistentVolume) -> bool {
     let annotations = volume.annotations();
     annotations.contains_key(PROVISIONED_BY) && !annotations.contains_key(BOUND_BY_CONTROLLER)

@@ -19,6 +19,8 @@ pub(crate) trait BuiltInAction: Send + Sync {
     const NAME: &'static str;
     /// As `plural.group`.
     const RESOURCE: &'static str;
+    /// Added to the error of a kind that is not served.
+    const NOT_SERVED_HINT: &'static str = "; if snapshot.storage.k8s.io/v1 is not served, install the snapshot controller and its definitions";
 
     fn refuse(reason: impl Into<String>) -> ActionError {
         ActionError::Final {
@@ -31,7 +33,7 @@ pub(crate) trait BuiltInAction: Send + Sync {
         let not_served = matches!(error, kube::Error::Api(status) if status.code == 404
             && status.details.as_ref().is_none_or(|details| details.name.is_empty()));
         let hint = if not_served {
-            "; if snapshot.storage.k8s.io/v1 is not served, install the snapshot controller and its definitions"
+            Self::NOT_SERVED_HINT
         } else {
             ""
         };

@@ -18,10 +18,11 @@ use crate::{
 };
 
 pub use crate::{
-    csi::backup::{NoClass, UploadApi, choose_class},
+    csi::backup::{NoClass, choose_class},
     volumes::{
         backup_uploads::{complete_moved, has_moved},
         backup_volumes::{BackupVolumes, ClaimVolume, VolumeDecision, VolumePolicy, complete_info},
+        transfers::UploadApi,
     },
 };
 pub use action::{BackupActionOutput, BackupItemAction, ItemBlockAction};

@@ -28,11 +28,9 @@ mod workload;
 pub use crate::{
     csi::restore::{NAMES as CSI_NAMES, actions as csi_actions, snapshot_of_claim},
     volumes::{
-        moved::{
-            DownloadApi, MovedClaims, MovedRestore, NAME as MOVED_NAME, action as moved_action,
-            operating,
-        },
+        moved::{MovedClaims, MovedRestore, NAME as MOVED_NAME, action as moved_action, operating},
         restored_volumes::RestoredVolumes,
+        transfers::DownloadApi,
     },
 };
 pub use action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreWait};

@@ -81,6 +81,13 @@ fn uploads(fake: &FakeApi) -> Uploads {
     }
 }
 
+fn key() -> Key {
+    Key {
+        namespace: "velero".to_owned(),
+        name: NAME.to_owned(),
+    }
+}
+
 /// What snapshot controller, provisioner and kubelet do next; a pod ends with this outcome.
 fn others(fake: &FakeApi, outcome: &Value) {
     fake.edit(SNAPSHOT, |snapshot| {
@@ -117,10 +124,7 @@ fn complete() -> Value {
 /// Reconciles until the upload needs no work. Returns the phases that were seen.
 async fn drive(fake: &FakeApi, outcome: &Value) -> Result<Vec<String>, ReconcileError> {
     let uploads = uploads(fake);
-    let key = Key {
-        namespace: "velero".to_owned(),
-        name: NAME.to_owned(),
-    };
+    let key = key();
     let mut phases: Vec<String> = Vec::new();
     for _ in 0..40 {
         let action = uploads.reconcile(&key).await?;
@@ -222,10 +226,7 @@ async fn an_upload_continues_after_a_crash_at_any_write() {
 async fn everything_that_is_made_has_the_label_of_the_upload() {
     let fake = cluster();
     let uploads = uploads(&fake);
-    let key = Key {
-        namespace: "velero".to_owned(),
-        name: NAME.to_owned(),
-    };
+    let key = key();
     while fake.get(POD).is_none() {
         uploads.reconcile(&key).await.unwrap();
         others(&fake, &complete());
@@ -240,10 +241,7 @@ async fn everything_that_is_made_has_the_label_of_the_upload() {
 async fn a_pod_that_disappears_is_made_once_more() {
     let fake = cluster();
     let uploads = uploads(&fake);
-    let key = Key {
-        namespace: "velero".to_owned(),
-        name: NAME.to_owned(),
-    };
+    let key = key();
     let mut made = 0;
     for _ in 0..60 {
         if uploads.reconcile(&key).await.unwrap() == Action::AwaitChange {
@@ -269,10 +267,7 @@ async fn a_pod_that_disappears_is_made_once_more() {
 async fn a_cancelled_upload_ends_and_leaves_nothing() {
     let fake = cluster();
     let uploads = uploads(&fake);
-    let key = Key {
-        namespace: "velero".to_owned(),
-        name: NAME.to_owned(),
-    };
+    let key = key();
     while fake.get(POD).is_none() {
         uploads.reconcile(&key).await.unwrap();
         others(&fake, &complete());

@@ -8,4 +8,5 @@ pub(crate) mod fake;
 pub(crate) mod restore;
 pub mod tidy;
 
-pub use api::{SNAPSHOTS, SnapshotApi, WriteGate};
+pub use super::gated_writes::WriteGate;
+pub use api::{SNAPSHOTS, SnapshotApi};

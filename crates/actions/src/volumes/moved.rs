@@ -8,7 +8,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
-use backup_client::errors::{is_transient, plain};
 use backup_core::{
     api::{
         DataDownload, Restore,
@@ -22,24 +21,23 @@ use backup_core::{
 use backup_runtime::Cluster;
 use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _};
-use serde_json::Value;
 
-use super::{restored_volumes::RestoredVolumes, transfer_progress::operation_progress};
+use super::{
+    restored_volumes::RestoredVolumes, transfer_progress::operation_progress,
+    transfers::DownloadApi,
+};
 use crate::{
     ActionError, OperationProgress,
     action::BuiltInAction,
-    csi::SnapshotApi,
+    csi::{SnapshotApi, restore::is_foreign_claim},
     restore::{
-        RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreRules, existing,
+        RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreRules,
         json::{self, Object},
     },
 };
 
-mod downloads;
 #[cfg(test)]
 mod tests;
-
-pub use downloads::DownloadApi;
 
 pub const NAME: &str = MovedAction::NAME;
 
@@ -106,23 +104,8 @@ struct MovedAction {
 impl BuiltInAction for MovedAction {
     const NAME: &'static str = "backup-controller/volume-data-restorer";
     const RESOURCE: &'static str = CLAIMS;
-
-    fn failed(doing: &str, error: &kube::Error) -> ActionError {
-        let not_served = matches!(error, kube::Error::Api(status) if status.code == 404
-            && status.details.as_ref().is_none_or(|details| details.name.is_empty()));
-        let hint = if not_served {
-            "; if velero.io/v2alpha1 is not served, install its definitions (`kubectl backup install`)"
-        } else {
-            ""
-        };
-        let reason = format!("{doing} failed: {}{hint}", plain(error));
-        let action = Self::NAME.to_owned();
-        if is_transient(error) {
-            ActionError::Retryable { action, reason }
-        } else {
-            ActionError::Final { action, reason }
-        }
-    }
+    const NOT_SERVED_HINT: &'static str =
+        "; if velero.io/v2alpha1 is not served, install its definitions (`kubectl backup install`)";
 }
 
 impl MovedAction {
@@ -131,23 +114,6 @@ impl MovedAction {
         self.downloads
             .as_ref()
             .ok_or_else(|| Self::refuse("a plan starts no operations"))
-    }
-
-    /// Whether the claim exists in its target namespace, and this restore has not created it.
-    async fn exists(
-        &self,
-        target: &str,
-        claim: &str,
-        restore: &Restore,
-    ) -> Result<bool, ActionError> {
-        let found = self.api.claim(target, claim).await;
-        let found = found.map_err(|error| Self::failed("looking for the claim", &error))?;
-        let created = existing::created(restore);
-        Ok(found
-            .as_ref()
-            .and_then(Value::as_object)
-            .filter(|found| !existing::is_going(found))
-            .is_some_and(|found| !existing::is_ours(found, &self.moved.rules, created.as_deref())))
     }
 }
 
@@ -175,8 +141,13 @@ impl RestoreItemAction for MovedAction {
         let is_wanted =
             restore.spec.restore_pvs != Some(false) && input.left_to_controller.is_none();
         let target = self.moved.rules.target(namespace);
-        // A claim that exists stays unchanged, with its own data; it is only compared.
-        if !is_wanted || self.exists(target, claim, restore).await? {
+        if !is_wanted {
+            return Ok(RestoreActionOutput::default());
+        }
+        let is_foreign =
+            is_foreign_claim(&self.api, &self.moved.rules, target, claim, restore).await;
+        if is_foreign.map_err(|error| Self::failed("looking for the claim", &error))? {
+            // The claim stays unchanged, with its own data; it is only compared.
             return Ok(RestoreActionOutput::default());
         }
         let uid = restore.metadata.uid.as_deref().unwrap_or_default();

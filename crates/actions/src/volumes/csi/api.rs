@@ -8,7 +8,7 @@
 //! The answer to each write is compared with the request: without its labels a snapshot cannot be
 //! found again, and a content that kept another deletion policy would delete its snapshot with it.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::fmt;
 
 use backup_client::{
     errors::{found, is_conflict, is_gone},
@@ -19,7 +19,7 @@ use backup_core::{
     labels::{BACKUP_UID, SYNCED_FOR},
     volume_info::CsiSnapshotInfo,
 };
-use backup_runtime::{leader::Leadership, retry::WRITE_TIMEOUT};
+use backup_runtime::leader::Leadership;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
@@ -28,10 +28,10 @@ use kube::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::restore::stored::WriteRequest;
-
-/// Time limit for one request, retries included.
-const RETRY_BUDGET: Duration = Duration::from_secs(30);
+use crate::{
+    restore::stored::WriteRequest,
+    volumes::gated_writes::{GatedWrites, RETRY_BUDGET, WriteGate},
+};
 
 pub const SNAPSHOTS: &str = "volumesnapshots.snapshot.storage.k8s.io";
 pub(crate) const CONTENTS: &str = "volumesnapshotcontents.snapshot.storage.k8s.io";
@@ -108,24 +108,17 @@ pub(crate) fn snapshot_info(content: &DynamicObject) -> CsiSnapshotInfo {
     }
 }
 
-/// Checked before each write, in addition to the leadership. The error says why writing is not
-/// allowed.
-pub type WriteGate =
-    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
-
 #[derive(Clone)]
 pub struct SnapshotApi {
     client: Client,
-    leadership: Leadership,
-    gate: Option<WriteGate>,
+    writes: GatedWrites,
 }
 
 impl SnapshotApi {
     pub fn new(client: &Client, leadership: &Leadership) -> Self {
         Self {
             client: client.clone(),
-            leadership: leadership.clone(),
-            gate: None,
+            writes: GatedWrites::new(leadership),
         }
     }
 
@@ -133,25 +126,9 @@ impl SnapshotApi {
     #[must_use]
     pub fn gated(self, gate: WriteGate) -> Self {
         Self {
-            gate: Some(gate),
+            writes: self.writes.gated(gate),
             ..self
         }
-    }
-
-    async fn write<T, F, Fut>(&self, request: F) -> Result<T, kube::Error>
-    where
-        F: Fn() -> Fut,
-        Fut: Future<Output = Result<T, kube::Error>>,
-    {
-        retry::read(RETRY_BUDGET, || async {
-            if let Some(gate) = &self.gate {
-                gate()
-                    .await
-                    .map_err(|why| kube::Error::Service(why.into()))?;
-            }
-            self.leadership.write(WRITE_TIMEOUT, request()).await
-        })
-        .await
     }
 
     fn resource(kind: &str) -> ApiResource {
@@ -200,7 +177,7 @@ impl SnapshotApi {
         object: &DynamicObject,
     ) -> Result<(), kube::Error> {
         let params = PostParams::default();
-        match self.write(|| api.create(&params, object)).await {
+        match self.writes.send(|| api.create(&params, object)).await {
             Ok(stored) => whole(&json!(object), stored).map(|_| ()),
             Err(error) if is_conflict(&error) => Ok(()),
             Err(error) => Err(error),
@@ -268,7 +245,7 @@ impl SnapshotApi {
         let api = self.snapshots(namespace);
         let name = object.name_any();
         let params = PostParams::default();
-        match self.write(|| api.create(&params, object)).await {
+        match self.writes.send(|| api.create(&params, object)).await {
             Err(error) if is_conflict(&error) => {
                 let there = retry::read(RETRY_BUDGET, || api.get(&name)).await?;
                 if there.labels().get(BACKUP_UID) == object.labels().get(BACKUP_UID) {
@@ -323,7 +300,9 @@ impl SnapshotApi {
         let merge = Patch::Merge(patch);
         whole(
             patch,
-            self.write(|| api.patch(name, &params, &merge)).await?,
+            self.writes
+                .send(|| api.patch(name, &params, &merge))
+                .await?,
         )
     }
 
@@ -384,7 +363,7 @@ impl SnapshotApi {
             resource_version: None,
         };
         let params = DeleteParams::default().preconditions(uid);
-        match self.write(|| api.delete(&name, &params)).await {
+        match self.writes.send(|| api.delete(&name, &params)).await {
             Err(error) if !is_gone(&error, &name) && !is_conflict(&error) => Err(error),
             _ => Ok(()),
         }

@@ -5,15 +5,16 @@ mod claim;
 mod class;
 mod secrets;
 mod snapshot;
-mod uploads;
 
 use std::sync::Arc;
 
 use super::SnapshotApi;
-use crate::{backup::BackupItemAction, volumes::backup_volumes::BackupVolumes};
+use crate::{
+    backup::BackupItemAction,
+    volumes::{backup_volumes::BackupVolumes, transfers::UploadApi},
+};
 
 pub use class::{NoClass, choose as choose_class};
-pub use uploads::UploadApi;
 
 /// The actions of one backup; they record in `volumes` the result for each claim.
 pub(crate) fn actions(

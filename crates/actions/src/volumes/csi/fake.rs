@@ -5,7 +5,8 @@ use backup_runtime::leader::Leadership;
 use backup_testkit::FakeApi;
 use serde_json::{Value, json};
 
-use super::{SnapshotApi, backup::UploadApi};
+use super::SnapshotApi;
+use crate::volumes::transfers::UploadApi;
 
 pub(crate) const GROUP: &str = "/apis/snapshot.storage.k8s.io/v1";
 pub(crate) const UPLOADS: &str = "/apis/velero.io/v2alpha1/namespaces/velero/datauploads/";

@@ -10,11 +10,13 @@ use std::sync::Arc;
 
 use backup_core::{api::Restore, labels, names};
 
+use serde_json::Value;
+
 use super::SnapshotApi;
 use crate::{
     action::BuiltInAction as _,
     restore::{
-        RestoreItemAction, RestoreRules,
+        RestoreItemAction, RestoreRules, existing,
         json::{self, Object},
     },
     volumes::restored_volumes::RestoredVolumes,
@@ -64,6 +66,23 @@ pub fn actions(
 fn name_here(restore: &Restore, namespace: &str, snapshot: &str) -> String {
     let uid = restore.metadata.uid.as_deref().unwrap_or_default();
     names::derived("restored", snapshot, &[uid, namespace, snapshot])
+}
+
+/// Whether a claim exists that this restore has not created: it stays unchanged, with its own data.
+pub(crate) async fn is_foreign_claim(
+    api: &SnapshotApi,
+    rules: &RestoreRules,
+    namespace: &str,
+    name: &str,
+    restore: &Restore,
+) -> Result<bool, kube::Error> {
+    let found = api.claim(namespace, name).await?;
+    let created = existing::created(restore);
+    Ok(found
+        .as_ref()
+        .and_then(Value::as_object)
+        .filter(|found| !existing::is_going(found))
+        .is_some_and(|found| !existing::is_ours(found, rules, created.as_deref())))
 }
 
 /// Whether the restore does not restore data of volumes.

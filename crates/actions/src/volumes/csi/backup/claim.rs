@@ -29,14 +29,17 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use self::upload::ClaimSnapshot;
-use super::{class, uploads::UploadApi};
+use super::class;
 use crate::{
     ActionError, ItemId, OperationProgress,
     action::BuiltInAction,
     backup::{BackupActionOutput, BackupItemAction},
     csi::api::{ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus, is_finalizing, status},
     json::{entries, text},
-    volumes::backup_volumes::{BackupVolumes, ClaimVolume, VolumeDecision},
+    volumes::{
+        backup_volumes::{BackupVolumes, ClaimVolume, VolumeDecision},
+        transfers::UploadApi,
+    },
 };
 
 /// Interval between checks of a snapshot that is being taken.

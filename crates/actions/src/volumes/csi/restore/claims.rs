@@ -10,16 +10,15 @@ use backup_core::{
     api::Restore, labels, labels::csi, quantity, resources::CLAIMS, volume_info::CsiSnapshotInfo,
 };
 use kube::{ResourceExt as _, core::DynamicObject};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{leaves_data, name_here};
+use super::{is_foreign_claim, leaves_data, name_here};
 use crate::{
     ActionError, ItemId,
     action::BuiltInAction,
     csi::api::{ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus, snapshot_info, status},
     restore::{
         RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreRules, RestoreWait,
-        existing,
         json::{self, Object},
     },
     volumes::restored_volumes::RestoredVolumes,
@@ -113,14 +112,9 @@ impl RestoreItemAction for ClaimAction {
             });
         }
         let target = self.rules.target(namespace);
-        let there = self.api.claim(target, claim).await;
-        let there = there.map_err(|error| Self::failed("looking for the claim", &error))?;
-        let created = existing::created(input.restore);
-        let there = there
-            .as_ref()
-            .and_then(Value::as_object)
-            .filter(|there| !existing::is_going(there));
-        if there.is_some_and(|there| !existing::is_ours(there, &self.rules, created.as_deref())) {
+        let is_foreign =
+            is_foreign_claim(&self.api, &self.rules, target, claim, input.restore).await;
+        if is_foreign.map_err(|error| Self::failed("looking for the claim", &error))? {
             // The claim stays unchanged, with its own data; it is only compared.
             return Ok(RestoreActionOutput {
                 item: Some(item),
