@@ -54,6 +54,7 @@ const LEADS_WITHIN: Duration = Duration::from_secs(90);
 /// Extra time for the disturbances of a soak: each ends within 30 s, and the backoff of retries
 /// grows.
 const DISTURBED: Duration = Duration::from_mins(1);
+const HOLD_ENDED_EVERY: Duration = Duration::from_secs(15);
 const TOLD_EVERY: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, Default)]
@@ -398,11 +399,12 @@ impl Run {
             self.doing(number, "claims are freed");
             // The checker decides whether it was in time; here the text shows whether anything is
             // left at all.
-            let freed = self
-                .until(self.rules.freed_within, || !timeline.in_ledger(&prefix))
-                .await;
+            let freed = self.is_freed(&prefix).await;
             if !freed {
-                self.trouble(&format!("history {number}: the ledger still names it"));
+                self.trouble(&format!(
+                    "history {number}: the ledger still names it: {}",
+                    timeline.ledger_entries(&prefix)
+                ));
             }
             self.sweep(number, &prefix).await;
             if !timeline.in_ledger(&prefix) {
@@ -415,6 +417,23 @@ impl Run {
                 return;
             }
         }
+    }
+
+    /// Waits until the ledger no longer names a history.
+    async fn is_freed(&self, prefix: &str) -> bool {
+        let deadline = Instant::now() + self.rules.freed_within;
+        while Instant::now() < deadline {
+            // Only its client ends a hold, and the write of a hold may take effect after that: a
+            // stopped API server may have received it.
+            if self.options.soak.is_some() {
+                self.stage.clients.end_hold(prefix).await;
+            }
+            let freed = || !self.stage.timeline.in_ledger(prefix);
+            if self.until(HOLD_ENDED_EVERY, freed).await {
+                return true;
+            }
+        }
+        false
     }
 
     async fn sweep(&self, number: u64, prefix: &str) {

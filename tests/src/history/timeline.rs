@@ -193,6 +193,21 @@ impl Timeline {
             .any(|ledger| ledger.text.contains(prefix))
     }
 
+    /// The entries of the ledgers that name this history, for a person who reads why.
+    pub(crate) fn ledger_entries(&self, prefix: &str) -> String {
+        let seen = self.seen.lock();
+        let mut entries: Vec<&str> = Vec::new();
+        for ledger in seen.ledgers.values() {
+            entries.extend(
+                ledger
+                    .text
+                    .split_inclusive('}')
+                    .filter(|entry| entry.contains(prefix)),
+            );
+        }
+        entries.join(" ")
+    }
+
     /// Number of ledger versions seen, the largest size, and parse errors.
     pub(crate) fn ledger_seen(&self) -> (u64, usize, Vec<String>) {
         let seen = self.seen.lock();
