@@ -25,9 +25,10 @@ use super::{
     collect::{CollectError, CollectOutput, CollectRequest, CollectedItems, collect},
     hooks::{HookTakeover, Hooks},
     journal::BackupJournal,
+    kind::Summary,
     leftovers::Leftovers,
     observe::{self, Selection},
-    patches::{self, Summary},
+    patches,
     progress::Progress,
     volume_snapshots::{SnapshotJournal, VolumeSnapshots},
 };

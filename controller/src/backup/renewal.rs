@@ -12,8 +12,8 @@ use super::{
     actions::BackupActions,
     collect::{CollectError, CollectOutput, CollectRequest, collect_again},
     collection::remember_failure,
+    kind::Summary,
     observe,
-    patches::Summary,
     progress::Progress,
 };
 use crate::job::{
