@@ -1,34 +1,27 @@
 //! Implements the `Lifecycle` of `job` for Restores; the patches are in `patches`, and `files` has
 //! the cleanup.
 
-use std::sync::Arc;
-
 use backup_core::{
-    api::{GoDuration, Restore, RestorePhase},
+    api::{Restore, RestorePhase},
     event_reason::EventReason,
-    labels,
     operation::RestoreOperation,
     phase::{Phase as _, Stage},
-    resources::RestoreOrder,
     text::counted,
 };
-use backup_plugins::Host;
-use backup_store::{
-    AwaitingRestore, Claimant, Limits, Location, PendingRestore, Scope, StoreError,
-};
+use backup_store::{AwaitingRestore, Claimant, Location, PendingRestore, Scope, StoreError};
 use jiff::Timestamp;
 
 use super::{
-    ItemMemory, observe, operations,
-    patches::{self, Summary},
+    Restores,
+    kind::Summary,
+    observe, operations, patches,
     report::Report,
     validate::{self, Facts},
 };
 use crate::{
-    hooks::exec::Executor,
     job::{
         JobContext,
-        kind::{JobKind, Kind},
+        kind::JobKind as _,
         lifecycle::{
             CompletedWork, Failure, InterruptedWork, JobPreparation, JobWork, Lifecycle, Work,
             WorkError, WorkResult,
@@ -37,31 +30,7 @@ use crate::{
         worker::{Worker, WorkerError},
     },
     metrics::{Metrics, Outcome, stored::StoredRestores},
-    snapshot_locations::SnapshotLocations,
 };
-
-pub(crate) struct Restores {
-    /// Runs the commands of hooks.
-    pub(crate) executor: Arc<dyn Executor>,
-    pub(crate) plugins: Host,
-    pub(crate) snapshot_locations: SnapshotLocations,
-    /// Unique name of this installation, from its cluster and namespace.
-    pub(crate) installation: String,
-    pub(crate) default_item_operation_timeout: GoDuration,
-    /// Types whose objects start work of other operators, as `plural.group`.
-    pub(crate) guarded: Vec<String>,
-    /// Maximum number of concurrent restores.
-    pub(crate) slots: usize,
-    pub(crate) order: RestoreOrder,
-    /// Whether the version of items is chosen by the preferences of users and the cluster.
-    pub(crate) api_group_versions: bool,
-    pub(crate) limits: Limits,
-    pub(crate) memory: ItemMemory,
-    /// The ConfigMap with modifiers for restores that name none.
-    pub(crate) default_modifier: Option<String>,
-    /// Whether this controller runs our data mover.
-    pub(crate) has_mover: bool,
-}
 
 impl Restores {
     /// Reads everything that a restore depends on.
@@ -85,20 +54,6 @@ impl Restores {
             installation: self.installation.clone(),
         }
     }
-}
-
-impl JobKind for Restores {
-    type Object = Restore;
-    type Facts = Facts;
-    type Contents = PendingRestore;
-    type Summary = Summary;
-
-    const KIND: Kind = Kind::Restore;
-    /// The second is set by a Velero server; it stays until the files of the restore are deleted.
-    const FINALIZERS: &'static [&'static str] = &[
-        labels::RESTORE_WORK_FINALIZER,
-        "restores.velero.io/external-resources-finalizer",
-    ];
 }
 
 impl JobWork for Restores {

@@ -19,7 +19,8 @@ use kube::ResourceExt as _;
 
 use super::{
     Restores, files,
-    patches::{self, Counts, Summary},
+    kind::Summary,
+    patches::{self, Counts},
     work::StartedOperation,
 };
 use crate::job::{
