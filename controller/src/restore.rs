@@ -11,13 +11,13 @@
 mod about;
 mod apply;
 mod calls;
-mod files;
 mod guard;
 mod hooks;
 mod identity;
 mod item_memory;
 mod kind;
 mod left_out;
+mod leftovers;
 mod lifecycle;
 mod names;
 mod namespaces;

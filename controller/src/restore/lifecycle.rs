@@ -1,5 +1,5 @@
-//! Implements the `Lifecycle` of `job` for Restores; the patches are in `patches`, and `files` has
-//! the cleanup.
+//! Implements the `Lifecycle` of `job` for Restores; the patches are in `patches`, and `leftovers`
+//! has the cleanup.
 
 use backup_core::{
     api::{Restore, RestorePhase},
