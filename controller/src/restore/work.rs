@@ -421,7 +421,9 @@ impl Restoring<'_> {
             counted(batch.items.len(), "item"),
             batch.group_resource
         ));
-        restorer.report_version(&batch.group_resource);
+        restorer
+            .versions
+            .report_version(&batch.group_resource, self.report);
         let kind = ResourceKind {
             group_resource: &batch.group_resource,
             resource,
