@@ -35,9 +35,10 @@ use super::{
 use crate::{
     job::{
         cancellation::StopReason,
-        lifecycle::{CompletedWork, JobWork, Record, Work, WorkError, WorkResult},
+        lifecycle::{JobWork, Record, Work, WorkError, WorkResult},
         log_upload::{Subject, upload_log},
         operations::records,
+        pending_end::CompletedWork,
         report::Report,
         waits::{WaitLog, Waits},
         worker::{Worker, WorkerError},

@@ -17,9 +17,7 @@ use super::{
     progress::Progress,
 };
 use crate::job::{
-    lifecycle::{CompletedWork, WorkError},
-    operations::records,
-    report::Report,
+    lifecycle::WorkError, operations::records, pending_end::CompletedWork, report::Report,
     worker::Worker,
 };
 

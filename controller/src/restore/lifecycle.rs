@@ -22,12 +22,9 @@ use crate::{
     job::{
         JobContext,
         kind::JobKind as _,
-        lifecycle::{
-            CompletedWork, Failure, InterruptedWork, JobPreparation, JobWork, Lifecycle, Work,
-            WorkError, WorkResult,
-        },
-        pending_end::PendingEnd,
-        worker::{Worker, WorkerError},
+        lifecycle::{Failure, JobPreparation, JobWork, Lifecycle, Work, WorkError, WorkResult},
+        pending_end::{CompletedWork, PendingEnd},
+        worker::{InterruptedWork, Worker, WorkerError},
     },
     metrics::{Metrics, Outcome, stored::StoredRestores},
 };

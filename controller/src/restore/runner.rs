@@ -35,11 +35,11 @@ use crate::job::{
     cancellation::StopReason,
     journal::JobJournal,
     kind::JobKind as _,
-    lifecycle::{self, InterruptedWork, WorkError, WorkResult},
+    lifecycle::{self, WorkError, WorkResult},
     log_upload::{Subject, upload_log},
     operations::records,
     waits::{WaitLog, Waits},
-    worker::{Worker, WorkerError},
+    worker::{InterruptedWork, Worker, WorkerError},
 };
 use backup_plugins::{Host, PluginLog, catalog::Kind};
 

@@ -20,8 +20,8 @@ use crate::{
     hooks::tests::fake::FakePods,
     job::{
         cancellation::{Cancellation, StopReason},
+        reconcile::Next,
         undecodable,
-        worker::Next,
     },
     restore::{
         ItemMemory, runner,

@@ -273,7 +273,7 @@ impl World {
         }
     }
 
-    /// `job/worker/operations.rs`.
+    /// `job/reconcile/operations.rs`.
     fn operates(
         &mut self,
         number: usize,
