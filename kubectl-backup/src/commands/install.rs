@@ -195,7 +195,7 @@ async fn roll_out(
             return Ok(exit);
         }
     }
-    for name in objects::prune(session, plan).await? {
+    for name in objects::prune(session, &plan.objects).await? {
         terminal.say(&format!("removed, as this version has it no more: {name}"));
     }
     let done = format!(
