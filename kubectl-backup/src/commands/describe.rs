@@ -27,7 +27,7 @@ use crate::{
     print::{describe::text, page},
     stored::{StoredFile, document},
     view::{
-        DeletionView, Description, FileContents, LocationSummary, RunView, WorkloadParts,
+        DeletionView, Description, FileContents, LocationSummary, RunView, WorkloadParts, backup,
         locks::{Damage, FoundLedger},
         progress::{Meter, share},
         related,
@@ -184,7 +184,7 @@ async fn previous(session: &Session, backup: Option<&Backup>) -> FetchResult<Opt
     };
     schedules::backups(session, schedule)
         .await
-        .map(|all| related::previous(&all, backup))
+        .map(|all| backup::previous(&all, backup))
 }
 
 async fn moved_data<W: Workload>(session: &Session, work: &W) -> FetchResult<Vec<TransferView>> {
