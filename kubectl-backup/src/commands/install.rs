@@ -29,7 +29,8 @@ use self::{
     snapshots::Decision,
 };
 use super::{
-    doctor::{Finding, schedules::all_read_otherwise, webhook},
+    doctor::{schedules::all_read_otherwise, webhook},
+    finding::Finding,
     poll::{Look, Polled, in_vain, poll},
     prelude::*,
 };
