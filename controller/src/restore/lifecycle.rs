@@ -1,14 +1,13 @@
-//! Implements the `Lifecycle` of `job` for Restores; the patches are in `patches`, and `leftovers`
-//! has the cleanup.
+//! Implements the `Lifecycle` of `job` for Restores; the patches are in `patches`, the work is in
+//! `runner`, and `leftovers` has the cleanup.
 
 use backup_core::{
     api::{Restore, RestorePhase},
     event_reason::EventReason,
-    operation::RestoreOperation,
     phase::{Phase as _, Stage},
     text::counted,
 };
-use backup_store::{AwaitingRestore, Claimant, Location, PendingRestore, Scope, StoreError};
+use backup_store::{Claimant, Location, Scope, StoreError};
 use jiff::Timestamp;
 
 use super::{
@@ -22,7 +21,7 @@ use crate::{
     job::{
         JobContext,
         kind::JobKind as _,
-        lifecycle::{Failure, JobPreparation, JobWork, Lifecycle, Work, WorkError, WorkResult},
+        lifecycle::{Failure, JobPreparation, Lifecycle},
         pending_end::{CompletedWork, PendingEnd},
         worker::{InterruptedWork, Worker, WorkerError},
     },
@@ -50,68 +49,6 @@ impl Restores {
             uid,
             installation: self.installation.clone(),
         }
-    }
-}
-
-impl JobWork for Restores {
-    async fn work(
-        worker: &mut Worker<Self>,
-        work: Work<'_, Self>,
-    ) -> Result<WorkResult<Self>, WorkError> {
-        Box::pin(worker.restore(work)).await
-    }
-
-    /// Retried until the store accepts it: the results are in memory only, and a second run would
-    /// find all objects existing.
-    async fn await_operations(
-        worker: &mut Worker<Self>,
-        _: &Restore,
-        restored: WorkResult<Self>,
-    ) -> Result<(), WorkError> {
-        loop {
-            worker.cancellation.check()?;
-            let recorded = patches::recorded(&restored.summary);
-            let error = match restored
-                .contents
-                .await_operations(&restored.files, recorded)
-                .await
-            {
-                Ok(()) => return Ok(()),
-                Err(StoreError::Exists { .. }) => return Err(WorkerError::Conflict.into()),
-                Err(error) => error,
-            };
-            let reason = format!("what the restore has started could not be stored: {error}");
-            let delay = worker.report_blocked(&reason, error.is_transient()).await;
-            worker.cancellation.sleep(delay).await?;
-        }
-    }
-
-    async fn upload(contents: PendingRestore) -> Result<PendingRestore, StoreError> {
-        Ok(contents)
-    }
-
-    async fn discard(_: PendingRestore) {}
-
-    async fn discard_upload(_: PendingRestore) {}
-
-    async fn complete(
-        worker: &mut Worker<Self>,
-        restore: &Restore,
-        location: &Location,
-        awaiting: AwaitingRestore,
-        operations: &[RestoreOperation],
-    ) -> Result<CompletedWork<Self>, WorkError> {
-        let opened = location
-            .open_restore(&worker.name, &worker.kind.claimant(restore))
-            .await;
-        let upload = opened.map_err(WorkError::Store)?;
-        let (files, summary) =
-            operations::completed(restore, awaiting, operations).map_err(WorkError::Store)?;
-        Ok(CompletedWork {
-            upload,
-            files,
-            summary,
-        })
     }
 }
 
