@@ -1,22 +1,23 @@
 //! Restores: from a stored backup into the cluster.
 //!
-//! `lifecycle` implements the interface of `job`. `observe` reads and `validate` checks; `runner`
-//! builds the `Restoring`, which every step of the `work` borrows. The work reads one item at a
-//! time from the local copy of the backup: `select` chooses and orders, actions rewrite, `apply`
-//! creates or compares with existing objects, `hooks` runs commands in created pods, `report` keeps
-//! the results, `volume_outcomes` tells which data was not restored. A restore found running is run
-//! again: equal existing objects are left unchanged, so the result is the same. `plan` does the
-//! same work without changing anything, for users who want a preview.
+//! `lifecycle` implements the interface of `job`, whose types are in `kind`. `observe` reads and
+//! `validate` checks; `runner` builds the `Restoring`, which every step of the `work` borrows. The
+//! work reads one item at a time from the local copy of the backup: `select` chooses and orders,
+//! actions rewrite, `apply` creates or compares with existing objects, `hooks` runs commands in
+//! created pods, `report` keeps the results, `volume_outcomes` tells which data was not restored. A
+//! restore found running is run again: equal existing objects are left unchanged, so the result is
+//! the same. `plan` does the same work without changing anything, for users who want a preview.
 
 mod about;
 mod apply;
 mod calls;
-mod files;
 mod guard;
 mod hooks;
 mod identity;
 mod item_memory;
+mod kind;
 mod left_out;
+mod leftovers;
 mod lifecycle;
 mod names;
 mod namespaces;
@@ -36,5 +37,5 @@ mod volume_snapshots;
 mod work;
 
 pub(crate) use item_memory::ItemMemory;
-pub(crate) use lifecycle::Restores;
+pub(crate) use kind::Restores;
 pub(crate) use plan::Planner;

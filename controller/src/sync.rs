@@ -9,6 +9,7 @@
 mod comparison;
 mod csi;
 mod decide;
+mod folder_outcome;
 mod gone_backup;
 mod import;
 mod incomplete_backup;

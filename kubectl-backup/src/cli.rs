@@ -330,6 +330,14 @@ pub(crate) struct SelectionArgs {
     pub(crate) all: bool,
 }
 
+/// A namespace and its other name, such as `shop:shop-copy`.
+fn mapping(text: &str) -> Result<(String, String), String> {
+    text.split_once(':')
+        .filter(|(from, to)| !from.is_empty() && !to.is_empty() && !to.contains(':'))
+        .map(|(from, to)| (from.to_owned(), to.to_owned()))
+        .ok_or_else(|| "expected from:to".to_owned())
+}
+
 /// A duration as Go writes it, or with days before it, as our screens have them: `30d`, `1d12h`.
 pub(crate) fn duration(text: &str) -> Result<GoDuration, String> {
     let duration = match with_days(text) {

@@ -10,6 +10,7 @@ mod describe;
 mod diff;
 mod doctor;
 mod download;
+mod finding;
 mod get;
 mod install;
 mod items;

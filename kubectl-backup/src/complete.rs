@@ -19,8 +19,9 @@ use self::question::Noun;
 use crate::{
     Terminal,
     cli::{self, GlobalArgs, Shell},
-    client::{Session, kubeconfig},
+    client::kubeconfig,
     error::Exit,
+    session::Session,
     type_names::{ServedType, served_types},
     view::table_kind::order,
 };

@@ -16,6 +16,7 @@ mod new_file;
 mod print;
 mod readable;
 mod redact;
+mod session;
 mod stored;
 mod terminal;
 mod type_names;
@@ -32,7 +33,8 @@ use futures::{
 use error::{Problem, ProblemKind};
 
 pub use error::Exit;
-pub use terminal::{Size, Terminal};
+pub use print::Size;
+pub use terminal::Terminal;
 
 /// The definition of the command line, for programs that inspect all commands.
 pub fn command() -> clap::Command {

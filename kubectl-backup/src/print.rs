@@ -9,6 +9,7 @@ mod size;
 use std::io::Write;
 
 pub(crate) use age::{ago, ago_or_never, day, human, minute, moment, seconds, since, took, until};
+pub use page::Size;
 pub(crate) use page::{page, row};
 pub(crate) use size::size;
 

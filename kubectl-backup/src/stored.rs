@@ -29,9 +29,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     backoff,
-    client::Session,
     error::{About, Problem, ProblemKind, slow},
     print::{plain, size},
+    session::Session,
     stored::grant::{Grant, ask, send_to_store},
 };
 

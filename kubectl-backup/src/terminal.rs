@@ -11,21 +11,12 @@ use jiff::Timestamp;
 use crate::{
     api_warnings::ApiWarnings,
     cli::{Colour, GlobalArgs},
-    client::Session,
-    print::{Style, plain},
+    print::{Size, Style, plain},
+    session::Session,
 };
 
 /// Returns the value of an environment variable.
 pub type Variables = Rc<dyn Fn(&str) -> Option<String>>;
-
-/// Columns and rows of a terminal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
-    /// Number of columns (characters in a row).
-    pub columns: usize,
-    /// Number of rows in the window.
-    pub rows: usize,
-}
 
 /// Streams, environment, clock and global flags of one run. Tests use their own.
 pub struct Terminal {

@@ -3,6 +3,7 @@
 //! ledger, by compare-and-swap.
 #![warn(unreachable_pub)]
 
+mod admission_review;
 mod admit;
 mod args;
 mod authorization;

@@ -24,7 +24,6 @@ use crate::{
 use kept::SecretContent;
 use rotation::{SecretState, Step};
 
-pub(crate) use kept::end;
 pub(crate) use rotation::Pace;
 
 const SECRET: &str = "backup-webhook-tls";
@@ -109,7 +108,7 @@ impl SelfSigned {
         self.take_over(SecretContent::of(&secret)?, config, authority)
             .await?;
         let seen = SecretState {
-            end: kept::end(&self.kept.served.cert)?,
+            end: tls::end(&self.kept.served.cert)?,
             has_next: self.kept.next.is_some(),
             authorities: self.kept.authorities.len(),
             settled: self.settled(registered),

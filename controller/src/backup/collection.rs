@@ -25,18 +25,20 @@ use super::{
     collect::{CollectError, CollectOutput, CollectRequest, CollectedItems, collect},
     hooks::{HookTakeover, Hooks},
     journal::BackupJournal,
+    kind::Summary,
     leftovers::Leftovers,
     observe::{self, Selection},
-    patches::{self, Summary},
+    patches,
     progress::Progress,
     volume_snapshots::{SnapshotJournal, VolumeSnapshots},
 };
 use crate::{
     job::{
         cancellation::StopReason,
-        lifecycle::{CompletedWork, JobWork, Record, Work, WorkError, WorkResult},
+        lifecycle::{JobWork, Record, Work, WorkError, WorkResult},
         log_upload::{Subject, upload_log},
         operations::records,
+        pending_end::CompletedWork,
         report::Report,
         waits::{WaitLog, Waits},
         worker::{Worker, WorkerError},

@@ -4,7 +4,7 @@
 
 use backup_core::time::whole_seconds;
 use backup_core::{
-    api::{Backup, BackupPhase, backup::BackupProgress},
+    api::{Backup, BackupPhase},
     labels::{
         BLOCKED_ANNOTATION, COLLECTS_AGAIN_ANNOTATION, MISSING_DATA_ANNOTATION,
         STORED_SCOPE_ANNOTATION,
@@ -20,35 +20,13 @@ use serde_json::{Value, json};
 
 use super::{
     Backups,
-    lifecycle::StartFacts,
+    kind::{StartFacts, Summary},
     metadata,
     prepare::{Facts, Settings, prepare},
     progress::Progress,
     queue::Turn,
 };
 use crate::job::{decide, finalizers, operations::records, patches::Patches};
-
-/// Results of a collection that are not in its files.
-#[derive(Clone, Debug)]
-pub(crate) struct Summary {
-    pub progress: BackupProgress,
-    pub status: Value,
-}
-
-impl Summary {
-    /// Of a collection that has ended.
-    pub(crate) fn of(progress: &Progress) -> Self {
-        let shown = progress.status(true);
-        let mut status = json!({ "progress": shown });
-        if let Some(hooks) = progress.hooks() {
-            status["hookStatus"] = json!(hooks);
-        }
-        Self {
-            progress: shown,
-            status,
-        }
-    }
-}
 
 impl Patches for Backups {
     type Turn = Turn;

@@ -12,14 +12,12 @@ use super::{
     actions::BackupActions,
     collect::{CollectError, CollectOutput, CollectRequest, collect_again},
     collection::remember_failure,
+    kind::Summary,
     observe,
-    patches::Summary,
     progress::Progress,
 };
 use crate::job::{
-    lifecycle::{CompletedWork, WorkError},
-    operations::records,
-    report::Report,
+    lifecycle::WorkError, operations::records, pending_end::CompletedWork, report::Report,
     worker::Worker,
 };
 

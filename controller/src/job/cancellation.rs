@@ -13,6 +13,10 @@ use super::{
     waits::Waits,
 };
 
+/// Time that a running action or command has to answer when work has to stop, so that its outcome
+/// is known.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Why work must stop. Nothing is published then; the next worker resumes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StopReason {

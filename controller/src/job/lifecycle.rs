@@ -74,19 +74,6 @@ pub(crate) struct WorkResult<L: JobKind> {
     pub summary: L::Summary,
 }
 
-/// Everything is done; only the end remains to be recorded.
-pub(crate) struct CompletedWork<L: JobKind> {
-    pub upload: PendingUpload<L::Object>,
-    pub files: JobFiles,
-    pub summary: L::Summary,
-}
-
-/// The result of work that was stopped for good.
-pub(crate) struct InterruptedWork<L: JobKind> {
-    pub files: JobFiles,
-    pub summary: L::Summary,
-}
-
 /// Why the work did not complete.
 pub(crate) enum WorkError {
     Worker(WorkerError),
@@ -196,7 +183,7 @@ pub(crate) trait Cleanup: JobKind {
 }
 
 /// A kind of object with jobs. The order of steps, the lock, the store and all retries are in
-/// [`Worker`].
+/// [`super::reconcile`].
 pub(crate) trait Lifecycle: Patches + JobWork + Cleanup {
     type Gauges: Gauges<Self::Object> + Default + Send;
 

@@ -27,18 +27,10 @@ use serde_json::{Value, json};
 
 use super::{
     Restores,
+    kind::Summary,
     validate::{self, Facts},
 };
 use crate::job::{finalizers, operations::records, patches::Patches};
-
-/// Results of a restore that are not in its files.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Summary {
-    pub progress: RestoreProgress,
-    /// `None` if no pod had a hook, or if they are published already.
-    pub hooks: Option<HookStatus>,
-    pub left: LeftItems,
-}
 
 /// Counts of a restore whose items are done.
 #[derive(Clone, Debug, Default, PartialEq)]

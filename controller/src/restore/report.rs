@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use super::{
     about::About,
     apply::{ItemResult, Outcome},
+    kind::Summary,
     left_out::LeftOut,
-    patches::Summary,
     volume_outcomes::{NamedVolume, VolumeOutcomes},
 };
 use crate::job::{report, worker::WorkerError};

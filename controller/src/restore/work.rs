@@ -76,10 +76,6 @@ const MAX_OPEN_ITEMS: usize = 64;
 /// `MAX_OPEN_ITEMS` items are noted, earlier ones wait for the write with their ends, or are being
 /// created.
 const MAX_CONCURRENT_JOURNALED_ITEMS: usize = 3 * MAX_OPEN_ITEMS;
-
-/// Time that a running action or command has to answer when work has to stop, so that its outcome
-/// is known.
-pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Capacity of the channel of pods to the hook runner, which receives them at once.
 const POD_CHANNEL_CAPACITY: usize = 16;
 
@@ -425,7 +421,9 @@ impl Restoring<'_> {
             counted(batch.items.len(), "item"),
             batch.group_resource
         ));
-        restorer.report_version(&batch.group_resource);
+        restorer
+            .versions
+            .report_version(&batch.group_resource, self.report);
         let kind = ResourceKind {
             group_resource: &batch.group_resource,
             resource,

@@ -12,8 +12,8 @@ use backup_store::{
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    pass::{FolderOutcome, Pass},
-    skip_cache::Skip,
+    folder_outcome::{FolderOutcome, Skip},
+    pass::Pass,
 };
 use crate::{
     backup::Leftovers,

@@ -28,11 +28,12 @@ use kube::{Api, ResourceExt as _, api::PostParams};
 use tokio::sync::Semaphore;
 
 use super::{
+    folder_outcome::{FolderOutcome, Skip},
     incomplete_backup,
-    pass::{FolderOutcome, Pass},
+    pass::Pass,
     sanitize::{ImportTarget, sanitize},
     side_objects,
-    skip_cache::{LocationCache, Skip},
+    skip_cache::LocationCache,
 };
 use crate::error::ReconcileError;
 

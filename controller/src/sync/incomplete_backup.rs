@@ -13,9 +13,9 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
 use super::{
+    folder_outcome::{FolderOutcome, Skip},
     gone_backup,
-    pass::{self, FolderOutcome, Pass},
-    skip_cache::Skip,
+    pass::{self, Pass},
 };
 use crate::{
     error::ReconcileError,

@@ -26,7 +26,7 @@ use kube::{
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{comparison::is_stored, skip_cache::Skip};
+use super::comparison::is_stored;
 use crate::{
     backup::Leftovers, error::ReconcileError, location::Locations,
     recent_deletions::RecentDeletions,
@@ -179,18 +179,4 @@ pub(super) async fn mark_files(
     )
     .await?;
     Ok(())
-}
-
-/// The outcome for one folder without a Backup in the cluster.
-#[derive(Debug)]
-pub(super) enum FolderOutcome {
-    /// With a sentence if a part cannot be restored here.
-    Created(Option<String>),
-    Skipped(Skip),
-    /// Nothing to report: the Backup was created in another way, or the folder has left the bucket.
-    Settled,
-    /// It held no backup, and was removed from the bucket; the reason as a sentence.
-    Pruned(String),
-    /// It could not be read or created now; the reason as a sentence.
-    Failed(String),
 }

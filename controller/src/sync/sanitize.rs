@@ -13,7 +13,7 @@ use backup_core::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use super::skip_cache::Skip;
+use super::folder_outcome::Skip;
 
 /// The known format of tarballs, as in `status.formatVersion`: anything up to this major version.
 const FORMAT_MAJOR: u64 = 1;

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{
     BackupSpecArgs, CreationArgs, DocumentArgs, FileArgs, ListFlags, Output, OutputArgs,
-    SelectionArgs, duration, output::FormParser,
+    SelectionArgs, duration, mapping, output::FormParser,
 };
 
 #[derive(Args, Debug, Default)]
@@ -150,7 +150,7 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
     pub(crate) include_resources: Vec<String>,
     /// Namespaces that are compared with others, such as shop:shop-copy
-    #[arg(long, value_delimiter = ',', value_name = "FROM:TO", value_parser = super::restore::mapping)]
+    #[arg(long, value_delimiter = ',', value_name = "FROM:TO", value_parser = mapping)]
     pub(crate) namespace_mappings: Vec<(String, String)>,
     /// Compare objects that others make, too, such as the ReplicaSets of a Deployment
     #[arg(long)]

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 
 use super::{
     CancelArgs, CreationArgs, DeleteArgs, DescribeArgs, GetArgs, ItemArgs, LogsArgs,
-    OperationsArgs, UntilArgs, duration, spec,
+    OperationsArgs, UntilArgs, duration, mapping, spec,
 };
 
 #[derive(Args, Debug)]
@@ -141,13 +141,6 @@ pub(crate) struct RestoreCreateArgs {
     pub(crate) plan: bool,
     #[command(flatten)]
     pub(crate) creation: CreationArgs,
-}
-
-pub(super) fn mapping(text: &str) -> Result<(String, String), String> {
-    text.split_once(':')
-        .filter(|(from, to)| !from.is_empty() && !to.is_empty() && !to.contains(':'))
-        .map(|(from, to)| (from.to_owned(), to.to_owned()))
-        .ok_or_else(|| "expected from:to".to_owned())
 }
 
 fn object(text: &str) -> Result<String, String> {

@@ -6,17 +6,15 @@ use backup_core::{
     api::{DeleteBackupRequest, download_request::DownloadTargetKind},
     labels,
     phase::Stage,
-    profile::Profile,
     restorability::Place,
 };
-use backup_lock::{Ledger, LedgerError, LedgerStore, VELERO_SCOPE, lease::lease_name};
 use futures::{FutureExt as _, future::LocalBoxFuture, join};
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Event};
+use k8s_openapi::api::core::v1::Event;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::{
-    locks::problem::{damage, lost},
+    locks::velero::read_ledger,
     poll::{Look, MAX_WAIT, poll},
     prelude::*,
     schedules, transfers,
@@ -27,8 +25,7 @@ use crate::{
     print::{describe::text, page},
     stored::{StoredFile, document},
     view::{
-        DeletionView, Description, FileContents, LocationSummary, RunView, WorkloadParts,
-        locks::{Damage, FoundLedger},
+        DeletionView, Description, FileContents, LocationSummary, RunView, WorkloadParts, backup,
         progress::{Meter, share},
         related,
         stored::{FilesState, operations},
@@ -184,7 +181,7 @@ async fn previous(session: &Session, backup: Option<&Backup>) -> FetchResult<Opt
     };
     schedules::backups(session, schedule)
         .await
-        .map(|all| related::previous(&all, backup))
+        .map(|all| backup::previous(&all, backup))
 }
 
 async fn moved_data<W: Workload>(session: &Session, work: &W) -> FetchResult<Vec<TransferView>> {
@@ -224,64 +221,6 @@ async fn events<W: Workload>(session: &Session, meta: &ObjectMeta) -> FetchResul
         ),
     )
     .await
-}
-
-/// The ledger of our own backups and restores; `None` if it does not exist yet.
-pub(super) async fn read_ledger(session: &Session) -> Result<Option<Ledger>, Problem> {
-    let found = found_ledger(session).await?.map(|found| found.ledger);
-    found
-        .transpose()
-        .map_err(|damage| Problem::other(damage.problem))
-}
-
-/// Velero's ledger, or what is wrong with it; `None` if it does not exist.
-pub(super) async fn found_ledger(session: &Session) -> Result<Option<FoundLedger>, Problem> {
-    let store = LedgerStore::new(session.client.clone(), &session.namespace);
-    match store.read(VELERO_SCOPE).await {
-        Ok(Some(stored)) => {
-            let ledger = Ok((*stored.ledger).clone());
-            Ok(Some(velero_ledger(
-                session,
-                stored.lease_uid(),
-                stored.finalizers(),
-                ledger,
-            )))
-        }
-        // A user who may read a ledger may not be permitted to read its marker.
-        Ok(None) => {
-            let is_lost = store.had_ledger(VELERO_SCOPE).await.unwrap_or(false);
-            Ok(is_lost.then(|| velero_ledger(session, "", &[], Err(lost()))))
-        }
-        Err(error @ (LedgerError::Format { .. } | LedgerError::BeingDeleted { .. })) => {
-            let damage = damage(&error, &session.namespace);
-            Ok(Some(velero_ledger(session, "", &[], Err(damage))))
-        }
-        Err(LedgerError::Denied { source, .. } | LedgerError::Unreachable { source, .. }) => {
-            Err(session.explain(
-                &About::of::<Lease>("get", &lease_name(VELERO_SCOPE)),
-                *source,
-            ))
-        }
-        Err(error) => Err(Problem::other(error.to_string())),
-    }
-}
-
-fn velero_ledger(
-    session: &Session,
-    lease_uid: &str,
-    finalizers: &[String],
-    ledger: Result<Ledger, Damage>,
-) -> FoundLedger {
-    FoundLedger {
-        namespace: session.namespace.clone(),
-        scope: VELERO_SCOPE.to_owned(),
-        lease: lease_name(VELERO_SCOPE),
-        lease_uid: lease_uid.to_owned(),
-        finalizers: finalizers.to_vec(),
-        profile: Profile::velero(),
-        is_known: true,
-        ledger,
-    }
 }
 
 /// Reads the files that the object's state gives a reason to read.

@@ -12,8 +12,8 @@ use self::lines::Lines;
 use super::prelude::*;
 use crate::{
     cli::GetArgs,
-    client::PAGE_SIZE,
     readable::Readable,
+    session::PAGE_SIZE,
     view::{InstallationPlaces, KindTable},
 };
 

@@ -29,7 +29,8 @@ use self::{
     snapshots::Decision,
 };
 use super::{
-    doctor::{Finding, schedules::all_read_otherwise, webhook},
+    doctor::{schedules::all_read_otherwise, webhook},
+    finding::Finding,
     poll::{Look, Polled, in_vain, poll},
     prelude::*,
 };
@@ -195,7 +196,7 @@ async fn roll_out(
             return Ok(exit);
         }
     }
-    for name in objects::prune(session, plan).await? {
+    for name in objects::prune(session, &plan.objects).await? {
         terminal.say(&format!("removed, as this version has it no more: {name}"));
     }
     let done = format!(

@@ -16,9 +16,9 @@ pub(super) use super::named::get_named;
 
 pub(crate) use crate::{
     Terminal,
-    client::{FIELD_MANAGER, Session},
     error::{About, CommandResult, Exit, Problem, ProblemKind, optional},
     fetched::{FetchResult, fetched},
     print::{json, plain},
+    session::{FIELD_MANAGER, Session},
     view::{TableKind, Workload, full_name},
 };

@@ -12,7 +12,7 @@ use k8s_openapi::{
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    describe::found_ledger,
+    locks::velero::found_ledger,
     poll::{Look, MAX_WAIT, poll},
     prelude::*,
 };

@@ -18,7 +18,7 @@ use k8s_openapi::api::{
 use kube::{Resource, core::GroupVersionKind};
 
 use super::{
-    doctor::{Finding, Topic},
+    finding::{Finding, Topic},
     prelude::*,
 };
 use crate::print::human;

@@ -8,11 +8,11 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     changes::Changes,
-    describe::read_ledger,
     get::places,
     locks::{
         hold::scope_part,
         problem::{self, LockRole},
+        velero::read_ledger,
     },
     poll::{Look, START_UP_GRACE, poll, poll_on},
     prelude::*,

@@ -23,9 +23,9 @@ use kube::{
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    client::Session,
     error::{Problem, ProblemKind},
     print::plain,
+    session::Session,
     stored::{Bytes, ReadError, ReadTarget, StoredFile},
 };
 

@@ -10,7 +10,7 @@ use flate2::write::MultiGzDecoder;
 use serde::de::DeserializeOwned;
 
 use super::{FileRead, StoredFile, read};
-use crate::{client::Session, error::Problem};
+use crate::{error::Problem, session::Session};
 
 /// Maximum size of a document (bytes, unpacked): some 100,000 operations. A document is held in
 /// memory.

@@ -15,8 +15,9 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::{
-    Attempts, Columns, Count, Description, Fact, LocationSummary, Restorable, TableKind, Verdict,
-    WorkStatus, Workload,
+    Attempts, Columns, Count, Description, Fact, LocationSummary, Restorable, RunView, TableKind,
+    Verdict, WorkStatus, Workload,
+    related::began,
     selection::{edited, filters, is_everything, list, namespaces, selectors},
     stored::FilesState,
     table_kind::dash,
@@ -402,6 +403,26 @@ fn doubt(description: &mut Description, judged: &Restorability, evidence: &Evide
         description.tone = Tone::Warn;
     }
     description.causes.push(cause);
+}
+
+/// The latest backup that began before this one.
+pub(crate) fn previous(backups: &[Backup], this: &Backup) -> Option<RunView> {
+    let before = backups
+        .iter()
+        .filter(|one| one.metadata.uid != this.metadata.uid && began(one) < began(this));
+    let last = before.max_by_key(|one| began(one))?;
+    let WorkStatus {
+        phase,
+        started,
+        completed,
+        ..
+    } = last.status();
+    Some(RunView {
+        name: last.name_any(),
+        phase,
+        started,
+        completed,
+    })
 }
 
 /// The scope of a backup, without defaults: "all namespaces", "namespaces shop, db; resources pods;

@@ -133,7 +133,7 @@ pub(crate) fn describe(location: &BackupStorageLocation) -> LocationDescription 
     LocationDescription {
         name: location.name_any(),
         phase: phase.map_or_else(|| "New".to_owned(), plain),
-        tone: tone(phase),
+        tone: sync::tone(phase),
         message: status
             .message
             .as_deref()
@@ -161,16 +161,6 @@ pub(crate) fn describe(location: &BackupStorageLocation) -> LocationDescription 
                 "{refused} Backups are gone from the bucket and were not removed"
             )),
         }),
-    }
-}
-
-/// The tone for this phase; a location that was not validated yet has no phase.
-pub(super) fn tone(phase: Option<&str>) -> Tone {
-    match phase.unwrap_or_default() {
-        "" => Tone::Busy,
-        "Available" => Tone::Good,
-        "Unavailable" => Tone::Bad,
-        _ => Tone::Unknown,
     }
 }
 

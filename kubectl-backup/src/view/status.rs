@@ -26,7 +26,7 @@ use held::LastGoodBackup;
 use promise::Promise;
 use scope::Scope;
 
-use super::{LocationSummary, WorkStatus, Workload, location::tone, related::began, verdict};
+use super::{LocationSummary, WorkStatus, Workload, related::began, sync::tone, verdict};
 use crate::{
     fetched::FetchResult,
     print::{Tone, human, plain},

@@ -9,7 +9,7 @@ use tokio::{sync::Semaphore, time::Instant};
 use super::*;
 use crate::{
     backup::tests::fake::{BACKUP, Cluster, LEDGER, LOCATION, MARKER, RESTORE},
-    job::{cancellation::Cancellation, dispatcher::Dispatcher},
+    job::{cancellation::Cancellation, dispatcher::Dispatcher, kind::JobKind as _},
     testing::{self, claimant, listed, undecodable, velero},
 };
 

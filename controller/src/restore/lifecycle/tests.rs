@@ -6,9 +6,11 @@ use std::{
     time::Duration,
 };
 
-use backup_core::labels::BLOCKED_ANNOTATION;
+use backup_core::{api::GoDuration, labels::BLOCKED_ANNOTATION, resources::RestoreOrder};
 use backup_lock::ObjectKey;
+use backup_plugins::Host;
 use backup_runtime::leader::Leadership;
+use backup_store::Limits;
 use backup_testkit::Fault;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -18,13 +20,14 @@ use crate::{
     hooks::tests::fake::FakePods,
     job::{
         cancellation::{Cancellation, StopReason},
+        reconcile::Next,
         undecodable,
-        worker::Next,
     },
     restore::{
-        runner,
+        ItemMemory, runner,
         tests::fake::{self, FakeApi, backup},
     },
+    snapshot_locations::SnapshotLocations,
     testing::{self, velero},
 };
 

@@ -45,7 +45,7 @@ impl ItemRestorer<'_> {
             group_resource: DEFINITIONS,
             resource: &resource,
         };
-        self.report_version(DEFINITIONS);
+        self.versions.report_version(DEFINITIONS, report);
         let created = stream::iter(items.iter().copied()).map(|item| async move {
             calls.cancellation().check_new_work()?;
             let there = self

@@ -195,7 +195,8 @@ impl ItemRestorer<'_> {
         let source = contents.namespace_of(&item);
         let namespace = source.map(|source| rules.target(source));
 
-        let in_version = self.in_version(group_resource, item);
+        let versions = &self.versions;
+        let in_version = versions.in_version(group_resource, item, contents, report);
         let measured = match in_version.and_then(|item| contents.measure(&item)) {
             Ok(measured) => measured,
             Err(error) => {

@@ -4,7 +4,7 @@
 use tokio::{task::JoinHandle, time::sleep};
 
 use super::*;
-use crate::{LedgerReconciler, RunningObjects};
+use crate::{LedgerReconciler, RunningObjects, collect::look_period};
 
 fn velero(api: &FakeApi) -> ProtectedProfile {
     ProtectedProfile::new(api.client(), "velero", Profile::velero(), GRACE)
@@ -53,7 +53,7 @@ async fn a_claim_after_a_long_pause_is_looked_at_as_soon_as_any_other() {
         .await
         .unwrap();
     // First sight, suspicion and end, each within a period.
-    sleep(GRACE + 3 * LedgerReconciler::period(GRACE)).await;
+    sleep(GRACE + 3 * look_period(GRACE)).await;
     assert!(ledger(&protected.store).await.is_empty());
     assert!(api.get(&velero_path("Backup", "orphan")).is_none());
 }
@@ -63,9 +63,9 @@ async fn a_lost_ledger_that_somebody_needs_is_rebuilt_at_once() {
     let (api, protected) = idle().await;
     api.delete(LEDGER_PATH);
     assert_eq!(trouble(&protected.store).await, Some("rebuilding"));
-    sleep(LedgerReconciler::period(GRACE) + Duration::from_secs(1)).await;
+    sleep(look_period(GRACE) + Duration::from_secs(1)).await;
     assert!(api.get(LEDGER_PATH).is_some(), "it was not looked after");
-    sleep(GRACE + LedgerReconciler::period(GRACE)).await;
+    sleep(GRACE + look_period(GRACE)).await;
     assert_eq!(trouble(&protected.store).await, None);
 }
 

@@ -9,7 +9,7 @@ use super::{
     preflight::{ClusterState, GUARDED},
 };
 use crate::{
-    commands::doctor::{Finding, Topic},
+    commands::finding::{Finding, Topic},
     print::plain,
 };
 

@@ -4,7 +4,7 @@
 use backup_deploy::{Mode, Options};
 
 use crate::commands::{
-    doctor::Finding,
+    finding::Finding,
     prelude::*,
     volumes::{self, ON, Snapshots, Volumes},
 };

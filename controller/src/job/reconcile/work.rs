@@ -7,9 +7,9 @@ use super::{Next, Worker, WorkerError};
 use crate::job::{
     decide,
     kind::PhaseOf,
-    lifecycle::{CompletedWork, Lifecycle, Work, WorkError, WorkResult},
+    lifecycle::{Lifecycle, Work, WorkError, WorkResult},
     object::JobObject as _,
-    pending_end::PendingEnd,
+    pending_end::{CompletedWork, PendingEnd},
 };
 
 impl<L: Lifecycle> Worker<L> {
