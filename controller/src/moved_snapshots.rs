@@ -1,21 +1,22 @@
 //! Snapshots of volumes that our data mover has saved for a backup. With the backup they are
 //! removed from their repositories; the space is freed when a repository is maintained.
 //!
-//! A stored backup names them in `-volumeinfo.json.gz`. Of a backup that was not stored, only the
-//! DataUploads in the cluster name them.
+//! A stored backup names them in `-volumeinfo.json.gz`, and the DataUploads in the cluster do. A
+//! snapshot that none of them names, as its pod was gone before its outcome was read, has a note in
+//! the repository.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use backup_core::{
-    api::{Backup, DataUpload},
+    api::{DataUpload, transfer::MovePhase},
     data_movement::DATA_MOVER,
     labels,
     names::is_dns_label,
-    volume_info::VolumeInfo,
+    volume_info::{DataMovementInfo, VolumeInfo},
 };
 use backup_runtime::{Cluster, leader::Leadership, list};
-use backup_store::{Location, RetainedVersions, is_snapshot_id};
-use kube::{ResourceExt as _, api::DynamicObject};
+use backup_store::{Location, RetainedVersions, SnapshotNote, StoreError, is_snapshot_id};
+use kube::api::DynamicObject;
 use serde_json::Value;
 
 use crate::error::ReconcileError;
@@ -25,6 +26,17 @@ use crate::error::ReconcileError;
 pub(crate) struct MovedSnapshot {
     namespace: String,
     id: String,
+}
+
+/// Snapshots that are to be removed, and their notes.
+#[derive(Debug, Default)]
+pub(crate) struct BackupSnapshots {
+    snapshots: BTreeSet<MovedSnapshot>,
+    notes: Vec<SnapshotNote>,
+    /// Namespaces whose repositories may have notes.
+    namespaces: BTreeSet<String>,
+    /// Whether a pod may still write the snapshot of a note.
+    has_running_uploads: bool,
 }
 
 /// What is known of snapshots after their removal.
@@ -44,11 +56,6 @@ impl MovedSnapshot {
         })
     }
 
-    /// The snapshots of a stored backup, from its records about its volumes.
-    pub(crate) fn of_records(records: &[VolumeInfo]) -> BTreeSet<Self> {
-        records.iter().filter_map(Self::of_record).collect()
-    }
-
     fn of_record(record: &VolumeInfo) -> Option<Self> {
         let moved = record.moved_by_us()?;
         let snapshot = Self::new(record.namespace(), &moved.snapshot_handle);
@@ -61,33 +68,128 @@ impl MovedSnapshot {
         }
         snapshot
     }
+}
 
-    /// The snapshots that the DataUploads in the cluster have saved for a backup, complete or not.
-    pub(crate) async fn of_uploads(
-        cluster: &Cluster,
-        backup: &Backup,
-    ) -> Result<BTreeSet<Self>, kube::Error> {
-        let uid = backup.uid().unwrap_or_default();
-        if uid.is_empty() {
-            return Ok(BTreeSet::new());
-        }
-        let selector = format!("{}={uid}", labels::BACKUP_UID);
-        let found =
-            list::raw::<DataUpload, _>(cluster, &selector, |upload| Self::of_upload(&upload));
-        match found.await {
-            Ok(snapshots) => Ok(snapshots.into_iter().collect()),
-            // The kind is not served: there are none.
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(BTreeSet::new()),
-            Err(error) => Err(error),
-        }
+impl BackupSnapshots {
+    /// The snapshots of a stored backup, from its records about its volumes.
+    pub(crate) fn of_records(records: &[VolumeInfo]) -> Self {
+        let mut found = Self {
+            snapshots: records
+                .iter()
+                .filter_map(MovedSnapshot::of_record)
+                .collect(),
+            ..Self::default()
+        };
+        let movements = records.iter().filter(|record| {
+            let movement = record.snapshot_data_movement_info.as_ref();
+            movement.is_some_and(DataMovementInfo::is_ours)
+        });
+        found.may_be_in(movements.map(|record| record.namespace().to_owned()));
+        found
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.snapshots.len()
+    }
+
+    /// All of them, as `namespace/id`.
+    #[cfg(test)]
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.snapshots.iter().map(ToString::to_string).collect()
+    }
+
+    /// Whether no data was moved, as far as it is known.
+    pub(crate) fn has_no_repository(&self) -> bool {
+        self.namespaces.is_empty()
+    }
+
+    /// Adds one; without effect if namespace or id cannot be part of a key.
+    pub(crate) fn add(&mut self, namespace: &str, id: &str) {
+        self.snapshots.extend(MovedSnapshot::new(namespace, id));
+    }
+
+    /// Adds a snapshot that is noted in the repository of a namespace, and its note.
+    pub(crate) fn add_note(&mut self, namespace: &str, note: SnapshotNote) {
+        self.add(namespace, &note.snapshot);
+        self.notes.push(note);
+    }
+
+    /// The repositories of these namespaces may have notes.
+    pub(crate) fn may_be_in(&mut self, namespaces: impl IntoIterator<Item = String>) {
+        let namespaces = namespaces.into_iter();
+        self.namespaces
+            .extend(namespaces.filter(|namespace| is_dns_label(namespace)));
+    }
+
+    /// Adds the snapshots of the DataUploads in the cluster that belong to the Backup of this uid,
+    /// complete or not.
+    pub(crate) async fn add_uploads(
+        &mut self,
+        cluster: &Cluster,
+        backup_uid: &str,
+    ) -> Result<(), kube::Error> {
+        if backup_uid.is_empty() {
+            return Ok(());
+        }
+        let selector = format!("{}={backup_uid}", labels::BACKUP_UID);
+        let listed =
+            list::raw::<DataUpload, _>(cluster, &selector, |upload| Self::of_upload(&upload));
+        let uploads = match listed.await {
+            Ok(uploads) => uploads,
+            // The kind is not served: there are none.
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        for upload in uploads {
+            self.snapshots.extend(upload.snapshots);
+            self.namespaces.extend(upload.namespaces);
+            self.has_running_uploads |= upload.has_running_uploads;
+        }
+        Ok(())
+    }
+
+    /// `None` for a DataUpload of another data mover.
     fn of_upload(upload: &DynamicObject) -> Option<Self> {
         let text = |at: &str| upload.data.pointer(at).and_then(Value::as_str);
         if text("/spec/datamover") != Some(DATA_MOVER) {
             return None;
         }
-        Self::new(text("/spec/sourceNamespace")?, text("/status/snapshotID")?)
+        let namespace = text("/spec/sourceNamespace")?;
+        let phase = MovePhase::from(text("/status/phase").unwrap_or_default());
+        let mut found = Self {
+            has_running_uploads: !phase.has_ended(),
+            ..Self::default()
+        };
+        found.may_be_in([namespace.to_owned()]);
+        found.add(namespace, text("/status/snapshotID").unwrap_or_default());
+        Some(found)
+    }
+
+    /// Adds the snapshots that are noted for the Backup of this uid. Only its own stored backup may
+    /// name them.
+    pub(crate) async fn add_noted(
+        &mut self,
+        store: &Location,
+        backup_uid: &str,
+    ) -> Result<(), StoreError> {
+        if backup_uid.is_empty() {
+            return Ok(());
+        }
+        for namespace in self.namespaces.clone() {
+            for note in store.snapshot_notes(&namespace, backup_uid).await? {
+                self.add_note(&namespace, note);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromIterator<MovedSnapshot> for BackupSnapshots {
+    fn from_iter<I: IntoIterator<Item = MovedSnapshot>>(snapshots: I) -> Self {
+        Self {
+            snapshots: snapshots.into_iter().collect(),
+            ..Self::default()
+        }
     }
 }
 
@@ -111,16 +213,17 @@ impl FromStr for MovedSnapshot {
     }
 }
 
-/// Removes snapshots from their repositories; missing ones are no error. With `and_versions`, all
-/// versions of them, where the store keeps them. Safe to repeat.
+/// Removes snapshots from their repositories, then their notes, unless a snapshot may still be
+/// written; missing ones are no error. With `and_versions`, all versions of them, where the store
+/// keeps them. Safe to repeat.
 pub(crate) async fn forget(
     leadership: &Leadership,
     store: &Location,
-    snapshots: BTreeSet<MovedSnapshot>,
+    of: BackupSnapshots,
     and_versions: bool,
 ) -> Result<ForgottenSnapshots, ReconcileError> {
     let mut forgotten = ForgottenSnapshots::default();
-    for snapshot in snapshots {
+    for snapshot in of.snapshots {
         leadership.check()?;
         let MovedSnapshot { namespace, id } = &snapshot;
         let retained = store
@@ -132,12 +235,18 @@ pub(crate) async fn forget(
             forgotten.locked.push(snapshot);
         }
     }
+    if of.has_running_uploads {
+        return Ok(forgotten);
+    }
+    for note in &of.notes {
+        leadership.check()?;
+        store.delete_snapshot_note(note, and_versions).await?;
+    }
     Ok(forgotten)
 }
 
 #[cfg(test)]
 mod tests {
-    use backup_core::api::BackupSpec;
     use backup_testkit::FakeApi;
     use serde_json::json;
 
@@ -167,15 +276,21 @@ mod tests {
             record("backup-mover", "shop", &id),
             record("backup-mover", "shop", "4f1c0a7d"),
             record("backup-mover", "..", &id),
-            record("backup-mover", "shop", ""),
-            record("velero", "shop", &"5f".repeat(32)),
+            record("backup-mover", "cart", ""),
+            record("velero", "elsewhere", &"5f".repeat(32)),
         ]);
-        let found = MovedSnapshot::of_records(&records);
-        let names: Vec<_> = found.iter().map(ToString::to_string).collect();
+        let found = BackupSnapshots::of_records(&records);
+        let names = found.names();
         assert_eq!(names, [format!("shop/{id}")]);
         let parsed = names[0].parse::<MovedSnapshot>().unwrap();
-        assert!(found.contains(&parsed));
+        assert!(found.snapshots.contains(&parsed));
         assert_eq!("shop/4f".parse::<MovedSnapshot>(), Err(NoSnapshot));
+        let namespaces = ["cart", "shop"].map(str::to_owned);
+        assert_eq!(
+            found.namespaces,
+            BTreeSet::from(namespaces),
+            "of failed ones, too"
+        );
     }
 
     #[tokio::test]
@@ -195,37 +310,48 @@ mod tests {
             fake.put(&path(name), object);
         }
         let cluster = testing::cluster(fake.client());
-        let mut backup = Backup::new("b", BackupSpec::default());
-        let none = MovedSnapshot::of_uploads(&cluster, &backup).await;
-        assert!(none.unwrap().is_empty(), "without a uid");
-        backup.metadata.uid = Some("u".to_owned());
-        let found = MovedSnapshot::of_uploads(&cluster, &backup).await.unwrap();
-        let names: Vec<_> = found.iter().map(ToString::to_string).collect();
-        assert_eq!(names, [format!("shop/{}", "4f".repeat(32))]);
+        let mut found = BackupSnapshots::default();
+        found.add_uploads(&cluster, "").await.unwrap();
+        assert!(found.has_no_repository(), "without a uid");
+        found.add_uploads(&cluster, "u").await.unwrap();
+        assert_eq!(found.names(), [format!("shop/{}", "4f".repeat(32))]);
+        assert!(!found.has_no_repository());
     }
 
     #[tokio::test]
-    async fn snapshots_are_removed_from_the_store() {
+    async fn snapshots_are_removed_from_the_store_with_their_notes() {
         let folder = tempfile::tempdir().unwrap();
         let store = Location::open(&testing::local_location(folder.path()), None, None).unwrap();
-        let snapshots = folder.path().join("restic/shop/snapshots");
-        std::fs::create_dir_all(&snapshots).unwrap();
-        let (kept, gone) = ("5f".repeat(32), "4f".repeat(32));
-        for id in [&kept, &gone] {
-            std::fs::write(snapshots.join(id), "s").unwrap();
+        let repository = folder.path().join("restic/shop");
+        let [kept, named, noted] = ["5f", "4f", "6f"].map(|digits| digits.repeat(32));
+        for key in [
+            format!("snapshots/{kept}"),
+            format!("snapshots/{named}"),
+            format!("snapshots/{noted}"),
+            format!("uploads/uid-a/uid-1/{kept}"),
+            format!("uploads/uid-b/uid-2/{named}"),
+            format!("uploads/uid-b/uid-2/{noted}"),
+        ] {
+            let file = repository.join(key);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, "s").unwrap();
         }
-        let removed: BTreeSet<MovedSnapshot> = [&gone, &"6f".repeat(32)]
-            .into_iter()
-            .filter_map(|id| MovedSnapshot::new("shop", id))
-            .collect();
         let leadership = Leadership::always();
         for _ in 0..2 {
-            let forgotten = forget(&leadership, &store, removed.clone(), true)
-                .await
-                .unwrap();
+            let mut of = BackupSnapshots::default();
+            of.add("shop", &named);
+            of.may_be_in(["shop", "cart", ".."].map(str::to_owned));
+            of.add_noted(&store, "").await.unwrap();
+            of.add_noted(&store, "uid-b").await.unwrap();
+            let forgotten = forget(&leadership, &store, of, true).await.unwrap();
             assert_eq!(forgotten.retained, RetainedVersions::default());
             assert!(forgotten.locked.is_empty());
         }
-        assert!(snapshots.join(&kept).exists() && !snapshots.join(&gone).exists());
+        assert!(repository.join("snapshots").join(&kept).exists());
+        assert!(repository.join("uploads/uid-a/uid-1").join(&kept).exists());
+        for id in [&named, &noted] {
+            assert!(!repository.join("snapshots").join(id).exists());
+            assert!(!repository.join("uploads/uid-b/uid-2").join(id).exists());
+        }
     }
 }

@@ -50,6 +50,8 @@ pub(super) enum PodWork<'a> {
         /// Says, with namespace and path, which snapshot came before.
         label: &'a str,
         tags: Vec<String>,
+        /// Uids of Backup and DataUpload under which the snapshot is noted, as `BACKUP/UPLOAD`.
+        note: Option<String>,
     },
     /// Write a volume.
     Restore {
@@ -108,7 +110,11 @@ impl PodWork<'_> {
         match self {
             Self::Init => Vec::new(),
             Self::Backup {
-                block, label, tags, ..
+                block,
+                label,
+                tags,
+                note,
+                ..
             } => {
                 let source = if *block {
                     format!("--device={DEVICE}")
@@ -117,6 +123,7 @@ impl PodWork<'_> {
                 };
                 let mut args = vec![source, format!("--host={host}"), format!("--label={label}")];
                 args.extend(tags.iter().map(|tag| format!("--tag={tag}")));
+                args.extend(note.iter().map(|note| format!("--note={note}")));
                 args
             }
             Self::Restore {

@@ -3,11 +3,13 @@
 //! The phases are Velero's: New, Accepted, Prepared, InProgress, and Completed, Failed or Canceled.
 //! `observe` reads what the phase needs, `decide` returns the next step, and this module carries it
 //! out; each step can be repeated. `source` describes the snapshot, `copy` makes a volume of it in
-//! our namespace, `cleanup` removes that, and `patches` are the writes to the DataUpload.
+//! our namespace, `cleanup` removes that, `forget` removes snapshots in the repository that no
+//! backup will name, and `patches` are the writes to the DataUpload.
 
 mod cleanup;
 mod copy;
 mod decide;
+mod forget;
 mod observe;
 mod patches;
 mod source;
@@ -39,7 +41,7 @@ use super::{
     pod_state::PodState,
 };
 use crate::error::ReconcileError;
-use decide::{Ending, Facts, Step};
+use decide::{Ending, Facts, Step, unneeded::is_marked};
 use source::SourceSnapshot;
 
 /// Maximum number of DataUploads that are reconciled concurrently.
@@ -54,6 +56,8 @@ const PREPARE_INTERVAL: Duration = Duration::from_secs(2);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// Delay before objects that are being removed are checked again.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(2);
+/// Delay before the removal of snapshots from the repository is tried again.
+const FORGET_INTERVAL: Duration = Duration::from_secs(30);
 /// Reconcile again at once, through the queue.
 const REQUEUE_NOW: Action = Action::RequeueAfter(Duration::from_millis(100));
 
@@ -285,8 +289,20 @@ impl Uploads {
         if !self.remove_copy(&upload.name_any()).await? {
             return Ok(Action::RequeueAfter(REMOVAL_INTERVAL));
         }
-        retry::status_patch(&self.mover.cluster, upload, patches::released).await?;
-        Ok(Action::AwaitChange)
+        if !self.forget_unneeded(upload).await? {
+            return Ok(Action::RequeueAfter(FORGET_INTERVAL));
+        }
+        // If the backup was abandoned meanwhile, more snapshots are unneeded.
+        let was_marked = is_marked(upload);
+        let outcome = retry::status_patch(&self.mover.cluster, upload, |current| {
+            let patch = patches::released(current);
+            patch.filter(|_| is_marked(current) == was_marked)
+        })
+        .await?;
+        Ok(match outcome {
+            PatchOutcome::Stale => REQUEUE_NOW,
+            PatchOutcome::Written(_) | PatchOutcome::Gone => Action::AwaitChange,
+        })
     }
 
     /// Writes a patch, unless the phase has changed meanwhile.

@@ -41,6 +41,11 @@ pub const FILES_ANNOTATION: &str = "backup-controller/files";
 /// Annotation of a DataUpload: number of the current attempt, from the second on. Of a
 /// DataDownload: number of pods that have started.
 pub const ATTEMPTS_ANNOTATION: &str = "backup-controller/attempts";
+/// Annotation of a DataUpload whose backup will never be stored, always `true`: its snapshots are
+/// removed from the repository.
+pub const ABANDONED_ANNOTATION: &str = "backup-controller/backup-abandoned";
+/// Folder of a repository with the [notes](snapshot_notes) of snapshots. Restic ignores it.
+pub const NOTES_FOLDER: &str = "uploads";
 /// Environment variable of `backup-mover`: password of the repository.
 pub const PASSWORD_VARIABLE: &str = "BACKUP_REPOSITORY_PASSWORD";
 /// Environment variable of `backup-mover`: contents of the location's credentials file. Unset: the
@@ -79,6 +84,13 @@ pub fn repository_name(namespace: &str, location: &str) -> String {
 /// Path of a namespace's repository below the prefix of the location.
 pub fn repository_path(namespace: &str) -> String {
     format!("{REPOSITORY_TYPE}/{namespace}")
+}
+
+/// Folder below a repository with the notes of a DataUpload: an empty object with the id of each
+/// snapshot, which is written before the snapshot. The notes name a snapshot whose pod was gone
+/// before its outcome was read.
+pub fn snapshot_notes(backup_uid: &str, upload_uid: &str) -> String {
+    format!("{NOTES_FOLDER}/{backup_uid}/{upload_uid}")
 }
 
 /// Reference to a DataDownload in `dataSourceRef` of the claim that it fills: no provisioner fills

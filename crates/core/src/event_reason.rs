@@ -69,7 +69,7 @@ event_reasons! {
     Refused on "Schedule": "the creation of its Backup was refused; it is retried",
     RemovalRefused on "BackupStorageLocation": "more than half of its backups are gone; nothing is removed until a user agrees",
     Skipped on "Schedule": "no Backup is made for a time; which, and why",
-    SnapshotsNotRemoved on "Backup": "it failed, and one of its snapshots could not be removed",
+    SnapshotsNotRemoved on "Backup, DataUpload": "one of its snapshots, which no backup needs, could not be removed",
     Started on "Backup, Restore": "it has started",
     Synced on "BackupStorageLocation": "how many Backups were created and removed",
     Unavailable on "BackupRepository, BackupStorageLocation": "it cannot be used, and why",

@@ -2,6 +2,7 @@
 
 use std::{num::NonZeroU64, path::PathBuf, time::Duration};
 
+use backup_core::data_movement::snapshot_notes;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::ExistingFiles;
@@ -160,6 +161,10 @@ pub(crate) struct BackupArgs {
     /// Tag of the snapshot. Can be repeated.
     #[arg(long)]
     pub(crate) tag: Vec<String>,
+    /// Uids of the Backup and the DataUpload that the snapshot is for. The repository has a note of
+    /// the snapshot under them before the snapshot exists.
+    #[arg(long = "note", value_name = "BACKUP/UPLOAD", value_parser = notes)]
+    pub(crate) notes: Option<String>,
     /// Read all files, also those that look unchanged.
     #[arg(long)]
     pub(crate) read_all: bool,
@@ -271,6 +276,20 @@ fn rate(text: &str) -> Result<NonZeroU64, String> {
     NonZeroU64::new(size(text)?).ok_or_else(|| format!("{text:?} is no rate"))
 }
 
+/// The folder of the notes.
+fn notes(text: &str) -> Result<String, String> {
+    let is_uid = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'))
+    };
+    text.split_once('/')
+        .filter(|(backup, upload)| is_uid(backup) && is_uid(upload))
+        .map(|(backup, upload)| snapshot_notes(backup, upload))
+        .ok_or_else(|| format!("{text:?} is not of the form BACKUP/UPLOAD, with a uid each"))
+}
+
 fn setting(text: &str) -> Result<(String, String), String> {
     text.split_once('=')
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -306,6 +325,16 @@ mod tests {
         assert!(parse(&["backup", "--host", "h", "--folder", "/a"]).is_ok());
         let both = ["backup", "--host", "h", "--folder", "/a", "--device", "/b"];
         assert!(parse(&both).is_err());
+    }
+
+    #[test]
+    fn notes_are_in_a_folder_of_their_own() {
+        assert_eq!(notes("uid-b/uid-1"), Ok("uploads/uid-b/uid-1".to_owned()));
+        for text in [
+            "", "uid-b", "uid-b/", "/uid-1", "uid-b/..", "../uid-1", "a/b/c",
+        ] {
+            assert!(notes(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -179,6 +179,7 @@ impl From<BackupArgs> for BackupRequest {
             label: args.label,
             path: args.path,
             tags: args.tag,
+            notes: args.notes,
             read_all: args.read_all,
         }
     }

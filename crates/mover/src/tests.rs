@@ -92,6 +92,7 @@ impl World {
             label: "claim-1".to_owned(),
             path: "/".into(),
             tags: vec!["backup=b1".to_owned()],
+            notes: None,
             read_all: false,
         }
     }

@@ -2,7 +2,10 @@
 //!
 //! Velero: `pkg/persistence/object_store_layout.go`, v1.18.
 
-use backup_core::{data_movement::REPOSITORY_TYPE, names::is_dns_label};
+use backup_core::{
+    data_movement::{NOTES_FOLDER, REPOSITORY_TYPE},
+    names::is_dns_label,
+};
 use object_store::path::{Path, PathPart};
 
 use crate::StoreError;
@@ -94,6 +97,17 @@ impl Layout {
             return Err(StoreError::config("snapshotHandle", message));
         }
         Ok(self.repository(namespace)?.join("snapshots").join(id))
+    }
+
+    /// Folder of the notes of snapshots for the Backup of this uid, in the repository of a
+    /// namespace. Errors: a name that would leave the folder.
+    pub(crate) fn snapshot_notes(
+        &self,
+        namespace: &str,
+        backup_uid: &str,
+    ) -> Result<Path, StoreError> {
+        let notes = self.repository(namespace)?.join(NOTES_FOLDER);
+        Ok(notes.join(part(backup_uid)?))
     }
 
     /// Keys of one restore, of any uid. Errors: a name that would leave the folder.

@@ -43,6 +43,7 @@ pub use incomplete_backup::{IncompleteBackup, Remnant};
 pub use plugin::{BUILT_IN, bucket_and_prefix, is_built_in, plugin_of};
 pub(crate) use plugin_uploads::PluginBucket;
 pub use read::{BackupFolder, SavedVolumes, SideFile};
+pub use repositories::SnapshotNote;
 pub use s3::Regions;
 
 /// A store that can be read and written. Cheap to clone.

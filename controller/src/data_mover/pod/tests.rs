@@ -60,6 +60,7 @@ fn backup(block: bool) -> PodWork<'static> {
         block,
         label: "uid-of-claim",
         tags: vec!["backup=nightly".to_owned(), "claim=data".to_owned()],
+        note: Some("uid-b/uid-1".to_owned()),
     }
 }
 
@@ -108,7 +109,8 @@ fn a_backup_pod_reads_the_claim_and_passes_baseline() {
                     "backup", "--provider=aws", "--bucket=backups", "--prefix=east", "--config=region=minio",
                     "--config=s3ForcePathStyle=true", "--config=s3Url=https://s3.example.com",
                     "--repository=restic/shop", "--folder=/volume", "--host=shop", "--label=uid-of-claim",
-                    "--tag=backup=nightly", "--tag=claim=data", "--termination-log=/dev/termination-log",
+                    "--tag=backup=nightly", "--tag=claim=data", "--note=uid-b/uid-1",
+                    "--termination-log=/dev/termination-log",
                 ],
                 "env": [
                     { "name": "MALLOC_ARENA_MAX", "value": "2" },

@@ -192,7 +192,14 @@ impl<'a> VolumeCopy<'a> {
             block: is_block(self.upload),
             label,
             tags: self.tags(),
+            note: self.note(),
         }
+    }
+
+    /// Where the snapshot is noted: a DataUpload of a backup has the label with its uid.
+    fn note(&self) -> Option<String> {
+        let backup = self.upload.labels().get(BACKUP_UID)?;
+        Some(format!("{backup}/{}", self.upload.uid()?))
     }
 
     /// Tags by which a user of restic finds the snapshot of a volume.
@@ -342,6 +349,7 @@ mod tests {
             ]
             .map(str::to_owned)
             .to_vec(),
+            note: Some("uid-b/uid-1".to_owned()),
         };
         assert_eq!(copy(&upload, &source).work("upload-data-1"), expected);
     }

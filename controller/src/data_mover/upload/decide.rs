@@ -12,12 +12,14 @@
 //! | the pod | Accepted, all exist | publishes Prepared |
 //! | the pod has started | Prepared, pod running | publishes InProgress |
 //! | the pod has ended | any of these, pod ended | reads the outcome from the pod, which stays until the outcome is published |
-//! | the end is published | ended, with finalizer | removes the objects, then the finalizer; a removed object is no error |
+//! | the end is published | ended, with finalizer | removes the objects, then unneeded snapshots, then the finalizer; what is gone is no error |
 //! | a lost pod was counted | Accepted, annotation with the uid of the pod | removes that pod, and makes the next one |
 //! | the pod of a cancelled upload was deleted | not ended, no pod | publishes Canceled |
 //!
 //! A pod that runs is gone before the upload ends, except one that cannot be removed for
 //! [`REMOVAL_TIMEOUT`]: so no maintenance of the repository begins beside it.
+
+pub(super) mod unneeded;
 
 use std::time::Duration;
 

@@ -1,5 +1,10 @@
-use backup_core::data_movement::{DATA_MOVER, FINALIZER, TRANSFER_LABEL};
+use std::{ops::Deref, path::PathBuf};
+
+use backup_core::data_movement::{
+    ABANDONED_ANNOTATION, DATA_MOVER, FINALIZER, TRANSFER_LABEL, snapshot_notes,
+};
 use backup_testkit::{FakeApi, LastWrite};
+use jiff::SignedDuration;
 use kube::core::Status;
 use serde_json::json;
 
@@ -14,16 +19,56 @@ const VOLUME: &str = "/api/v1/persistentvolumes/pv-1";
 const SNAPSHOT: &str =
     "/apis/snapshot.storage.k8s.io/v1/namespaces/velero/volumesnapshots/upload-data-1";
 const CONTENT: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents/upload-data-1";
+const LOCATION: &str = "/apis/velero.io/v1/namespaces/velero/backupstoragelocations/default";
+
+/// An API server, and the folder that is the bucket.
+struct World {
+    fake: FakeApi,
+    folder: tempfile::TempDir,
+}
+
+impl Deref for World {
+    type Target = FakeApi;
+
+    fn deref(&self) -> &FakeApi {
+        &self.fake
+    }
+}
+
+impl World {
+    /// The object of a snapshot in the repository.
+    fn snapshot(&self, id: &str) -> PathBuf {
+        self.folder.path().join("restic/shop/snapshots").join(id)
+    }
+
+    /// Adds a snapshot with a note, as a pod does.
+    fn note_snapshot(&self, id: &str) {
+        let notes = snapshot_notes("uid-b", "uid-1");
+        let notes = self.folder.path().join("restic/shop").join(notes);
+        for file in [notes.join(id), self.snapshot(id)] {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, "").unwrap();
+        }
+    }
+}
+
+/// Has the controller use the bucket as a folder, which no pod could.
+fn store_is_a_folder(fake: &FakeApi) {
+    fake.edit(LOCATION, |location| {
+        location["spec"]["provider"] = json!("local");
+    });
+}
 
 /// A cluster with a snapshot, and an upload of it that is accepted.
-fn cluster() -> FakeApi {
+fn cluster() -> World {
+    let folder = tempfile::tempdir().unwrap();
     let fake = FakeApi::new();
     fake.put(
-        "/apis/velero.io/v1/namespaces/velero/backupstoragelocations/default",
+        LOCATION,
         json!({
             "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
             "metadata": { "name": "default", "namespace": "velero" },
-            "spec": { "provider": "aws", "objectStorage": { "bucket": "b" } },
+            "spec": { "provider": "aws", "objectStorage": { "bucket": folder.path() } },
         }),
     );
     fake.put(
@@ -54,7 +99,8 @@ fn cluster() -> FakeApi {
         json!({
             "apiVersion": "velero.io/v2alpha1", "kind": "DataUpload",
             "metadata": { "name": NAME, "namespace": "velero", "uid": "uid-1", "finalizers": [FINALIZER],
-                "labels": { "backup-controller/active": "true" } },
+                "labels": { "backup-controller/active": "true", "velero.io/backup-uid": "uid-b" },
+                "ownerReferences": [{ "apiVersion": "velero.io/v1", "kind": "Backup", "name": "b", "uid": "uid-b" }] },
             "spec": {
                 "snapshotType": "CSI", "datamover": DATA_MOVER, "sourcePVC": "data", "sourceNamespace": "shop",
                 "backupStorageLocation": "default", "operationTimeout": "10m0s",
@@ -63,12 +109,17 @@ fn cluster() -> FakeApi {
             "status": { "phase": "Accepted", "acceptedTimestamp": Timestamp::now().to_string() },
         }),
     );
-    fake
+    World { fake, folder }
 }
 
 fn uploads(fake: &FakeApi) -> Uploads {
+    uploads_within(fake, Duration::ZERO)
+}
+
+/// With this budget for a patch.
+fn uploads_within(fake: &FakeApi, patch_budget: Duration) -> Uploads {
     let mut cluster = testing::cluster(fake.client());
-    cluster.patch_budget = Duration::ZERO;
+    cluster.patch_budget = patch_budget;
     let locations = testing::locations(&cluster);
     let settings = MoverSettings {
         image: "i".to_owned(),
@@ -90,6 +141,10 @@ fn key() -> Key {
 
 /// What snapshot controller, provisioner and kubelet do next; a pod ends with this outcome.
 fn others(fake: &FakeApi, outcome: &Value) {
+    let upload = fake.get(UPLOAD).unwrap_or_default();
+    if upload["status"]["completionTimestamp"].is_string() {
+        store_is_a_folder(fake);
+    }
     fake.edit(SNAPSHOT, |snapshot| {
         snapshot["status"] = json!({ "readyToUse": true, "boundVolumeSnapshotContentName": NAME });
     });
@@ -274,9 +329,106 @@ async fn a_cancelled_upload_ends_and_leaves_nothing() {
     }
     fake.edit(UPLOAD, |upload| upload["spec"]["cancel"] = json!(true));
     fake.edit(POD, |pod| pod["status"] = json!({}));
+    // The pod had saved it when it was deleted, and nothing has read its outcome.
+    let id = "4f".repeat(32);
+    fake.note_snapshot(&id);
+    store_is_a_folder(&fake);
     while uploads.reconcile(&key).await.unwrap() != Action::AwaitChange {}
     assert_clean(&fake);
+    assert!(!fake.snapshot(&id).exists());
     assert_eq!(fake.get(UPLOAD).unwrap()["status"]["phase"], "Canceled");
+}
+
+/// An upload that has ended with this snapshot, if any, and only has to be cleaned up.
+fn ended(snapshot: Option<&str>) -> World {
+    let fake = cluster();
+    store_is_a_folder(&fake);
+    fake.edit(UPLOAD, |upload| {
+        upload["metadata"]["annotations"] = json!({ "backup-controller/attempts": "2" });
+        upload["status"] = json!({ "phase": "Completed", "snapshotID": snapshot,
+            "completionTimestamp": Timestamp::now().to_string() });
+    });
+    fake
+}
+
+fn mark(fake: &FakeApi) {
+    fake.edit(UPLOAD, |upload| {
+        upload["metadata"]["annotations"][ABANDONED_ANNOTATION] = json!("true");
+    });
+}
+
+fn has_finalizer(fake: &FakeApi) -> bool {
+    let upload = fake.get(UPLOAD).unwrap();
+    upload["metadata"]["finalizers"] == json!([FINALIZER])
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_snapshot_of_a_pod_whose_outcome_was_not_read_is_forgotten() {
+    let [first, second] = ["4f", "5f"].map(|digits| digits.repeat(32));
+    let fake = ended(Some(&second));
+    fake.note_snapshot(&first);
+    fake.note_snapshot(&second);
+    let action = uploads(&fake).reconcile(&key()).await.unwrap();
+    assert_eq!(action, Action::AwaitChange);
+    assert!(!has_finalizer(&fake));
+    assert!(!fake.snapshot(&first).exists() && fake.snapshot(&second).exists());
+    let notes = fake.folder.path().join("restic/shop/uploads/uid-b/uid-1");
+    assert!(notes.join(&second).exists() && !notes.join(&first).exists());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_upload_of_an_abandoned_backup_forgets_its_snapshots_before_it_goes() {
+    let id = "4f".repeat(32);
+    let fake = ended(Some(&id));
+    fake.note_snapshot(&id);
+    // The backup is abandoned while its upload is cleaned up.
+    fake.before("GET", LOCATION, mark);
+    let patient = uploads_within(&fake, Duration::from_secs(2));
+    let action = patient.reconcile(&key()).await.unwrap();
+    assert_eq!(action, REQUEUE_NOW);
+    assert!(has_finalizer(&fake) && fake.snapshot(&id).exists());
+    let action = uploads(&fake).reconcile(&key()).await.unwrap();
+    assert_eq!(action, Action::AwaitChange);
+    assert!(!has_finalizer(&fake) && !fake.snapshot(&id).exists());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_mark_removes_no_snapshot_of_a_stored_backup() {
+    for (uid, is_kept) in [("uid-b", true), ("uid-of-another", false)] {
+        let id = "4f".repeat(32);
+        let fake = ended(Some(&id));
+        fake.note_snapshot(&id);
+        mark(&fake);
+        let backup = fake.folder.path().join("backups/b");
+        std::fs::create_dir_all(&backup).unwrap();
+        let mut metadata =
+            testing::velero("Backup", "b", json!({}), json!({ "phase": "Completed" }));
+        metadata["metadata"]["uid"] = json!(uid);
+        std::fs::write(backup.join("velero-backup.json"), metadata.to_string()).unwrap();
+        uploads(&fake).reconcile(&key()).await.unwrap();
+        assert!(!has_finalizer(&fake), "{uid}");
+        assert_eq!(fake.snapshot(&id).exists(), is_kept, "{uid}");
+    }
+}
+
+/// The notes stay: the snapshots are removed with the backup.
+#[tokio::test(start_paused = true)]
+async fn an_upload_waits_an_hour_at_most_for_its_location() {
+    let id = "4f".repeat(32);
+    let fake = ended(None);
+    fake.note_snapshot(&id);
+    fake.fail(|request| request.path == LOCATION);
+    let uploads = uploads(&fake);
+    let action = uploads.reconcile(&key()).await.unwrap();
+    assert_eq!(action, Action::RequeueAfter(FORGET_INTERVAL));
+    assert!(has_finalizer(&fake));
+    let long_ago = Timestamp::now() - SignedDuration::from_hours(2);
+    fake.edit(UPLOAD, |upload| {
+        upload["status"]["completionTimestamp"] = json!(long_ago.to_string());
+    });
+    let action = uploads.reconcile(&key()).await.unwrap();
+    assert_eq!(action, Action::AwaitChange);
+    assert!(!has_finalizer(&fake) && fake.snapshot(&id).exists());
 }
 
 #[tokio::test(start_paused = true)]

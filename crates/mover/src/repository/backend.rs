@@ -21,6 +21,8 @@ pub(super) struct ObjectBackend {
     only_key: Option<Id>,
     /// The volume that is restored into: the operation is stopped when it is full.
     target: Option<PathBuf>,
+    /// Folder in which each snapshot is noted before it is written.
+    notes: Option<String>,
     tree_packs: PackCache,
     written_keys: Mutex<Vec<Id>>,
 }
@@ -32,8 +34,14 @@ impl ObjectBackend {
             objects,
             only_key,
             target,
+            notes: None,
             written_keys: Mutex::default(),
         }
+    }
+
+    /// The same, with notes of snapshots in this folder.
+    pub(super) fn noting(self, notes: Option<String>) -> Self {
+        Self { notes, ..self }
     }
 
     /// The keys that this operation has written.
@@ -99,7 +107,14 @@ impl ObjectBackend {
                 self.objects.put(&key, payload)
             }
             // They refer to packs: all uploads in the background are done first.
-            FileType::Index | FileType::Snapshot => self.objects.put(&key, payload),
+            FileType::Index => self.objects.put(&key, payload),
+            FileType::Snapshot => {
+                if let Some(folder) = &self.notes {
+                    let note = format!("{folder}/{}", &*id.to_hex());
+                    self.objects.put(&note, PutPayload::new())?;
+                }
+                self.objects.put(&key, payload)
+            }
         }
     }
 

@@ -16,6 +16,7 @@ pub(super) struct Session<'a> {
     job: &'a Job,
     pub(super) objects: Objects,
     target: Option<PathBuf>,
+    notes: Option<String>,
 }
 
 impl<'a> Session<'a> {
@@ -27,7 +28,13 @@ impl<'a> Session<'a> {
             repository,
             job,
             target,
+            notes: None,
         }
+    }
+
+    /// The same, and each snapshot is noted in this folder before it is written.
+    pub(super) fn noting(self, notes: Option<String>) -> Self {
+        Self { notes, ..self }
     }
 
     pub(super) fn url(&self) -> &str {
@@ -40,7 +47,7 @@ impl<'a> Session<'a> {
 
     pub(super) fn backend(&self, only_key: Option<Id>) -> Arc<ObjectBackend> {
         let backend = ObjectBackend::new(self.objects.clone(), only_key, self.target.clone());
-        Arc::new(backend)
+        Arc::new(backend.noting(self.notes.clone()))
     }
 
     /// The repository through a backend, not opened.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::*;
+use crate::CheckRequest;
 
 #[test]
 fn uploads_run_side_by_side_within_their_bound() {
@@ -36,6 +37,32 @@ fn an_index_is_written_after_all_its_packs_and_a_snapshot_last() {
     let first_index = written.iter().position(|key| key.contains("/index/"));
     assert!(last_pack < first_index, "{written:?}");
     assert!(written.last().unwrap().contains("/snapshots/"));
+}
+
+/// The pod may be gone before its outcome is read: then only the note names the snapshot.
+#[test]
+fn a_snapshot_is_noted_before_it_is_written() {
+    let world = World::new();
+    world.write("file", "contents");
+    let request = BackupRequest {
+        notes: Some("uploads/uid-b/uid-1".to_owned()),
+        ..world.request()
+    };
+    let report = world.run(|repository| repository.backup(&request, &Job::default()));
+    let snapshot = report.unwrap().snapshot.unwrap();
+    let written = world.store.written.lock().clone();
+    let repository = "backups/restic/shop";
+    let expected = [
+        format!("{repository}/uploads/uid-b/uid-1/{snapshot}"),
+        format!("{repository}/snapshots/{snapshot}"),
+    ];
+    assert_eq!(written[written.len() - 2..], expected);
+    // Notes are no part of the repository.
+    let restored = world.restore(&snapshot);
+    assert_same(world.source.path(), restored.path());
+    let check = CheckRequest { read_data: true };
+    let report = world.run(|repository| repository.check(check, &Job::default()));
+    assert_eq!(report.unwrap().failures.count, 0);
 }
 
 #[test]

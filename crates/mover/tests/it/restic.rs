@@ -132,9 +132,19 @@ fn restic_checks_and_restores_what_the_mover_saved() {
     world.mover(&["init"]);
     let source = world.path("source").display().to_string();
     let args = [
-        "backup", "--host", "shop", "--folder", &source, "--tag", "a",
+        "backup",
+        "--host",
+        "shop",
+        "--folder",
+        &source,
+        "--tag",
+        "a",
+        "--note",
+        "uid-b/uid-1",
     ];
     let snapshot = world.mover(&args).snapshot.unwrap();
+    let notes = world.path("store/repository/uploads/uid-b/uid-1");
+    assert!(notes.join(&snapshot).is_file(), "restic ignores it");
     let target = world.path("target");
     assert!(
         world
