@@ -42,6 +42,7 @@ pub mod snapshots;
 pub mod taking;
 pub mod updating;
 pub mod velero_plugins;
+pub mod volume_histories;
 pub mod wait;
 pub mod world;
 
