@@ -1,4 +1,4 @@
-//! AdmissionReviews as they arrive: reads the request, and answers where nothing can be decided.
+//! Decodes AdmissionReviews, and answers those that cannot be decided.
 
 use axum::{
     Json,

@@ -1,4 +1,4 @@
-//! Backups as a kind of `job`: its types, and what all its workers share.
+//! Backups as a kind of `job`: its types, and the state that all its workers share.
 
 use backup_core::{
     api::{Backup, backup::BackupProgress},

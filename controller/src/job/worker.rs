@@ -1,5 +1,5 @@
-//! The worker of one Backup or Restore: what it knows of its object, and how it reads and writes it.
-//! Its steps are in `reconcile`.
+//! The worker of one Backup or Restore: its state, and how it reads and writes its object. Its steps
+//! are in `reconcile`.
 //!
 //! Only an unfinished end is kept in memory, so a successor continues from what is stored.
 

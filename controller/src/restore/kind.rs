@@ -1,4 +1,4 @@
-//! Restores as a kind of `job`: its types, and what all its workers share.
+//! Restores as a kind of `job`: its types, and the state that all its workers share.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a pass has done with one folder of the bucket without a Backup in the cluster.
+//! The outcome of a pass for one folder of the bucket that has no Backup in the cluster.
 
 use backup_core::sync::NoteKind;
 

@@ -1,4 +1,4 @@
-//! What a check has found, with its remedy: for `doctor` and `install`.
+//! Findings of checks, each with its remedy: for `doctor` and `install`.
 
 use serde::Serialize;
 
