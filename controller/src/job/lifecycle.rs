@@ -12,7 +12,7 @@ use super::{
     JobContext,
     kind::{JobKind, Operation, Outcome},
     patches::Patches,
-    pending_end::PendingEnd,
+    pending_end::{CompletedWork, PendingEnd},
     worker::{Worker, WorkerError},
 };
 use crate::metrics::{Metrics, Outcome as Counted, stored::Stored as Gauges};
