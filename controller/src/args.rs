@@ -7,7 +7,7 @@ mod deploy;
 mod tests;
 pub(crate) mod velero_flags;
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, num::NonZeroU64, path::PathBuf};
 
 use backup_core::{api::GoDuration, cron::Dialect, quantity, resources::RestoreOrder};
 use backup_store::{AllowedPlaces, Limits};
@@ -139,6 +139,16 @@ pub struct Args {
     /// Memory limit of each pod that moves volume data; at least 256Mi.
     #[arg(long, value_name = "SIZE", default_value = "512Mi", value_parser = mover_memory)]
     pub mover_memory_limit: String,
+
+    /// Maximum bytes per second that each pod that moves volume data sends to the store, such as
+    /// 20Mi [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    pub mover_upload_limit: Option<NonZeroU64>,
+
+    /// Maximum bytes per second that each pod that moves volume data reads from the store, such as
+    /// 20Mi [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    pub mover_download_limit: Option<NonZeroU64>,
 
     /// Timeout for a pod that moves volume data to start, with its volume: then the transfer fails
     /// with the reason that pod or claim give.
@@ -373,6 +383,11 @@ fn size(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "it has to be a size such as 4Gi".to_owned())
 }
 
+/// Bytes per second.
+fn rate(text: &str) -> Result<NonZeroU64, String> {
+    NonZeroU64::new(size(text)?).ok_or_else(|| "it has to be more than 0".to_owned())
+}
+
 /// At least twice what deriving a key from the password of a repository takes (128 MiB).
 fn mover_memory(text: &str) -> Result<String, String> {
     if size(text)? >= 256 << 20 {
@@ -459,6 +474,8 @@ impl Args {
         image.map(|image| MoverSettings {
             image: image.clone(),
             memory_limit: self.mover_memory_limit.clone(),
+            upload_limit: self.mover_upload_limit,
+            download_limit: self.mover_download_limit,
             prepare_timeout: self.data_mover_prepare_timeout.as_std(),
             concurrency: usize::from(self.data_mover_concurrency),
         })

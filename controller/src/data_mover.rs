@@ -2,8 +2,8 @@
 //!
 //! A DataUpload saves a snapshot (`upload`), a DataDownload fills a restored claim (`download`),
 //! and a BackupRepository is the repository of a namespace in a location (`repository`). The data
-//! itself passes through pods that run `backup-mover` (`pod`, `pod_state`), never through this
-//! process. `objects` has the requests to the cluster that they share.
+//! itself passes through pods that run `backup-mover` (`pod`, `user`, `pod_state`), never through
+//! this process. `objects` has the requests to the cluster that they share.
 
 mod download;
 mod objects;
@@ -12,6 +12,7 @@ mod pod_state;
 mod repository;
 mod settings;
 mod upload;
+mod user;
 
 use std::sync::Arc;
 

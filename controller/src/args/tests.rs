@@ -91,6 +91,8 @@ fn volume_data_is_moved_only_with_an_image() {
     let expected = MoverSettings {
         image: "example.com/backup-mover:1".to_owned(),
         memory_limit: "512Mi".to_owned(),
+        upload_limit: None,
+        download_limit: None,
         prepare_timeout: std::time::Duration::from_mins(30),
         concurrency: 20,
     };
@@ -99,6 +101,8 @@ fn volume_data_is_moved_only_with_an_image() {
     let all = [
         image,
         "--mover-memory-limit=1Gi",
+        "--mover-upload-limit=20Mi",
+        "--mover-download-limit=500k",
         "--data-mover-prepare-timeout=1h",
         "--data-mover-concurrency=2",
         "--default-snapshot-move-data",
@@ -107,6 +111,8 @@ fn volume_data_is_moved_only_with_an_image() {
     assert!(args.default_snapshot_move_data);
     let changed = MoverSettings {
         memory_limit: "1Gi".to_owned(),
+        upload_limit: std::num::NonZeroU64::new(20 << 20),
+        download_limit: std::num::NonZeroU64::new(500_000),
         prepare_timeout: std::time::Duration::from_hours(1),
         concurrency: 2,
         ..expected
@@ -115,6 +121,8 @@ fn volume_data_is_moved_only_with_an_image() {
     for refused in [
         "--mover-memory-limit=128Mi",
         "--mover-memory-limit=much",
+        "--mover-upload-limit=0",
+        "--mover-download-limit=fast",
         "--data-mover-prepare-timeout=0",
         "--data-mover-concurrency=0",
     ] {

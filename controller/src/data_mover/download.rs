@@ -20,6 +20,7 @@ use backup_client::errors::{found, is_final};
 use backup_core::{
     api::{DataDownload, transfer::MovePhase},
     data_movement::DATA_MOVER,
+    labels::MOVER_USER_ANNOTATION,
 };
 use backup_runtime::{
     health::Health,
@@ -106,6 +107,10 @@ impl Work<'_> {
                 let node = spec.and_then(|spec| spec.node_name.as_deref());
                 let now = Timestamp::now();
                 self.record(|current| patches::started(current, &pod, node, now))
+                    .await
+            }
+            Step::NoteLoss(why) => {
+                self.record(|current| patches::first_loss(current, &why))
                     .await
             }
             Step::Progress => self.progress().await,
@@ -195,7 +200,9 @@ impl Work<'_> {
         let Some(location) = &self.seen.location else {
             return Ok(REQUEUE_NOW);
         };
-        let block = self.seen.target.as_ref().is_some_and(claim::is_block);
+        let target = self.seen.target.as_ref();
+        let user = target.and_then(|target| target.annotations().get(MOVER_USER_ANNOTATION));
+        let block = target.is_some_and(claim::is_block);
         let name = self.download.name_any();
         let spec = &self.download.spec;
         let request = PodRequest {
@@ -207,6 +214,7 @@ impl Work<'_> {
                 claim: &name,
                 block,
                 snapshot: &spec.snapshot_id,
+                user: user.map(String::as_str),
                 is_repeated: patches::Attempts::of(self.download).count > 0,
             },
         };

@@ -1,8 +1,8 @@
 //! The pod that runs `backup-mover`.
 //!
 //! Its arguments are shown to every user who may read pods, so all secrets come from Secrets, as
-//! environment variables. The pod passes Pod Security `baseline`, and has no token of the API
-//! server.
+//! environment variables. The pod has no token of the API server. It passes Pod Security `baseline`
+//! if it runs as root, which files of any owner need, and `restricted` otherwise.
 
 use backup_core::{
     api::{BackupStorageLocation, common::SecretKey},
@@ -10,13 +10,13 @@ use backup_core::{
         CA_VARIABLE, CREDENTIALS_VARIABLE, PASSWORD_KEY, PASSWORD_SECRET, PASSWORD_VARIABLE,
         TRANSFER_LABEL, repository_name, repository_path,
     },
-    labels::EXCLUDE_FROM_BACKUP,
+    labels::{EXCLUDE_FROM_BACKUP, MOVER_CREDENTIAL_ANNOTATION},
 };
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::settings::MoverSettings;
+use super::{settings::MoverSettings, user::MoverUser};
 use crate::location::{DEFAULT_KEY, DEFAULT_SECRET, inline_ca};
 
 /// Name of the only container.
@@ -36,6 +36,16 @@ const DEVICE: &str = "/dev/volume";
 const OTHERWISE_PASSED: &str = "caCert";
 /// A setting that names a file of the controller's pod.
 const KEY_FILE: &str = "customerKeyEncryptionFile";
+/// How a pod works after an earlier one was lost: that may have been for its memory.
+pub(super) const REDUCED: &str = "with fewer threads and smaller buffers";
+/// Arguments of such a pod.
+const REDUCED_ARGS: [&str; 2] = ["--parallel-uploads=1", "--read-memory=8Mi"];
+/// CPU limit of such a pod: `backup-mover` reads and packs with as many threads as it has CPUs.
+const REDUCED_CPUS: &str = "1";
+/// Maximum number of heaps of such a pod.
+const REDUCED_HEAPS: &str = "1";
+/// Maximum number of heaps of any other pod: a restore allocates from many threads.
+const MAX_HEAPS: &str = "2";
 
 /// What a pod does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +62,10 @@ pub(super) enum PodWork<'a> {
         tags: Vec<String>,
         /// Uids of Backup and DataUpload under which the snapshot is noted, as `BACKUP/UPLOAD`.
         note: Option<String>,
+        /// The claim's annotation with the user to run as; `None`: root.
+        user: Option<&'a str>,
+        /// Whether an earlier pod was lost.
+        is_repeated: bool,
     },
     /// Write a volume.
     Restore {
@@ -60,7 +74,9 @@ pub(super) enum PodWork<'a> {
         block: bool,
         /// Id of the snapshot in the repository.
         snapshot: &'a str,
-        /// Whether an earlier pod may have written to it.
+        /// The claim's annotation with the user to run as; `None`: root.
+        user: Option<&'a str>,
+        /// Whether an earlier pod was lost, which may have written to the claim.
         is_repeated: bool,
     },
     /// Remove data that no snapshot needs.
@@ -85,6 +101,25 @@ impl PodWork<'_> {
                 Some((*claim, *block))
             }
             Self::Init | Self::Maintain => None,
+        }
+    }
+
+    /// Whether an earlier pod with this work was lost.
+    fn is_repeated(&self) -> bool {
+        match self {
+            Self::Backup { is_repeated, .. } | Self::Restore { is_repeated, .. } => *is_repeated,
+            _ => false,
+        }
+    }
+
+    /// The user to run as; `None`: root, for files of any owner. Errors: a sentence on the
+    /// annotation of the claim.
+    fn user(&self) -> Result<Option<MoverUser>, String> {
+        match self {
+            Self::Backup { user, .. } | Self::Restore { user, .. } => {
+                user.map(MoverUser::of_annotation).transpose()
+            }
+            _ => Ok(Some(MoverUser::UNPRIVILEGED)),
         }
     }
 
@@ -163,6 +198,11 @@ impl PodRequest<'_> {
     pub(super) fn pod(&self, namespace: &str, settings: &MoverSettings) -> Result<Pod, String> {
         let work = self.work.name();
         let location = self.location.name_any();
+        let user = self.work.user()?;
+        let mut limits = json!({ "memory": settings.memory_limit });
+        if self.work.is_repeated() {
+            limits["cpu"] = json!(REDUCED_CPUS);
+        }
         let mut labels = json!({
             "app.kubernetes.io/name": SERVICE_ACCOUNT,
             EXCLUDE_FROM_BACKUP: "true",
@@ -172,19 +212,13 @@ impl PodRequest<'_> {
         let mut container = json!({
             "name": CONTAINER,
             "image": settings.image,
-            "args": self.args()?,
+            "args": self.args(settings)?,
             "env": self.environment()?,
             "resources": {
                 "requests": { "cpu": "100m", "memory": "128Mi" },
-                "limits": { "memory": settings.memory_limit },
+                "limits": limits,
             },
-            "securityContext": {
-                "runAsUser": 0,
-                "readOnlyRootFilesystem": true,
-                "allowPrivilegeEscalation": false,
-                "seccompProfile": { "type": "RuntimeDefault" },
-                "capabilities": { "drop": ["ALL"], "add": self.work.capabilities() },
-            },
+            "securityContext": self.security_context(user),
             "terminationMessagePath": TERMINATION_LOG,
             // Without an outcome, the end of the log says what went wrong.
             "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -209,6 +243,12 @@ impl PodRequest<'_> {
                     json!([{ "name": "volume", "mountPath": FOLDER, "readOnly": is_backup }]);
             }
         }
+        if let (Some(user), PodWork::Restore { .. }) = (user, &self.work) {
+            // The root folder of a new volume is root's: this group may write to it. Not for a
+            // backup, as it changes modes in the volume.
+            spec["securityContext"] =
+                json!({ "fsGroup": user.group, "fsGroupChangePolicy": "OnRootMismatch" });
+        }
         spec["containers"] = json!([container]);
         let pod = json!({
             "apiVersion": "v1",
@@ -224,7 +264,25 @@ impl PodRequest<'_> {
         serde_json::from_value(pod).map_err(|error| format!("the pod cannot be made: {error}"))
     }
 
-    fn args(&self) -> Result<Vec<String>, String> {
+    fn security_context(&self, user: Option<MoverUser>) -> Value {
+        let mut context = json!({
+            "readOnlyRootFilesystem": true,
+            "allowPrivilegeEscalation": false,
+            "seccompProfile": { "type": "RuntimeDefault" },
+            "capabilities": { "drop": ["ALL"] },
+        });
+        if let Some(MoverUser { user, group }) = user {
+            context["runAsNonRoot"] = json!(true);
+            context["runAsUser"] = json!(user);
+            context["runAsGroup"] = json!(group);
+        } else {
+            context["runAsUser"] = json!(0);
+            context["capabilities"]["add"] = json!(self.work.capabilities());
+        }
+        context
+    }
+
+    fn args(&self, settings: &MoverSettings) -> Result<Vec<String>, String> {
         let spec = &self.location.spec;
         let location = self.location.name_any();
         let provider = &spec.provider;
@@ -265,6 +323,10 @@ impl PodRequest<'_> {
         args.extend(config.map(|(key, value)| format!("--config={key}={value}")));
         args.push(format!("--repository={}", repository_path(self.repository)));
         args.extend(self.work.args(self.repository));
+        args.extend(settings.bandwidth_args());
+        if self.work.is_repeated() {
+            args.extend(REDUCED_ARGS.map(str::to_owned));
+        }
         args.push(format!("--termination-log={TERMINATION_LOG}"));
         Ok(args.iter().map(|arg| literal(arg)).collect())
     }
@@ -275,20 +337,45 @@ impl PodRequest<'_> {
             key: PASSWORD_KEY.to_owned(),
             optional: None,
         };
-        let default = SecretKey {
-            name: DEFAULT_SECRET.to_owned(),
-            key: DEFAULT_KEY.to_owned(),
-            optional: Some(true),
+        let heaps = if self.work.is_repeated() {
+            REDUCED_HEAPS
+        } else {
+            MAX_HEAPS
         };
-        let credential = self.location.spec.credential.as_ref().unwrap_or(&default);
         let mut environment = vec![
-            // Fewer heaps: a restore allocates from many threads.
-            json!({ "name": "MALLOC_ARENA_MAX", "value": "2" }),
+            json!({ "name": "MALLOC_ARENA_MAX", "value": heaps }),
             from_secret(PASSWORD_VARIABLE, &password),
-            from_secret(CREDENTIALS_VARIABLE, credential),
+            from_secret(CREDENTIALS_VARIABLE, &self.credential()?),
         ];
         environment.extend(self.ca()?);
         Ok(environment)
+    }
+
+    /// The credentials of the store. A pod with a volume has those for movers, if there are any:
+    /// files of applications are read and written with no other rights.
+    fn credential(&self) -> Result<SecretKey, String> {
+        let annotation = self.location.annotations().get(MOVER_CREDENTIAL_ANNOTATION);
+        let Some(text) = annotation.filter(|_| self.work.volume().is_some()) else {
+            let credential = self.location.spec.credential.clone();
+            return Ok(credential.unwrap_or_else(|| SecretKey {
+                name: DEFAULT_SECRET.to_owned(),
+                key: DEFAULT_KEY.to_owned(),
+                optional: Some(true),
+            }));
+        };
+        let (name, key) = text.split_once('/').unwrap_or((text.as_str(), DEFAULT_KEY));
+        if name.is_empty() || key.is_empty() {
+            return Err(format!(
+                "BackupStorageLocation {} has a wrong annotation {MOVER_CREDENTIAL_ANNOTATION}: \
+                 expected the name of a Secret, or NAME/KEY",
+                self.location.name_any()
+            ));
+        }
+        Ok(SecretKey {
+            name: name.to_owned(),
+            key: key.to_owned(),
+            optional: None,
+        })
     }
 
     /// The CA certificates of the store.

@@ -41,6 +41,8 @@ pub const FILES_ANNOTATION: &str = "backup-controller/files";
 /// Annotation of a DataUpload: number of the current attempt, from the second on. Of a
 /// DataDownload: number of pods that have started.
 pub const ATTEMPTS_ANNOTATION: &str = "backup-controller/attempts";
+/// Annotation of a DataUpload or DataDownload: why its first pod was lost.
+pub const FIRST_LOSS_ANNOTATION: &str = "backup-controller/first-loss";
 /// Annotation of a DataUpload whose backup will never be stored, always `true`: its snapshots are
 /// removed from the repository.
 pub const ABANDONED_ANNOTATION: &str = "backup-controller/backup-abandoned";

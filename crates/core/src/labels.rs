@@ -130,6 +130,12 @@ pub const SYNC_REQUEST_ANNOTATION: &str = "backup-controller/sync-request";
 /// Our annotation of a Backup that was found in a bucket: objects that belong to it are not created
 /// yet. Any value.
 pub const SYNC_PENDING_ANNOTATION: &str = "backup-controller/sync-pending";
+/// Our annotation of a claim, by a user, and of its DataUpload: user of the pods that move its data,
+/// as `USER` or `USER:GROUP`, such as `1000:1000`. Without it they run as user 0.
+pub const MOVER_USER_ANNOTATION: &str = "backup-controller/mover-user";
+/// Our annotation of a BackupStorageLocation, by an administrator: Secret with the credentials of
+/// pods that move the data of volumes, as `NAME` or `NAME/KEY`. Without it they have the location's.
+pub const MOVER_CREDENTIAL_ANNOTATION: &str = "backup-controller/mover-credential";
 
 /// Our annotation of a DownloadRequest: the file is to be read through the API server, by anyone
 /// who has the key of which this is the SHA-256 ([`crate::reading`]).

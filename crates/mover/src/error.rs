@@ -1,11 +1,9 @@
 //! Errors of the mover, with messages that tell the user what to do.
 
-use std::{fmt::Display, path::Path};
+use std::{fmt::Display, path::Path, time::Duration};
 
-use backup_core::{
-    data_movement::failure_reason,
-    text::{causes, shortened},
-};
+use backup_core::{data_movement::failure_reason, text::shortened};
+use backup_store::{AnswerClass, StoreError};
 
 /// Maximum length of the detail in a message (characters).
 const MAX_DETAIL: usize = 1000;
@@ -21,12 +19,9 @@ pub enum MoverError {
     /// A flag or a variable is wrong.
     #[error("{what}: {detail}")]
     Config { what: String, detail: String },
-    #[error("could not {action} {object} in the object store: {detail}")]
-    Store {
-        action: &'static str,
-        object: String,
-        detail: String,
-    },
+    /// The object store refused a request, or did not answer.
+    #[error("{detail}")]
+    Store { detail: String },
     #[error("there is no repository at {url}: run `backup-mover init`, or correct the prefix")]
     RepositoryMissing { url: String },
     #[error("there is a repository at {url} already; it was not changed")]
@@ -89,16 +84,30 @@ impl MoverError {
         }
     }
 
+    /// The last error of a request to the store, which was tried for this time.
     pub(crate) fn store(
-        action: &'static str,
-        object: impl Into<String>,
+        action: &str,
+        url: &str,
         source: &object_store::Error,
+        tried: Duration,
     ) -> Self {
-        Self::Store {
-            action,
-            object: object.into(),
-            detail: shortened(&causes(source), MAX_DETAIL),
-        }
+        let error = shortened(
+            &StoreError::from_store(action, url, source).to_string(),
+            MAX_DETAIL,
+        );
+        let detail = match AnswerClass::of(source) {
+            AnswerClass::Transient => format!(
+                "{error}; it was tried again for {} s: make sure that pods in the namespace of the \
+                 installation reach the store, and that it works",
+                tried.as_secs()
+            ),
+            AnswerClass::MissingKey => format!(
+                "{error}; the repository is damaged: run `backup-mover check`, which names the \
+                 snapshots that it concerns"
+            ),
+            _ => error,
+        };
+        Self::Store { detail }
     }
 
     pub(crate) fn source(path: &Path, detail: &dyn Display) -> Self {

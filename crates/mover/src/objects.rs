@@ -341,9 +341,10 @@ impl Objects {
                 },
             };
             let delay = delays.next().unwrap_or_default();
-            if is_final(&error) || begun.elapsed() + delay > inner.limits.retry_budget {
-                let object = format!("{}/{key}", inner.url);
-                return Err(MoverError::store(action, object, &error));
+            let tried = begun.elapsed();
+            if is_final(&error) || tried + delay > inner.limits.retry_budget {
+                let url = format!("{}/{key}", inner.url);
+                return Err(MoverError::store(action, &url, &error, tried));
             }
             let cause = shortened(&causes(&error), MAX_CAUSE);
             log::warn!("could not {action} {key}, trying again in {delay:.1?}: {cause}");
@@ -360,24 +361,10 @@ fn read_units(bytes: u64) -> u32 {
 
 /// Whether the same call would fail again.
 fn is_final(error: &StoreError) -> bool {
-    let may_pass = matches!(
+    !matches!(
         AnswerClass::of(error),
         AnswerClass::Transient | AnswerClass::Taken
-    );
-    !may_pass || is_full(error)
-}
-
-/// Whether the store is a folder whose disk is full.
-fn is_full(error: &StoreError) -> bool {
-    let mut next: Option<&dyn std::error::Error> = Some(error);
-    while let Some(cause) = next {
-        if let Some(error) = cause.downcast_ref::<std::io::Error>() {
-            use std::io::ErrorKind::{QuotaExceeded, StorageFull};
-            return matches!(error.kind(), StorageFull | QuotaExceeded);
-        }
-        next = cause.source();
-    }
-    false
+    )
 }
 
 /// Bytes that take memory of reads while they exist.

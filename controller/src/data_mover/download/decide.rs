@@ -27,7 +27,8 @@ use crate::data_mover::{
 };
 use endings::{cancelled, failed, lost, missing, no_location, occupied, target_name, too_late};
 
-/// Maximum number of pods that are started for a DataDownload.
+/// Maximum number of pods that are started for a DataDownload; the second one works
+/// [`REDUCED`](crate::data_mover::pod::REDUCED).
 const MAX_ATTEMPTS: u32 = 2;
 
 /// What is in the cluster.
@@ -96,6 +97,8 @@ pub(super) enum Step {
     CreatePod,
     /// Record that the pod with this uid has started.
     Start(String),
+    /// Record why the first pod was lost.
+    NoteLoss(String),
     /// Show how far the pod is.
     Progress,
     /// Record that the volume holds the data.
@@ -232,7 +235,7 @@ fn fill(download: &DataDownload, facts: &Facts, now: Timestamp) -> Step {
     }
     match &facts.pod {
         Found::Foreign => occupied("Pod", &name),
-        Found::Missing if attempts.count >= MAX_ATTEMPTS => lost(attempts.count, "it was deleted"),
+        Found::Missing if attempts.count >= MAX_ATTEMPTS => lost(&attempts, "it was deleted"),
         Found::Missing if is_late => too_late("its pod could not be created", facts),
         Found::Missing if !facts.has_location => no_location(download),
         Found::Missing => Step::CreatePod,
@@ -267,7 +270,9 @@ fn replace(pod: &OwnPod, attempts: &Attempts, reason: &str) -> Step {
     if attempts.pod.as_ref() != Some(&pod.uid) {
         Step::Start(pod.uid.clone())
     } else if attempts.count >= MAX_ATTEMPTS {
-        lost(attempts.count, reason)
+        lost(attempts, reason)
+    } else if attempts.first_loss.is_none() {
+        Step::NoteLoss(reason.to_owned())
     } else {
         Step::RemovePod
     }

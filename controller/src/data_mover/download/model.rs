@@ -214,6 +214,7 @@ impl Model {
             Step::Start(pod) => {
                 self.record(|current| patches::started(current, &pod, None, now));
             }
+            Step::NoteLoss(why) => self.record(|current| patches::first_loss(current, &why)),
             Step::Record(filling) => self.record(|current| {
                 patches::filled(current, &filling.fill, &filling.message, filling.bytes)
             }),

@@ -4,7 +4,9 @@
 
 use backup_core::{
     api::{DataDownload, transfer::MovePhase},
-    data_movement::{ATTEMPTS_ANNOTATION, FINALIZER, MoverProgress, MoverResult},
+    data_movement::{
+        ATTEMPTS_ANNOTATION, FINALIZER, FIRST_LOSS_ANNOTATION, MoverProgress, MoverResult,
+    },
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -44,14 +46,18 @@ pub(super) struct Attempts {
     pub(super) count: u32,
     /// Uid of the last one.
     pub(super) pod: Option<String>,
+    /// Why the first one was lost.
+    pub(super) first_loss: Option<String>,
 }
 
 impl Attempts {
     pub(super) fn of(download: &DataDownload) -> Self {
-        let count = download.annotations().get(ATTEMPTS_ANNOTATION);
+        let annotations = download.annotations();
+        let count = annotations.get(ATTEMPTS_ANNOTATION);
         Self {
             count: count.and_then(|count| count.parse().ok()).unwrap_or(0),
-            pod: download.annotations().get(POD).cloned(),
+            pod: annotations.get(POD).cloned(),
+            first_loss: annotations.get(FIRST_LOSS_ANNOTATION).cloned(),
         }
     }
 }
@@ -132,6 +138,13 @@ pub(super) fn started(
     }))
 }
 
+/// Records why the first pod was lost, once.
+pub(super) fn first_loss(current: &DataDownload, why: &str) -> Option<Value> {
+    let is_known = Attempts::of(current).first_loss.is_some();
+    (is_working(current) && !is_known)
+        .then(|| json!({"metadata": {"annotations": { FIRST_LOSS_ANNOTATION: why }}}))
+}
+
 pub(super) fn progressed(current: &DataDownload, progress: &MoverProgress) -> Option<Value> {
     if !is_working(current) {
         return None;
@@ -180,13 +193,16 @@ pub(super) fn ended(
     message: &str,
     now: Timestamp,
 ) -> Option<Value> {
+    let started = current.status.transfer.start_timestamp.as_ref();
+    // A clock that was set back does not end it before its start.
+    let end = started.map_or(now, |started| started.0.max(now));
     (is_new(current) || is_working(current)).then(|| {
         json!({
             "metadata": {"labels": { ACTIVE_LABEL: null }},
             "status": {
                 "phase": phase,
                 "message": message,
-                "completionTimestamp": Time(now),
+                "completionTimestamp": Time(end),
             },
         })
     })

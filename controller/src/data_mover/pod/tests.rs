@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{num::NonZeroU64, time::Duration};
 
 use backup_core::api::BackupStorageLocationSpec;
 use rstest::rstest;
@@ -9,6 +9,8 @@ fn settings() -> MoverSettings {
     MoverSettings {
         image: "example.com/backup-mover:1".to_owned(),
         memory_limit: "512Mi".to_owned(),
+        upload_limit: None,
+        download_limit: None,
         prepare_timeout: Duration::from_mins(30),
         concurrency: 20,
     }
@@ -43,6 +45,14 @@ fn location(change: impl FnOnce(&mut BackupStorageLocationSpec)) -> BackupStorag
 }
 
 fn made(location: &BackupStorageLocation, work: PodWork<'_>) -> Result<Value, String> {
+    made_with(&settings(), location, work)
+}
+
+fn made_with(
+    settings: &MoverSettings,
+    location: &BackupStorageLocation,
+    work: PodWork<'_>,
+) -> Result<Value, String> {
     let request = PodRequest {
         name: "upload-data-1",
         owner: owner(),
@@ -50,7 +60,7 @@ fn made(location: &BackupStorageLocation, work: PodWork<'_>) -> Result<Value, St
         repository: "shop",
         work,
     };
-    let pod = request.pod("velero", &settings())?;
+    let pod = request.pod("velero", settings)?;
     Ok(serde_json::to_value(pod).unwrap())
 }
 
@@ -61,6 +71,8 @@ fn backup(block: bool) -> PodWork<'static> {
         label: "uid-of-claim",
         tags: vec!["backup=nightly".to_owned(), "claim=data".to_owned()],
         note: Some("uid-b/uid-1".to_owned()),
+        user: None,
+        is_repeated: false,
     }
 }
 
@@ -69,8 +81,25 @@ fn restore(block: bool) -> PodWork<'static> {
         claim: "download-data-1",
         block,
         snapshot: "4f1c0a7d",
+        user: None,
         is_repeated: false,
     }
+}
+
+/// The same, after a pod was lost.
+fn repeated(mut work: PodWork<'static>) -> PodWork<'static> {
+    if let PodWork::Backup { is_repeated, .. } | PodWork::Restore { is_repeated, .. } = &mut work {
+        *is_repeated = true;
+    }
+    work
+}
+
+/// The same, of a claim with this annotation.
+fn as_user(mut work: PodWork<'static>, annotation: &'static str) -> PodWork<'static> {
+    if let PodWork::Backup { user, .. } | PodWork::Restore { user, .. } = &mut work {
+        *user = Some(annotation);
+    }
+    work
 }
 
 fn security(capabilities: &[&str]) -> Value {
@@ -78,6 +107,15 @@ fn security(capabilities: &[&str]) -> Value {
         "runAsUser": 0, "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
         "seccompProfile": { "type": "RuntimeDefault" },
         "capabilities": { "drop": ["ALL"], "add": capabilities },
+    })
+}
+
+/// A security context that Pod Security `restricted` admits.
+fn restricted(user: u32, group: u32) -> Value {
+    json!({
+        "runAsUser": user, "runAsGroup": group, "runAsNonRoot": true,
+        "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
+        "seccompProfile": { "type": "RuntimeDefault" }, "capabilities": { "drop": ["ALL"] },
     })
 }
 
@@ -198,7 +236,7 @@ fn pods_of_a_repository_have_no_volume_and_no_rights(
     let args = container["args"].as_array().unwrap();
     assert_eq!(args[0], command);
     assert_eq!(args.iter().any(|other| other == "--prune"), arg.is_some());
-    assert_eq!(container["securityContext"], security(&[]));
+    assert_eq!(container["securityContext"], restricted(65_532, 65_532));
     assert_eq!(pod["spec"]["volumes"], Value::Null);
     let labels = &pod["metadata"]["labels"];
     assert_eq!(labels[WORK_LABEL], command);
@@ -285,4 +323,117 @@ fn a_ca_that_is_not_base64_is_refused() {
     });
     let error = made(&location, PodWork::Init).unwrap_err();
     assert!(error.contains("spec.objectStorage.caCert"), "{error}");
+}
+
+#[rstest]
+#[case::of_a_backup(backup(false))]
+#[case::of_a_restore(restore(false))]
+fn a_pod_after_a_lost_one_has_fewer_threads_and_smaller_buffers(#[case] work: PodWork<'static>) {
+    let first = made(&location(|_| ()), work.clone()).unwrap();
+    let second = made(&location(|_| ()), repeated(work)).unwrap();
+    let [first, second] = [&first, &second].map(|pod| &pod["spec"]["containers"][0]);
+    assert_eq!(first["resources"]["limits"], json!({ "memory": "512Mi" }));
+    assert_eq!(
+        second["resources"]["limits"],
+        json!({ "memory": "512Mi", "cpu": "1" })
+    );
+    assert_eq!(second["env"][0]["value"], "1");
+    let args = |container: &Value| container["args"].as_array().unwrap().clone();
+    for arg in ["--parallel-uploads=1", "--read-memory=8Mi"] {
+        assert!(args(second).contains(&json!(arg)), "{second}");
+        assert!(!args(first).contains(&json!(arg)), "{first}");
+    }
+}
+
+#[test]
+fn a_restore_after_a_lost_pod_replaces_its_files() {
+    let pod = made(&location(|_| ()), repeated(restore(false))).unwrap();
+    let args = pod["spec"]["containers"][0]["args"].as_array().unwrap();
+    assert!(args.contains(&json!("--existing=replace")), "{args:?}");
+}
+
+#[test]
+fn limits_of_bandwidth_are_passed_on() {
+    let settings = MoverSettings {
+        upload_limit: NonZeroU64::new(20 << 20),
+        download_limit: NonZeroU64::new(500_000),
+        ..settings()
+    };
+    for work in [backup(false), PodWork::Maintain] {
+        let pod = made_with(&settings, &location(|_| ()), work).unwrap();
+        let args = pod["spec"]["containers"][0]["args"].as_array().unwrap();
+        for arg in ["--upload-limit=20971520", "--download-limit=500000"] {
+            assert!(args.contains(&json!(arg)), "{args:?}");
+        }
+    }
+}
+
+#[test]
+fn a_claim_may_ask_for_a_user_without_capabilities() {
+    let pod = made(&location(|_| ()), as_user(backup(false), "1000")).unwrap();
+    let context = &pod["spec"]["containers"][0]["securityContext"];
+    assert_eq!(*context, restricted(1000, 1000));
+    assert_eq!(
+        pod["spec"]["securityContext"],
+        Value::Null,
+        "a group would be given files of the volume, which would be saved with it"
+    );
+    let pod = made(&location(|_| ()), as_user(restore(false), "1000:2000")).unwrap();
+    let context = &pod["spec"]["containers"][0]["securityContext"];
+    assert_eq!(*context, restricted(1000, 2000));
+    assert_eq!(
+        pod["spec"]["securityContext"],
+        json!({ "fsGroup": 2000, "fsGroupChangePolicy": "OnRootMismatch" })
+    );
+    let error = made(&location(|_| ()), as_user(backup(false), "0")).unwrap_err();
+    assert!(error.contains("backup-controller/mover-user"), "{error}");
+}
+
+#[rstest]
+#[case::name("mover-key", "mover-key", "cloud")]
+#[case::name_and_key("mover-key/file", "mover-key", "file")]
+fn pods_with_a_volume_have_the_credentials_for_movers_and_others_those_of_the_location(
+    #[case] annotation: &str,
+    #[case] name: &str,
+    #[case] key: &str,
+) {
+    let mut location = location(|spec| {
+        spec.credential = Some(SecretKey {
+            name: "bucket-key".to_owned(),
+            key: "cloud".to_owned(),
+            optional: None,
+        });
+    });
+    let annotation = (
+        "backup-controller/mover-credential".to_owned(),
+        annotation.to_owned(),
+    );
+    location.metadata.annotations = Some([annotation].into());
+    let of_movers = json!({ "secretKeyRef": { "name": name, "key": key } });
+    let of_location = json!({ "secretKeyRef": { "name": "bucket-key", "key": "cloud" } });
+    for (work, expected) in [
+        (backup(false), &of_movers),
+        (restore(true), &of_movers),
+        (PodWork::Init, &of_location),
+        (PodWork::Maintain, &of_location),
+    ] {
+        let pod = made(&location, work).unwrap();
+        let environment = &pod["spec"]["containers"][0]["env"];
+        assert_eq!(environment[2]["valueFrom"], *expected);
+    }
+}
+
+#[test]
+fn a_wrong_annotation_with_credentials_is_refused() {
+    for text in ["", "/", "name/", "/key"] {
+        let mut location = location(|_| ());
+        let annotation = (
+            "backup-controller/mover-credential".to_owned(),
+            text.to_owned(),
+        );
+        location.metadata.annotations = Some([annotation].into());
+        let error = made(&location, backup(false)).unwrap_err();
+        assert!(error.contains("NAME/KEY"), "{error}");
+        assert!(made(&location, PodWork::Init).is_ok(), "it needs none");
+    }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use backup_core::{
     api::DataUpload,
-    data_movement::{CLAIM_UID_ANNOTATION, TRANSFER_LABEL},
-    labels::{BACKUP_NAME, BACKUP_UID, EXCLUDE_FROM_BACKUP},
+    data_movement::{ATTEMPTS_ANNOTATION, CLAIM_UID_ANNOTATION, TRANSFER_LABEL},
+    labels::{BACKUP_NAME, BACKUP_UID, EXCLUDE_FROM_BACKUP, MOVER_USER_ANNOTATION},
     quantity,
 };
 use k8s_openapi::{
@@ -185,7 +185,8 @@ impl<'a> VolumeCopy<'a> {
     }
 
     fn work(&self, claim: &'a str) -> PodWork<'a> {
-        let uid = self.upload.annotations().get(CLAIM_UID_ANNOTATION);
+        let annotations = self.upload.annotations();
+        let uid = annotations.get(CLAIM_UID_ANNOTATION);
         let label = uid.unwrap_or(&self.upload.spec.source_pvc);
         PodWork::Backup {
             claim,
@@ -193,6 +194,8 @@ impl<'a> VolumeCopy<'a> {
             label,
             tags: self.tags(),
             note: self.note(),
+            user: annotations.get(MOVER_USER_ANNOTATION).map(String::as_str),
+            is_repeated: annotations.contains_key(ATTEMPTS_ANNOTATION),
         }
     }
 
@@ -335,9 +338,9 @@ mod tests {
 
     #[test]
     fn the_pod_labels_the_snapshot_with_the_claim() {
-        let upload = upload();
+        let mut upload = upload();
         let source = source();
-        let expected = PodWork::Backup {
+        let mut expected = PodWork::Backup {
             claim: "upload-data-1",
             block: false,
             label: "uid-c",
@@ -350,7 +353,20 @@ mod tests {
             .map(str::to_owned)
             .to_vec(),
             note: Some("uid-b/uid-1".to_owned()),
+            user: None,
+            is_repeated: false,
         };
+        assert_eq!(copy(&upload, &source).work("upload-data-1"), expected);
+        let annotations = upload.metadata.annotations.as_mut().unwrap();
+        annotations.insert(MOVER_USER_ANNOTATION.to_owned(), "1000".to_owned());
+        annotations.insert(ATTEMPTS_ANNOTATION.to_owned(), "2".to_owned());
+        if let PodWork::Backup {
+            user, is_repeated, ..
+        } = &mut expected
+        {
+            *user = Some("1000");
+            *is_repeated = true;
+        }
         assert_eq!(copy(&upload, &source).work("upload-data-1"), expected);
     }
 

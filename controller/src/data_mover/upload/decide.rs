@@ -26,7 +26,8 @@ use std::time::Duration;
 use backup_core::{
     api::{DataUpload, transfer::MovePhase},
     data_movement::{
-        ATTEMPTS_ANNOTATION, DATA_MOVER, FINALIZER, MoverOutcome, MoverProgress, MoverResult,
+        ATTEMPTS_ANNOTATION, DATA_MOVER, FINALIZER, FIRST_LOSS_ANNOTATION, MoverOutcome,
+        MoverProgress, MoverResult,
     },
     text::{listed, shortened},
 };
@@ -35,12 +36,13 @@ use kube::ResourceExt as _;
 
 use super::source::{Source, SourceSnapshot};
 use crate::data_mover::{
-    objects::REMOVAL_TIMEOUT, pod_state::PodState, repository::RepositoryState,
+    objects::REMOVAL_TIMEOUT, pod::REDUCED, pod_state::PodState, repository::RepositoryState,
 };
 
 /// Annotation of a DataUpload: uid of the pod whose loss was counted last.
 pub(super) const LOST_POD: &str = "backup-controller/lost-pod";
-/// Maximum number of pods that are made for an upload, one after the other.
+/// Maximum number of pods that are made for an upload, one after the other; the second one works
+/// [`REDUCED`].
 const MAX_ATTEMPTS: u32 = 2;
 /// Maximum length of a reason in a message about files (characters).
 const MAX_REASON_CHARS: usize = 100;
@@ -375,11 +377,15 @@ fn make(facts: &Facts) -> Step {
 
 /// After the loss of a pod: another one, or the end.
 fn lost(upload: &DataUpload, pod: &SeenPod, why: &str) -> Step {
-    let attempts = upload.annotations().get(ATTEMPTS_ANNOTATION);
+    let annotations = upload.annotations();
+    let attempts = annotations.get(ATTEMPTS_ANNOTATION);
     let attempt: u32 = attempts.and_then(|text| text.parse().ok()).unwrap_or(1);
     if attempt >= MAX_ATTEMPTS {
+        let first = annotations.get(FIRST_LOSS_ANNOTATION);
+        let first = first.map_or("its pod was lost", String::as_str);
         return Step::End(Ending::failed(format!(
-            "its data was not saved in {MAX_ATTEMPTS} attempts; in the last one {why}"
+            "its data was not saved in {MAX_ATTEMPTS} attempts: in the first one {first}; in the last \
+             one, {REDUCED}, {why}"
         )));
     }
     Step::Retry {

@@ -3,7 +3,9 @@
 
 use backup_core::{
     api::{DataUpload, transfer::MovePhase},
-    data_movement::{ATTEMPTS_ANNOTATION, FILES_ANNOTATION, FINALIZER, MoverProgress},
+    data_movement::{
+        ATTEMPTS_ANNOTATION, FILES_ANNOTATION, FINALIZER, FIRST_LOSS_ANNOTATION, MoverProgress,
+    },
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -11,7 +13,7 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::decide::{Ending, LOST_POD, has_finalizer};
-use crate::data_mover::objects::ACTIVE_LABEL;
+use crate::data_mover::{objects::ACTIVE_LABEL, pod::REDUCED};
 
 /// Path of a volume in its snapshot.
 const ROOT: &str = "/";
@@ -56,30 +58,38 @@ pub(super) fn progress(upload: &DataUpload, progress: &MoverProgress) -> Option<
     is_new.then(|| json!({ "status": { "progress": { "totalBytes": total, "bytesDone": done } } }))
 }
 
-/// Another pod is to be made after this one was lost. The time to prepare it begins again.
+/// Another pod is to be made after this one, the first, was lost. The time to prepare it begins
+/// again.
 pub(super) fn retried(now: Timestamp, pod: &str, attempt: u32, why: &str) -> Value {
     json!({
-        "metadata": { "annotations": { ATTEMPTS_ANNOTATION: attempt.to_string(), LOST_POD: pod } },
+        "metadata": { "annotations": {
+            ATTEMPTS_ANNOTATION: attempt.to_string(), LOST_POD: pod, FIRST_LOSS_ANNOTATION: why,
+        } },
         "status": {
             "phase": MovePhase::Accepted, "acceptedTimestamp": Time(now), "progress": null,
-            "message": format!("it is tried again: {why}"),
+            "message": format!("it is tried again {REDUCED}: {why}"),
         },
     })
 }
 
 /// The upload has ended.
 pub(super) fn ended(upload: &DataUpload, ending: &Ending, now: Timestamp) -> Value {
+    let transfer = &upload.status.transfer;
+    // A short transfer is not seen running.
+    let started = transfer.start_timestamp.as_ref();
+    let start = started
+        .or(transfer.accepted_timestamp.as_ref())
+        .map_or(now, |time| time.0);
     let mut patch = json!({
         "metadata": { "labels": { ACTIVE_LABEL: null } },
         "status": {
-            "phase": ending.phase, "message": ending.message, "completionTimestamp": Time(now),
+            "phase": ending.phase, "message": ending.message,
+            // A clock that was set back does not end it before its start.
+            "completionTimestamp": Time(now.max(start)),
         },
     });
-    let transfer = &upload.status.transfer;
-    if transfer.start_timestamp.is_none() {
-        // A short transfer is not seen running.
-        let accepted = transfer.accepted_timestamp.as_ref();
-        patch["status"]["startTimestamp"] = json!(accepted.cloned().unwrap_or(Time(now)));
+    if started.is_none() {
+        patch["status"]["startTimestamp"] = json!(Time(start));
     }
     if let Some(saved) = &ending.saved {
         let size = bytes(saved.bytes);
@@ -206,12 +216,31 @@ mod tests {
     #[test]
     fn a_retry_names_the_lost_pod() {
         let patch = retried(now(), "uid-1", 2, "its pod has disappeared");
-        let annotations = json!({ ATTEMPTS_ANNOTATION: "2", LOST_POD: "uid-1" });
+        let annotations = json!({
+            ATTEMPTS_ANNOTATION: "2", LOST_POD: "uid-1",
+            FIRST_LOSS_ANNOTATION: "its pod has disappeared",
+        });
         assert_eq!(patch["metadata"]["annotations"], annotations);
         assert_eq!(patch["status"]["phase"], "Accepted");
         assert_eq!(
             patch["status"]["message"],
-            "it is tried again: its pod has disappeared"
+            "it is tried again with fewer threads and smaller buffers: its pod has disappeared"
         );
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_ends_no_upload_before_its_start() {
+        let later: Timestamp = "2026-01-01T13:00:00Z".parse().unwrap();
+        let mut accepted = upload();
+        accepted.status.transfer.accepted_timestamp = Some(Time(later));
+        let mut running = upload();
+        running.status.transfer.start_timestamp = Some(Time(later));
+        for upload in [accepted, running] {
+            let patch = ended(&upload, &Ending::failed("why".to_owned()), now());
+            assert_eq!(
+                patch["status"]["completionTimestamp"],
+                "2026-01-01T13:00:00Z"
+            );
+        }
     }
 }

@@ -124,6 +124,8 @@ fn uploads_within(fake: &FakeApi, patch_budget: Duration) -> Uploads {
     let settings = MoverSettings {
         image: "i".to_owned(),
         memory_limit: "512Mi".to_owned(),
+        upload_limit: None,
+        download_limit: None,
         prepare_timeout: Duration::from_mins(30),
         concurrency: 2,
     };
@@ -293,29 +295,33 @@ async fn everything_that_is_made_has_the_label_of_the_upload() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_disappears_is_made_once_more() {
+async fn a_pod_that_disappears_is_made_once_more_with_less() {
     let fake = cluster();
     let uploads = uploads(&fake);
     let key = key();
-    let mut made = 0;
+    let mut cpu_limits = Vec::new();
     for _ in 0..60 {
         if uploads.reconcile(&key).await.unwrap() == Action::AwaitChange {
             break;
         }
         let upload = fake.get(UPLOAD).unwrap();
-        if upload["status"]["phase"] == "InProgress" && fake.get(POD).is_some() {
-            made += 1;
+        if upload["status"]["phase"] == "InProgress"
+            && let Some(pod) = fake.get(POD)
+        {
+            cpu_limits.push(pod["spec"]["containers"][0]["resources"]["limits"]["cpu"].clone());
             fake.delete(POD);
         } else {
             others(&fake, &complete());
         }
     }
-    assert_eq!(made, 2);
+    assert_eq!(cpu_limits, [Value::Null, json!("1")]);
     assert_clean(&fake);
     let upload = fake.get(UPLOAD).unwrap();
     assert_eq!(upload["status"]["phase"], "Failed");
     let message = upload["status"]["message"].as_str().unwrap();
-    assert!(message.ends_with("its pod has disappeared"), "{message}");
+    let expected = "in the first one its pod has disappeared; in the last one, with fewer threads \
+                    and smaller buffers, its pod has disappeared";
+    assert!(message.ends_with(expected), "{message}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -122,3 +122,6 @@ fn report(saved: &SnapshotFile) -> Report {
         ..Report::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

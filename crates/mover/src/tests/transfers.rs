@@ -65,6 +65,34 @@ fn a_snapshot_is_noted_before_it_is_written() {
     assert_eq!(report.unwrap().failures.count, 0);
 }
 
+/// So object lock, and credentials that may neither delete nor overwrite, do not prevent it.
+#[test]
+fn a_backup_removes_nothing_and_writes_no_key_twice() {
+    let world = World::new();
+    let request = BackupRequest {
+        notes: Some("uploads/uid-b/uid-1".to_owned()),
+        ..world.request()
+    };
+    let mut known = world.runtime.block_on(world.store.keys());
+    world.write("steady", noise(1, 6 << 20));
+    for number in 2..5_u64 {
+        // A new file, one that changes, and one that goes.
+        world.write("changing", noise(number, 20 << 20));
+        world.write(&format!("file-{number}"), noise(number, 1 << 20));
+        let _ = fs::remove_file(world.path(&format!("file-{}", number - 1)));
+        let report = world.run(|repository| repository.backup(&request, &Job::default()));
+        assert_eq!(report.unwrap().failures.count, 0);
+    }
+    let written = world.store.written.lock().clone();
+    assert!(written.len() > 12, "{written:?}");
+    for key in written {
+        assert!(!known.contains(&key), "{key} was overwritten");
+        known.push(key);
+    }
+    let removed = world.store.removed.lock().clone();
+    assert!(removed.is_empty(), "{removed:?}");
+}
+
 #[test]
 fn a_restore_reads_no_more_at_once_than_its_memory_allows() {
     let mut world = World::new();

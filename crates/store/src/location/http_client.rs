@@ -106,12 +106,16 @@ impl HttpService for Client {
             return Ok(answer);
         }
         let body = answer.into_body().bytes().await?;
-        // The same retries as object_store's: it always retries an error of the kind Request, never
-        // one of the kind Unknown.
+        // The same retries as object_store's, but for a full store: it always retries an error of
+        // the kind Request, never one of the kind Unknown.
         let is_retried = matches!(
             status,
             StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
-        ) || status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
+        ) || status.is_server_error()
+            && !matches!(
+                status,
+                StatusCode::NOT_IMPLEMENTED | StatusCode::INSUFFICIENT_STORAGE
+            );
         let kind = if is_retried {
             HttpErrorKind::Request
         } else {

@@ -6,7 +6,8 @@ use backup_core::{
     text::{counted, listed},
 };
 
-use super::{Ending, Facts, Step};
+use super::{Attempts, Ending, Facts, Step};
+use crate::data_mover::pod::REDUCED;
 
 pub(super) fn target_name(download: &DataDownload) -> String {
     let target = &download.spec.target_volume;
@@ -52,10 +53,12 @@ pub(super) fn too_late(reason: &str, facts: &Facts) -> Step {
     ))
 }
 
-pub(super) fn lost(attempts: u32, reason: &str) -> Step {
+pub(super) fn lost(attempts: &Attempts, reason: &str) -> Step {
+    let first = attempts.first_loss.as_deref().unwrap_or("it was deleted");
     failed(format!(
-        "the pod that restores the data was lost {attempts} times, the last time because {reason}; \
-         restore the claim again"
+        "the pod that restores the data was lost {} times: the first time because {first}, the \
+         last time, {REDUCED}, because {reason}; restore the claim again",
+        attempts.count
     ))
 }
 

@@ -419,9 +419,19 @@ fn a_pod_is_followed_and_made_once_more_when_it_is_lost() {
     check(accepted(), bound(), late, &start("p1"));
     let evicted: Edit = |_, f| f.pod = pod("p1", PodState::Lost("it was evicted".to_owned()));
     check(accepted(), bound(), evicted, &start("p1"));
-    check(started(1), bound(), evicted, &Step::RemovePod);
+    let noted = |why: &str| Step::NoteLoss(why.to_owned());
+    check(started(1), bound(), evicted, &noted("it was evicted"));
     let stopped: Edit = |_, f| f.pod = pod("p1", PodState::Ended(outcome(MoverResult::Cancelled)));
-    check(started(1), bound(), stopped, &Step::RemovePod);
+    check(started(1), bound(), stopped, &noted("it was stopped"));
+    let lost_once = || {
+        let mut download = started(1);
+        let loss = patches::first_loss(&download, "it needed more memory than its limit");
+        patch(&mut download, loss);
+        download
+    };
+    assert_eq!(patches::first_loss(&lost_once(), "again"), None);
+    check(lost_once(), bound(), evicted, &Step::RemovePod);
+    check(lost_once(), bound(), stopped, &Step::RemovePod);
     check(started(1), bound(), |_, _| {}, &Step::CreatePod);
     let second: Edit = |_, f| f.pod = pod("p2", PodState::Running);
     check(started(1), bound(), second, &start("p2"));
@@ -431,8 +441,14 @@ fn a_pod_is_followed_and_made_once_more_when_it_is_lost() {
         started(2),
         bound(),
         again,
-        "lost 2 times, the last time because it was evicted",
+        "lost 2 times: the first time because it was deleted, the last time, with fewer threads and \
+         smaller buffers, because it was evicted",
     );
+    let mut lost_twice = lost_once();
+    let second_pod = patches::started(&lost_twice, "p2", None, now());
+    patch(&mut lost_twice, second_pod);
+    let reason = "the first time because it needed more memory than its limit, the last time";
+    fails(lost_twice, bound(), again, reason);
     fails(started(2), bound(), |_, _| {}, "it was deleted");
     let failed: Edit = |_, f| f.pod = pod("p1", PodState::Ended(outcome(MoverResult::Failed)));
     fails(started(1), bound(), failed, "wrong password");

@@ -399,6 +399,19 @@ fn a_lost_pod_is_counted_and_replaced_once() {
 }
 
 #[test]
+fn the_end_of_an_upload_whose_pods_were_lost_names_both_reasons() {
+    let first = "it needed more memory than its limit (OOMKilled)";
+    let upload = upload(Some(MovePhase::InProgress));
+    let upload = annotated(upload, ATTEMPTS_ANNOTATION, "2");
+    let upload = annotated(upload, FIRST_LOSS_ANNOTATION, first);
+    assert_eq!(
+        failure(step(&upload, &with(lost_state()))),
+        "its data was not saved in 2 attempts: in the first one it needed more memory than its limit \
+         (OOMKilled); in the last one, with fewer threads and smaller buffers, it was killed"
+    );
+}
+
+#[test]
 fn a_pod_that_was_counted_is_removed_and_not_counted_again() {
     let counted = |minutes: i64| {
         let upload = upload(Some(MovePhase::Accepted));

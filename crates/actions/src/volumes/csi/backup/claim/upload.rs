@@ -10,7 +10,7 @@ use backup_core::{
         CLAIM_UID_ANNOTATION, CLAIM_UID_LABEL, DATA_MOVER, DATA_UPLOAD_NAME, DATA_UPLOADS,
         OPERATION_LABEL, VOLUME_MODE_ANNOTATION, upload_name,
     },
-    labels::{self, csi},
+    labels::{self, MOVER_USER_ANNOTATION, csi},
     names,
 };
 use jiff::Timestamp;
@@ -155,9 +155,11 @@ impl ClaimSnapshot<'_> {
         ];
         metadata.labels = Some(labels.map(|(key, value)| (key.to_owned(), value)).into());
         let mode = text(claim, "/spec/volumeMode").filter(|mode| *mode == BLOCK);
+        let user = claim["metadata"]["annotations"][MOVER_USER_ANNOTATION].as_str();
         let annotations = [
             (CLAIM_UID_ANNOTATION, Some(claim_uid)),
             (VOLUME_MODE_ANNOTATION, mode),
+            (MOVER_USER_ANNOTATION, user),
         ];
         metadata.annotations = Some(
             annotations

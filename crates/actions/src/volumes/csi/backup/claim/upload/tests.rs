@@ -53,7 +53,10 @@ async fn a_claim_that_is_moved_names_its_upload_and_no_snapshot() {
     let (action, volumes) = action(&fake);
     let mut claim = claim("pv-csi");
     // As a restore of a Velero server leaves it.
-    claim["metadata"]["annotations"] = json!({ csi::VOLUME_SNAPSHOT_NAME: "old" });
+    claim["metadata"]["annotations"] = json!({
+        csi::VOLUME_SNAPSHOT_NAME: "old",
+        "backup-controller/mover-user": "1000",
+    });
     let output = action.execute(&claim, &moving()).await.unwrap();
 
     let snapshot = only_snapshot(&fake).unwrap();
@@ -79,7 +82,10 @@ async fn a_claim_that_is_moved_names_its_upload_and_no_snapshot() {
     );
     assert_eq!(
         upload["metadata"]["annotations"],
-        json!({ "backup-controller/claim-uid": "uid-claim" })
+        json!({
+            "backup-controller/claim-uid": "uid-claim",
+            "backup-controller/mover-user": "1000",
+        })
     );
     assert_eq!(
         upload["metadata"]["ownerReferences"],
@@ -98,7 +104,10 @@ async fn a_claim_that_is_moved_names_its_upload_and_no_snapshot() {
     let stored = output.item.unwrap();
     assert_eq!(
         stored["metadata"]["annotations"],
-        json!({ "velero.io/data-upload-name": format!("velero/{name}") })
+        json!({
+            "velero.io/data-upload-name": format!("velero/{name}"),
+            "backup-controller/mover-user": "1000",
+        })
     );
     assert_eq!(
         stored["metadata"]["labels"],
