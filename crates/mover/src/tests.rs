@@ -3,6 +3,7 @@
 
 mod faults;
 mod integrity;
+mod keys;
 mod round_trip;
 mod store;
 mod transfers;

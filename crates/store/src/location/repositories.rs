@@ -1,6 +1,9 @@
 //! Repositories of volume data, beside the backups (`restic/<namespace>`): whether they exist, and
 //! the removal of their snapshots. All else about them is done by pods with `backup-mover`.
 
+use backup_core::names::is_dns_label;
+use object_store::path::Path;
+
 use super::{
     Location,
     deletion::{Removal, RetainedVersions},
@@ -21,6 +24,19 @@ impl Location {
         let listing = self.store().list_with_delimiter(Some(&folder)).await;
         let listing = listing.map_err(|error| self.failed("list", &folder, &error))?;
         Ok(!listing.common_prefixes.is_empty())
+    }
+
+    /// The namespaces that have a folder for a repository, which may hold none (see
+    /// [`Self::has_repository`]). One listing.
+    pub async fn repository_namespaces(&self) -> Result<Vec<String>, StoreError> {
+        self.folder_exists()?;
+        let folder = self.layout().repositories();
+        let listing = self.store().list_with_delimiter(Some(&folder)).await;
+        let listing = listing.map_err(|error| self.failed("list", &folder, &error))?;
+        let names = listing.common_prefixes.iter().filter_map(Path::filename);
+        // Other folders are not of the data mover.
+        let names = names.filter(|name| is_dns_label(name));
+        Ok(names.map(str::to_owned).collect())
     }
 
     /// Removes a snapshot from the repository of a namespace: the repository forgets it, and its
@@ -75,6 +91,28 @@ mod tests {
                 keys(&location).await,
                 ["p/restic/shop/config", other.as_str()]
             );
+        }
+    }
+
+    #[tokio::test]
+    async fn folders_of_namespaces_are_listed_and_no_others() {
+        let (_dir, in_folder) = folder("p");
+        for location in [memory("p"), in_folder] {
+            assert!(location.repository_namespaces().await.unwrap().is_empty());
+            for key in [
+                "p/restic/shop/data/ab/abcd",
+                "p/restic/shop/config",
+                "p/restic/db/keys/abcd",
+                "p/restic/No_Namespace/config",
+                "p/restic/file",
+                "p/backups/b/velero-backup.json",
+                "restic/elsewhere/config",
+            ] {
+                put(&location, key, b"x").await;
+            }
+            let mut names = location.repository_namespaces().await.unwrap();
+            names.sort();
+            assert_eq!(names, ["db", "shop"]);
         }
     }
 
