@@ -8,6 +8,7 @@ mod installation;
 mod locations;
 mod locks;
 mod output;
+mod repositories;
 mod restore;
 mod schedules;
 pub(crate) mod selector;
@@ -37,6 +38,7 @@ pub(crate) use locations::{
 };
 pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs, Target};
 pub(crate) use output::{DocumentArgs, ListFlags, Output, OutputArgs, TableParts};
+pub(crate) use repositories::{RepositoriesCommand, RotatePasswordArgs};
 pub(crate) use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
 pub(crate) use schedules::{ScheduleCreateArgs, ScheduleSetArgs, SchedulesCommand, TriggerArgs};
 pub(crate) use selector::Alternatives;
@@ -119,6 +121,10 @@ pub(crate) enum Command {
     /// compare them with the cluster
     #[command(visible_alias = "location")]
     Locations(GroupArgs<LocationsCommand>),
+    /// List the repositories of volume data: can they be used, when were they maintained and checked;
+    /// rotate their password
+    #[command(visible_alias = "repository", alias = "repo")]
+    Repositories(GroupArgs<RepositoriesCommand>),
     /// Show who holds the lock between backups and restores; release what hangs, hold it during
     /// maintenance
     #[command(visible_alias = "lock")]

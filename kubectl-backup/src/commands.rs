@@ -24,6 +24,7 @@ mod plan;
 mod poll;
 mod prelude;
 mod profiles;
+mod repositories;
 mod restore;
 mod schedules;
 mod selection;
@@ -38,8 +39,8 @@ mod wait;
 
 use self::prelude::*;
 use crate::cli::{
-    self, Command, LocationsCommand, LocksCommand, ProfilesCommand, RestoreCommand,
-    SchedulesCommand, global_options,
+    self, Command, LocationsCommand, LocksCommand, ProfilesCommand, RepositoriesCommand,
+    RestoreCommand, SchedulesCommand, global_options,
 };
 
 pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> CommandResult {
@@ -68,6 +69,10 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
         Command::Locations(args) => {
             let command = args.or_list(LocationsCommand::Get);
             Box::pin(locations::run(command, terminal)).await
+        }
+        Command::Repositories(args) => {
+            let command = args.or_list(RepositoriesCommand::Get);
+            Box::pin(repositories::run(command, terminal)).await
         }
         Command::Delete(args) => delete::backups(args, terminal).await,
         Command::Locks(args) => match args.command {

@@ -7,6 +7,7 @@ pub(crate) mod location;
 pub(crate) mod locks;
 pub(crate) mod progress;
 pub(crate) mod related;
+pub(crate) mod repository;
 pub(crate) mod restore;
 pub(crate) mod schedule;
 mod selection;

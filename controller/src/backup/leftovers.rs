@@ -256,7 +256,7 @@ impl Leftovers {
         let mut snapshots = BackupSnapshots::default();
         snapshots.add_uploads(cluster, &uid).await?;
         // DataUploads may be deleted, and are gone with a Backup that was removed by force.
-        snapshots.may_be_in(store.repositories().await?);
+        snapshots.may_be_in(store.repository_namespaces().await?);
         snapshots.add_noted(store, &uid).await?;
         moved_snapshots::forget(&cluster.leadership, store, snapshots, true).await?;
         Ok(())

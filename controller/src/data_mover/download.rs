@@ -38,6 +38,7 @@ use super::{
     DataMover,
     objects::{active_transfers, create_once},
     pod::{PodRequest, PodWork},
+    pod_state::PodState,
 };
 use crate::error::ReconcileError;
 use decide::{Ending, Step, decide};
@@ -97,6 +98,7 @@ impl Work<'_> {
             Step::Nothing => Ok(Action::AwaitChange),
             Step::Wait(reason) => {
                 tracing::debug!(reason, "the data download waits");
+                self.report_to_repository().await;
                 Ok(REQUEUE_SOON)
             }
             Step::Accept(target_uid) => self.accept(&target_uid).await,
@@ -131,7 +133,10 @@ impl Work<'_> {
             Step::HandOver => self.change_volume(|volume| claims.hand_over(volume)).await,
             Step::Settle => self.change_volume(|volume| claims.settle(volume)).await,
             Step::Discard => self.change_volume(|volume| claims.discard(volume)).await,
-            Step::End(ending) => self.end(&ending).await,
+            Step::End(ending) => {
+                self.report_to_repository().await;
+                self.end(&ending).await
+            }
             Step::Release => self.record(patches::released).await,
         }
     }
@@ -264,6 +269,21 @@ impl Work<'_> {
         let name = self.download.name_any();
         let is_gone = self.mover.remove(&claims, &name).await?;
         Ok(if is_gone { REQUEUE_NOW } else { REQUEUE_SOON })
+    }
+
+    /// Records in the BackupRepository what the pod says about it: it may not be opened, or the pod
+    /// waits for the password. An error is only logged, as the repository is checked by itself, too.
+    async fn report_to_repository(&self) {
+        let Some(pod) = &self.seen.pod else {
+            return;
+        };
+        let spec = &self.download.spec;
+        let namespace = &spec.source_namespace;
+        let location = &spec.backup_storage_location;
+        let state = PodState::of(pod);
+        if let Err(error) = self.mover.note_pod(namespace, location, &state).await {
+            tracing::warn!(namespace, location, %error, "the repository was not told about the pod");
+        }
     }
 
     async fn end(&self, ending: &Ending) -> Result<Action, ReconcileError> {

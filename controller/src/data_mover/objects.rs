@@ -27,10 +27,7 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{
-    DataMover,
-    pod::{PodRequest, REPOSITORY_LABEL, WORK_LABEL},
-};
+use super::{DataMover, pod::PodRequest};
 use crate::error::ReconcileError;
 
 /// Label of a DataUpload or DataDownload between its acceptance and its end, so that those are
@@ -150,18 +147,6 @@ pub(super) async fn active_transfers(mover: &DataMover) -> Result<usize, Reconci
     Ok(active.count())
 }
 
-/// Whether a pod maintains a repository, or is about to be removed after that. To be called while
-/// `exclusion` is held, if a transfer is to be accepted.
-pub(super) async fn is_maintained(
-    mover: &DataMover,
-    repository: &str,
-) -> Result<bool, ReconcileError> {
-    let selector = format!("{REPOSITORY_LABEL}={repository},{WORK_LABEL}=maintain");
-    let params = ListParams::default().labels(&selector);
-    let pods = mover.cluster.api::<Pod>().list(&params).await?;
-    Ok(!pods.items.is_empty())
-}
-
 /// The latest warning among the Events of an object of the installation, such as why its volume
 /// cannot be provisioned; `None` if there is none, or they cannot be read now.
 pub(super) async fn last_warning(mover: &DataMover, kind: &str, name: &str) -> Option<String> {
@@ -216,10 +201,7 @@ pub(super) fn is_made_for_claim(volume: &PersistentVolume) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use backup_core::{
-        api::{BackupStorageLocation, BackupStorageLocationSpec},
-        data_movement::repository_name,
-    };
+    use backup_core::api::{BackupStorageLocation, BackupStorageLocationSpec};
     use backup_testkit::FakeApi;
     use serde_json::json;
 
@@ -292,20 +274,6 @@ mod tests {
             "one that is being deleted is left alone"
         );
         assert!(deletions[0].body["preconditions"]["uid"].is_string());
-    }
-
-    #[tokio::test]
-    async fn a_pod_that_maintains_a_repository_is_found_by_that() {
-        let fake = FakeApi::new();
-        let mover = mover(&fake);
-        let location = location();
-        let name = repository_name("shop", "default");
-        for (work, expected) in [(PodWork::Init, false), (PodWork::Maintain, true)] {
-            let request = request(&location, work);
-            mover.create_pod(&request).await.unwrap();
-            assert_eq!(is_maintained(&mover, &name).await.unwrap(), expected);
-            fake.delete(POD);
-        }
     }
 
     #[tokio::test]

@@ -11,6 +11,10 @@ use backup_core::{
         TRANSFER_LABEL, repository_name, repository_path,
     },
     labels::{EXCLUDE_FROM_BACKUP, MOVER_CREDENTIAL_ANNOTATION},
+    repository_records::{
+        DATA_PARTS, KeyChange, KeyWork, NEXT_PASSWORD_KEY, OTHER_PASSWORD_VARIABLE,
+        PREVIOUS_PASSWORD_KEY,
+    },
 };
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::ResourceExt as _;
@@ -21,10 +25,12 @@ use crate::location::{DEFAULT_KEY, DEFAULT_SECRET, inline_ca};
 
 /// Name of the only container.
 pub(super) const CONTAINER: &str = "mover";
-/// Label of a pod: what it does (`init`, `backup`, `restore` or `maintain`).
+/// Label of a pod: what it does, as the command of `backup-mover`.
 pub(super) const WORK_LABEL: &str = "backup-controller/mover-work";
 /// Label of a pod: name of the BackupRepository that it works on.
 pub(super) const REPOSITORY_LABEL: &str = "backup-controller/repository";
+/// Annotation of a pod: version of the Secret, or of all inputs, for which its result is valid.
+pub(super) const VALID_FOR_ANNOTATION: &str = "backup-controller/valid-for";
 
 const SERVICE_ACCOUNT: &str = "backup-mover";
 const TERMINATION_LOG: &str = "/dev/termination-log";
@@ -81,6 +87,17 @@ pub(super) enum PodWork<'a> {
     },
     /// Remove data that no snapshot needs.
     Maintain,
+    /// Open the repository, and do nothing else.
+    Open { inputs: &'a str },
+    /// Look for damage.
+    Check {
+        /// Part of the data to read, from 1 on.
+        part: u8,
+        /// Ids of packs to read as well.
+        packs: &'a [String],
+    },
+    /// Change the keys of the repository.
+    ChangeKeys(&'a KeyChange),
 }
 
 impl PodWork<'_> {
@@ -91,6 +108,29 @@ impl PodWork<'_> {
             Self::Backup { .. } => "backup",
             Self::Restore { .. } => "restore",
             Self::Maintain => "maintain",
+            Self::Open { .. } => "open",
+            Self::Check { .. } => "check",
+            Self::ChangeKeys(change) => key_command(change.work),
+        }
+    }
+
+    /// Value of [`VALID_FOR_ANNOTATION`].
+    fn valid_for(&self) -> Option<&str> {
+        match self {
+            Self::Open { inputs } => Some(*inputs),
+            Self::ChangeKeys(change) => Some(change.secret.as_str()),
+            _ => None,
+        }
+    }
+
+    /// Key of the Secret with the password whose keys are changed.
+    fn other_password(&self) -> Option<&'static str> {
+        match self {
+            Self::ChangeKeys(change) => Some(match change.work {
+                KeyWork::Add => NEXT_PASSWORD_KEY,
+                KeyWork::Remove => PREVIOUS_PASSWORD_KEY,
+            }),
+            _ => None,
         }
     }
 
@@ -100,7 +140,7 @@ impl PodWork<'_> {
             Self::Backup { claim, block, .. } | Self::Restore { claim, block, .. } => {
                 Some((*claim, *block))
             }
-            Self::Init | Self::Maintain => None,
+            _ => None,
         }
     }
 
@@ -137,13 +177,18 @@ impl PodWork<'_> {
                 "SETFCAP",
                 "MKNOD",
             ],
-            Self::Init | Self::Maintain => &[],
+            _ => &[],
         }
     }
 
     fn args(&self, host: &str) -> Vec<String> {
         match self {
-            Self::Init => Vec::new(),
+            Self::Init | Self::Open { .. } | Self::ChangeKeys(_) => Vec::new(),
+            Self::Check { part, packs } => {
+                let mut args = vec![format!("--read-data-part={part}/{DATA_PARTS}")];
+                args.extend(packs.iter().map(|pack| format!("--read-pack={pack}")));
+                args
+            }
             Self::Backup {
                 block,
                 label,
@@ -178,6 +223,14 @@ impl PodWork<'_> {
             }
             Self::Maintain => vec!["--prune".to_owned()],
         }
+    }
+}
+
+/// The command of `backup-mover` that changes keys.
+pub(super) fn key_command(work: KeyWork) -> &'static str {
+    match work {
+        KeyWork::Add => "add-key",
+        KeyWork::Remove => "remove-key",
     }
 }
 
@@ -250,7 +303,7 @@ impl PodRequest<'_> {
                 json!({ "fsGroup": user.group, "fsGroupChangePolicy": "OnRootMismatch" });
         }
         spec["containers"] = json!([container]);
-        let pod = json!({
+        let mut pod = json!({
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
@@ -261,6 +314,9 @@ impl PodRequest<'_> {
             },
             "spec": spec,
         });
+        if let Some(valid_for) = self.work.valid_for() {
+            pod["metadata"]["annotations"] = json!({ VALID_FOR_ANNOTATION: valid_for });
+        }
         serde_json::from_value(pod).map_err(|error| format!("the pod cannot be made: {error}"))
     }
 
@@ -347,6 +403,13 @@ impl PodRequest<'_> {
             from_secret(PASSWORD_VARIABLE, &password),
             from_secret(CREDENTIALS_VARIABLE, &self.credential()?),
         ];
+        if let Some(key) = self.work.other_password() {
+            let other = SecretKey {
+                key: key.to_owned(),
+                ..password
+            };
+            environment.push(from_secret(OTHER_PASSWORD_VARIABLE, &other));
+        }
         environment.extend(self.ca()?);
         Ok(environment)
     }

@@ -1,13 +1,15 @@
 //! BackupRepositories: the repository of a namespace in a location, as our data mover uses it.
 //!
 //! The repository itself is in the bucket, and the object only records what is known of it: it is
-//! made when a transfer needs it, and can be deleted and made again. A pod makes the repository
-//! (`init`) or maintains it (`maintenance`); both have the name of the BackupRepository, so there
-//! are never two. The result of a check is valid for the location, password and image that it was
-//! made with (`check`). A change of one of them is noticed at the next use, and at the latest after
-//! five minutes.
+//! made when a transfer needs it, and can be deleted and made again. A pod makes the repository,
+//! opens it, maintains it (`maintenance`), checks its data (`data_check`) or changes its keys
+//! (`rotation`); all have the name of the BackupRepository, so there are never two. Whether a
+//! repository can be used is valid for the location, password and image that it was found out with
+//! (`check`). A change of one of them is noticed at the next use, and at the latest after five
+//! minutes.
 
 mod check;
+mod data_check;
 mod decide;
 mod inspection;
 mod maintenance;
@@ -15,35 +17,47 @@ mod maintenance;
 mod model;
 mod password;
 mod patches;
+mod publish;
+mod rotation;
+mod stuck_pod;
+#[cfg(test)]
+mod tests;
+mod verdict;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use backup_client::errors::found;
 use backup_core::{
     api::{
-        BackupRepository, BackupStorageLocation, backup_repository::BackupRepositorySpec,
+        BackupRepository, BackupStorageLocation,
+        backup_repository::{BackupRepositoryPhase, BackupRepositorySpec},
         transfer::UploaderType,
     },
-    data_movement::{MoverOutcome, REPOSITORY_TYPE, failure_reason, repository_name},
-    event_reason::EventReason,
+    data_movement::{
+        MoverOutcome, PASSWORD_SECRET, REPOSITORY_TYPE, failure_reason, repository_name,
+    },
     labels::{STORAGE_LOCATION, valid_value},
 };
 use backup_runtime::{
     health::Health,
     queue::{Action, Key, run_queue},
-    retry::{self, PatchOutcome},
     watch,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt as _};
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{DataMover, objects::create_once};
+use super::{
+    DataMover,
+    objects::create_once,
+    pod::{PodRequest, PodWork},
+    pod_state::PodState,
+};
 use crate::error::ReconcileError;
-use check::{CHECK_ANNOTATION, Check};
-use decide::{Facts, KnownState, Plan, PodEnd, PodFacts, Verdict, Work};
+use check::NO_INPUTS;
+use decide::{Facts, NodeState, Plan, PodEnd, PodFacts, Work};
+use verdict::{KnownState, Verdict};
 
 /// Label of a BackupRepository: namespace whose volumes it holds (Velero
 /// `pkg/apis/velero/v1/labels_annotations.go`, v1.18).
@@ -69,10 +83,11 @@ pub(super) enum RepositoryState {
 /// Runs until the process is asked to end.
 pub(super) async fn run(mover: Arc<DataMover>, health: Health, stop: CancellationToken) {
     let keys = watch::keys::<BackupRepository>(&mover.cluster, &health, "backup repositories");
-    run_queue("backup repository", keys, CONCURRENCY, stop, move |key| {
+    let rotation = rotation::run(Arc::clone(&mover), stop.clone());
+    let repositories = run_queue("backup repository", keys, CONCURRENCY, stop, move |key| {
         Arc::clone(&mover).reconcile_repository(key)
-    })
-    .await;
+    });
+    tokio::join!(repositories, rotation);
 }
 
 impl DataMover {
@@ -101,7 +116,7 @@ impl DataMover {
         };
         let password = self.password_secret().await?;
         let inputs = decide::inputs(Some(&place), &password, &self.settings.image);
-        Ok(match decide::known(&repository, &inputs) {
+        Ok(match verdict::known(&repository, &inputs) {
             KnownState::Ready => RepositoryState::Ready,
             KnownState::Waiting(reason) => RepositoryState::Waiting(reason),
             KnownState::Unusable(reason) => RepositoryState::Unusable(reason),
@@ -112,9 +127,31 @@ impl DataMover {
         })
     }
 
-    /// Records how a pod that has used a repository ended, if that says whether the next pod can
-    /// use it.
-    pub(super) async fn note_outcome(
+    /// Records what the state of a pod that uses a repository says about the next pod: the
+    /// repository is missing or cannot be opened, or the pod waits for the password.
+    pub(super) async fn note_pod(
+        &self,
+        namespace: &str,
+        location: &str,
+        state: &PodState,
+    ) -> Result<(), ReconcileError> {
+        match state {
+            PodState::Ended(outcome) => self.note_outcome(namespace, location, outcome).await,
+            PodState::Waiting(why) if why.contains(PASSWORD_SECRET) => {
+                let known = self.existing_repository(namespace, location).await?;
+                let ready = Some(BackupRepositoryPhase::Ready);
+                match known.filter(|repository| repository.status.phase == ready) {
+                    Some(repository) => self.forget_check(&repository).await,
+                    None => Ok(()),
+                }
+            }
+            PodState::Waiting(_) | PodState::Running | PodState::Lost(_) => Ok(()),
+        }
+    }
+
+    /// A repository that could not be opened is opened by another pod at once: meanwhile the
+    /// password may have been corrected.
+    async fn note_outcome(
         &self,
         namespace: &str,
         location: &str,
@@ -128,13 +165,10 @@ impl DataMover {
         let Some(repository) = self.existing_repository(namespace, location).await? else {
             return Ok(());
         };
-        let Some(verdict) = verdict else {
-            return self.forget_check(&repository).await;
-        };
-        let place = self.location(location).await?;
-        let password = self.password_secret().await?;
-        let inputs = decide::inputs(place.as_ref(), &password, &self.settings.image);
-        self.publish_verdict(&repository, &inputs, &verdict).await
+        match verdict {
+            Some(verdict) => self.publish_verdict(&repository, NO_INPUTS, &verdict).await,
+            None => self.forget_check(&repository).await,
+        }
     }
 
     async fn existing_repository(
@@ -187,103 +221,116 @@ impl DataMover {
             .location(&repository.spec.backup_storage_location)
             .await?;
         let password = self.password_secret().await?;
-        let pod = self.pod(&key.name).await?;
+        let pod = self.pod(&key.name).await?.as_ref().map(PodFacts::of);
+        let now = Timestamp::now();
+        let node = match &pod {
+            Some(pod) if pod.is_stuck(now) => self.node_state(pod.node.as_deref()).await,
+            _ => NodeState::Unknown,
+        };
+        let may_need_slot = pod.is_none() && decide::is_check_due(&repository, now);
         let facts = Facts {
             inputs: decide::inputs(location.as_ref(), &password, &self.settings.image),
             repository: &repository,
             location: location.as_ref(),
             password: &password,
-            pod: pod.as_ref().map(PodFacts::of),
+            pod,
+            node,
+            has_check_slot: may_need_slot && self.has_check_slot().await?,
             prepare_timeout: self.settings.prepare_timeout,
-            now: Timestamp::now(),
+            now,
         };
         match decide::decide(&facts) {
             Plan::Nothing => Ok(Action::AwaitChange),
             Plan::Wait(time) => Ok(Action::RequeueAfter(time)),
-            Plan::Record(end) => self.record_end(&facts, &end).await,
-            Plan::Inspect => self.inspect(&facts).await,
+            Plan::Record(end) => Box::pin(self.record_end(&facts, &end)).await,
+            Plan::ReportStuck {
+                message,
+                holds_up_uploads,
+            } => self.report_stuck(&facts, &message, holds_up_uploads).await,
+            Plan::Inspect => Box::pin(self.inspect(&facts)).await,
             Plan::Publish(verdict) => {
                 self.publish_verdict(&repository, &facts.inputs, &verdict)
                     .await?;
                 Ok(REQUEUE_SOON)
             }
-            Plan::Maintain(location) => self.begin_maintenance(&repository, location).await,
+            Plan::Remark(remark) => {
+                self.publish_remark(&repository, remark.as_deref()).await?;
+                Ok(REQUEUE_SOON)
+            }
+            Plan::ChangeKeys(location, change) => {
+                let work = PodWork::ChangeKeys(&change);
+                self.begin_pod(&facts, location, work).await
+            }
+            Plan::Maintain(location) => self.begin_maintenance(&facts, location).await,
+            Plan::Check(location) => self.begin_check(&facts, location).await,
         }
+    }
+
+    /// Creates the pod of a repository. If no pod can use the location, that is published.
+    async fn begin_pod(
+        &self,
+        facts: &Facts<'_>,
+        location: &BackupStorageLocation,
+        work: PodWork<'_>,
+    ) -> Result<Action, ReconcileError> {
+        let repository = facts.repository;
+        let name = repository.name_any();
+        let command = work.name();
+        let request = PodRequest {
+            name: &name,
+            owner: Self::owner(repository),
+            location,
+            repository: &repository.spec.volume_namespace,
+            work,
+        };
+        match self.create_pod(&request).await {
+            Ok(()) => tracing::info!(repository = name, command, "the pod of a repository begins"),
+            Err(ReconcileError::Impossible(why)) => {
+                self.publish_verdict(repository, &facts.inputs, &Verdict::lasting(why))
+                    .await?;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(REQUEUE_SOON)
     }
 
     /// Publishes how a pod ended, then removes it. After a crash between, it is published once more.
     async fn record_end(&self, facts: &Facts<'_>, end: &PodEnd) -> Result<Action, ReconcileError> {
         let repository = facts.repository;
         let spec = &repository.spec;
-        match (end.work, &end.failure) {
-            (Work::Maintenance, failure) => {
-                self.record_maintenance(repository, end.started, failure.as_deref())
+        let failure = end.failure.as_deref();
+        match end.work {
+            Work::Maintenance => {
+                self.record_maintenance(repository, end.started, failure)
                     .await?;
             }
-            (Work::Init, Some(failure)) => {
-                let verdict = Verdict::retried(format!(
-                    "the repository of namespace {} could not be made: {failure}",
-                    spec.volume_namespace
-                ));
-                self.publish_verdict(repository, &facts.inputs, &verdict)
-                    .await?;
-            }
-            (Work::Init, None) => self.confirm_init(facts).await?,
+            Work::Init => match failure {
+                Some(failure) => {
+                    let verdict = Verdict::retried(format!(
+                        "the repository of namespace {} could not be made: {failure}",
+                        spec.volume_namespace
+                    ));
+                    self.publish_verdict(repository, &facts.inputs, &verdict)
+                        .await?;
+                }
+                None => self.confirm_init(facts).await?,
+            },
+            Work::Open => self.record_opening(facts, end).await?,
+            Work::Check => self.record_check(repository, end).await?,
+            Work::ChangeKeys(work) => self.record_keys(repository, work, end).await?,
         }
-        if let Some(outcome) = &end.outcome {
-            let (namespace, location) = (&spec.volume_namespace, &spec.backup_storage_location);
-            self.note_outcome(namespace, location, outcome).await?;
+        if let Some(outcome) = end.outcome.as_ref().filter(|_| end.work != Work::Open) {
+            let location = &spec.backup_storage_location;
+            self.note_outcome(&spec.volume_namespace, location, outcome)
+                .await?;
         }
-        let pods: Api<Pod> = self.cluster.api();
-        self.remove(&pods, &repository.name_any()).await?;
-        Ok(REQUEUE_SOON)
-    }
-
-    /// Writes a verdict into the status. The write carries the resourceVersion.
-    async fn publish_verdict(
-        &self,
-        repository: &BackupRepository,
-        inputs: &str,
-        verdict: &Verdict,
-    ) -> Result<(), ReconcileError> {
-        let check = Check {
-            inputs: inputs.to_owned(),
-            at: Timestamp::now(),
-            is_final: verdict.is_final,
-        };
-        let outcome = retry::status_patch(&self.cluster, repository, |current| {
-            decide::is_ours(current).then(|| patches::verdict(current, verdict, &check))
-        })
-        .await?;
-        let message = verdict.message.as_deref();
-        let is_known = repository.status.message.as_deref() == message
-            && repository.status.phase.as_ref() == Some(&verdict.phase());
-        let PatchOutcome::Written(written) = outcome else {
-            return Ok(());
-        };
-        if is_known {
-            return Ok(());
-        }
-        let name = written.name_any();
-        if let Some(message) = message {
-            tracing::warn!(repository = name, message, "the repository cannot be used");
-            let events = &self.cluster.events;
-            events.warning(&written, EventReason::Unavailable, message);
+        let name = repository.name_any();
+        if end.is_forced {
+            self.discard_pod(&name).await?;
         } else {
-            tracing::info!(repository = name, "the repository is ready");
+            let pods: Api<Pod> = self.cluster.api();
+            self.remove(&pods, &name).await?;
         }
-        Ok(())
-    }
-
-    /// Removes what is known of a repository, so that it is checked again at once.
-    async fn forget_check(&self, repository: &BackupRepository) -> Result<(), ReconcileError> {
-        retry::status_patch(&self.cluster, repository, |current| {
-            current
-                .annotations()
-                .contains_key(CHECK_ANNOTATION)
-                .then(|| json!({"metadata": {"annotations": {CHECK_ANNOTATION: null}}}))
-        })
-        .await?;
-        Ok(())
+        Ok(REQUEUE_SOON)
     }
 }

@@ -37,8 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     DataMover,
-    objects::{active_transfers, is_made_for_claim, is_maintained},
-    pod_state::PodState,
+    objects::{active_transfers, is_made_for_claim},
 };
 use crate::error::ReconcileError;
 use decide::{Ending, Facts, Step, unneeded::is_marked};
@@ -125,7 +124,10 @@ impl Uploads {
             Step::Nothing => Ok(Action::AwaitChange),
             Step::Queue(why) => self.wait(upload, &why, QUEUE_INTERVAL).await,
             Step::AwaitSource(why) => self.wait(upload, &why, ACCEPT_INTERVAL).await,
-            Step::AwaitPod(why) => self.wait(upload, &why, PREPARE_INTERVAL).await,
+            Step::AwaitPod(why) => {
+                self.report_to_repository(upload, facts).await;
+                self.wait(upload, &why, PREPARE_INTERVAL).await
+            }
             Step::Accept => self.accept(upload).await,
             Step::Prepare(source) => self.prepare(upload, &source).await,
             Step::Start { node } => {
@@ -213,7 +215,7 @@ impl Uploads {
         let spec = &upload.spec;
         let repository = repository_name(&spec.source_namespace, &spec.backup_storage_location);
         let exclusion = self.mover.exclusion.lock().await;
-        if is_maintained(&self.mover, &repository).await?
+        if self.mover.awaited_maintenance(&repository).await?.is_some()
             || active_transfers(&self.mover).await? >= self.mover.settings.concurrency
         {
             return Ok(Action::RequeueAfter(ACCEPT_INTERVAL));
@@ -264,15 +266,15 @@ impl Uploads {
         Ok(Action::RequeueAfter(PROGRESS_INTERVAL))
     }
 
-    /// Records in the BackupRepository how the pod ended: the repository may be missing, or have
-    /// another password. An error is only logged, as the repository is checked by itself, too.
+    /// Records in the BackupRepository what the pod says about it: the repository may be missing, or
+    /// have another password. An error is only logged, as the repository is checked by itself, too.
     async fn report_to_repository(&self, upload: &DataUpload, facts: &Facts) {
-        let Some(PodState::Ended(outcome)) = facts.pod.as_ref().map(|pod| &pod.state) else {
+        let Some(pod) = &facts.pod else {
             return;
         };
         let namespace = &upload.spec.source_namespace;
         let location = &upload.spec.backup_storage_location;
-        let noted = self.mover.note_outcome(namespace, location, outcome).await;
+        let noted = self.mover.note_pod(namespace, location, &pod.state).await;
         if let Err(error) = noted {
             tracing::warn!(namespace, location, %error, "the outcome was not noted in the repository");
         }

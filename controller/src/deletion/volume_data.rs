@@ -53,7 +53,7 @@ async fn snapshots_of(
         Err(error @ StoreError::Corrupt { .. }) => {
             tracing::warn!(backup = name, %error, "only notes in the repositories name the data of its volumes");
             let mut unknown = BackupSnapshots::default();
-            unknown.may_be_in(store.repositories().await?);
+            unknown.may_be_in(store.repository_namespaces().await?);
             unknown
         }
         Err(error) => return Err(error.into()),

@@ -117,7 +117,7 @@ pub fn download_of_claim(spec: &Value) -> Option<&str> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MoverOutcome {
-    /// `init`, `backup`, `restore`, `check` or `maintain`.
+    /// The command of `backup-mover`, such as `backup`.
     pub operation: String,
     pub result: MoverResult,
     /// Why it failed, out of a bounded set ([`failure_reason`] and others).

@@ -24,6 +24,7 @@ pub mod profile;
 pub mod quantity;
 pub mod reading;
 pub mod repository_data;
+pub mod repository_records;
 pub mod resource_policy;
 pub mod resources;
 pub mod restorability;

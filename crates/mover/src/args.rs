@@ -1,11 +1,15 @@
 //! The command line.
 
-use std::{num::NonZeroU64, path::PathBuf, time::Duration};
+use std::{
+    num::{NonZeroU8, NonZeroU64},
+    path::PathBuf,
+    time::Duration,
+};
 
 use backup_core::data_movement::snapshot_notes;
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::ExistingFiles;
+use crate::{DataPart, ExistingFiles};
 
 /// Shortest time between the mark of data and its removal: no backup may take longer.
 const MIN_REMOVAL_DELAY: Duration = Duration::from_hours(1);
@@ -13,6 +17,8 @@ const MIN_REMOVAL_DELAY: Duration = Duration::from_hours(1);
 const ENVIRONMENT: &str = "\
 Environment:
   BACKUP_REPOSITORY_PASSWORD  Password of the repository
+  BACKUP_REPOSITORY_OTHER_PASSWORD
+                              Password whose keys add-key and remove-key add and remove
   BACKUP_STORE_CREDENTIALS    Contents of the location's credentials file (the Secret's value);
                               unset: credentials of the environment, such as workload identity
   BACKUP_STORE_CA             CA certificates of the store, PEM, if --ca-file is not given
@@ -40,6 +46,8 @@ Examples:
   backup-mover restore --bucket backups --repository restic/shop --snapshot 4f1c0a7d --target /volume
   # Read all data and name what is damaged
   backup-mover check --bucket backups --repository restic/shop --read-data
+  # Replace the password: add a key of another one, and later remove the keys of the old one
+  BACKUP_REPOSITORY_OTHER_PASSWORD=$NEW backup-mover add-key --bucket backups --repository restic/shop
   # Forget a snapshot; remove data that no snapshot has needed for three days
   backup-mover maintain --bucket backups --repository restic/shop --forget 4f1c0a7d… --prune";
 
@@ -123,7 +131,13 @@ pub(crate) enum Command {
     Backup(BackupArgs),
     /// Restore a snapshot into a folder or block device
     Restore(RestoreArgs),
-    /// Look for damage, and name the snapshots that it concerns
+    /// Open the repository, and do nothing else: whether the password is right
+    Open,
+    /// Add a key of another password: both passwords open the repository then
+    AddKey,
+    /// Remove the keys of another password, once the password opens the repository
+    RemoveKey,
+    /// Look for damage, and name the snapshots that it concerns. Backups may run meanwhile
     Check(CheckArgs),
     /// Forget snapshots, and remove data that none needs. No backup may run meanwhile
     Maintain(MaintainArgs),
@@ -135,6 +149,9 @@ impl Command {
             Self::Init => "init",
             Self::Backup(_) => "backup",
             Self::Restore(_) => "restore",
+            Self::Open => "open",
+            Self::AddKey => "add-key",
+            Self::RemoveKey => "remove-key",
             Self::Check(_) => "check",
             Self::Maintain(_) => "maintain",
         }
@@ -209,6 +226,12 @@ pub(crate) struct CheckArgs {
     /// Read all data and compare it with its checksums.
     #[arg(long)]
     pub(crate) read_data: bool,
+    /// Read one part of the data, such as 1/30: after all parts, all data was read.
+    #[arg(long, value_name = "PART/PARTS", value_parser = part, conflicts_with = "read_data")]
+    pub(crate) read_data_part: Option<DataPart>,
+    /// Whole id of a pack to read as well; succeeds if there is none. Can be repeated.
+    #[arg(long, value_name = "ID")]
+    pub(crate) read_pack: Vec<String>,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -222,6 +245,17 @@ pub(crate) struct MaintainArgs {
     /// Time between mark and removal; longer than any backup takes. At least 1h.
     #[arg(long, value_name = "DURATION", default_value = "72h", value_parser = removal_delay)]
     pub(crate) removal_delay: Duration,
+}
+
+fn part(text: &str) -> Result<DataPart, String> {
+    let error = || format!("{text:?} is no part of the data such as 1/30");
+    let (part, parts) = text.split_once('/').ok_or_else(error)?;
+    let part: u8 = part.parse().map_err(|_| error())?;
+    let parts: NonZeroU8 = parts.parse().map_err(|_| error())?;
+    if part == 0 || part > parts.get() {
+        return Err(error());
+    }
+    Ok(DataPart { part, parts })
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -335,6 +369,24 @@ mod tests {
         ] {
             assert!(notes(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_part_of_the_data_is_one_of_all_parts() {
+        for text in ["1/30", "30/30", "1/1"] {
+            assert!(
+                parse(&["check", "--read-data-part", text]).is_ok(),
+                "{text}"
+            );
+        }
+        for text in ["", "1", "0/30", "31/30", "1/0", "1/256", "a/b"] {
+            assert!(
+                parse(&["check", "--read-data-part", text]).is_err(),
+                "{text}"
+            );
+        }
+        let both = ["check", "--read-data", "--read-data-part", "1/2"];
+        assert!(parse(&both).is_err());
     }
 
     #[test]

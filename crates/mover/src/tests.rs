@@ -4,6 +4,7 @@
 mod faults;
 mod integrity;
 mod messages;
+mod keys;
 mod round_trip;
 mod store;
 mod transfers;

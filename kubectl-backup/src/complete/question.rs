@@ -10,6 +10,7 @@ pub(crate) enum Noun {
     Schedule,
     Location,
     SnapshotLocation,
+    Repository,
     Namespace,
     /// A type of objects, of either scope.
     Type,
@@ -228,6 +229,7 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
             ["schedules", ..] => Noun::Schedule,
             ["locations", "snapshots", ..] => Noun::SnapshotLocation,
             ["locations", ..] => Noun::Location,
+            ["repositories", ..] => Noun::Repository,
             _ => Noun::Backup,
         },
         _ => return None,
@@ -283,6 +285,7 @@ mod tests {
                 "",
             ),
             ("locations snapshots create ", None, "", ""),
+            ("repositories get ", Some(Noun::Repository), "", ""),
             (
                 "get --containing=",
                 Some(Noun::Namespace),

@@ -27,6 +27,7 @@ mod operations;
 mod person;
 mod prelude;
 mod profiles;
+mod repositories;
 mod restore;
 mod samples;
 mod schedules;

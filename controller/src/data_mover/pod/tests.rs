@@ -226,6 +226,7 @@ fn a_block_volume_is_a_device_and_no_mount(#[case] work: PodWork<'static>, #[cas
 #[rstest]
 #[case(PodWork::Init, "init", None)]
 #[case(PodWork::Maintain, "maintain", Some("--prune"))]
+#[case(PodWork::Open { inputs: "i" }, "open", None)]
 fn pods_of_a_repository_have_no_volume_and_no_rights(
     #[case] work: PodWork<'static>,
     #[case] command: &str,
@@ -241,6 +242,50 @@ fn pods_of_a_repository_have_no_volume_and_no_rights(
     let labels = &pod["metadata"]["labels"];
     assert_eq!(labels[WORK_LABEL], command);
     assert_eq!(labels[TRANSFER_LABEL], Value::Null);
+}
+
+#[rstest]
+#[case(KeyWork::Add, "add-key", "repository-password-next")]
+#[case(KeyWork::Remove, "remove-key", "repository-password-previous")]
+fn a_pod_that_changes_keys_has_both_passwords_from_one_secret(
+    #[case] work: KeyWork,
+    #[case] command: &str,
+    #[case] key: &str,
+) {
+    let change = KeyChange::requested(work, "uid/7");
+    let pod = made(&location(|_| ()), PodWork::ChangeKeys(&change)).unwrap();
+    let container = &pod["spec"]["containers"][0];
+    assert_eq!(container["args"][0], command);
+    let password =
+        |key: &str| json!({ "secretKeyRef": { "name": "velero-repo-credentials", "key": key } });
+    let environment = &container["env"];
+    assert_eq!(environment[1]["valueFrom"], password("repository-password"));
+    assert_eq!(
+        environment[3],
+        json!({ "name": "BACKUP_REPOSITORY_OTHER_PASSWORD", "valueFrom": password(key) })
+    );
+    let metadata = &pod["metadata"];
+    assert_eq!(metadata["annotations"][VALID_FOR_ANNOTATION], "uid/7");
+    assert_eq!(metadata["labels"][WORK_LABEL], command);
+}
+
+#[test]
+fn a_check_reads_its_part_and_the_packs_that_were_damaged() {
+    let packs = ["ab".repeat(32)];
+    let work = PodWork::Check {
+        part: 3,
+        packs: &packs,
+    };
+    let pod = made(&location(|_| ()), work).unwrap();
+    let args = pod["spec"]["containers"][0]["args"].as_array().unwrap();
+    assert_eq!(args[0], "check");
+    for expected in [
+        "--read-data-part=3/30",
+        &format!("--read-pack={}", packs[0]),
+    ] {
+        assert!(args.iter().any(|arg| arg == expected), "{args:?}");
+    }
+    assert_eq!(pod["metadata"]["annotations"], Value::Null);
 }
 
 #[test]

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// Our annotation of a BackupRepository, with a [`Check`].
 pub(super) const CHECK_ANNOTATION: &str = "backup-controller/repository-check";
 
+/// No inputs at all: a phase with these is checked at once.
+pub(super) const NO_INPUTS: &str = "";
+
 /// The phase of a BackupRepository is valid as long as nothing has changed since its check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,4 +1,8 @@
-//! Decides what to do about a BackupRepository. Pure.
+//! Decides what to do about a BackupRepository. Pure. `pods` decides about its pod, `inspection`
+//! after a look into the bucket.
+
+mod inspection;
+mod pods;
 
 use std::time::Duration;
 
@@ -8,42 +12,34 @@ use backup_core::{
         backup_repository::{BackupRepositoryPhase as Phase, MaintenanceResult},
         transfer::{MovePhase, UploaderType},
     },
-    data_movement::{
-        MoverOutcome, MoverResult, PASSWORD_KEY, PASSWORD_SECRET, failure_reason, repository_name,
-    },
+    data_movement::repository_name,
     digest::short_sha256,
+    repository_records::{DataCheck, KeyChange},
 };
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::{check::Check, password::PasswordSecret};
-use crate::{
-    data_mover::{
-        pod::{PodWork, WORK_LABEL},
-        pod_state::PodState,
-    },
-    location::is_read_only,
-};
+use super::{check::Check, password::PasswordSecret, verdict::Verdict};
+use crate::location::is_read_only;
+
+pub(super) use inspection::{BucketFacts, InspectionPlan, OtherRepositories, inspected};
+pub(super) use pods::{NodeState, PodEnd, PodFacts, Work};
 
 /// Time between two maintenances of a repository that names none, or none above zero.
 pub(super) const DEFAULT_FREQUENCY: GoDuration = GoDuration::from_secs(24 * 3600);
 
+/// Time between two checks of the data of a repository.
+const CHECK_INTERVAL: Duration = Duration::from_hours(24);
 /// Interval between checks of whether location, password or image have changed.
 const RECHECK_INTERVAL: Duration = Duration::from_mins(5);
-/// Time after which a repository that cannot be used for now is looked for again.
+/// Time after which a repository that cannot be used for now is looked for again, and a change of
+/// its keys that failed is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_mins(5);
 /// The same for a lasting reason: what was seen may have been older than the last change.
 const LASTING_RETRY_INTERVAL: Duration = Duration::from_hours(1);
-/// Time between a maintenance that failed and the next one.
-const MAINTENANCE_RETRY_INTERVAL: Duration = Duration::from_hours(1);
-/// Interval between looks at a pod.
-const POD_INTERVAL: Duration = Duration::from_secs(3);
-/// Maximum time that a pod makes a repository.
-const MAX_INIT: Duration = Duration::from_mins(15);
-/// Maximum time of a maintenance: uploads wait for it, and operations of a backup have four hours.
-const MAX_MAINTENANCE: Duration = Duration::from_hours(3);
+/// Time between a maintenance or check that failed and the next one.
+const WORK_RETRY_INTERVAL: Duration = Duration::from_hours(1);
 
 /// Length of the digest [`inputs`] (bytes; two hex digits each).
 const DIGEST_BYTES: usize = 12;
@@ -56,55 +52,15 @@ pub(super) struct Facts<'a> {
     pub(super) password: &'a PasswordSecret,
     /// See [`inputs`].
     pub(super) inputs: String,
-    /// The pod that makes or maintains the repository.
+    /// The pod of the repository.
     pub(super) pod: Option<PodFacts>,
+    /// The node of that pod, if the pod does not end.
+    pub(super) node: NodeState,
+    /// Whether a check may begin: only a few run at a time.
+    pub(super) has_check_slot: bool,
     /// Timeout of a pod to start.
     pub(super) prepare_timeout: Duration,
     pub(super) now: Timestamp,
-}
-
-/// The pod of a repository.
-pub(super) struct PodFacts {
-    pub(super) work: Work,
-    pub(super) state: PodState,
-    pub(super) created: Option<Timestamp>,
-    pub(super) is_deleting: bool,
-}
-
-impl PodFacts {
-    pub(super) fn of(pod: &Pod) -> Self {
-        let work = pod.labels().get(WORK_LABEL).map(String::as_str);
-        let created = pod.metadata.creation_timestamp.as_ref();
-        Self {
-            work: if work == Some(PodWork::Maintain.name()) {
-                Work::Maintenance
-            } else {
-                Work::Init
-            },
-            state: PodState::of(pod),
-            created: created.map(|time| time.0),
-            is_deleting: pod.metadata.deletion_timestamp.is_some(),
-        }
-    }
-}
-
-/// What a pod does with a repository.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
-    Init,
-    Maintenance,
-}
-
-/// What is known of the bucket.
-#[derive(Clone, Debug, Default)]
-pub(super) struct BucketFacts {
-    /// Of the repository, for messages.
-    pub(super) url: String,
-    pub(super) is_read_only: bool,
-    /// Whether the repository exists.
-    pub(super) exists: bool,
-    /// Whether there are other repositories, which have the same password.
-    pub(super) has_others: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -115,112 +71,21 @@ pub(super) enum Plan<'a> {
     Wait(Duration),
     /// A pod has ended: publish how, and remove it.
     Record(Box<PodEnd>),
+    /// Publish why a pod does not end, and what to do.
+    ReportStuck {
+        message: String,
+        holds_up_uploads: bool,
+    },
     /// Look for the repository in the bucket.
     Inspect,
     Publish(Verdict),
+    /// Publish this remark about a repository that can be used; `None`: remove it.
+    Remark(Option<String>),
+    ChangeKeys(&'a BackupStorageLocation, KeyChange),
     /// Maintain the repository in this location.
     Maintain(&'a BackupStorageLocation),
-}
-
-/// How a pod of a repository ended.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct PodEnd {
-    pub(super) work: Work,
-    /// Why it failed, as a sentence.
-    pub(super) failure: Option<String>,
-    pub(super) started: Option<Timestamp>,
-    pub(super) outcome: Option<MoverOutcome>,
-}
-
-/// What to do after a look into the bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum InspectionPlan {
-    Publish(Verdict),
-    /// Create the Secret with a password: no repository needs another one.
-    MakePassword,
-    /// Have the repository made.
-    Init,
-}
-
-/// Whether a repository can be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
-    /// Why it cannot be used, and what to do.
-    pub(super) message: Option<String>,
-    /// Whether it stays so until something is changed.
-    pub(super) is_final: bool,
-}
-
-impl Verdict {
-    pub(super) fn ready() -> Self {
-        Self {
-            message: None,
-            is_final: true,
-        }
-    }
-
-    /// It cannot be used until something is changed.
-    pub(super) fn lasting(message: String) -> Self {
-        Self {
-            message: Some(message),
-            is_final: true,
-        }
-    }
-
-    /// It cannot be used now, and is looked for again.
-    pub(super) fn retried(message: String) -> Self {
-        Self {
-            message: Some(message),
-            is_final: false,
-        }
-    }
-
-    /// What the end of a pod says about its repository; `None` if that is nothing new.
-    pub(super) fn of_outcome(outcome: &MoverOutcome) -> Option<Self> {
-        let message = &outcome.message;
-        match outcome.reason.as_deref()? {
-            failure_reason::WRONG_PASSWORD => Some(Self::lasting(format!(
-                "{message}: put it into Secret {PASSWORD_SECRET}, key {PASSWORD_KEY}, and keep a copy of the present one, \
-                 which other repositories may need"
-            ))),
-            failure_reason::UNSUPPORTED => Some(Self::lasting(format!(
-                "{message}: --mover-image of the controller names the version"
-            ))),
-            _ => None,
-        }
-    }
-
-    pub(super) fn phase(&self) -> Phase {
-        match self.message {
-            None => Phase::Ready,
-            Some(_) => Phase::NotReady,
-        }
-    }
-}
-
-/// What the status says about the use of the repository.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum KnownState {
-    Ready,
-    Waiting(String),
-    Unusable(String),
-    /// Something has changed since, or nothing was published yet.
-    Stale,
-}
-
-pub(super) fn known(repository: &BackupRepository, inputs: &str) -> KnownState {
-    let check = Check::of(repository).filter(|check| check.inputs == inputs);
-    let Some(check) = check else {
-        return KnownState::Stale;
-    };
-    let status = &repository.status;
-    let message = status.message.clone().unwrap_or_default();
-    match &status.phase {
-        Some(Phase::Ready) => KnownState::Ready,
-        Some(Phase::NotReady) if check.is_final => KnownState::Unusable(message),
-        Some(Phase::NotReady) => KnownState::Waiting(message),
-        None | Some(Phase::New | Phase::Unknown(_)) => KnownState::Stale,
-    }
+    /// Check its data.
+    Check(&'a BackupStorageLocation),
 }
 
 /// Whether the BackupRepository is one of our data mover. Those that a Velero server has made have
@@ -278,7 +143,7 @@ pub(super) fn decide<'a>(facts: &Facts<'a>) -> Plan<'a> {
         return Plan::Nothing;
     }
     if let Some(pod) = &facts.pod {
-        return of_pod(pod, facts);
+        return pods::of_pod(pod, facts);
     }
     let check = Check::of(repository).filter(|check| check.inputs == facts.inputs);
     let Some(location) = facts.location else {
@@ -289,11 +154,15 @@ pub(super) fn decide<'a>(facts: &Facts<'a>) -> Plan<'a> {
             Plan::Publish(Verdict::lasting(location_is_gone(name)))
         };
     };
+    // Also of one that cannot be used: it may lack a key of the new password.
+    if let Some(change) = requested_keys(facts) {
+        return Plan::ChangeKeys(location, change);
+    }
     let Some(check) = check else {
         return Plan::Inspect;
     };
     match &repository.status.phase {
-        Some(Phase::Ready) => maintenance(repository, location, facts.now),
+        Some(Phase::Ready) => ready(facts, location),
         Some(Phase::NotReady) => {
             let interval = if check.is_final {
                 LASTING_RETRY_INTERVAL
@@ -309,63 +178,62 @@ pub(super) fn decide<'a>(facts: &Facts<'a>) -> Plan<'a> {
     }
 }
 
-fn of_pod(pod: &PodFacts, facts: &Facts<'_>) -> Plan<'static> {
-    if pod.is_deleting {
-        return Plan::Wait(POD_INTERVAL);
+/// Decides about a repository that can be used.
+fn ready<'a>(facts: &Facts<'a>, location: &'a BackupStorageLocation) -> Plan<'a> {
+    let repository = facts.repository;
+    let published = repository.status.message.as_deref();
+    let remark = remark(repository, facts.password);
+    if published.filter(|message| !message.is_empty()) != remark.as_deref() {
+        return Plan::Remark(remark);
     }
-    let end = |failure: Option<String>, outcome: Option<&MoverOutcome>| {
-        Plan::Record(Box::new(PodEnd {
-            work: pod.work,
-            failure,
-            started: pod.created,
-            outcome: outcome.cloned(),
-        }))
+    let Some(until_maintenance) = until_maintenance(repository, location, facts.now) else {
+        return Plan::Maintain(location);
     };
-    let limit = match (&pod.state, pod.work) {
-        (PodState::Waiting(_), _) => facts.prepare_timeout,
-        (_, Work::Init) => facts.prepare_timeout + MAX_INIT,
-        (_, Work::Maintenance) => facts.prepare_timeout + MAX_MAINTENANCE,
-    };
-    let created = pod.created.unwrap_or(facts.now);
-    let is_late = left(created, limit, facts.now).is_none();
-    match &pod.state {
-        PodState::Ended(outcome) => end(failure(outcome, pod.work), Some(outcome)),
-        PodState::Lost(why) => end(Some(why.clone()), None),
-        PodState::Waiting(why) if is_late => end(
-            Some(format!("its pod has not started within {limit:?}: {why}")),
-            None,
-        ),
-        PodState::Running if is_late => end(
-            Some(format!(
-                "it has not ended within {limit:?}, and was stopped"
-            )),
-            None,
-        ),
-        PodState::Waiting(_) | PodState::Running => Plan::Wait(POD_INTERVAL),
+    if may_be_checked(facts) {
+        return Plan::Check(location);
     }
+    let until_check = until_check(repository, facts.now).unwrap_or(RECHECK_INTERVAL);
+    Plan::Wait(until_maintenance.min(until_check).min(RECHECK_INTERVAL))
 }
 
-/// Why a pod failed; `None` if it has done its work.
-fn failure(outcome: &MoverOutcome, work: Work) -> Option<String> {
-    // An earlier pod has made it, and was removed before that was seen.
-    let exists =
-        work == Work::Init && outcome.reason.as_deref() == Some(failure_reason::REPOSITORY_EXISTS);
-    match outcome.result {
-        MoverResult::Complete => None,
-        _ if exists => None,
-        MoverResult::Failed | MoverResult::Incomplete | MoverResult::Cancelled => {
-            Some(outcome.message.clone())
-        }
+/// The message in the status of a repository that can be used: its data is damaged, or its keys
+/// could not be changed.
+fn remark(repository: &BackupRepository, password: &PasswordSecret) -> Option<String> {
+    let mut remarks = Vec::new();
+    let damage = DataCheck::of(repository.annotations()).damage;
+    if !damage.is_empty() {
+        remarks.push(damage);
     }
+    if let Some(change) = KeyChange::of(repository.annotations())
+        && change.failed.is_some()
+        && change.secret == password.version()
+    {
+        remarks.push(format!(
+            "its keys could not be changed for the rotation of the password: {}",
+            change.failure
+        ));
+    }
+    (!remarks.is_empty()).then(|| remarks.join("; "))
 }
 
-fn maintenance<'a>(
+/// The change of keys that was requested for the present Secret and has not been made.
+fn requested_keys(facts: &Facts<'_>) -> Option<KeyChange> {
+    let change = KeyChange::of(facts.repository.annotations())?;
+    let is_wanted = !change.is_done && change.secret == facts.password.version();
+    let until_retry = change
+        .failed
+        .and_then(|failed| left(failed, RETRY_INTERVAL, facts.now));
+    (is_wanted && until_retry.is_none()).then_some(change)
+}
+
+/// Time until the next maintenance; `None` if it is due.
+fn until_maintenance(
     repository: &BackupRepository,
-    location: &'a BackupStorageLocation,
+    location: &BackupStorageLocation,
     now: Timestamp,
-) -> Plan<'a> {
+) -> Option<Duration> {
     if is_read_only(location) {
-        return Plan::Wait(RECHECK_INTERVAL);
+        return Some(RECHECK_INTERVAL);
     }
     let status = &repository.status;
     let frequency = Some(repository.spec.maintenance_frequency)
@@ -379,11 +247,29 @@ fn maintenance<'a>(
         .filter(|attempt| attempt.result == Some(MaintenanceResult::Failed))
         .filter_map(|attempt| attempt.complete_timestamp.as_ref())
         .max();
-    let until_retry = failed.and_then(|at| left(at.0, MAINTENANCE_RETRY_INTERVAL, now));
-    match until_due.max(until_retry) {
-        Some(left) => Plan::Wait(left.min(RECHECK_INTERVAL)),
-        None => Plan::Maintain(location),
-    }
+    let until_retry = failed.and_then(|at| left(at.0, WORK_RETRY_INTERVAL, now));
+    until_due.max(until_retry)
+}
+
+/// Time until the next check of the data; `None` if it is due.
+fn until_check(repository: &BackupRepository, now: Timestamp) -> Option<Duration> {
+    let last = DataCheck::of(repository.annotations());
+    let created = repository.metadata.creation_timestamp.as_ref();
+    let since = last.checked.or(created.map(|time| time.0));
+    let until_due = since.and_then(|since| left(since, CHECK_INTERVAL, now));
+    let until_retry = last
+        .failed
+        .and_then(|failed| left(failed, WORK_RETRY_INTERVAL, now));
+    until_due.max(until_retry)
+}
+
+pub(super) fn is_check_due(repository: &BackupRepository, now: Timestamp) -> bool {
+    until_check(repository, now).is_none()
+}
+
+/// Whether a check of a repository that can be used may begin now.
+pub(super) fn may_be_checked(facts: &Facts<'_>) -> bool {
+    facts.has_check_slot && is_check_due(facts.repository, facts.now)
 }
 
 /// The part of `time` that remains after its start at `since`; `None` if it is over. A start in the
@@ -391,39 +277,6 @@ fn maintenance<'a>(
 fn left(since: Timestamp, time: Duration, now: Timestamp) -> Option<Duration> {
     let elapsed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     time.checked_sub(elapsed).filter(|left| !left.is_zero())
-}
-
-/// Decides after a look into the bucket.
-pub(super) fn inspected(facts: &Facts<'_>, bucket: &BucketFacts) -> InspectionPlan {
-    let repository = facts.repository;
-    let url = &bucket.url;
-    let secret = format!("Secret {PASSWORD_SECRET}");
-    let lasting = |message: String| InspectionPlan::Publish(Verdict::lasting(message));
-    if bucket.is_read_only && !bucket.exists {
-        return lasting(format!(
-            "there is no repository at {url}, and BackupStorageLocation {} is read-only: set spec.accessMode to ReadWrite \
-             to have one made",
-            repository.spec.backup_storage_location
-        ));
-    }
-    match facts.password {
-        PasswordSecret::NoKey { .. } => lasting(format!(
-            "{secret} has no key {PASSWORD_KEY}: add it, with the password that the repositories were made with"
-        )),
-        PasswordSecret::Present { .. } if bucket.exists => {
-            InspectionPlan::Publish(Verdict::ready())
-        }
-        PasswordSecret::Present { .. } => InspectionPlan::Init,
-        PasswordSecret::Absent if bucket.exists => lasting(format!(
-            "there is a repository at {url}, and no {secret}: bring the Secret back, with the password that the repository \
-             was made with (key {PASSWORD_KEY})"
-        )),
-        PasswordSecret::Absent if bucket.has_others => lasting(format!(
-            "there are repositories of other namespaces, and no {secret}, which had the password of all: bring it back (key \
-             {PASSWORD_KEY}); or, if the data in them is given up, create it with a new password"
-        )),
-        PasswordSecret::Absent => InspectionPlan::MakePassword,
-    }
 }
 
 #[cfg(test)]

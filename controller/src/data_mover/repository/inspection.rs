@@ -1,44 +1,50 @@
 //! Looks into the bucket for a repository, and has one made if there is none.
 
-use backup_core::{api::BackupRepository, data_movement::repository_path};
+use backup_core::{
+    api::{BackupRepository, BackupStorageLocation},
+    data_movement::{REPOSITORY_TYPE, repository_path},
+};
 use backup_runtime::{list, queue::Action};
+use backup_store::{Location, is_built_in};
 use kube::ResourceExt as _;
 
 use super::{
     REQUEUE_SOON,
-    decide::{self, BucketFacts, Facts, InspectionPlan, Verdict},
+    decide::{self, BucketFacts, Facts, InspectionPlan, OtherRepositories},
     password::PasswordSecret,
+    verdict::Verdict,
 };
 use crate::{
-    data_mover::{
-        DataMover,
-        pod::{PodRequest, PodWork},
-    },
+    data_mover::{DataMover, pod::PodWork},
     error::ReconcileError,
+    location::LocationError,
 };
 
 impl DataMover {
-    /// Publishes whether the repository can be used, or has it made.
+    /// Publishes whether the repository can be used, or has it made or opened.
     pub(super) async fn inspect(&self, facts: &Facts<'_>) -> Result<Action, ReconcileError> {
-        let repository = facts.repository;
         let verdict = match self.bucket_facts(facts).await {
-            Ok(bucket) => match decide::inspected(facts, &bucket) {
+            Ok(bucket) => match decide::inspected(facts, bucket) {
                 InspectionPlan::Publish(verdict) => verdict,
                 InspectionPlan::MakePassword => {
                     self.make_password().await?;
                     return Ok(REQUEUE_SOON);
                 }
-                InspectionPlan::Init => match self.begin_init(facts).await {
-                    Ok(()) => return Ok(REQUEUE_SOON),
-                    Err(ReconcileError::Impossible(why)) => Verdict::lasting(why),
-                    Err(error) => return Err(error),
-                },
+                InspectionPlan::Init => return self.begin_init(facts).await,
+                InspectionPlan::Open => {
+                    let Some(location) = facts.location else {
+                        return Ok(REQUEUE_SOON);
+                    };
+                    let inputs = &facts.inputs;
+                    let work = PodWork::Open { inputs };
+                    return self.begin_pod(facts, location, work).await;
+                }
             },
             Err(error @ ReconcileError::NotLeader(_)) => return Err(error),
             // The reason is published for the transfers that wait for the repository.
             Err(error) => Verdict::retried(error.to_string()),
         };
-        self.publish_verdict(repository, &facts.inputs, &verdict)
+        self.publish_verdict(facts.repository, &facts.inputs, &verdict)
             .await?;
         Ok(REQUEUE_SOON)
     }
@@ -51,8 +57,10 @@ impl DataMover {
                  stores; check endpoint and credentials of the BackupStorageLocation",
                 bucket.url
             )),
-            Ok(bucket) => match decide::inspected(facts, &bucket) {
+            Ok(bucket) => match decide::inspected(facts, bucket) {
                 InspectionPlan::Publish(verdict) => verdict,
+                // A pod that makes a repository opens it.
+                InspectionPlan::Open => Verdict::ready(),
                 // The Secret was deleted meanwhile; the next check says what to do.
                 InspectionPlan::MakePassword | InspectionPlan::Init => return Ok(()),
             },
@@ -68,42 +76,89 @@ impl DataMover {
         let namespace = &spec.volume_namespace;
         let exists = store.has_repository(namespace).await?;
         // Whether there are others matters only without a password.
-        let has_others = if exists || *facts.password != PasswordSecret::Absent {
-            false
+        let others = if exists || *facts.password != PasswordSecret::Absent {
+            OtherRepositories::None
         } else {
-            store.has_repositories().await? || self.has_used_repositories().await?
+            self.other_repositories().await?
         };
         Ok(BucketFacts {
             url: format!("{}/{}", store.url(), repository_path(namespace)),
             is_read_only: crate::location::is_read_only(&location),
             exists,
-            has_others,
+            others,
         })
     }
 
-    /// Whether there are BackupRepositories, in any location, that could be used once.
-    async fn has_used_repositories(&self) -> Result<bool, ReconcileError> {
-        let used = list::raw::<BackupRepository, _>(&self.cluster, "", |repository| {
-            let is_used = repository.data["status"]["lastMaintenanceTime"].is_string();
-            is_used.then(|| repository.name_any())
-        });
-        Ok(!used.await?.is_empty())
+    /// Whether there are repositories in any location of the installation, or have been in one that
+    /// is gone.
+    async fn other_repositories(&self) -> Result<OtherRepositories, ReconcileError> {
+        let mut unknown = None;
+        for name in self.location_names().await? {
+            match self.has_repositories(&name).await {
+                Ok(None) => {}
+                Ok(Some(place)) => return Ok(OtherRepositories::At(place)),
+                Err(error) => unknown = Some(error.to_string()),
+            }
+        }
+        if let Some(used) = self.used_repository().await? {
+            return Ok(OtherRepositories::At(used));
+        }
+        Ok(unknown.map_or(OtherRepositories::None, OtherRepositories::Unknown))
     }
 
-    /// Creates the pod that makes the repository.
-    async fn begin_init(&self, facts: &Facts<'_>) -> Result<(), ReconcileError> {
-        let repository = facts.repository;
+    /// The names of all locations, also of those that cannot be decoded.
+    pub(super) async fn location_names(&self) -> Result<Vec<String>, ReconcileError> {
+        let names = list::raw::<BackupStorageLocation, _>(&self.cluster, "", |location| {
+            Some(location.name_any())
+        });
+        Ok(names.await?)
+    }
+
+    /// A location that can hold repositories, and its store; `None` if only a plugin serves it.
+    pub(super) async fn repository_store(
+        &self,
+        name: &str,
+    ) -> Result<Option<(BackupStorageLocation, Location)>, LocationError> {
+        let location = self.locations.get(name).await?;
+        if !is_built_in(&location.spec.provider) {
+            return Ok(None);
+        }
+        let store = self.locations.store(&location).await?;
+        Ok(Some((location, store)))
+    }
+
+    /// Where the repositories in a location are; `None` if there are none.
+    async fn has_repositories(&self, name: &str) -> Result<Option<String>, LocationError> {
+        let Some((_, store)) = self.repository_store(name).await? else {
+            return Ok(None);
+        };
+        let has_some = store.has_repositories().await;
+        let has_some = has_some.map_err(|error| LocationError::of_store(name, error))?;
+        let url = store.url();
+        Ok(has_some.then(|| format!("{url}/{REPOSITORY_TYPE} (BackupStorageLocation {name})")))
+    }
+
+    /// A BackupRepository, in any location, that could be used once.
+    async fn used_repository(&self) -> Result<Option<String>, ReconcileError> {
+        let used = list::raw::<BackupRepository, _>(&self.cluster, "", |repository| {
+            let is_used = repository.data["status"]["lastMaintenanceTime"].is_string();
+            let location = repository.data["spec"]["backupStorageLocation"].as_str();
+            let location = location.unwrap_or_default();
+            let name = repository.name_any();
+            is_used.then(|| {
+                format!("BackupStorageLocation {location}, as BackupRepository {name} says")
+            })
+        });
+        Ok(used.await?.into_iter().next())
+    }
+
+    /// Creates the pod that makes the repository. Not while the password is replaced: a repository
+    /// with a key of the previous one alone would be unreadable (see [`super::rotation`]).
+    async fn begin_init(&self, facts: &Facts<'_>) -> Result<Action, ReconcileError> {
         let Some(location) = facts.location else {
-            return Ok(());
+            return Ok(REQUEUE_SOON);
         };
-        let name = repository.name_any();
-        let request = PodRequest {
-            name: &name,
-            owner: Self::owner(repository),
-            location,
-            repository: &repository.spec.volume_namespace,
-            work: PodWork::Init,
-        };
-        self.create_pod(&request).await
+        let _exclusion = self.exclusion.lock().await;
+        self.begin_pod(facts, location, PodWork::Init).await
     }
 }

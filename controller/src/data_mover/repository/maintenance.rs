@@ -18,20 +18,21 @@ use backup_core::{
 };
 use backup_runtime::{list, queue::Action, retry};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{ResourceExt as _, api::DynamicObject};
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
+use kube::{
+    ResourceExt as _,
+    api::{DynamicObject, ListParams},
+};
 use serde_json::Value;
 
 use super::{
-    REQUEUE_SOON,
-    check::Check,
-    decide::{Verdict, is_in_use},
+    decide::{self, Facts, PodFacts, is_in_use},
     patches,
 };
 use crate::{
     data_mover::{
         DataMover,
-        pod::{PodRequest, PodWork},
+        pod::{PodWork, REPOSITORY_LABEL, WORK_LABEL},
     },
     error::ReconcileError,
 };
@@ -43,40 +44,44 @@ impl DataMover {
     /// Creates the pod of a maintenance, unless an upload uses the repository.
     pub(super) async fn begin_maintenance(
         &self,
-        repository: &BackupRepository,
+        facts: &Facts<'_>,
         location: &BackupStorageLocation,
     ) -> Result<Action, ReconcileError> {
-        let name = repository.name_any();
+        let repository = facts.repository;
         let exclusion = self.exclusion.lock().await;
         let users = self.uploads_in_use(&repository.spec).await?;
-        if !users.is_empty() {
-            tracing::debug!(
-                repository = name,
-                ?users,
-                "its maintenance waits for uploads"
-            );
-            return Ok(Action::RequeueAfter(BUSY_INTERVAL));
+        if users.is_empty() {
+            return self.begin_pod(facts, location, PodWork::Maintain).await;
         }
-        let request = PodRequest {
-            name: &name,
-            owner: Self::owner(repository),
-            location,
-            repository: &repository.spec.volume_namespace,
-            work: PodWork::Maintain,
-        };
-        let created = self.create_pod(&request).await;
         drop(exclusion);
-        match created {
-            Ok(()) => tracing::info!(repository = name, "its maintenance begins"),
-            Err(ReconcileError::Impossible(why)) => {
-                let check = Check::of(repository);
-                let inputs = check.map(|check| check.inputs).unwrap_or_default();
-                self.publish_verdict(repository, &inputs, &Verdict::lasting(why))
-                    .await?;
-            }
-            Err(error) => return Err(error),
+        let name = repository.name_any();
+        tracing::debug!(
+            repository = name,
+            ?users,
+            "its maintenance waits for uploads"
+        );
+        // A check runs beside uploads.
+        if decide::may_be_checked(facts) {
+            return self.begin_check(facts, location).await;
         }
-        Ok(REQUEUE_SOON)
+        Ok(Action::RequeueAfter(BUSY_INTERVAL))
+    }
+
+    /// Describes the maintenance pod that an upload into a repository waits for; `None` if there is
+    /// none. To be called while `exclusion` is held, if an upload is to be accepted.
+    pub(crate) async fn awaited_maintenance(
+        &self,
+        repository: &str,
+    ) -> Result<Option<String>, ReconcileError> {
+        let maintenance = PodWork::Maintain.name();
+        let selector = format!("{REPOSITORY_LABEL}={repository},{WORK_LABEL}={maintenance}");
+        let params = ListParams::default().labels(&selector);
+        let pods = self.cluster.api::<Pod>().list(&params).await?;
+        let now = Timestamp::now();
+        Ok(pods
+            .items
+            .first()
+            .map(|pod| PodFacts::of(pod).awaited_by_upload(&pod.name_any(), now)))
     }
 
     /// Names of the uploads into a repository between their acceptance and their end. The list is
@@ -87,6 +92,21 @@ impl DataMover {
     ) -> Result<Vec<String>, ReconcileError> {
         Ok(list::raw::<DataUpload, _>(&self.cluster, "", |upload| {
             uses(&upload, spec).then(|| upload.name_any())
+        })
+        .await?)
+    }
+
+    /// The uploads that wait to be accepted into a repository.
+    pub(super) async fn waiting_uploads(
+        &self,
+        spec: &BackupRepositorySpec,
+    ) -> Result<Vec<DataUpload>, ReconcileError> {
+        Ok(list::raw::<DataUpload, _>(&self.cluster, "", |upload| {
+            let is_new = matches!(text(&upload, "/status/phase"), "" | "New");
+            let is_waiting = is_new && is_into(&upload, spec);
+            is_waiting
+                .then(|| list::decode::<DataUpload>(&upload).ok())
+                .flatten()
         })
         .await?)
     }
@@ -127,15 +147,21 @@ impl DataMover {
 
 /// Whether an upload uses the repository.
 fn uses(upload: &DynamicObject, spec: &BackupRepositorySpec) -> bool {
-    let text = |at: &str| {
-        let value = upload.data.pointer(at).and_then(Value::as_str);
-        value.unwrap_or_default()
-    };
-    let is_into = text("/spec/sourceNamespace") == spec.volume_namespace
-        && text("/spec/backupStorageLocation") == spec.backup_storage_location
-        && text("/spec/datamover") == DATA_MOVER;
     let has_objects = upload.finalizers().iter().any(|name| name == FINALIZER);
-    is_into && is_in_use(&text("/status/phase").into(), has_objects)
+    let phase = text(upload, "/status/phase").into();
+    is_into(upload, spec) && is_in_use(&phase, has_objects)
+}
+
+/// Whether an upload is into the repository.
+fn is_into(upload: &DynamicObject, spec: &BackupRepositorySpec) -> bool {
+    text(upload, "/spec/sourceNamespace") == spec.volume_namespace
+        && text(upload, "/spec/backupStorageLocation") == spec.backup_storage_location
+        && text(upload, "/spec/datamover") == DATA_MOVER
+}
+
+fn text<'a>(object: &'a DynamicObject, at: &str) -> &'a str {
+    let value = object.data.pointer(at).and_then(Value::as_str);
+    value.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
-//! Checks every interleaving of two uploads, the maintenance of their repository and crashes of the
-//! controller: no pod of an upload ever runs beside a pod of a maintenance.
+//! Checks every interleaving of two uploads, the maintenance of their repository, crashes of the
+//! controller and a node that is cut off: no upload ever runs beside a maintenance.
+//!
+//! On a node that is cut off a maintenance may run although its pod is being deleted. A change of
+//! keys has the name of the maintenance pod, and so excludes it, too; it needs no other exclusion:
+//! see the model of the rotation.
 //!
 //! A task of the controller looks, then writes. Between the two the cluster may change, and the
 //! process may be killed; the write may have been stored then. The mutex is one of the process, so
@@ -8,7 +12,7 @@
 use backup_core::api::transfer::MovePhase;
 use stateright::{Checker as _, HasDiscoveries, Model, Property};
 
-use super::decide::is_in_use;
+use super::decide::{NodeState, is_in_use};
 
 /// Number of crashes and of maintenances in one history.
 const MAX_CRASHES: u8 = 2;
@@ -22,6 +26,8 @@ enum Mistake {
     NoMutex,
     /// An upload counts by its phase alone.
     IgnoresObjects,
+    /// A pod that does not end is removed wherever it is.
+    ForcesAnyPod,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,8 +74,11 @@ const MAINTENANCE: usize = UPLOADS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct World {
     uploads: [Upload; UPLOADS],
-    /// Whether the pod of a maintenance exists.
+    /// Whether the pod of a maintenance exists, and whether its process may run.
+    has_maintenance_pod: bool,
     is_maintained: bool,
+    /// Node of the maintenance pod: `Unknown` as long as it answers.
+    node: NodeState,
     maintenances: u8,
     tasks: [Task; UPLOADS + 1],
     crashes: u8,
@@ -89,8 +98,15 @@ enum Step {
     /// The pod of an ended upload is gone, then the finalizer is removed.
     RemovePod(usize),
     Release(usize),
-    /// The pod of the maintenance is gone.
+    /// The pod of the maintenance is gone, with its process.
     EndMaintenance,
+    /// The node of the maintenance is cut off; its process may end there; the node is turned off,
+    /// and Kubernetes knows that.
+    CutNode,
+    EndProcess,
+    TurnOffNode,
+    /// The controller removes the pod without its node.
+    ForcePod,
 }
 
 impl World {
@@ -104,7 +120,9 @@ impl World {
     /// What a task that has looked writes.
     fn write(&mut self, task: usize) {
         if task == MAINTENANCE {
+            self.has_maintenance_pod = true;
             self.is_maintained = true;
+            self.node = NodeState::Unknown;
             self.maintenances += 1;
         } else {
             let upload = &mut self.uploads[task];
@@ -118,7 +136,7 @@ impl World {
 
     fn is_wanted(&self, task: usize) -> bool {
         if task == MAINTENANCE {
-            !self.is_maintained && self.maintenances < MAX_MAINTENANCES
+            !self.has_maintenance_pod && self.maintenances < MAX_MAINTENANCES
         } else {
             self.uploads[task].phase == UploadPhase::New
         }
@@ -137,7 +155,9 @@ impl Model for Mistake {
         };
         vec![World {
             uploads: [upload; UPLOADS],
+            has_maintenance_pod: false,
             is_maintained: false,
+            node: NodeState::Unknown,
             maintenances: 0,
             tasks: [Task::Idle; UPLOADS + 1],
             crashes: 0,
@@ -175,8 +195,16 @@ impl Model for Mistake {
                 UploadPhase::New | UploadPhase::Ended => {}
             }
         }
-        if world.is_maintained {
-            steps.push(Step::EndMaintenance);
+        if world.has_maintenance_pod {
+            match world.node {
+                NodeState::Unknown => steps.extend([Step::EndMaintenance, Step::CutNode]),
+                NodeState::Present => steps.extend([Step::EndProcess, Step::TurnOffNode]),
+                NodeState::Gone => {}
+            }
+            let is_cut = world.node != NodeState::Unknown;
+            if world.node.is_off() || is_cut && *self == Self::ForcesAnyPod {
+                steps.push(Step::ForcePod);
+            }
         }
     }
 
@@ -188,7 +216,7 @@ impl Model for Mistake {
                 let is_free = if task == MAINTENANCE {
                     !world.is_used(*self)
                 } else {
-                    !world.is_maintained
+                    !world.has_maintenance_pod
                 };
                 world.tasks[task] = if is_free { Task::Free } else { Task::Idle };
             }
@@ -210,7 +238,17 @@ impl Model for Mistake {
             Step::End(upload) => world.uploads[upload].phase = UploadPhase::Ended,
             Step::RemovePod(upload) => world.uploads[upload].has_pod = false,
             Step::Release(upload) => world.uploads[upload].has_finalizer = false,
-            Step::EndMaintenance => world.is_maintained = false,
+            Step::EndMaintenance => {
+                world.has_maintenance_pod = false;
+                world.is_maintained = false;
+            }
+            Step::CutNode => world.node = NodeState::Present,
+            Step::EndProcess => world.is_maintained = false,
+            Step::TurnOffNode => {
+                world.node = NodeState::Gone;
+                world.is_maintained = false;
+            }
+            Step::ForcePod => world.has_maintenance_pod = false,
         }
         Some(world)
     }
@@ -219,6 +257,10 @@ impl Model for Mistake {
         vec![
             Property::<Self>::always("an upload and a maintenance never meet", |_, world| {
                 !(world.is_maintained && world.uploads.iter().any(|upload| upload.has_pod))
+            }),
+            Property::<Self>::sometimes("uploads continue without a node", |_, world| {
+                let is_off = world.node == NodeState::Gone && world.maintenances > 0;
+                is_off && world.uploads.iter().any(|upload| upload.has_pod)
             }),
             Property::<Self>::sometimes("both uploads run", |_, world| {
                 world.uploads.iter().all(|upload| upload.has_pod)
@@ -239,7 +281,11 @@ fn uploads_and_maintenance_exclude_each_other_whatever_happens() {
 
 #[test]
 fn the_model_finds_the_mistakes_that_it_is_for() {
-    for mistake in [Mistake::NoMutex, Mistake::IgnoresObjects] {
+    for mistake in [
+        Mistake::NoMutex,
+        Mistake::IgnoresObjects,
+        Mistake::ForcesAnyPod,
+    ] {
         let checker = mistake
             .checker()
             .finish_when(HasDiscoveries::AnyFailures)

@@ -6,11 +6,12 @@ use backup_client::errors::found;
 use backup_core::{
     data_movement::{PASSWORD_KEY, PASSWORD_SECRET},
     digest::hex,
+    repository_records::version_of,
 };
 use k8s_openapi::{
     ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Api, ResourceExt as _};
+use kube::Api;
 
 use crate::{
     data_mover::{DataMover, objects::create_once},
@@ -38,8 +39,7 @@ impl PasswordSecret {
         let Some(secret) = secret else {
             return Self::Absent;
         };
-        let uid = secret.uid().unwrap_or_default();
-        let version = format!("{uid}/{}", secret.resource_version().unwrap_or_default());
+        let version = version_of(&secret.metadata);
         let data = secret.data.as_ref();
         let password = data.and_then(|data| data.get(PASSWORD_KEY));
         if password.is_some_and(|password| !password.0.is_empty()) {
@@ -88,7 +88,7 @@ impl DataMover {
     }
 }
 
-fn random_password() -> Result<String, ReconcileError> {
+pub(super) fn random_password() -> Result<String, ReconcileError> {
     let mut bytes = [0; PASSWORD_BYTES];
     rustls::crypto::ring::default_provider()
         .secure_random

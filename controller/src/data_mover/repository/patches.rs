@@ -1,25 +1,33 @@
 //! Patches of the status of a BackupRepository. Pure.
 
-use backup_core::api::{
-    BackupRepository,
-    backup_repository::{BackupRepositoryPhase, Maintenance, MaintenanceResult},
+use backup_core::{
+    api::{
+        BackupRepository,
+        backup_repository::{BackupRepositoryPhase, Maintenance, MaintenanceResult},
+    },
+    repository_records::{KEY_CHANGE_ANNOTATION, KeyChange},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::{
     check::{CHECK_ANNOTATION, Check},
-    decide::Verdict,
+    verdict::Verdict,
 };
 
 /// Number of maintenances in the status (Velero
 /// `pkg/controller/backup_repository_controller.go`, v1.18).
 const MAX_RECENT: usize = 3;
 
-/// What a check has found. A new repository counts as maintained.
+/// What a check has found. A new repository counts as maintained. The remark about one that stays
+/// ready is kept.
 pub(super) fn verdict(current: &BackupRepository, verdict: &Verdict, check: &Check) -> Value {
-    let mut status = json!({"phase": verdict.phase(), "message": verdict.message});
     let is_ready = verdict.phase() == BackupRepositoryPhase::Ready;
+    let mut status = json!({"phase": verdict.phase()});
+    if !is_ready || current.status.phase.as_ref() != Some(&verdict.phase()) {
+        status["message"] = json!(verdict.message);
+    }
     if is_ready && current.status.last_maintenance_time.is_none() {
         status["lastMaintenanceTime"] = json!(Time(check.at));
     }
@@ -27,6 +35,27 @@ pub(super) fn verdict(current: &BackupRepository, verdict: &Verdict, check: &Che
         "metadata": {"annotations": {CHECK_ANNOTATION: check.annotation()}},
         "status": status,
     })
+}
+
+/// The remark about a repository that can be used; `None` if it is in the status already, or the
+/// repository cannot be used.
+pub(super) fn remark(current: &BackupRepository, remark: Option<&str>) -> Option<Value> {
+    let status = &current.status;
+    let is_new = status.message.as_deref() != remark;
+    let is_ready = status.phase == Some(BackupRepositoryPhase::Ready);
+    (is_ready && is_new).then(|| json!({"status": {"message": remark}}))
+}
+
+/// A change of the keys; `None` if another one was requested meanwhile.
+pub(super) fn key_change(current: &BackupRepository, change: &KeyChange) -> Option<Value> {
+    let known = KeyChange::of(current.annotations());
+    let is_same = known.is_some_and(|known| known.is_of(change.work, &change.secret));
+    is_same.then(|| annotated(KEY_CHANGE_ANNOTATION, &change.annotation()))
+}
+
+/// One annotation.
+pub(super) fn annotated(name: &str, value: &str) -> Value {
+    json!({"metadata": {"annotations": {name: value}}})
 }
 
 /// How a maintenance ended; `None` if that is in the status already.
@@ -49,7 +78,7 @@ pub(super) fn maintenance(current: &BackupRepository, ended: &Maintenance) -> Op
 
 #[cfg(test)]
 mod tests {
-    use backup_core::api::backup_repository::BackupRepositorySpec;
+    use backup_core::{api::backup_repository::BackupRepositorySpec, repository_records::KeyWork};
     use jiff::Timestamp;
 
     use super::*;
@@ -80,6 +109,44 @@ mod tests {
             patch["status"],
             json!({"phase": "NotReady", "message": "why"})
         );
+    }
+
+    #[test]
+    fn a_remark_is_written_once_and_stays_as_long_as_the_repository_is_ready() {
+        let mut repository = BackupRepository::new("r", BackupRepositorySpec::default());
+        assert_eq!(remark(&repository, Some("damaged")), None, "not ready");
+        repository.status.phase = Some(BackupRepositoryPhase::Ready);
+        let patch = remark(&repository, Some("damaged")).unwrap();
+        assert_eq!(patch["status"], json!({"message": "damaged"}));
+        repository.status.message = Some("damaged".to_owned());
+        assert_eq!(remark(&repository, Some("damaged")), None);
+        let check = Check {
+            inputs: "i".to_owned(),
+            at: at("2026-11-01T12:00:00Z"),
+            is_final: true,
+        };
+        let patch = verdict(&repository, &Verdict::ready(), &check);
+        assert_eq!(patch["status"].get("message"), None);
+        let gone = remark(&repository, None).unwrap();
+        assert_eq!(gone["status"], json!({"message": null}));
+    }
+
+    #[test]
+    fn only_the_change_of_keys_that_was_requested_last_is_recorded() {
+        let mut repository = BackupRepository::new("r", BackupRepositorySpec::default());
+        let done = |secret: &str| KeyChange {
+            is_done: true,
+            ..KeyChange::requested(KeyWork::Add, secret)
+        };
+        assert_eq!(key_change(&repository, &done("u/1")), None);
+        let requested = KeyChange::requested(KeyWork::Add, "u/2");
+        let annotations = [(KEY_CHANGE_ANNOTATION.to_owned(), requested.annotation())];
+        repository.metadata.annotations = Some(annotations.into());
+        assert_eq!(key_change(&repository, &done("u/1")), None);
+        let patch = key_change(&repository, &done("u/2")).unwrap();
+        let text = &patch["metadata"]["annotations"][KEY_CHANGE_ANNOTATION];
+        let read: KeyChange = serde_json::from_str(text.as_str().unwrap()).unwrap();
+        assert_eq!(read, done("u/2"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     data_mover::{
-        objects::{active_transfers, is_maintained, last_warning},
+        objects::{active_transfers, last_warning},
         pod_state::PodState,
         repository::RepositoryState,
     },
@@ -85,13 +85,8 @@ impl Uploads {
         facts.repository = match self.mover.repository(namespace, location).await? {
             RepositoryState::Ready => {
                 let name = repository_name(namespace, location);
-                if is_maintained(&self.mover, &name).await? {
-                    RepositoryState::Waiting(format!(
-                        "it waits for the maintenance of BackupRepository {name} to end"
-                    ))
-                } else {
-                    RepositoryState::Ready
-                }
+                let awaited = self.mover.awaited_maintenance(&name).await?;
+                awaited.map_or(RepositoryState::Ready, RepositoryState::Waiting)
             }
             state @ (RepositoryState::Waiting(_) | RepositoryState::Unusable(_)) => state,
         };

@@ -80,7 +80,7 @@ impl<'a> Session<'a> {
         if !matches!(error, MoverError::Repository { .. }) {
             return Err(error);
         }
-        let keys = self.backend(None).list(FileType::Key).ours(self.url())?;
+        let keys = self.keys()?;
         if keys.len() > 1 {
             for key in keys {
                 self.job.stop.check()?;
@@ -90,6 +90,21 @@ impl<'a> Session<'a> {
             }
         }
         Err(error)
+    }
+
+    /// Whether the password opens the repository by this key.
+    pub(super) fn opens_with(&self, key: Id) -> Result<bool, MoverError> {
+        match self.open_with(Some(key)) {
+            Ok(_) => Ok(true),
+            // The key is of another password, or of an init that was interrupted.
+            Err(MoverError::WrongPassword { .. } | MoverError::Repository { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The ids of all keys, of any password.
+    pub(super) fn keys(&self) -> Result<Vec<Id>, MoverError> {
+        self.backend(None).list(FileType::Key).ours(self.url())
     }
 
     fn open_with(&self, only_key: Option<Id>) -> Result<RusticRepository<OpenStatus>, MoverError> {

@@ -5,10 +5,24 @@ use std::time::Duration;
 use backup_core::data_movement::{CheckReport, MaintainReport};
 
 use super::*;
-use crate::{CheckRequest, MaintainRequest};
+use crate::{CheckRequest, DataPart, DataToRead, MaintainRequest};
 
 fn check(world: &World, read_data: bool) -> CheckReport {
-    let request = CheckRequest { read_data };
+    let read = if read_data {
+        DataToRead::Everything
+    } else {
+        DataToRead::Nothing
+    };
+    check_of(
+        world,
+        &CheckRequest {
+            read,
+            ..CheckRequest::default()
+        },
+    )
+}
+
+fn check_of(world: &World, request: &CheckRequest) -> CheckReport {
     world
         .run(|repository| repository.check(request, &Job::default()))
         .unwrap()
@@ -122,6 +136,58 @@ fn a_damaged_folder_does_not_hide_damaged_data() {
         );
     }
     assert_eq!(report.affected[0].id, snapshot);
+}
+
+#[test]
+fn the_parts_of_the_data_are_all_of_it_and_each_is_read_once() {
+    let world = World::new();
+    for number in 0..3 {
+        world.write("file", noise(number, 1 << 20));
+        world.save();
+    }
+    let all = check(&world, true).read_bytes;
+    let parts = 3_u8;
+    let mut read = Vec::new();
+    for part in 1..=parts {
+        let part = DataPart {
+            part,
+            parts: parts.try_into().unwrap(),
+        };
+        let request = CheckRequest {
+            read: DataToRead::Part(part),
+            ..CheckRequest::default()
+        };
+        read.push(check_of(&world, &request).read_bytes);
+    }
+    assert_eq!(read.iter().sum::<u64>(), all, "{read:?}");
+    assert!(read.iter().any(|bytes| *bytes < all), "{read:?}");
+}
+
+#[test]
+fn a_pack_that_was_damaged_is_read_again_whatever_the_part() {
+    let world = World::new();
+    world.write("file", noise(1, 4 << 20));
+    let (_, added) = packs_of_backup(&world);
+    for key in &added {
+        world.runtime.block_on(world.store.damage(key));
+    }
+    let names = added.iter().map(|key| key.rsplit('/').next().unwrap());
+    let request = CheckRequest {
+        read: DataToRead::Nothing,
+        packs: names.map(str::to_owned).collect(),
+    };
+    let report = check_of(&world, &request);
+    for key in &added {
+        let mut named = report.failures.first.iter();
+        let is_named = named.any(|failure| key.ends_with(failure.path.as_str()));
+        assert!(is_named, "{key}: {report:?}");
+    }
+    let gone = CheckRequest {
+        packs: ["ab".repeat(32)].into(),
+        ..CheckRequest::default()
+    };
+    let report = check_of(&world, &gone);
+    assert_eq!(report.read_bytes, 0, "a pack in no index is not read");
 }
 
 #[test]

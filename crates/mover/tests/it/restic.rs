@@ -36,12 +36,18 @@ impl World {
     }
 
     fn mover(&self, args: &[&str]) -> MoverOutcome {
+        self.mover_with(PASSWORD, args)
+    }
+
+    /// `PASSWORD` is also the other password, whose keys are changed.
+    fn mover_with(&self, password: &str, args: &[&str]) -> MoverOutcome {
         let store = self.path("store").display().to_string();
         let output = Command::new(env!("CARGO_BIN_EXE_backup-mover"))
             .args(args)
             .args(["--provider", "local", "--bucket", &store])
             .args(["--repository", "repository"])
-            .env("BACKUP_REPOSITORY_PASSWORD", PASSWORD)
+            .env("BACKUP_REPOSITORY_PASSWORD", password)
+            .env("BACKUP_REPOSITORY_OTHER_PASSWORD", PASSWORD)
             .output()
             .unwrap();
         let outcome: MoverOutcome = serde_json::from_slice(&output.stdout).unwrap();
@@ -50,11 +56,15 @@ impl World {
     }
 
     fn restic(&self, args: &[&str], folder: &Path) -> String {
+        self.restic_with(PASSWORD, args, folder)
+    }
+
+    fn restic_with(&self, password: &str, args: &[&str], folder: &Path) -> String {
         let output = Command::new("restic")
             .args(args)
             .args(["--no-cache", "--repo"])
             .arg(self.path("store/repository"))
-            .env("RESTIC_PASSWORD", PASSWORD)
+            .env("RESTIC_PASSWORD", password)
             .current_dir(folder)
             .stdin(Stdio::null())
             .output()
@@ -170,5 +180,22 @@ fn the_mover_checks_and_restores_what_restic_saved() {
     let target = world.path("target").display().to_string();
     let args = ["restore", "--snapshot", &snapshot, "--target", &target];
     world.mover(&args);
+    world.assert_restored();
+}
+
+#[test]
+fn restic_opens_a_repository_by_the_key_of_a_new_password() {
+    let Some(world) = World::new() else { return };
+    world.fill();
+    world.mover(&["init"]);
+    let source = world.path("source").display().to_string();
+    let args = ["backup", "--host", "shop", "--folder", &source];
+    let snapshot = world.mover(&args).snapshot.unwrap();
+    world.mover_with("rotated", &["add-key"]);
+    world.mover_with("rotated", &["remove-key"]);
+    world.mover_with("rotated", &["open"]);
+    let target = world.path("target");
+    let args = ["restore", &snapshot, "--target", "."];
+    world.restic_with("rotated", &args, &target);
     world.assert_restored();
 }

@@ -2,6 +2,7 @@
 //! notes of their snapshots, and the removal of both. All else about them is done by pods with
 //! `backup-mover`.
 
+use backup_core::names::is_dns_label;
 use object_store::path::Path;
 
 use super::{
@@ -43,16 +44,19 @@ impl Location {
 
     /// Whether there may be a repository of any namespace. One listing.
     pub async fn has_repositories(&self) -> Result<bool, StoreError> {
-        Ok(!self.repositories().await?.is_empty())
+        Ok(!self.repository_namespaces().await?.is_empty())
     }
 
-    /// The namespaces that may have a repository. One listing.
-    pub async fn repositories(&self) -> Result<Vec<String>, StoreError> {
+    /// The namespaces that have a folder for a repository, which may hold none (see
+    /// [`Self::has_repository`]). One listing.
+    pub async fn repository_namespaces(&self) -> Result<Vec<String>, StoreError> {
         self.folder_exists()?;
         let folder = self.layout().repositories();
         let listing = self.store().list_with_delimiter(Some(&folder)).await;
         let listing = listing.map_err(|error| self.failed("list", &folder, &error))?;
         let names = listing.common_prefixes.iter().filter_map(Path::filename);
+        // Other folders are not of the data mover.
+        let names = names.filter(|name| is_dns_label(name));
         Ok(names.map(str::to_owned).collect())
     }
 
@@ -132,7 +136,7 @@ mod tests {
             assert!(location.has_repository("shop").await.unwrap());
             assert!(!location.has_repository("shops").await.unwrap());
             assert!(location.has_repositories().await.unwrap());
-            assert_eq!(location.repositories().await.unwrap(), ["shop"]);
+            assert_eq!(location.repository_namespaces().await.unwrap(), ["shop"]);
             for _ in 0..2 {
                 let retained = location.delete_volume_snapshot("shop", &id, true).await;
                 assert_eq!(retained.unwrap(), RetainedVersions::default());
@@ -187,6 +191,28 @@ mod tests {
                 let error = location.snapshot_notes("shop", uid).await.unwrap_err();
                 assert_eq!(error.category(), "config", "{uid:?}");
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn folders_of_namespaces_are_listed_and_no_others() {
+        let (_dir, in_folder) = folder("p");
+        for location in [memory("p"), in_folder] {
+            assert!(location.repository_namespaces().await.unwrap().is_empty());
+            for key in [
+                "p/restic/shop/data/ab/abcd",
+                "p/restic/shop/config",
+                "p/restic/db/keys/abcd",
+                "p/restic/No_Namespace/config",
+                "p/restic/file",
+                "p/backups/b/velero-backup.json",
+                "restic/elsewhere/config",
+            ] {
+                put(&location, key, b"x").await;
+            }
+            let mut names = location.repository_namespaces().await.unwrap();
+            names.sort();
+            assert_eq!(names, ["db", "shop"]);
         }
     }
 

@@ -1,33 +1,38 @@
-use backup_core::api::{
-    BackupStorageLocationSpec,
-    backup_repository::{BackupRepositorySpec, Maintenance},
-    backup_storage_location::AccessMode,
+use backup_core::{
+    api::{
+        BackupStorageLocationSpec,
+        backup_repository::{BackupRepositorySpec, Maintenance},
+        backup_storage_location::AccessMode,
+    },
+    repository_records::{DATA_CHECK_ANNOTATION, KEY_CHANGE_ANNOTATION, KeyWork},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rstest::rstest;
 
 use super::*;
-use crate::data_mover::repository::check::CHECK_ANNOTATION;
+use crate::data_mover::repository::{
+    check::CHECK_ANNOTATION,
+    verdict::{KnownState, known},
+};
 
-const INPUTS: &str = "inputs";
-const PREPARE_TIMEOUT: Duration = Duration::from_mins(30);
+pub(super) const INPUTS: &str = "inputs";
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     "2026-11-01T12:00:00Z".parse().unwrap()
 }
 
-fn ago(seconds: i64) -> Timestamp {
+pub(super) fn ago(seconds: i64) -> Timestamp {
     let time = jiff::SignedDuration::from_secs(seconds);
     now().checked_sub(time).unwrap()
 }
 
-fn present() -> PasswordSecret {
+pub(super) fn present() -> PasswordSecret {
     PasswordSecret::Present {
         version: "u/1".to_owned(),
     }
 }
 
-fn location(is_read_only: bool) -> BackupStorageLocation {
+pub(super) fn location(is_read_only: bool) -> BackupStorageLocation {
     let spec = BackupStorageLocationSpec {
         access_mode: is_read_only.then_some(AccessMode::ReadOnly),
         ..BackupStorageLocationSpec::default()
@@ -36,7 +41,7 @@ fn location(is_read_only: bool) -> BackupStorageLocation {
 }
 
 /// A repository in this phase, maintained an hour ago, without a check.
-fn repository(phase: Option<Phase>) -> BackupRepository {
+pub(super) fn repository(phase: Option<Phase>) -> BackupRepository {
     let spec = BackupRepositorySpec {
         volume_namespace: "shop".to_owned(),
         backup_storage_location: "default".to_owned(),
@@ -63,28 +68,43 @@ fn checked(phase: Phase, seconds: i64, inputs: &str, is_final: bool) -> BackupRe
     repository
 }
 
-fn plan(
-    repository: &BackupRepository,
-    location: Option<&BackupStorageLocation>,
-    pod: Option<PodFacts>,
-) -> String {
-    let facts = Facts {
+/// Facts without a pod.
+pub(super) fn facts<'a>(
+    repository: &'a BackupRepository,
+    location: Option<&'a BackupStorageLocation>,
+    password: &'a PasswordSecret,
+) -> Facts<'a> {
+    Facts {
         repository,
         location,
-        password: &present(),
+        password,
         inputs: INPUTS.to_owned(),
-        pod,
-        prepare_timeout: PREPARE_TIMEOUT,
+        pod: None,
+        node: NodeState::Unknown,
+        has_check_slot: false,
+        prepare_timeout: Duration::from_mins(30),
         now: now(),
-    };
-    match decide(&facts) {
+    }
+}
+
+pub(super) fn shown(plan: &Plan<'_>) -> String {
+    match plan {
         Plan::Nothing => "nothing".to_owned(),
         Plan::Wait(time) => format!("wait {}", time.as_secs()),
+        Plan::Record(end) if end.is_forced => format!("force {:?} {:?}", end.work, end.failure),
         Plan::Record(end) => format!("record {:?} {:?}", end.work, end.failure),
+        Plan::ReportStuck { message, .. } => format!("report {message}"),
         Plan::Inspect => "inspect".to_owned(),
         Plan::Publish(verdict) => format!("publish {}", verdict.phase()),
+        Plan::Remark(remark) => format!("remark {remark:?}"),
+        Plan::ChangeKeys(_, change) => format!("keys {:?}", change.work),
         Plan::Maintain(_) => "maintain".to_owned(),
+        Plan::Check(_) => "check".to_owned(),
     }
+}
+
+fn plan(repository: &BackupRepository, location: Option<&BackupStorageLocation>) -> String {
+    shown(&decide(&facts(repository, location, &present())))
 }
 
 #[rstest]
@@ -105,7 +125,7 @@ fn a_repository_is_looked_for_when_that_may_give_another_result(
     #[case] expected: &str,
 ) {
     let location = location(false);
-    assert_eq!(plan(&repository, Some(&location), None), expected);
+    assert_eq!(plan(&repository, Some(&location)), expected);
 }
 
 #[rstest]
@@ -116,7 +136,7 @@ fn without_its_location_a_repository_is_not_ready(
     #[case] repository: BackupRepository,
     #[case] expected: &str,
 ) {
-    assert_eq!(plan(&repository, None, None), expected);
+    assert_eq!(plan(&repository, None), expected);
 }
 
 #[test]
@@ -129,7 +149,7 @@ fn repositories_of_others_are_left_alone() {
     let mut deleted = repository(None);
     deleted.metadata.deletion_timestamp = Some(Time(now()));
     for repository in [kopia, of_velero, deleted] {
-        assert_eq!(plan(&repository, Some(&location), None), "nothing");
+        assert_eq!(plan(&repository, Some(&location)), "nothing");
     }
 }
 
@@ -163,165 +183,7 @@ fn a_repository_is_maintained_when_it_is_due(
         })
         .into_iter()
         .collect();
-    assert_eq!(plan(&repository, Some(&location), None), expected);
-}
-
-fn ended(result: MoverResult, reason: Option<&str>) -> PodState {
-    PodState::Ended(MoverOutcome {
-        result,
-        reason: reason.map(str::to_owned),
-        message: "why".to_owned(),
-        ..MoverOutcome::default()
-    })
-}
-
-#[rstest]
-#[case::waits(Work::Init, PodState::Waiting("pull".to_owned()), 1799, "wait 3")]
-#[case::waits_too_long(
-    Work::Init,
-    PodState::Waiting("pull".to_owned()),
-    1800,
-    "record Init Some(\"its pod has not started within 1800s: pull\")"
-)]
-#[case::runs(Work::Init, PodState::Running, 2699, "wait 3")]
-#[case::runs_too_long(
-    Work::Init,
-    PodState::Running,
-    2700,
-    "record Init Some(\"it has not ended within 2700s, and was stopped\")"
-)]
-#[case::maintains(Work::Maintenance, PodState::Running, 12_599, "wait 3")]
-#[case::maintains_too_long(
-    Work::Maintenance,
-    PodState::Running,
-    12_600,
-    "record Maintenance Some(\"it has not ended within 12600s, and was stopped\")"
-)]
-#[case::made(Work::Init, ended(MoverResult::Complete, None), 5, "record Init None")]
-#[case::made_before(
-    Work::Init,
-    ended(MoverResult::Failed, Some("repository_exists")),
-    5,
-    "record Init None"
-)]
-#[case::not_made(
-    Work::Init,
-    ended(MoverResult::Failed, Some("store")),
-    5,
-    "record Init Some(\"why\")"
-)]
-#[case::maintained(
-    Work::Maintenance,
-    ended(MoverResult::Complete, None),
-    5,
-    "record Maintenance None"
-)]
-#[case::cancelled(
-    Work::Maintenance,
-    ended(MoverResult::Cancelled, Some("cancelled")),
-    5,
-    "record Maintenance Some(\"why\")"
-)]
-#[case::lost(
-    Work::Maintenance,
-    PodState::Lost("evicted".to_owned()),
-    5,
-    "record Maintenance Some(\"evicted\")"
-)]
-fn a_pod_is_awaited_and_its_end_recorded(
-    #[case] work: Work,
-    #[case] state: PodState,
-    #[case] age: i64,
-    #[case] expected: &str,
-) {
-    let location = location(false);
-    let repository = repository(Some(Phase::New));
-    let facts = |is_deleting: bool, state: PodState| PodFacts {
-        work,
-        state,
-        created: Some(ago(age)),
-        is_deleting,
-    };
-    let found = plan(&repository, Some(&location), Some(facts(false, state)));
-    assert_eq!(found, expected);
-    let deleting = facts(true, PodState::Lost("deleted".to_owned()));
-    let found = plan(&repository, Some(&location), Some(deleting));
-    assert_eq!(found, "wait 3", "until it is gone");
-}
-
-#[rstest]
-#[case::all_there(present(), true, false, false, "ready")]
-#[case::to_be_made(present(), false, false, false, "init")]
-#[case::to_be_made_beside_others(present(), false, true, false, "init")]
-#[case::first(PasswordSecret::Absent, false, false, false, "password")]
-#[case::without_its_password(PasswordSecret::Absent, true, false, false, "bring the Secret back")]
-#[case::others_have_the_password(PasswordSecret::Absent, false, true, false, "bring it back")]
-#[case::no_key(
-    PasswordSecret::NoKey { version: "u/1".to_owned() },
-    false,
-    false,
-    false,
-    "has no key repository-password"
-)]
-#[case::read_only(present(), true, false, true, "ready")]
-#[case::read_only_without_a_repository(present(), false, false, true, "is read-only")]
-#[case::read_only_without_anything(PasswordSecret::Absent, false, false, true, "is read-only")]
-fn a_password_is_never_made_where_data_needs_another(
-    #[case] password: PasswordSecret,
-    #[case] exists: bool,
-    #[case] has_others: bool,
-    #[case] is_read_only: bool,
-    #[case] expected: &str,
-) {
-    let (repository, location) = (repository(None), location(is_read_only));
-    let facts = Facts {
-        repository: &repository,
-        location: Some(&location),
-        password: &password,
-        inputs: INPUTS.to_owned(),
-        pod: None,
-        prepare_timeout: PREPARE_TIMEOUT,
-        now: now(),
-    };
-    let bucket = BucketFacts {
-        url: "s3://b/restic/shop".to_owned(),
-        is_read_only,
-        exists,
-        has_others,
-    };
-    match inspected(&facts, &bucket) {
-        InspectionPlan::Publish(Verdict { message: None, .. }) => assert_eq!(expected, "ready"),
-        InspectionPlan::Publish(Verdict {
-            message: Some(message),
-            is_final,
-        }) => assert!(is_final && message.contains(expected), "{message}"),
-        InspectionPlan::MakePassword => assert_eq!(expected, "password"),
-        InspectionPlan::Init => assert_eq!(expected, "init"),
-    }
-}
-
-#[rstest]
-#[case("wrong_password", Some("velero-repo-credentials"))]
-#[case("unsupported", Some("--mover-image"))]
-#[case("store", None)]
-#[case("damaged", None)]
-fn a_repository_that_no_pod_can_open_is_not_ready(
-    #[case] reason: &str,
-    #[case] expected: Option<&str>,
-) {
-    let outcome = MoverOutcome {
-        reason: Some(reason.to_owned()),
-        message: "why".to_owned(),
-        ..MoverOutcome::default()
-    };
-    let verdict = Verdict::of_outcome(&outcome);
-    assert_eq!(verdict.is_some(), expected.is_some());
-    if let (Some(verdict), Some(expected)) = (verdict, expected) {
-        let message = verdict.message.unwrap();
-        assert!(message.starts_with("why: ") && message.contains(expected));
-        assert!(verdict.is_final);
-    }
-    assert_eq!(Verdict::of_outcome(&MoverOutcome::default()), None);
+    assert_eq!(plan(&repository, Some(&location)), expected);
 }
 
 #[test]
@@ -367,4 +229,108 @@ fn location_password_and_image_are_inputs() {
     let mut seen_later = location(false);
     seen_later.status.message = Some("available".to_owned());
     assert_eq!(inputs(Some(&seen_later), &present(), "i"), all[0]);
+}
+
+/// The same repository with this annotation.
+fn annotated(mut repository: BackupRepository, name: &str, text: String) -> BackupRepository {
+    let annotations = repository.metadata.annotations.get_or_insert_default();
+    annotations.insert(name.to_owned(), text);
+    repository
+}
+
+#[rstest]
+#[case::never(None, None, "check")]
+#[case::an_hour_ago(Some(3600), None, "wait 300")]
+#[case::soon(Some(86_390), None, "wait 10")]
+#[case::a_day_ago(Some(86_400), None, "check")]
+#[case::failed_just_now(Some(99_999), Some(10), "wait 300")]
+#[case::failed_an_hour_ago(Some(99_999), Some(3600), "check")]
+fn the_data_of_a_repository_is_checked_each_day(
+    #[case] checked_before: Option<i64>,
+    #[case] failed_before: Option<i64>,
+    #[case] expected: &str,
+) {
+    let check = DataCheck {
+        checked: checked_before.map(ago),
+        failed: failed_before.map(ago),
+        ..DataCheck::default()
+    };
+    let repository = checked(Phase::Ready, 1, INPUTS, true);
+    let repository = annotated(repository, DATA_CHECK_ANNOTATION, check.annotation());
+    let (read_only, password) = (location(true), present());
+    let mut facts = facts(&repository, Some(&read_only), &password);
+    facts.has_check_slot = true;
+    assert_eq!(shown(&decide(&facts)), expected, "in any location");
+    facts.has_check_slot = false;
+    assert_ne!(shown(&decide(&facts)), "check", "others run");
+}
+
+#[test]
+fn a_maintenance_comes_before_a_check() {
+    let mut repository = checked(Phase::Ready, 1, INPUTS, true);
+    repository.status.last_maintenance_time = None;
+    let (location, password) = (location(false), present());
+    let mut facts = facts(&repository, Some(&location), &password);
+    facts.has_check_slot = true;
+    assert_eq!(shown(&decide(&facts)), "maintain");
+    assert!(may_be_checked(&facts), "while uploads hold it up");
+}
+
+#[rstest]
+#[case::requested("u/1", false, None, "keys Add")]
+#[case::done("u/1", true, None, "wait 300")]
+#[case::of_another_secret("u/0", false, None, "wait 300")]
+#[case::failed_just_now("u/1", false, Some(10), "remark")]
+#[case::failed_five_minutes_ago("u/1", false, Some(300), "keys Add")]
+fn keys_are_changed_when_that_is_requested_for_this_secret(
+    #[case] secret: &str,
+    #[case] is_done: bool,
+    #[case] failed_before: Option<i64>,
+    #[case] expected: &str,
+) {
+    let change = KeyChange {
+        is_done,
+        failed: failed_before.map(ago),
+        failure: "why".to_owned(),
+        ..KeyChange::requested(KeyWork::Add, secret)
+    };
+    let ready = checked(Phase::Ready, 1, INPUTS, true);
+    let repository = annotated(ready, KEY_CHANGE_ANNOTATION, change.annotation());
+    let location = location(false);
+    let found = plan(&repository, Some(&location));
+    assert!(found.starts_with(expected), "{found}");
+    let unusable = checked(Phase::NotReady, 1, "other", true);
+    let repository = annotated(unusable, KEY_CHANGE_ANNOTATION, change.annotation());
+    let found = plan(&repository, Some(&location));
+    let is_changed = expected.starts_with("keys");
+    assert_eq!(found.starts_with("keys"), is_changed, "not ready: {found}");
+}
+
+#[test]
+fn damage_and_keys_that_could_not_be_changed_are_published_until_they_are_gone() {
+    let check = DataCheck {
+        checked: Some(ago(1)),
+        damage: "it is damaged".to_owned(),
+        ..DataCheck::default()
+    };
+    let change = KeyChange {
+        failed: Some(ago(1)),
+        failure: "why".to_owned(),
+        ..KeyChange::requested(KeyWork::Remove, "u/1")
+    };
+    let ready = checked(Phase::Ready, 1, INPUTS, true);
+    let damaged = annotated(ready.clone(), DATA_CHECK_ANNOTATION, check.annotation());
+    let mut both = annotated(damaged, KEY_CHANGE_ANNOTATION, change.annotation());
+    let location = location(false);
+    let message =
+        "it is damaged; its keys could not be changed for the rotation of the password: why";
+    let published = plan(&both, Some(&location));
+    assert_eq!(published, format!("remark Some({message:?})"));
+    both.status.message = Some(message.to_owned());
+    assert_eq!(plan(&both, Some(&location)), "wait 300");
+    let mut mended = ready;
+    mended.status.message = Some(message.to_owned());
+    assert_eq!(plan(&mended, Some(&location)), "remark None");
+    mended.status.message = Some(String::new());
+    assert_eq!(plan(&mended, Some(&location)), "wait 300");
 }
