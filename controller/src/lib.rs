@@ -452,6 +452,9 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
                 "data mover",
                 mover.run(health.clone(), stop.clone()).map(Ok).boxed(),
             ));
+            let measured =
+                metrics::stored::volume_data::run(cluster.clone(), metrics, stop.clone());
+            all.push(("volume data metrics", measured.map(Ok).boxed()));
         }
         all.push((
             "download",

@@ -1,6 +1,7 @@
 //! Updates the metrics, which `backup-metrics` declares. A transition is counted once, after it was
-//! published, by the process that has published it. Gauges about stored objects are computed from
-//! these ([`stored`]), so that they are right after a restart.
+//! published, by the process that has published it; those of volume data by the process that
+//! watches them ([`stored::volume_data`]). Gauges about stored objects are computed from these
+//! ([`stored`]), so that they are right after a restart.
 
 pub(crate) mod stored;
 

@@ -124,7 +124,7 @@ impl<'w> People<'w> {
         self.apply(&json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": { "name": "backups-edit" },
             "rules": [{ "apiGroups": ["velero.io"], "resources": ["backups", "restores", "deletebackuprequests",
-                    "downloadrequests"],
+                    "downloadrequests", "datauploads", "datadownloads", "backuprepositories"],
                 "verbs": ["get", "list", "create", "update", "patch", "delete", "deletecollection"] }] }))
             .await?;
         for person in people {
@@ -209,7 +209,15 @@ impl<'w> People<'w> {
 }
 
 pub fn velero(kind: &str) -> ApiResource {
-    resource("velero.io/v1", kind)
+    resource(api_version(kind), kind)
+}
+
+fn api_version(kind: &str) -> &'static str {
+    if matches!(kind, "DataUpload" | "DataDownload") {
+        "velero.io/v2alpha1"
+    } else {
+        "velero.io/v1"
+    }
 }
 
 /// The refusal, which must be a 403 whose message contains this.
@@ -237,7 +245,7 @@ pub fn refused<T>(result: kube::Result<T>, needle: &str) -> anyhow::Result<Statu
 /// An object of velero.io with these fields.
 pub fn object(kind: &str, name: &str, rest: &Value) -> anyhow::Result<DynamicObject> {
     let mut value =
-        json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": { "name": name } });
+        json!({ "apiVersion": api_version(kind), "kind": kind, "metadata": { "name": name } });
     json_patch::merge(&mut value, rest);
     Ok(serde_json::from_value(value)?)
 }

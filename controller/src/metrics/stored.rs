@@ -1,6 +1,8 @@
 //! Gauges about stored objects, computed from the watch: they are right after a restart, after a
 //! deletion, and for backups that another process has ended.
 
+pub(crate) mod volume_data;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use backup_core::{

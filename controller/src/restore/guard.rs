@@ -43,7 +43,7 @@ const OURS: [&str; 4] = [
 
 /// Further exact names: everything else that `deploy/` installs, the profiles, the credentials of
 /// stores, and the password of the repositories of volume data.
-const ALSO_OURS: [&str; 20] = [
+const ALSO_OURS: [&str; 21] = [
     "backup-alerts",
     "backup-break-glass",
     "backup-cluster-viewer",
@@ -62,6 +62,7 @@ const ALSO_OURS: [&str; 20] = [
     "backup-reader",
     "backup-restorer",
     "backup-viewer",
+    "backup-volume-data",
     "cloud-credentials",
     PASSWORD_SECRET,
 ];

@@ -1,5 +1,7 @@
 //! Requirements on a cluster: checked before an installation, and when a program starts.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 /// Oldest minor version with ValidatingAdmissionPolicy, match conditions and aggregated discovery.
@@ -8,6 +10,18 @@ pub const OLDEST_MINOR: u32 = 30;
 /// The value of the label [`PART_OF`](crate::labels::PART_OF) on everything that belongs to an
 /// installation.
 pub const INSTALLATION: &str = "backup";
+
+/// Label by which a namespace restricts its pods (Kubernetes, Pod Security Admission).
+pub const POD_SECURITY_LABEL: &str = "pod-security.kubernetes.io/enforce";
+/// Level that refuses user and capabilities of the pods that move volume data. The level below,
+/// `baseline`, admits them.
+pub const RESTRICTED: &str = "restricted";
+
+/// The level to which a namespace with these labels restricts its pods.
+pub fn pod_security(labels: Option<&BTreeMap<String, String>>) -> &str {
+    let level = labels.and_then(|labels| labels.get(POD_SECURITY_LABEL));
+    level.map_or("privileged", String::as_str)
+}
 
 /// Whether a version, as an API server reports it, is new enough. Some vendors write "30+".
 pub fn is_new_enough(major: &str, minor: &str) -> bool {
@@ -65,6 +79,14 @@ mod tests {
         ] {
             assert_eq!(is_new_enough(major, minor), fits, "{major}.{minor}");
         }
+    }
+
+    #[test]
+    fn a_namespace_without_the_label_restricts_nothing() {
+        let labels = [(POD_SECURITY_LABEL.to_owned(), RESTRICTED.to_owned())].into();
+        assert_eq!(pod_security(Some(&labels)), RESTRICTED);
+        assert_eq!(pod_security(Some(&BTreeMap::new())), "privileged");
+        assert_eq!(pod_security(None), "privileged");
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub const BACKUP_UID: &str = "velero.io/backup-uid";
 pub const RESTORE_NAME: &str = "velero.io/restore-name";
 /// Label of what belongs to a restore: uid of the Restore.
 pub const RESTORE_UID: &str = "velero.io/restore-uid";
-/// Label of a Backup: name of its Schedule.
+/// Label of a Backup, and of its DataUploads: name of its Schedule.
 pub const SCHEDULE_NAME: &str = "velero.io/schedule-name";
 /// Label of a Backup: name of its location.
 pub const STORAGE_LOCATION: &str = "velero.io/storage-location";

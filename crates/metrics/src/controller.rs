@@ -4,7 +4,7 @@ use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Hist
 
 use crate::Series;
 
-/// Upper bounds of the duration of backups (seconds), the same as Velero's.
+/// Upper bounds of the duration of backups and transfers (seconds), the same as Velero's for backups.
 const DURATIONS: [f64; 9] = [
     60.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 10800.0, 14400.0,
 ];
@@ -54,6 +54,48 @@ metrics! {
     csi_snapshot_attempt: Series<Counter, 2> [schedule, backupName], "Snapshots of CSI volumes that were begun";
     csi_snapshot_success: Series<Counter, 2> [schedule, backupName], "Snapshots of CSI volumes that can be used";
     csi_snapshot_failure: Series<Counter, 2> [schedule, backupName], "Snapshots of CSI volumes that failed";
+    data_upload_success: Series<Counter, 1> [node] as "podVolume_data_upload_success",
+        "Volumes whose data was moved into the bucket, by the node of the pod";
+    data_upload_failure: Series<Counter, 1> [node] as "podVolume_data_upload_failure",
+        "Volumes whose data was not moved into the bucket, or not all of it; the node is empty if no pod ran";
+    data_upload_cancel: Series<Counter, 1> [node] as "podVolume_data_upload_cancel",
+        "Volumes whose move into the bucket was cancelled";
+    data_download_success: Series<Counter, 1> [node] as "podVolume_data_download_success",
+        "Volumes whose data was restored from the bucket, by the node of the pod";
+    data_download_failure: Series<Counter, 1> [node] as "podVolume_data_download_failure",
+        "Volumes whose data was not restored from the bucket, or not all of it; the node is empty if no pod ran";
+    data_download_cancel: Series<Counter, 1> [node] as "podVolume_data_download_cancel",
+        "Volumes whose restore from the bucket was cancelled";
+    data_upload_read_bytes: Series<Counter, 1> [volume_namespace], "Size of the data that uploads have saved";
+    data_upload_stored_bytes: Series<Counter, 1> [volume_namespace],
+        "Bytes that uploads have added to the repository, compressed and without duplicates";
+    data_download_restored_bytes: Series<Counter, 1> [volume_namespace],
+        "Size of the data that downloads have restored, by the namespace that it was backed up from";
+    data_transfer_duration_seconds: Series<Histogram, 1> [kind] in DURATIONS,
+        "From the start of a DataUpload or DataDownload to its end, if it has moved data";
+    data_transfers_running: Series<Gauge, 1> [kind],
+        "DataUploads or DataDownloads that were accepted and have not ended";
+    data_transfers_waiting: Series<Gauge, 1> [kind],
+        "DataUploads or DataDownloads that were not accepted yet";
+    data_upload_last_success_timestamp_seconds: Series<Gauge, 2> [schedule, volume_namespace],
+        "End of the last successful upload of the volume of this namespace that is furthest behind, Unix time; of a volume that was never moved, the creation of its first upload. Volumes of the last backup of the schedule that has moved data";
+    data_upload_failed_volumes: Series<Gauge, 2> [schedule, volume_namespace],
+        "Volumes of this namespace whose upload has failed in the last backup of the schedule that has moved data";
+    repositories: Series<Gauge, 1> [phase], "Repositories of volume data, by the phase of their BackupRepository";
+    repository_ready: Series<Gauge, 2> [volume_namespace, backup_location_name],
+        "1 if the repository can be used, else 0";
+    repository_last_maintenance_timestamp_seconds: Series<Gauge, 2> [volume_namespace, backup_location_name],
+        "End of the last successful maintenance of the repository, Unix time; its creation if there was none";
+    repository_maintenance_period_seconds: Series<Gauge, 2> [volume_namespace, backup_location_name],
+        "Between two maintenances of the repository";
+    repository_last_check_timestamp_seconds: Series<Gauge, 2> [volume_namespace, backup_location_name],
+        "End of the last completed check of the repository, Unix time";
+    repository_check_failed: Series<Gauge, 2> [volume_namespace, backup_location_name],
+        "1 if the last check of the repository was not completed, else 0";
+    repository_damaged: Series<Gauge, 2> [volume_namespace, backup_location_name],
+        "1 if the last completed check of the repository has found damage, else 0";
+    repo_maintenance_success: Series<Counter, 1> [repository_name], "Maintenances of a BackupRepository that succeeded";
+    repo_maintenance_failure: Series<Counter, 1> [repository_name], "Maintenances of a BackupRepository that failed";
     backup_location_status_gauge: Series<Gauge, 1> [backup_location_name],
         "1 if the location was available when it was last validated, else 0";
     backup_location_writable: Series<Gauge, 1> [backup_location_name],

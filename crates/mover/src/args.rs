@@ -227,11 +227,16 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     pub(crate) read_data: bool,
     /// Read one part of the data, such as 1/30: after all parts, all data was read.
-    #[arg(long, value_name = "PART/PARTS", value_parser = part, conflicts_with = "read_data")]
-    pub(crate) read_data_part: Option<DataPart>,
+    #[arg(
+        long = "read-data-part",
+        value_name = "PART/PARTS",
+        value_parser = part,
+        conflicts_with = "read_data"
+    )]
+    pub(crate) part: Option<DataPart>,
     /// Whole id of a pack to read as well; succeeds if there is none. Can be repeated.
-    #[arg(long, value_name = "ID")]
-    pub(crate) read_pack: Vec<String>,
+    #[arg(long = "read-pack", value_name = "ID")]
+    pub(crate) packs: Vec<String>,
 }
 
 #[derive(Clone, Debug, clap::Args)]

@@ -214,14 +214,14 @@ impl From<RestoreArgs> for RestoreRequest {
 
 impl From<CheckArgs> for CheckRequest {
     fn from(args: CheckArgs) -> Self {
-        let read = match args.read_data_part {
+        let read = match args.part {
             Some(part) => DataToRead::Part(part),
             None if args.read_data => DataToRead::Everything,
             None => DataToRead::Nothing,
         };
         Self {
             read,
-            packs: args.read_pack.into_iter().collect(),
+            packs: args.packs.into_iter().collect(),
         }
     }
 }

@@ -58,6 +58,10 @@ pub(crate) struct ChoiceArgs {
     /// Whether to install PodMonitors, alerts and a dashboard for the Prometheus operator
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) monitoring: Option<bool>,
+    /// Whether NetworkPolicies restrict the connections of the pods; the object store has to be
+    /// reached at port 443
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) network_policies: Option<bool>,
     /// Whether snapshots of CSI volumes are taken [default: if the cluster has what they need]
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) snapshots: Option<bool>,
@@ -90,6 +94,7 @@ impl ChoiceArgs {
             profiles: given_or_before(&self.profiles, before.profiles),
             host_network: self.host_network.unwrap_or(before.host_network),
             monitoring: self.monitoring.unwrap_or(before.monitoring),
+            network_policies: self.network_policies.unwrap_or(before.network_policies),
             registry: self.registry.clone().or(before.registry),
             tag: self.tag.clone(),
             replicas: self.replicas.or(before.replicas),

@@ -57,7 +57,7 @@ pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandR
         ("volumes", Box::pin(volumes::would_be_saved(session, now))),
         ("volumes", Box::pin(snapshot_locations::usable(session))),
         ("volumes", Box::pin(moved_data::would_be_moved(session))),
-        ("volumes", Box::pin(moved_data::can_be_read(session))),
+        ("volumes", Box::pin(moved_data::can_be_read(session, now))),
         ("lock", Box::pin(slipped_past(session))),
         ("profiles", Box::pin(installation::profiles(session))),
     ];

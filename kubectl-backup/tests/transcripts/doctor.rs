@@ -416,3 +416,38 @@ async fn moved_data_that_cannot_be_read_is_broken() {
     let expected = "✓ volumes                the password of the moved volume data is in Secret velero-repo-credentials: keep a copy";
     assert!(seen.contains(expected), "{seen}");
 }
+
+#[tokio::test]
+async fn data_that_cannot_be_moved_and_maintenance_that_fails_are_told() {
+    let api = FakeApi::start().await;
+    let moves = json!({"spec": {"template": {"snapshotMoveData": true}}});
+    let args = ["--features=EnableCSI", "--mover-image=$(MOVER_IMAGE)"];
+    let containers = json!([{ "name": "controller", "args": args }]);
+    let pod = json!({ "spec": { "template": { "spec": { "containers": containers } } } });
+    let enforced = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
+    let repository = json!({
+        "apiVersion": "velero.io/v1", "kind": "BackupRepository",
+        "metadata": {"name": "repository-shop", "namespace": "velero"},
+        "spec": {"volumeNamespace": "shop", "backupStorageLocation": "default", "repositoryType": "restic", "maintenanceFrequency": "24h"},
+        "status": {"phase": "Ready", "lastMaintenanceTime": "2026-10-28T05:14:12Z",
+            "recentMaintenance": [{"result": "Failed", "message": "its pod found no node"}]},
+    });
+    api.has(a_schedule("nightly", &moves))
+        .has(deployment("backup-controller", &pod))
+        .has_at(
+            "/api/v1/namespaces/velero",
+            json!({ "metadata": { "name": "velero", "labels": enforced } }),
+        )
+        .has_at(
+            "/apis/velero.io/v1/namespaces/velero/backuprepositories/repository-shop",
+            repository,
+        );
+    let seen = Person::at(&api).types("doctor").await;
+    for expected in [
+        "✗ volumes                velero refuses the pods that move volume data (snapshotMoveData): Pod Security keeps it to restricted\n",
+        "kubectl label --overwrite namespace velero pod-security.kubernetes.io/enforce=baseline\n",
+        "! volumes                the repository with the volume data of namespace shop in location default was not maintained for 6d, so the space of deleted backups is not freed; the last one has failed: its pod found no node\n",
+    ] {
+        assert!(seen.contains(expected), "{expected}{seen}");
+    }
+}

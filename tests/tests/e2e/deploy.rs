@@ -37,9 +37,14 @@ async fn everything_in_deploy_is_accepted_without_unknown_fields(
         .into_iter()
         .filter(|profile| !profile.is_velero());
     let profiles = profiles.map(|profile| format!("deploy/profiles/{}", profile.name));
-    let folders = ["deploy/crds", "deploy/once", "deploy/base"]
-        .map(str::to_owned)
-        .into_iter();
+    let folders = [
+        "deploy/crds",
+        "deploy/once",
+        "deploy/base",
+        "deploy/network-policies",
+    ]
+    .map(str::to_owned)
+    .into_iter();
     for folder in folders.chain(profiles) {
         for mut object in install::documents(&root().join(&folder))? {
             let types = object.types.clone().context("no kind")?;

@@ -312,6 +312,7 @@ fn suites() -> Vec<Suite> {
                 policy::roles::TESTS,
                 policy::phases::TESTS,
                 policy::read_keys::TESTS,
+                policy::volume_data::TESTS,
                 policy::registration::TESTS,
                 install_command::TESTS,
             ],

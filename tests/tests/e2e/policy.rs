@@ -6,6 +6,7 @@ pub mod phases;
 pub mod read_keys;
 pub mod registration;
 pub mod roles;
+pub mod volume_data;
 
 use backup_lock::ledger::FORMAT_VERSION;
 use backup_tests::{
@@ -60,6 +61,7 @@ async fn the_policies_have_no_warnings(world: &mut World) -> anyhow::Result<()> 
         "backup-lock-break-glass",
         "backup-engine-phases",
         "backup-read-keys",
+        "backup-volume-data",
     ] {
         let checked = |policy: &ValidatingAdmissionPolicy| {
             policy.status.as_ref().is_some_and(|status| {

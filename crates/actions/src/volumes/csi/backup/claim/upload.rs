@@ -153,7 +153,15 @@ impl ClaimSnapshot<'_> {
             (CLAIM_UID_LABEL, claim_uid.to_owned()),
             (OPERATION_LABEL, name),
         ];
-        metadata.labels = Some(labels.map(|(key, value)| (key.to_owned(), value)).into());
+        let schedule = backup.schedule();
+        let schedule = schedule.map(|schedule| (labels::SCHEDULE_NAME, schedule.to_owned()));
+        metadata.labels = Some(
+            labels
+                .into_iter()
+                .chain(schedule)
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
+        );
         let mode = text(claim, "/spec/volumeMode").filter(|mode| *mode == BLOCK);
         let user = claim["metadata"]["annotations"][MOVER_USER_ANNOTATION].as_str();
         let annotations = [

@@ -127,6 +127,21 @@ async fn a_claim_that_is_moved_names_its_upload_and_no_snapshot() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_upload_of_a_scheduled_backup_names_the_schedule() {
+    let fake = cluster(binds(json!({ "snapshotHandle": "snap-1" })));
+    let (action, _) = action(&fake);
+    let mut backup = moving();
+    let schedule = (labels::SCHEDULE_NAME.to_owned(), "nightly".to_owned());
+    backup.metadata.labels = Some([schedule].into());
+    action.execute(&claim("pv-csi"), &backup).await.unwrap();
+    let (_, upload) = only_upload(&fake);
+    assert_eq!(
+        upload["metadata"]["labels"]["velero.io/schedule-name"],
+        "nightly"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_upload_is_created_once_and_one_of_another_backup_is_left_alone() {
     let fake = cluster(binds(json!({ "snapshotHandle": "snap-1" })));
     let mut block = claim("pv-csi");
