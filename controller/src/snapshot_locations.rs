@@ -1,5 +1,5 @@
-//! VolumeSnapshotLocations, in which plugins take snapshots of volumes: chooses those of a backup
-//! (`choice`), and opens one with its Secret and its plugin.
+//! VolumeSnapshotLocations, in which plugins take snapshots of volumes: chooses the locations of a
+//! backup (`choice`), and opens one with its Secret and its plugin.
 
 pub(crate) mod choice;
 pub(crate) mod zone;

@@ -278,7 +278,7 @@ async fn check_no_velero(client: &Client, namespace: &str) -> anyhow::Result<()>
     Ok(())
 }
 
-/// The namespace of this cluster's ledgers, and those of its installations.
+/// The namespace of this cluster's ledgers, and the namespaces of its installations.
 pub(crate) struct LedgerHome {
     pub(crate) ledgers: String,
     pub(crate) installations: BTreeSet<String>,

@@ -171,7 +171,7 @@ impl SelfSigned {
     }
 }
 
-/// The authorities that the Secret names now; none if there is no Secret.
+/// The authorities that the Secret names now; empty if there is no Secret.
 pub(crate) async fn named_by_secret(
     client: &Client,
     namespace: &str,

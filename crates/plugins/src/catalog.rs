@@ -88,8 +88,8 @@ pub struct OfferChoice {
 }
 
 /// Chooses among the offers of binaries (by their paths). A name that two of them offer, or that a
-/// built-in action has, is not used, as it is ambiguous. If a binary offers one name in both
-/// versions, the newer is used.
+/// built-in action has, is ambiguous and not used. If a binary offers one name in both versions,
+/// the newer is used.
 pub fn choose(binaries: &[(String, Vec<Offer>)], built_in: &BTreeSet<String>) -> OfferChoice {
     let mut by_name: BTreeMap<&str, Vec<(usize, &Offer)>> = BTreeMap::new();
     for (index, (_, offers)) in binaries.iter().enumerate() {

@@ -438,8 +438,8 @@ mod tests {
         assert_eq!(told(&listing).category(), "denied");
     }
 
-    /// Temporary errors, such as those of another download, are retried; a full disk does not empty
-    /// by itself.
+    /// Temporary errors, such as errors of another download, are retried; a full disk does not
+    /// empty by itself.
     #[test]
     fn a_full_disk_is_told_apart_from_one_that_fails() {
         for (kind, expected) in [

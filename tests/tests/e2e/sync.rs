@@ -447,7 +447,8 @@ async fn objects_of_a_backup_arrive_with_it_and_are_deleted_with_it(
         .get("old-class")
         .await?;
 
-    // Deleting a backup deletes its snapshots; those of a backup missing from the bucket are kept.
+    // Deleting a backup deletes its snapshots; snapshots of a backup missing from the bucket are
+    // kept.
     world.request_deletion("goes").await?;
     world.backup_gone("goes").await?;
     ensure!(

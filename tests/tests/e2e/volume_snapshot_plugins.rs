@@ -1,5 +1,5 @@
 //! Volume snapshots by a plugin of Velero's kind (`tests/plugins/disks.go`): disks and snapshots
-//! are files beside those of the plugin.
+//! are files beside the plugin's own files.
 
 use backup_core::api::{DeleteBackupRequest, DeleteBackupRequestPhase, VolumeSnapshotLocation};
 use backup_store::crash;

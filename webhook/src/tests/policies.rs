@@ -166,7 +166,7 @@ async fn a_refused_restore_keeps_new_backups_out_for_a_while_and_finds_its_way_f
     ));
 }
 
-/// A client that is told to retry does so by itself.
+/// A client that is asked to retry does so by itself.
 #[tokio::test(start_paused = true)]
 async fn a_restore_whose_client_waits_keeps_new_backups_out_for_longer() {
     let (api, replica) = one_replica();

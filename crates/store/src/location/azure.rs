@@ -1,10 +1,10 @@
 //! Provider `azure`: Azure Blob Storage.
 //!
-//! The settings are those of Velero's plugin for Azure (`velero-plugin-for-microsoft-azure` and
-//! Velero's `pkg/util/azure`, v1.18). Without `storageAccountKeyEnvVar` and `useAAD` the key of the
-//! storage account is requested, as there. Unlike there, if the account's subscription and resource
-//! group are unknown, the identity itself is used; it needs the role "Storage Blob Data
-//! Contributor" then.
+//! Has the settings of Velero's plugin for Azure (`velero-plugin-for-microsoft-azure` and Velero's
+//! `pkg/util/azure`, v1.18). Without `storageAccountKeyEnvVar` and `useAAD` the key of the storage
+//! account is requested, as there. Unlike there, if the account's subscription and resource group
+//! are unknown, the identity itself is used; it needs the role "Storage Blob Data Contributor"
+//! then.
 
 use std::{collections::BTreeMap, sync::Arc};
 

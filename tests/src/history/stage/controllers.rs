@@ -128,7 +128,7 @@ async fn volumes(client: &Client) -> anyhow::Result<Option<SnapshotController>> 
     Ok(Some(driver))
 }
 
-/// The namespaces that are restored into those of a history.
+/// The namespaces whose items are restored into the namespaces of a history.
 fn namespaces(slow: bool) -> Vec<String> {
     (0..NAMESPACES)
         .map(|index| plan::namespace(&format!("{}-", Whose::source(slow)), index))
