@@ -185,7 +185,7 @@ async fn operations_of_a_deleted_backup_are_cancelled(world: &mut World) -> anyh
     world.scripted(name, &items).await?;
     world.crash_at("after-execution-recorded").await?;
     world.create_backup(name, of_scripted(name)).await?;
-    world.controllers[0].killed(REACHED).await?;
+    world.controllers[0].killed(POINT_TIMEOUT).await?;
     world.backups().delete_object(name).await?;
     world.controllers[0].restart().await?;
     world.backup_gone(name).await?;
@@ -306,7 +306,7 @@ async fn a_plugin_sees_the_items_of_a_backup_before_it_is_deleted(
     let processed =
         |one: &DeleteBackupRequest| one.status.phase == Some(DeleteBackupRequestPhase::Processed);
     let refused = requests
-        .wait_until("plugin-keeps", "is answered", REACHED, processed)
+        .wait_until("plugin-keeps", "is answered", POINT_TIMEOUT, processed)
         .await?
         .status
         .errors;

@@ -15,7 +15,6 @@ crate::tests! {
     reviews_of_any_size_and_number_fit_into_the_memory,
 }
 
-const SOON: Duration = Duration::from_secs(30);
 /// The memory limit of deploy/base/webhook.yaml.
 const LIMIT_KIB: u64 = 128 * 1024;
 const LARGEST: usize = 8 * 1024 * 1024;
@@ -146,7 +145,7 @@ async fn a_path_that_is_taken_out_of_the_registration_is_replaced_at_once(
     registrations
         .replace("backup-webhook", &PostParams::default(), &registration)
         .await?;
-    let new = eventually("another path", SOON, async || {
+    let new = eventually("another path", TIMEOUT, async || {
         // The first request is refused, and triggers a check of the registration.
         let backup = Backup::new("asked", of_namespaces(&["nowhere"]));
         let _ = world.backups().create(&dry_run(), &backup).await;
@@ -167,7 +166,7 @@ async fn a_path_that_is_taken_out_of_the_registration_is_replaced_at_once(
         }
     }
     let backup = Backup::new("asked", of_namespaces(&["nowhere"]));
-    eventually("creations are decided on", SOON, async || {
+    eventually("creations are decided on", TIMEOUT, async || {
         world
             .backups()
             .create(&dry_run(), &backup)
@@ -246,7 +245,7 @@ async fn reviews_of_any_size_and_number_fit_into_the_memory(
         ensure!(peak < LIMIT_KIB, "{} had {peak} KiB", webhook.name());
     }
     let backup = Backup::new("after-the-flood", of_namespaces(&["nowhere"]));
-    eventually("creations are decided on", SOON, async || {
+    eventually("creations are decided on", TIMEOUT, async || {
         world
             .backups()
             .create(&dry_run(), &backup)

@@ -62,7 +62,7 @@ async fn meanwhile(
         )
         .await?;
     world.controllers[0]
-        .paused(REACHED)
+        .paused(POINT_TIMEOUT)
         .await
         .context("it was not reached")?;
     let happened = happens(world).await;

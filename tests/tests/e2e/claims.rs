@@ -38,8 +38,6 @@ crate::tests! {
     a_ledger_that_was_edited_by_hand_is_rebuilt,
 }
 
-const SOON: Duration = Duration::from_mins(1);
-
 async fn a_restore_that_may_wait_goes_before_backups_that_have_not_begun(
     world: &mut World,
 ) -> anyhow::Result<()> {
@@ -111,7 +109,7 @@ async fn a_restore_that_may_wait_goes_before_backups_that_have_not_begun(
         );
     }
     // Waits for the end of the refused restore's intent.
-    eventually("a backup is admitted", SOON, async || {
+    eventually("a backup is admitted", TIMEOUT, async || {
         world
             .create_backup("turn-after", of_namespaces(&["turn"]))
             .await
@@ -338,7 +336,7 @@ async fn deleter(world: &World) -> anyhow::Result<Api<Backup>> {
             .await?;
     }
     let backups = Api::namespaced(world.plane.impersonate("dora").await?, NAMESPACE);
-    eventually("she may read", SOON, async || {
+    eventually("she may read", TIMEOUT, async || {
         backups.get_opt("none").await.map(|_| Probe::Ready(()))
     })
     .await?;
@@ -512,7 +510,7 @@ async fn objects_created_without_the_webhook_never_run_together(
         };
         world.unregistered(created).await?;
     }
-    eventually("all have ended", SOON, async || {
+    eventually("all have ended", TIMEOUT, async || {
         let active = world.restores().list_all().await?.into_iter();
         let active = active.filter(|restore| restore.phase().is_active()).count();
         let running = world.backups().list_all().await?.into_iter();

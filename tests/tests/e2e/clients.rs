@@ -29,7 +29,7 @@ crate::tests! { BESIDE_A_SIBLING: clients_that_must_wait_give_up_after_bounded_t
 /// Time after which a refusal counts as a hang.
 const PROMPT: Duration = Duration::from_secs(5);
 /// Time for which the end of a restore is delayed.
-const HELD: Duration = Duration::from_millis(2500);
+const END_DELAY: Duration = Duration::from_millis(2500);
 /// Duration of the webhook's failure.
 const TROUBLE: Duration = Duration::from_secs(4);
 
@@ -411,7 +411,7 @@ async fn a_creation_that_waits_is_admitted_when_the_holder_has_ended(
         )
     };
     let (all, held) = tokio::join!(all_wait(world, "waits", waiting), async {
-        tokio::time::sleep(HELD).await;
+        tokio::time::sleep(END_DELAY).await;
         let stored = world.backups().list_all().await?;
         let early = stored
             .iter()
@@ -425,7 +425,7 @@ async fn a_creation_that_waits_is_admitted_when_the_holder_has_ended(
     held?;
     for seen in all? {
         ensure!(
-            seen.elapsed > HELD && seen.elapsed < Duration::from_secs(40),
+            seen.elapsed > END_DELAY && seen.elapsed < Duration::from_secs(40),
             "{:?}",
             seen.elapsed
         );

@@ -56,7 +56,7 @@ async fn a_restore_killed_at_any_point_resumes_to_one_end(world: &mut World) -> 
         ended.with_context(|| format!("killed at {point}"))?;
         let there = world.count_config_maps(&name).await?;
         ensure!(there >= 20, "killed at {point}: {there} of 20 are there");
-        eventually("its claim is free", REACHED, async || {
+        eventually("its claim is free", POINT_TIMEOUT, async || {
             let claims = world.claims().await?;
             anyhow::Ok(when(!claims.contains(&name), claims))
         })
@@ -109,7 +109,7 @@ async fn a_restore_made_again_under_its_name_has_files_of_its_own(
         .await?;
     // The files are deleted with the object.
     world.restores().delete_object(name).await?;
-    world.restores().wait_gone(name, REACHED).await?;
+    world.restores().wait_gone(name, POINT_TIMEOUT).await?;
     let left = world.s3()?.keys(BUCKET).await?;
     ensure!(
         !left
@@ -122,7 +122,7 @@ async fn a_restore_made_again_under_its_name_has_files_of_its_own(
         .await?;
     // A user removes the finalizer that would have deleted them.
     world.restores().delete_at_once(name).await?;
-    world.restores().wait_gone(name, REACHED).await?;
+    world.restores().wait_gone(name, POINT_TIMEOUT).await?;
     let left = world.s3()?.keys(BUCKET).await?;
     ensure!(
         left.iter()
@@ -187,7 +187,7 @@ async fn a_synced_backup_arrives_whole_whenever_a_controller_dies(
         )?;
         world.store_completed(bucket, &name)?;
         world.controllers[0]
-            .killed(REACHED)
+            .killed(POINT_TIMEOUT)
             .await
             .with_context(|| format!("{point} was not reached"))?;
         let half = world.backups().get(&name).await?;

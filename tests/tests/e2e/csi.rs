@@ -37,7 +37,6 @@ crate::tests! {
 
 /// Timeout of a restore for a snapshot that cannot be used.
 pub const PATIENCE: &str = "--resource-timeout=15s";
-const SOON: Duration = Duration::from_mins(1);
 
 async fn ready(world: &World) -> anyhow::Result<SnapshotController> {
     let client = &world.client;
@@ -208,7 +207,7 @@ async fn a_restore_provisions_missing_claims_from_their_snapshots(
     // No controller removes their finalizers here.
     claims.delete_at_once("data").await?;
     volumes.delete_at_once("pv-csi-back-data").await?;
-    claims.wait_gone("data", SOON).await?;
+    claims.wait_gone("data", TIMEOUT).await?;
 
     // In place, where one claim exists, and into another namespace, where none does.
     for (name, mapped) in [("csi-in-place", None), ("csi-moved", Some(there))] {
@@ -304,7 +303,7 @@ async fn disk(client: &Client, namespace: &str, claim: &str) -> anyhow::Result<S
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     eventually(
         &format!("claim {namespace}/{claim} has a volume"),
-        SOON,
+        TIMEOUT,
         async || {
             let found = claims.get(claim).await?;
             let Some(volume) = found.spec.and_then(|spec| spec.volume_name) else {

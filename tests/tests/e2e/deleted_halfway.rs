@@ -17,7 +17,6 @@ crate::tests! {
 }
 
 const PLACE: &str = "deleted-halfway";
-const SOON: Duration = Duration::from_mins(1);
 
 /// A bucket and a location, and a claim whose volume is snapshotted at once.
 async fn ready(world: &World, place: &str, url: &str) -> anyhow::Result<SnapshotController> {
@@ -40,7 +39,7 @@ async fn stored_snapshots(
     world: &World,
     driver: &SnapshotController,
 ) -> anyhow::Result<BTreeSet<String>> {
-    eventually("no snapshot is left in the cluster", SOON, async || {
+    eventually("no snapshot is left in the cluster", TIMEOUT, async || {
         let mut left = Vec::new();
         for kind in ["VolumeSnapshot", "VolumeSnapshotContent"] {
             left.extend(
@@ -85,7 +84,7 @@ async fn a_backup_deleted_at_any_point_keeps_its_snapshot_if_and_only_if_it_is_s
         world.crash_at(point).await?;
         world.create_backup(&name, of_place(PLACE)).await?;
         world.controllers[0]
-            .killed(REACHED)
+            .killed(POINT_TIMEOUT)
             .await
             .with_context(|| format!("{point} was not reached"))?;
         world.backups().delete_object(&name).await?;

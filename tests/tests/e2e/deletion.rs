@@ -27,7 +27,6 @@ crate::tests! {
     thousands_of_versions_go_in_pages_and_with_little_memory,
 }
 
-const SOON: Duration = Duration::from_secs(30);
 /// Number of versions of one key; a page of a listing has a thousand.
 const VERSIONS: usize = 2500;
 /// Memory beyond that of the controller before (KiB).
@@ -123,7 +122,7 @@ async fn waits(world: &World, name: &str) -> anyhow::Result<Waits> {
     let waits = |backup: &Backup| waits_of(backup).is_some();
     let backup = world
         .backups()
-        .wait_until(name, "waits with its deletion", SOON, waits)
+        .wait_until(name, "waits with its deletion", TIMEOUT, waits)
         .await?;
     waits_of(&backup).context("it waits no more")
 }
@@ -164,7 +163,7 @@ async fn a_deletion_removes_every_version_that_a_bucket_keeps(
         ensure!(!versions(world, name).await?.is_empty());
         let before = front.asked().len();
         ask(world, &backup, name).await?;
-        gone(world, name, SOON).await?;
+        gone(world, name, TIMEOUT).await?;
         ensure!(
             versions(world, name).await?.is_empty(),
             "{:?}",
@@ -197,7 +196,7 @@ async fn a_deletion_killed_while_it_removes_versions_is_finished(
     });
     ask(world, &backup, name).await?;
     front
-        .wait_for_request("all is hidden", SOON, asks_versions)
+        .wait_for_request("all is hidden", TIMEOUT, asks_versions)
         .await?;
     world.controllers[0].kill().await?;
     let visible = seen(world, name).await?;
@@ -289,7 +288,7 @@ async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(
 
     // It needs no place in the ledger, which might not hold all such deletions. No restore begins
     // from the backup.
-    until("its place is given back", SOON, async || {
+    until("its place is given back", TIMEOUT, async || {
         anyhow::Ok(!has_place(world, name).await?)
     })
     .await?;
@@ -368,7 +367,7 @@ async fn a_deletion_behind_a_legal_hold_is_retried_on_request(
         .kubectl_backup()
         .succeeds(&["delete", name, "--confirm"])
         .await?;
-    gone(world, name, SOON).await?;
+    gone(world, name, TIMEOUT).await?;
     ensure!(
         versions(world, name).await?.is_empty(),
         "{:?}",
@@ -396,7 +395,7 @@ async fn a_deletion_without_the_right_to_list_versions_reports_it(
         .await?;
     let backup = stored(world, name).await?;
     ask(world, &backup, name).await?;
-    gone(world, name, SOON).await?;
+    gone(world, name, TIMEOUT).await?;
     ensure!(
         seen(world, name).await?.is_empty(),
         "{:?}",

@@ -35,7 +35,12 @@ async fn what_the_cluster_made_or_opened_meanwhile_is_compared(
         )
         .await?;
     let has_default = async || accounts.exists("default").await;
-    until("the cluster has made the account", REACHED, has_default).await?;
+    until(
+        "the cluster has made the account",
+        POINT_TIMEOUT,
+        has_default,
+    )
+    .await?;
     accounts
         .merge_patch("default", json!({ "automountServiceAccountToken": false }))
         .await?;

@@ -21,7 +21,6 @@ crate::tests! {
     a_folder_in_use_is_not_removed,
 }
 
-const SOON: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_hours(24);
 
 /// Puts files of this age into a backup's folder.
@@ -228,7 +227,7 @@ async fn a_folder_in_use_is_not_removed(world: &mut World) -> anyhow::Result<()>
         .await?;
     // A Backup is created while the folder is checked.
     front
-        .wait_for_request("the folder is looked at", SOON, |asked| {
+        .wait_for_request("the folder is looked at", TIMEOUT, |asked| {
             lists(asked, "named")
         })
         .await?;
@@ -236,13 +235,17 @@ async fn a_folder_in_use_is_not_removed(world: &mut World) -> anyhow::Result<()>
         .create_backup("named", into_location("nowhere", &[]))
         .await?;
     is_held.store(false, Ordering::SeqCst);
-    eventually("the folder that is nobody's is removed", SOON, async || {
-        let gone = !there(world, bucket, "nobodys")?;
-        anyhow::Ok(when(
-            gone,
-            format!("{:?}", world.sync_summary(bucket).await),
-        ))
-    })
+    eventually(
+        "the folder that is nobody's is removed",
+        TIMEOUT,
+        async || {
+            let gone = !there(world, bucket, "nobodys")?;
+            anyhow::Ok(when(
+                gone,
+                format!("{:?}", world.sync_summary(bucket).await),
+            ))
+        },
+    )
     .await?;
     for _ in 0..2 {
         let seen = world.sync(bucket, None).await?;

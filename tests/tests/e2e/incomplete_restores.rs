@@ -91,7 +91,7 @@ async fn a_type_whose_server_is_away_is_waited_for(world: &mut World) -> anyhow:
         .create_restore(name, without_definitions(name))
         .await?;
     let rest = async || anyhow::Ok(world.count_config_maps(name).await? >= 2);
-    until("the rest is restored", REACHED, rest).await?;
+    until("the rest is restored", POINT_TIMEOUT, rest).await?;
     let says = async || {
         let restore = world.restores().get(name).await?;
         ensure!(
@@ -106,7 +106,12 @@ async fn a_type_whose_server_is_away_is_waited_for(world: &mut World) -> anyhow:
             .unwrap_or_default();
         anyhow::Ok(said.contains(&format!("it does not serve gadgets.{group} yet")))
     };
-    until("the restore says which type it waits for", REACHED, says).await?;
+    until(
+        "the restore says which type it waits for",
+        POINT_TIMEOUT,
+        says,
+    )
+    .await?;
     api_services(&world.client).delete_object(&service).await?;
     define_kind(&world.client, &group, "Gadget").await?;
     world.restore_ends(name, RestorePhase::Completed).await?;
@@ -170,7 +175,7 @@ async fn what_keeps_a_namespace_that_terminates_is_said(world: &mut World) -> an
         };
     until(
         "the restore says what keeps the namespace",
-        REACHED,
+        POINT_TIMEOUT,
         names_it,
     )
     .await?;

@@ -20,7 +20,6 @@ crate::tests! {
     a_release_of_helm_stays_helms,
 }
 
-const SOON: Duration = Duration::from_mins(1);
 const DEFINITION: &str = "apiextensions.k8s.io/v1";
 
 /// An empty cluster.
@@ -89,7 +88,7 @@ impl Cluster {
 
     async fn backups(&self) -> anyhow::Result<Api<Backup>> {
         let backups: Api<Backup> = Api::namespaced(self.client.clone(), NAMESPACE);
-        eventually("backups are served", SOON, async || {
+        eventually("backups are served", TIMEOUT, async || {
             backups.list_all().await.map(|_| Probe::Ready(()))
         })
         .await?;
@@ -334,7 +333,7 @@ async fn removes(cluster: &Cluster) -> anyhow::Result<()> {
         };
         until(
             &format!("{name_of_kind} {name} is gone"),
-            SOON,
+            TIMEOUT,
             async || anyhow::Ok(!api.exists(name).await?),
         )
         .await?;
@@ -368,7 +367,7 @@ async fn removes(cluster: &Cluster) -> anyhow::Result<()> {
         let version = spec["versions"][0]["name"].as_str().context("no version")?;
         let objects = all_objects(&cluster.client, &format!("velero.io/{version}"), kind);
         let what = format!("{kind} is served");
-        eventually(&what, SOON, async || {
+        eventually(&what, TIMEOUT, async || {
             objects.list_all().await.map(|_| Probe::Ready(()))
         })
         .await?;

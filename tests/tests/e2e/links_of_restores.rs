@@ -38,7 +38,7 @@ async fn bound(world: &World, namespace: &str) -> anyhow::Result<String> {
         matches!(phase, Some("Bound" | "Lost"))
     };
     let claim = claims
-        .wait_until("data", "is bound", REACHED, settled)
+        .wait_until("data", "is bound", POINT_TIMEOUT, settled)
         .await?;
     let phase = claim
         .status
@@ -128,7 +128,7 @@ async fn a_volume_in_use_is_never_taken_from_its_claim(world: &mut World) -> any
             .is_some_and(|status| status.phase.as_deref() == Some("Released"))
     };
     volumes
-        .wait_until(nfs, "is released", REACHED, released)
+        .wait_until(nfs, "is released", POINT_TIMEOUT, released)
         .await?;
     let spec = RestoreSpec {
         existing_resource_policy: update,
@@ -254,7 +254,7 @@ async fn what_ended_stays_out_and_what_a_job_makes_is_left_to_it(
         }
         anyhow::Ok(when(counts == [1, 1, 1], format!("{counts:?}")))
     };
-    eventually("each Job has a pod", REACHED, one_each).await?;
+    eventually("each Job has a pod", POINT_TIMEOUT, one_each).await?;
     let charges = of("charge-cards").await?.swap_remove(0);
     pods.merge_patch_status(&charges.name_any(), json!({ "phase": "Failed" }))
         .await?;
@@ -268,7 +268,7 @@ async fn what_ended_stays_out_and_what_a_job_makes_is_left_to_it(
             .into_iter()
             .any(|one| one.type_ == "Failed" && one.status == "True")
     };
-    jobs.wait_until("charge-cards", "has failed", REACHED, failed)
+    jobs.wait_until("charge-cards", "has failed", POINT_TIMEOUT, failed)
         .await?;
     let before = of("migrate-db").await?.swap_remove(0);
 
@@ -289,7 +289,7 @@ async fn what_ended_stays_out_and_what_a_job_makes_is_left_to_it(
             .collect();
         anyhow::Ok(when(names.len() == 1, format!("{names:?}")))
     };
-    eventually("the Job has made its pod again", REACHED, one_again).await?;
+    eventually("the Job has made its pod again", POINT_TIMEOUT, one_again).await?;
     let after = of("migrate-db").await?.swap_remove(0);
     ensure!(
         after.name_any() != before.name_any(),

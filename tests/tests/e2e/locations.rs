@@ -32,7 +32,7 @@ crate::tests! {
 /// Key that is written to test whether writing is allowed.
 const PROBE: &str = "backups/.writable";
 /// Time limit for events that do not wait for the next validation.
-const AT_ONCE: Duration = Duration::from_secs(10);
+const PROMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Creates a location that is validated every hour, without waiting for it.
 async fn hourly(world: &World, name: &str, url: &str, more: &Value) -> anyhow::Result<()> {
@@ -51,14 +51,14 @@ async fn says(world: &World, name: &str, text: &str) -> anyhow::Result<String> {
     };
     let location = world
         .locations()
-        .wait_until(name, &format!("says {text:?}"), AT_ONCE, says)
+        .wait_until(name, &format!("says {text:?}"), PROMPT_TIMEOUT, says)
         .await?;
     Ok(message(&location))
 }
 
 async fn available(world: &World, name: &str) -> anyhow::Result<BackupStorageLocation> {
     world
-        .location_in(name, LocationPhase::Available, AT_ONCE)
+        .location_in(name, LocationPhase::Available, PROMPT_TIMEOUT)
         .await
 }
 
@@ -312,11 +312,15 @@ async fn a_bucket_that_refuses_deletions_is_available_and_reported(
         json!({ "spec": { "validationFrequency": "3h" } }),
     )
     .await?;
-    eventually("it is removed by the next look", AT_ONCE, async || {
-        let clean = world.s3()?.keys(name).await?.is_empty();
-        let told = facts(&world.locations().get(name).await?)?.not_removable;
-        anyhow::Ok(when(clean && told.is_none(), format!("{told:?}")))
-    })
+    eventually(
+        "it is removed by the next look",
+        PROMPT_TIMEOUT,
+        async || {
+            let clean = world.s3()?.keys(name).await?.is_empty();
+            let told = facts(&world.locations().get(name).await?)?.not_removable;
+            anyhow::Ok(when(clean && told.is_none(), format!("{told:?}")))
+        },
+    )
     .await?;
     world.remove_location(name).await
 }
@@ -372,7 +376,7 @@ async fn versions_and_object_lock_of_a_bucket_are_reported(
             };
             world
                 .locations()
-                .wait_until(name, "is validated again", AT_ONCE, validated)
+                .wait_until(name, "is validated again", PROMPT_TIMEOUT, validated)
                 .await?;
         }
         let left = world.s3()?.versions(name).await?;
@@ -405,7 +409,7 @@ async fn versions_and_object_lock_of_a_bucket_are_reported(
                 .iter()
                 .any(|asked| asked.query.contains("delete"))
         };
-        until("it is looked at closely", AT_ONCE, async || {
+        until("it is looked at closely", PROMPT_TIMEOUT, async || {
             anyhow::Ok(deletes())
         })
         .await?;
@@ -451,7 +455,7 @@ async fn a_negative_period_is_named_by_its_location(world: &mut World) -> anyhow
     };
     world
         .locations()
-        .wait_until(name, "names the period", AT_ONCE, named)
+        .wait_until(name, "names the period", PROMPT_TIMEOUT, named)
         .await?;
     let told = world.kubectl_backup().run(&["doctor"]).await?.stdout;
     ensure!(
@@ -470,7 +474,7 @@ async fn a_negative_period_is_named_by_its_location(world: &mut World) -> anyhow
     };
     world
         .locations()
-        .wait_until(name, "says nothing", AT_ONCE, mended)
+        .wait_until(name, "says nothing", PROMPT_TIMEOUT, mended)
         .await?;
     world.remove_location(name).await
 }
@@ -486,12 +490,12 @@ async fn of_several_default_locations_the_newest_stays(world: &mut World) -> any
         let one_is_left =
             async || Ok::<_, kube::Error>(!marked("default").await? && marked(name).await?);
         // The old one detects it at its next validation.
-        until("the newer default is left", AT_ONCE, &one_is_left).await?;
+        until("the newer default is left", PROMPT_TIMEOUT, &one_is_left).await?;
         let note = told(world, "default", "NotDefault").await?;
         ensure!(note.contains("second-default is newer"), "{note}");
         // If it is set again, it is unset again.
         patch(world, "default", json!({ "spec": { "default": true } })).await?;
-        until("the newer default is left", AT_ONCE, &one_is_left).await
+        until("the newer default is left", PROMPT_TIMEOUT, &one_is_left).await
     }
     .await;
     world.remove_location(name).await?;

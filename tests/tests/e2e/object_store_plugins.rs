@@ -132,7 +132,7 @@ async fn a_crash_at_the_end_is_finished_through_the_store_plugin(
         // A controller that adopts an end removes the rest once it is published.
         eventually(
             &format!("the store of {name} is whole and tidy"),
-            REACHED,
+            POINT_TIMEOUT,
             async || {
                 is_whole_in_folder(&place.store(), &name)
                     .await
@@ -149,7 +149,7 @@ async fn a_crash_at_the_end_is_finished_through_the_store_plugin(
     world.create_backup(&name, of_place(location)).await?;
     let contents = place.file(&name, &format!("{name}.tar.gz"));
     let half = async || std::fs::metadata(&contents).map(|metadata| metadata.len() > 0);
-    until("the contents are half written", REACHED, half).await?;
+    until("the contents are half written", POINT_TIMEOUT, half).await?;
     world.controllers[0].kill().await?;
     place.misbehave("")?;
     world.controllers[0].restart().await?;
@@ -266,7 +266,7 @@ async fn a_tarball_that_a_plugin_cuts_short_is_not_restored(
     world
         .create_restore("served-cut-off", from_backup(name))
         .await?;
-    eventually("it was read in vain", REACHED, async || {
+    eventually("it was read in vain", POINT_TIMEOUT, async || {
         let read = plugins.processes(
             "GetObject",
             &format!("deep/down/backups/{name}/{name}.tar.gz"),
@@ -296,7 +296,7 @@ async fn a_plugin_that_answers_nonsense_is_named_and_asked_again(
     let blocked = |backup: &Backup| !blocked_reason(backup).is_empty();
     let backup = world
         .backups()
-        .wait_until(name, "is blocked", REACHED, blocked)
+        .wait_until(name, "is blocked", POINT_TIMEOUT, blocked)
         .await?;
     ensure!(
         blocked_reason(&backup).contains("somewhere/else"),
@@ -347,7 +347,7 @@ async fn an_unknown_provider_is_reported_with_those_there_are(
         world.remove_location("unserved").await.ok();
         world.apply_location("unserved", spec).await?;
         let location = world
-            .location_in("unserved", LocationPhase::Unavailable, REACHED)
+            .location_in("unserved", LocationPhase::Unavailable, POINT_TIMEOUT)
             .await?;
         let message = location.status.message.context("no message")?;
         for word in words {

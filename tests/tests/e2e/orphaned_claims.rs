@@ -35,7 +35,7 @@ crate::tests! {
 pub const GRACE: &str = "--orphan-grace=1s";
 /// Time limit for freeing an orphan: twice the grace (the controller's own check, and the guard),
 /// the pauses between checks, and a slow machine.
-const BOUND: Duration = Duration::from_secs(20);
+const MAX_ORPHAN_TIME: Duration = Duration::from_secs(20);
 
 async fn an_orphan_is_freed_when_a_sibling_webhook_denies(world: &mut World) -> anyhow::Result<()> {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
@@ -86,7 +86,7 @@ async fn an_orphan_is_freed_when_a_quota_is_exceeded(world: &mut World) -> anyho
     quotas
         .merge_patch_status("no-backups", json!({ "hard": hard, "used": hard }))
         .await?;
-    eventually("the quota is looked at", BOUND, async || {
+    eventually("the quota is looked at", MAX_ORPHAN_TIME, async || {
         let answer = world.backups().create(&dry_run(), &plain("quota")).await;
         let seen = format!("{answer:?}");
         Ok::<_, kube::Error>(when(seen.contains("exceeded quota"), seen))
@@ -235,7 +235,7 @@ async fn an_orphan_is_freed_when_the_answer_is_lost(world: &mut World) -> anyhow
     let backup = plain("lost");
     let (refused, claimed) = tokio::join!(create(world, &backup), async {
         // At shorter intervals than in `claimed`.
-        let claimed = tokio::time::timeout(BOUND, async {
+        let claimed = tokio::time::timeout(MAX_ORPHAN_TIME, async {
             while !has_claim(world, "lost").await? {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -375,7 +375,7 @@ async fn has_claim(world: &World, name: &str) -> anyhow::Result<bool> {
 
 /// Waits until the ledger has a claim of this name.
 async fn claimed(world: &World, name: &str) -> anyhow::Result<()> {
-    until(&format!("{name} is claimed"), BOUND, async || {
+    until(&format!("{name} is claimed"), MAX_ORPHAN_TIME, async || {
         has_claim(world, name).await
     })
     .await
@@ -391,12 +391,16 @@ async fn leaves_when_claimed(world: &World, name: &str) -> anyhow::Result<()> {
 }
 
 async fn unclaimed(world: &World, name: &str) -> anyhow::Result<()> {
-    eventually(&format!("no claim of {name} is left"), BOUND, async || {
-        anyhow::Ok(when(
-            !has_claim(world, name).await?,
-            format!("{:?}", claims(world).await?),
-        ))
-    })
+    eventually(
+        &format!("no claim of {name} is left"),
+        MAX_ORPHAN_TIME,
+        async || {
+            anyhow::Ok(when(
+                !has_claim(world, name).await?,
+                format!("{:?}", claims(world).await?),
+            ))
+        },
+    )
     .await
 }
 
@@ -426,7 +430,7 @@ async fn is_freed(world: &World, name: &str) -> anyhow::Result<()> {
     let mut refused = 0;
     eventually(
         &format!("a restore where {name} had its claim"),
-        BOUND,
+        MAX_ORPHAN_TIME,
         async || {
             let created = world
                 .create_claiming_restore(&after, &format!("orphan-{name}"))
@@ -447,7 +451,7 @@ async fn is_freed(world: &World, name: &str) -> anyhow::Result<()> {
 /// Deletes a restore and waits until it is gone.
 async fn done(world: &World, name: &str) -> anyhow::Result<()> {
     world.restores().delete_object(name).await?;
-    world.restores().wait_gone(name, BOUND).await
+    world.restores().wait_gone(name, MAX_ORPHAN_TIME).await
 }
 
 async fn not_stored(world: &World, name: &str) -> anyhow::Result<()> {

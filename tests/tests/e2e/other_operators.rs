@@ -16,8 +16,6 @@ crate::tests! {
     a_cluster_of_cloudnative_pg_is_not_backed_up_while_it_is_restored,
 }
 
-const SOON: Duration = Duration::from_secs(30);
-
 /// Creates two objects of one cluster at once. Returns which of them were refused.
 async fn at_once(
     world: &World,
@@ -122,7 +120,7 @@ async fn a_backup_of_percona_postgresql_waits_for_the_end_of_a_restore(
         },
         json!({ "state": "Failed" }),
     );
-    eventually("only the operator ends it", SOON, async || {
+    eventually("only the operator ends it", TIMEOUT, async || {
         let patch = Patch::Merge(json!({ "status": failed }));
         let forged = PG
             .api(world, PG.restore)

@@ -22,8 +22,6 @@ crate::tests! {
     perconas_claims_are_shown_by_locks,
 }
 
-const SOON: Duration = Duration::from_secs(30);
-
 /// The side that makes the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
@@ -95,7 +93,7 @@ async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> anyhow::Re
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let before = sibling.calls();
     let meanwhile = async {
-        eventually("the revival is on its way", SOON, async || {
+        eventually("the revival is on its way", TIMEOUT, async || {
             anyhow::Ok(when(sibling.calls() > before, "it was not asked"))
         })
         .await?;
@@ -291,7 +289,7 @@ async fn only_the_operator_ends_its_work(world: &mut World) -> anyhow::Result<()
             .map(drop)
             .err()
     };
-    eventually("the policy refuses", SOON, async || {
+    eventually("the policy refuses", TIMEOUT, async || {
         anyhow::Ok(match forged("Succeeded").await {
             Some(kube::Error::Api(status))
                 if status.message.contains("percona-server-mysql-operator") =>

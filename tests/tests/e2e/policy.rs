@@ -11,7 +11,7 @@ use backup_lock::ledger::FORMAT_VERSION;
 use backup_tests::{
     binaries::root,
     install,
-    people::{CONTROLLER, EDITOR, OPERATOR, People, SOON, STRANGER, VIEWER, WEBHOOK, refused},
+    people::{CONTROLLER, EDITOR, OPERATOR, People, STRANGER, VIEWER, WEBHOOK, refused},
 };
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicy, coordination::v1::Lease,
@@ -68,7 +68,7 @@ async fn the_policies_have_no_warnings(world: &mut World) -> anyhow::Result<()> 
             })
         };
         let status = policies
-            .wait_until(name, "is checked", SOON, checked)
+            .wait_until(name, "is checked", TIMEOUT, checked)
             .await?
             .status;
         let warnings = status.and_then(|status| status.type_checking?.expression_warnings);
@@ -200,7 +200,7 @@ async fn the_lease_of_the_leader_is_the_controllers(world: &mut World) -> anyhow
     let needle = "says which controller works";
     let probe = eventually(
         "the policies hold in the other namespace",
-        SOON,
+        TIMEOUT,
         async || {
             let created = editor
                 .create(&dry_run(), &bare_lease("backup-controller")?)
@@ -514,7 +514,7 @@ async fn a_namespace_is_deleted_with_its_ledgers_and_markers(
     let others: Api<ConfigMap> = Api::namespaced(cast.client(WEBHOOK).await?, namespace);
     let probe = eventually(
         "the policies hold in the other namespace",
-        SOON,
+        TIMEOUT,
         async || {
             let created = others.create(&dry_run(), &marker("backup-lock-x")?).await;
             refused(created, "kubectl backup locks").map(Probe::Ready)
@@ -532,7 +532,7 @@ async fn a_namespace_is_deleted_with_its_ledgers_and_markers(
     leases
         .delete("backup-lock-one", &DeleteParams::foreground())
         .await?;
-    leases.wait_gone("backup-lock-one", SOON).await?;
+    leases.wait_gone("backup-lock-one", TIMEOUT).await?;
     world.delete_namespace(namespace).await
 }
 

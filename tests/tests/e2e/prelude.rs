@@ -10,14 +10,14 @@ pub(crate) use backup_tests::{
     Skip, World,
     api::{ApiExt as _, all_objects, create_all, dry_run, objects_in},
     install::{NAMESPACE, ensure_namespace},
-    wait::{Probe, eventually, until, when},
+    wait::{Probe, TIMEOUT, eventually, until, when},
     world::{
         BUCKET,
         backups::{
             Operations as _, annotated, blocked_reason, from_backup, into_location, into_namespace,
             of_namespaces, of_place,
         },
-        controllers::REACHED,
+        controllers::POINT_TIMEOUT,
         lock::refusal,
         scripted::{into_back, of_scripted},
         stored::is_whole,

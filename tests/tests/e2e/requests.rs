@@ -332,7 +332,7 @@ async fn operations_of_a_waiting_backup_are_downloaded(world: &mut World) -> any
         .wait_until(
             name,
             "has completed one of two operations",
-            REACHED,
+            POINT_TIMEOUT,
             one_of_two,
         )
         .await?;
@@ -384,7 +384,7 @@ async fn the_log_of_a_backup_in_progress_is_downloaded(world: &mut World) -> any
         .await?;
     world.create_backup(name, of_scripted(name)).await?;
     let mut urls = BTreeSet::new();
-    eventually("the log comes so far", REACHED, async || {
+    eventually("the log comes so far", POINT_TIMEOUT, async || {
         let url = world.url_of("BackupLog", name).await?;
         let (code, log) = fetch(&url).await?;
         let log = if code == 200 {

@@ -15,8 +15,6 @@ crate::tests! {
     operations_of_deleted_and_cancelled_restores_are_cancelled,
 }
 
-const SOON: Duration = Duration::from_mins(1);
-
 /// The restored ConfigMaps.
 fn made(world: &World, backup: &str) -> Api<ConfigMap> {
     Api::namespaced(world.client.clone(), &format!("{backup}-back"))
@@ -315,7 +313,7 @@ async fn operations_of_deleted_and_cancelled_restores_are_cancelled(
             .await?;
     }
     world.restores().delete_object("ria-deleted").await?;
-    world.restores().wait_gone("ria-deleted", SOON).await?;
+    world.restores().wait_gone("ria-deleted", TIMEOUT).await?;
     let cancel = json!({ "metadata": { "annotations": { CANCEL_ANNOTATION: "true" } } });
     world
         .restores()

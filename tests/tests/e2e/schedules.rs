@@ -28,9 +28,6 @@ crate::tests! {
     expired_backups_in_read_only_locations_are_labelled,
 }
 
-/// Timeout for actions that happen every few seconds.
-const SOON: Duration = Duration::from_mins(1);
-
 /// Creates a schedule with these fields.
 async fn create(world: &World, name: &str, fields: Value) -> anyhow::Result<Schedule> {
     let mut object =
@@ -52,15 +49,19 @@ async fn remove(world: &World, schedule: &str) -> anyhow::Result<()> {
 
 /// Waits until a schedule has made this many backups. Returns all of them.
 async fn has_made(world: &World, schedule: &str, count: usize) -> anyhow::Result<Vec<Backup>> {
-    eventually(&format!("{schedule} has made {count}"), SOON, async || {
-        let made = made(world, schedule).await?;
-        let seen = made.len().to_string();
-        Ok::<_, kube::Error>(if made.len() >= count {
-            Probe::Ready(made)
-        } else {
-            Probe::NotYet(seen)
-        })
-    })
+    eventually(
+        &format!("{schedule} has made {count}"),
+        TIMEOUT,
+        async || {
+            let made = made(world, schedule).await?;
+            let seen = made.len().to_string();
+            Ok::<_, kube::Error>(if made.len() >= count {
+                Probe::Ready(made)
+            } else {
+                Probe::NotYet(seen)
+            })
+        },
+    )
     .await
 }
 
@@ -74,7 +75,7 @@ async fn status(
     let is_so = |schedule: &Schedule| is_so(&schedule.status);
     Ok(world
         .api()
-        .wait_until(schedule, what, SOON, is_so)
+        .wait_until(schedule, what, TIMEOUT, is_so)
         .await?
         .status)
 }
@@ -190,7 +191,7 @@ async fn a_schedule_makes_one_backup_for_each_of_its_times(
         .await?;
     has_made(world, name, paused + 1).await?;
     remove(world, name).await?;
-    eventually("its metrics are gone", SOON, async || {
+    eventually("its metrics are gone", TIMEOUT, async || {
         let left = world
             .metric("velero_schedule_expected_interval_seconds{schedule=\"often\"}")
             .await?;
@@ -339,7 +340,7 @@ async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(
     let spec = json!({ "spec": spec });
     let stores = async || create(world, "wrong", spec.clone()).await.map(Probe::Ready);
     world
-        .unregistered(async || eventually("stored without the webhook", SOON, stores).await)
+        .unregistered(async || eventually("stored without the webhook", TIMEOUT, stores).await)
         .await?;
     let wrong = status(world, "wrong", "it is refused", |status| {
         status.phase == Some(SchedulePhase::FailedValidation)
@@ -378,7 +379,7 @@ async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(
     let hourly = json!({ "spec": { "schedule": "0 * * * *" } });
     api.merge_patch("wrong", hourly).await?;
     let interval = "velero_schedule_expected_interval_seconds{schedule=\"wrong\"}";
-    eventually("its interval is known", SOON, async || {
+    eventually("its interval is known", TIMEOUT, async || {
         let found = world.metric(interval).await?;
         anyhow::Ok(when(found == Some(3600.0), format!("{found:?}")))
     })
@@ -396,7 +397,7 @@ async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(
         status.phase == Some(SchedulePhase::Enabled) && status.validation_errors.is_empty()
     })
     .await?;
-    eventually("the alert ends", SOON, async || {
+    eventually("the alert ends", TIMEOUT, async || {
         let found = world.metric(usable).await?;
         anyhow::Ok(when(found == Some(1.0), format!("{found:?}")))
     })
@@ -421,14 +422,14 @@ async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(
         "spec": { "schedule": "@yearly", "template": { "ttl": "tomorrow" } } });
     let stores = async || raw.create_json(object.clone()).await.map(Probe::Ready);
     world
-        .unregistered(async || eventually("stored without the webhook", SOON, stores).await)
+        .unregistered(async || eventually("stored without the webhook", TIMEOUT, stores).await)
         .await?;
     let refused = |schedule: &DynamicObject| {
         let status = &schedule.data["status"];
         let error = status["validationErrors"][0].as_str().unwrap_or_default();
         error.starts_with("spec.template.ttl: ") && status["phase"] == "FailedValidation"
     };
-    raw.wait_until("unreadable", "is refused", SOON, refused)
+    raw.wait_until("unreadable", "is refused", TIMEOUT, refused)
         .await?;
     raw.delete_object("unreadable").await?;
     Ok(())
@@ -444,7 +445,7 @@ async fn a_crash_after_a_scheduled_backup_makes_no_second_one(
     let spec = json!({ "schedule": "0 * * * *", "template": { "includedNamespaces": [name] } });
     let yesterday = json!({ "lastBackup": seconds_ago(24 * 3600) });
     create(world, name, json!({ "spec": spec, "status": yesterday })).await?;
-    world.controllers[0].killed(REACHED).await?;
+    world.controllers[0].killed(POINT_TIMEOUT).await?;
     ensure!(
         made(world, name).await?.len() == 1,
         "it was killed too early"
@@ -483,7 +484,7 @@ async fn expired_backups_go_by_one_request_and_unfinished_ones_stay(
     spec.ttl = Some("6s".parse()?);
     world.create_backup(name, spec.clone()).await?;
     world.backup_ended(name).await?;
-    world.backups().wait_gone(name, SOON).await?;
+    world.backups().wait_gone(name, TIMEOUT).await?;
     let left: Vec<String> = s3
         .keys(BUCKET)
         .await?
@@ -491,7 +492,7 @@ async fn expired_backups_go_by_one_request_and_unfinished_ones_stay(
         .filter(|key| key.starts_with("backups/expired/"))
         .collect();
     ensure!(left.is_empty(), "{left:?}");
-    eventually("its request is gone", SOON, async || {
+    eventually("its request is gone", TIMEOUT, async || {
         let all = world.api::<DeleteBackupRequest>().list_all().await?;
         Ok::<_, kube::Error>(when(all.is_empty(), format!("{all:?}")))
     })
@@ -514,7 +515,7 @@ async fn expired_backups_go_by_one_request_and_unfinished_ones_stay(
         "its deletion was asked for"
     );
     s3.front.set(Fault::None);
-    world.backups().wait_gone(name, SOON).await
+    world.backups().wait_gone(name, TIMEOUT).await
 }
 
 async fn expired_backups_in_read_only_locations_are_labelled(
@@ -539,7 +540,7 @@ async fn expired_backups_in_read_only_locations_are_labelled(
         };
         world
             .backups()
-            .wait_until(name, &format!("is labelled {value}"), SOON, is_so)
+            .wait_until(name, &format!("is labelled {value}"), TIMEOUT, is_so)
             .await
     };
     world.apply_location("kept", location("ReadOnly")).await?;
@@ -562,7 +563,7 @@ async fn expired_backups_in_read_only_locations_are_labelled(
     labelled("kept", "BSLNotFound").await?;
     world.apply_location("kept", location("ReadWrite")).await?;
     world.location_available("kept").await?;
-    world.backups().wait_gone("kept", SOON).await?;
+    world.backups().wait_gone("kept", TIMEOUT).await?;
     ensure!(!folder.join("backups/kept").exists(), "its files stay");
     let other = world.backups().get("kept-alone").await?;
     ensure!(

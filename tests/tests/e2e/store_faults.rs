@@ -17,7 +17,7 @@ use object_store::ObjectStoreExt as _;
 
 use crate::prelude::*;
 
-const SOON: Duration = Duration::from_mins(2);
+const RETRIES_TIMEOUT: Duration = Duration::from_mins(2);
 
 crate::tests! {
     object_lock_with_retention_and_versions_is_no_hindrance,
@@ -162,7 +162,7 @@ async fn a_policy_that_denies_all_writes_for_a_while_delays_the_end(
     let record = |asked: &Asked| asked.key.contains("/.private/record-");
     drill
         .front
-        .wait_for_request("the record is denied", SOON, record)
+        .wait_for_request("the record is denied", RETRIES_TIMEOUT, record)
         .await?;
     drill.blocked(&BackupPhase::Finalizing).await?;
     ensure!(
@@ -227,7 +227,7 @@ async fn both_last_uploads_fail(
     });
     drill
         .front
-        .wait_for_request("the metadata is denied", SOON, metadata)
+        .wait_for_request("the metadata is denied", RETRIES_TIMEOUT, metadata)
         .await?;
     let backup = drill.world.backups().get(drill.name).await?;
     ensure!(
@@ -424,14 +424,14 @@ async fn foreign_bytes_under_a_final_key_are_shown_and_left_alone(
     drill.backup().await?;
     drill
         .front
-        .wait_for_request("the results are on their way", SOON, writes)
+        .wait_for_request("the results are on their way", RETRIES_TIMEOUT, writes)
         .await?;
     bucket.put(&key.as_str().into(), "foreign".into()).await?;
     drill.front.calm();
     let conflict = |backup: &Backup| blocked_reason(backup).contains("-results.gz exists already");
     world
         .backups()
-        .wait_until(drill.name, "shows the conflict", SOON, conflict)
+        .wait_until(drill.name, "shows the conflict", RETRIES_TIMEOUT, conflict)
         .await?;
     let bytes = bucket.get(&key.as_str().into()).await?.bytes().await?;
     ensure!(bytes == "foreign", "it was overwritten");

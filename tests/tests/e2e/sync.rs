@@ -34,8 +34,6 @@ crate::tests! {
     a_tarball_that_is_stored_again_is_waited_for,
 }
 
-const SOON: Duration = Duration::from_secs(30);
-
 async fn a_backup_of_another_cluster_is_restored_and_deleted(
     world: &mut World,
 ) -> anyhow::Result<()> {
@@ -460,7 +458,7 @@ async fn objects_of_a_backup_arrive_with_it_and_are_deleted_with_it(
     std::fs::remove_dir_all(world.stored_folder(bucket, "fades")?)?;
     world.backup_gone("fades").await?;
     let none_left = async || contents.list_all().await.map(|left| left.is_empty());
-    until("no content is left", SOON, none_left).await?;
+    until("no content is left", TIMEOUT, none_left).await?;
     ensure!(
         driver.stored() == ["handle-fades".to_owned()].into(),
         "the removal has destroyed a snapshot"
@@ -491,7 +489,7 @@ async fn credentials_that_expire_end_the_pass_and_the_next_goes_on(
     world
         .synced_location(bucket, &store.url(), &json!({}))
         .await?;
-    let told = eventually("a pass was broken off", SOON, async || {
+    let told = eventually("a pass was broken off", TIMEOUT, async || {
         let summary = world.sync_summary(bucket).await?;
         let seen = format!("{summary:?}");
         anyhow::Ok(if summary.error.is_some() {
@@ -522,7 +520,7 @@ async fn credentials_that_expire_end_the_pass_and_the_next_goes_on(
         "{asked} requests with credentials that are refused"
     );
     store.calm();
-    eventually("all have arrived", SOON, async || {
+    eventually("all have arrived", TIMEOUT, async || {
         let summary = world.sync_summary(bucket).await?;
         let all = world
             .backups()
@@ -555,7 +553,7 @@ async fn a_store_that_hangs_holds_up_no_other_location(world: &mut World) -> any
             .iter()
             .any(|asked| asked.query.contains("list-type"))
     };
-    until("a pass stands still", SOON, async || anyhow::Ok(lists())).await?;
+    until("a pass stands still", TIMEOUT, async || anyhow::Ok(lists())).await?;
     for (bucket, late) in [(still, "late-there"), (moving, "late-here")] {
         world.store_completed(bucket, late)?;
     }

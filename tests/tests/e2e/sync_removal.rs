@@ -21,8 +21,6 @@ crate::tests! {
     an_unchanged_bucket_costs_one_listing,
 }
 
-const SOON: Duration = Duration::from_secs(30);
-
 fn remove(world: &World, bucket: &str, name: &str) -> anyhow::Result<()> {
     Ok(std::fs::remove_dir_all(world.stored_folder(bucket, name)?)?)
 }
@@ -217,7 +215,7 @@ async fn a_listing_that_fails_on_page_7_removes_nothing(world: &mut World) -> an
     // After the folders: a pass that lists before there are seven pages succeeds, and would rightly
     // remove it.
     remove(world, bucket, "zz-gone")?;
-    eventually("the failing listing is told", SOON, async || {
+    eventually("the failing listing is told", TIMEOUT, async || {
         let told = world.sync_summary(bucket).await?;
         let error = told.error.clone().unwrap_or_default();
         anyhow::Ok(when(error.contains("403"), format!("{told:?}")))

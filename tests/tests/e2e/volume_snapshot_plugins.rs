@@ -58,7 +58,7 @@ async fn delete_backup(world: &World, backup: &str, request: &str) -> anyhow::Re
     let requests: Api<DeleteBackupRequest> = world.api();
     eventually(
         "the backup is gone, or stays with an answer",
-        REACHED,
+        POINT_TIMEOUT,
         async || {
             if world.backups().get_opt(backup).await?.is_none() {
                 return Ok::<_, kube::Error>(Probe::Ready(Vec::new()));
@@ -411,7 +411,7 @@ async fn a_deleted_backup_deletes_the_snapshots_of_plugins(
         world.crash_at(point).await?;
         world.create_backup(&name, of_namespaces(&[&name])).await?;
         world.controllers[0]
-            .killed(REACHED)
+            .killed(POINT_TIMEOUT)
             .await
             .with_context(|| format!("{point} was not reached"))?;
         ensure!(

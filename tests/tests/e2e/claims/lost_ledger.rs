@@ -27,7 +27,7 @@ pub(super) async fn a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then(
         early.code == 503 && early.message.contains("being rebuilt"),
         "{early:?}"
     );
-    eventually("the ledger is rebuilt", SOON, async || {
+    eventually("the ledger is rebuilt", TIMEOUT, async || {
         world
             .create_backup("lost-late", of_namespaces(&["elsewhere-lost"]))
             .await
@@ -67,7 +67,7 @@ pub(super) async fn a_ledger_that_was_edited_by_hand_is_rebuilt(
         .await?;
     let once = once(world).await?;
     // The replicas may write at any time, too.
-    eventually("the ledger is edited", SOON, async || {
+    eventually("the ledger is edited", TIMEOUT, async || {
         let mut lease = world.ledger().await?;
         let annotations = lease
             .metadata
@@ -92,7 +92,7 @@ pub(super) async fn a_ledger_that_was_edited_by_hand_is_rebuilt(
         }
     })
     .await?;
-    eventually("the ledger is rebuilt", SOON, async || {
+    eventually("the ledger is rebuilt", TIMEOUT, async || {
         let collides = Backup::new("edited-collides", of_namespaces(&["edited"]));
         let refused = refusal(once.create_object(&collides).await)?;
         ensure!(

@@ -20,7 +20,7 @@ async fn hanging(
     job.prepare(world, name, &items).await?;
     job.start(world, name).await?;
     plugins
-        .wait_for_call(job.operator(), &format!("{name}/b"), REACHED)
+        .wait_for_call(job.operator(), &format!("{name}/b"), POINT_TIMEOUT)
         .await
 }
 

@@ -1,7 +1,7 @@
 //! The keys to a stored file are fixed when the request for it is created.
 
 use backup_core::labels::{PLAN_ANNOTATION, READ_KEY_ANNOTATION, READ_UID_ANNOTATION};
-use backup_tests::people::{EDITOR, People, READER, SOON, object, refused};
+use backup_tests::people::{EDITOR, People, READER, object, refused};
 use kube::api::{Patch, PatchParams, PostParams};
 
 use crate::prelude::*;
@@ -38,7 +38,7 @@ async fn a_key_cannot_be_put_into_the_request_of_another_person(
         ..PatchParams::default()
     };
     let swap = Patch::Merge(annotated(READ_KEY_ANNOTATION, json!("somebody-else")));
-    eventually("the policy is in force", SOON, async || {
+    eventually("the policy is in force", TIMEOUT, async || {
         refused(requests.patch(keyed, &dry, &swap).await, REFUSAL).map(Probe::Ready)
     })
     .await?;
@@ -91,7 +91,7 @@ async fn only_who_may_restore_may_ask_what_a_restore_would_do(
         ..PostParams::default()
     };
     let reader = cast.objects(READER, "DownloadRequest").await?;
-    eventually("the policy is in force", SOON, async || {
+    eventually("the policy is in force", TIMEOUT, async || {
         let refusal = "needs the right to create Restores";
         refused(
             reader.create(&dry, &request(PLAN_ANNOTATION)?).await,

@@ -4,7 +4,7 @@
 use backup_tests::{
     binaries::root,
     install, naive,
-    people::{CONTROLLER, EDITOR, People, SOON, refused, velero},
+    people::{CONTROLLER, EDITOR, People, refused, velero},
     pki::Pki,
     served::Served,
 };
@@ -334,7 +334,7 @@ async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> 
         .await?;
     let backups = all_objects(&reader, PERCONA, "PerconaServerMySQLBackup");
     let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(reader, "default");
-    eventually("the webhook may read what it guards", SOON, async || {
+    eventually("the webhook may read what it guards", TIMEOUT, async || {
         backups.list_all().await?;
         let lease = leases.get_opt("restore-lock-one").await?;
         Ok::<_, kube::Error>(when(lease.is_none(), "a Lease that nobody made"))
@@ -414,7 +414,7 @@ async fn odd_objects_are_asked_about_and_none_is_locked_in(
                     )
                     .await;
                 let _ = api.delete_object("asked").await;
-                let _ = api.wait_gone("asked", SOON).await;
+                let _ = api.wait_gone("asked", TIMEOUT).await;
             }
         }
     }
@@ -544,7 +544,7 @@ impl Asked {
             probe,
             probed,
         };
-        until("the counting webhook is asked", SOON, async || {
+        until("the counting webhook is asked", TIMEOUT, async || {
             asked.probe.create(&dry_run(), &asked.probed).await?;
             anyhow::Ok(asked.calls() > 0)
         })
@@ -600,7 +600,7 @@ impl Asked {
         let address = naive.address();
         drop(naive);
         let refused = async || anyhow::Ok(TcpStream::connect(address).await.is_err());
-        until("the counting webhook is down", SOON, refused).await
+        until("the counting webhook is down", TIMEOUT, refused).await
     }
 
     /// Removes the registration, and waits until the webhook is no longer called.
@@ -610,7 +610,7 @@ impl Asked {
         }
         // The API server continues to call it for a moment; later steps must not depend on which
         // webhook answers.
-        until("nothing is asked any more", SOON, async || {
+        until("nothing is asked any more", TIMEOUT, async || {
             let before = self.calls();
             self.probe.create(&dry_run(), &self.probed).await?;
             anyhow::Ok(self.calls() == before)
@@ -622,7 +622,7 @@ impl Asked {
 /// Waits until the API server's cache has this version. An update takes the old object from the
 /// cache, and calls the webhook again if that was too old.
 async fn seen(api: &Api<DynamicObject>, written: &DynamicObject) -> anyhow::Result<()> {
-    eventually("seen by the cache", SOON, async || {
+    eventually("seen by the cache", TIMEOUT, async || {
         let cached = api.get_with(&written.name_any(), &GetParams::any()).await?;
         let same = cached.metadata.resource_version == written.metadata.resource_version;
         Ok::<_, kube::Error>(when(same, "an older one"))
