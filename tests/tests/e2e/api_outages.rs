@@ -31,9 +31,7 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(15);
 /// The same for a new process, which first waits for the end of the old one's lease.
 const TIMEOUT_AFTER_LEASE: Duration = Duration::from_secs(40);
 
-async fn an_outage_longer_than_the_write_budget_loses_no_outcome(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_outage_longer_than_the_write_budget_loses_no_outcome(world: &mut World) -> TestResult {
     // The reason for blocking was logged a moment ago, so later repetitions are only at debug
     // level.
     world.controllers[0].stop(TIMEOUT).await?;
@@ -69,7 +67,7 @@ async fn an_outage_longer_than_the_write_budget_loses_no_outcome(
     cast.ended(world, PUBLISH_TIMEOUT).await
 }
 
-async fn an_outage_longer_than_the_lease_loses_no_outcome(world: &mut World) -> anyhow::Result<()> {
+async fn an_outage_longer_than_the_lease_loses_no_outcome(world: &mut World) -> TestResult {
     let cast = Cast::begin(world, "end").await?;
     world
         .plane
@@ -311,9 +309,7 @@ async fn told_once(world: &World, backup: &Backup) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn a_refusal_and_a_failure_are_published_after_an_outage(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_refusal_and_a_failure_are_published_after_an_outage(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     for EndsEarly {
         point,
@@ -352,9 +348,7 @@ async fn a_refusal_and_a_failure_are_published_after_an_outage(
 
 /// `kubectl backup create --wait` and `wait`, with the API server stopped twice meanwhile: first
 /// paused, then ended and restarted.
-async fn kubectl_backup_wait_outlives_a_stopped_api_server(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn kubectl_backup_wait_outlives_a_stopped_api_server(world: &mut World) -> TestResult {
     world.config_maps("waits", 3).await?;
     let (plugin, all) = (world.kubectl_backup(), world.backups());
     // The backup cannot end before the API server is stopped.

@@ -67,7 +67,7 @@ async fn created_in(world: &World, namespace: &str) -> anyhow::Result<String> {
 
 async fn an_item_is_restored_in_the_version_that_the_cluster_serves(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "versions";
     ensure_namespace(&world.client, name).await?;
     let definition = json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -16,9 +16,7 @@ crate::tests! {
 pub const FINE: &str = include_str!("../../../crates/core/profiles/percona-ps.yaml");
 pub const FILE: &str = "percona-ps.yaml";
 
-async fn a_broken_profile_stops_nothing_but_what_it_is_about(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_broken_profile_stops_nothing_but_what_it_is_about(world: &mut World) -> TestResult {
     guard(world).await?;
     // A client without retries.
     let client = client_without_retries(world.plane.admin_kubeconfig()).await?;

@@ -52,7 +52,7 @@ impl Stranger {
 
 async fn a_forged_review_is_not_read_and_leaves_the_ledger_as_it_is(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.config_maps("forged", 1).await?;
     world
         .back_up("forged-source", of_namespaces(&["forged"]))
@@ -133,7 +133,7 @@ fn forged(kind: &str, operation: &str, uid: &str) -> Vec<u8> {
 
 async fn a_path_that_is_taken_out_of_the_registration_is_replaced_at_once(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let registrations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
     let old = webhook_path(&world.client).await?;
     let mut registration = registrations.get("backup-webhook").await?;
@@ -187,9 +187,7 @@ async fn a_path_that_is_taken_out_of_the_registration_is_replaced_at_once(
     Ok(())
 }
 
-async fn reviews_of_any_size_and_number_fit_into_the_memory(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn reviews_of_any_size_and_number_fit_into_the_memory(world: &mut World) -> TestResult {
     let stranger = &Stranger::of(world)?;
     let right = webhook_path(&world.client).await?;
     let padded = |start: &[u8], with: u8| {

@@ -67,7 +67,7 @@ impl Watched {
 
 async fn certificates_are_replaced_under_load_and_no_creation_fails(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let (stop, created) = (AtomicBool::new(false), AtomicUsize::new(0));
     let backups = world.backups();
     let watched = Watched::of(world);
@@ -118,7 +118,7 @@ async fn certificates_are_replaced_under_load_and_no_creation_fails(
 /// it.
 async fn each_creation_of_a_burst_has_one_claim_while_certificates_are_replaced(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let watched = Watched::of(world);
     let client = client_without_retries(world.plane.admin_kubeconfig()).await?;
     let backups: Api<Backup> = Api::namespaced(client.clone(), NAMESPACE);
@@ -189,9 +189,7 @@ async fn each_creation_of_a_burst_has_one_claim_while_certificates_are_replaced(
 
 /// A replica without a certificate makes a new one; the other replica takes it over, and they do
 /// not alternate.
-async fn a_lost_certificate_and_a_new_replica_do_not_alternate(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_lost_certificate_and_a_new_replica_do_not_alternate(world: &mut World) -> TestResult {
     let watched = Watched::of(world);
     world.webhooks[1].pause()?;
     watched.secrets.delete_object(SECRET).await?;

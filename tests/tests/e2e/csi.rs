@@ -83,7 +83,7 @@ fn snapshotted(status: &BackupStatus) -> (i64, i64) {
 
 async fn a_claim_is_snapshotted_and_completed_means_its_data_is_there(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-good", "data", "ready").await?;
     let backup = world
@@ -189,9 +189,7 @@ async fn a_claim_is_snapshotted_and_completed_means_its_data_is_there(
 }
 
 /// Existing claims are left unchanged.
-async fn a_restore_provisions_missing_claims_from_their_snapshots(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     let (client, [here, there]) = (&world.client, ["csi-back", "csi-copy"]);
     snapshots::claim(client, here, "data", "ready").await?;
@@ -323,9 +321,7 @@ async fn disk(client: &Client, namespace: &str, claim: &str) -> anyhow::Result<S
     .await
 }
 
-async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-lost", "data", "ready").await?;
     world
@@ -367,9 +363,7 @@ async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(
     take_away(world).await
 }
 
-async fn a_snapshot_that_errs_is_reported_and_fails_no_other(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_snapshot_that_errs_is_reported_and_fails_no_other(world: &mut World) -> TestResult {
     let _driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-two", "good", "ready").await?;
     snapshots::claim(&world.client, "csi-two", "bad", "errs").await?;
@@ -416,9 +410,7 @@ async fn a_snapshot_that_errs_is_reported_and_fails_no_other(
     nothing_left(world).await
 }
 
-async fn a_snapshot_that_is_never_cut_is_an_error_of_its_claim(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_snapshot_that_is_never_cut_is_an_error_of_its_claim(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-uncut", "data", "never-cut").await?;
     let spec = BackupSpec {
@@ -441,9 +433,7 @@ async fn a_snapshot_that_is_never_cut_is_an_error_of_its_claim(
     nothing_left(world).await
 }
 
-async fn a_snapshot_that_is_never_ready_ends_by_its_deadline(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_snapshot_that_is_never_ready_ends_by_its_deadline(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-stuck", "data", "never-ready").await?;
     let spec = BackupSpec {
@@ -473,9 +463,7 @@ async fn a_snapshot_that_is_never_ready_ends_by_its_deadline(
     nothing_left(world).await
 }
 
-async fn a_killed_controller_goes_on_waiting_for_snapshots(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_killed_controller_goes_on_waiting_for_snapshots(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     for name in ["one", "two", "three"] {
         snapshots::claim(&world.client, "csi-killed", name, "slow").await?;
@@ -499,7 +487,7 @@ async fn a_killed_controller_goes_on_waiting_for_snapshots(
     nothing_left(world).await
 }
 
-async fn waiting_backups_hold_no_slot(world: &mut World) -> anyhow::Result<()> {
+async fn waiting_backups_hold_no_slot(world: &mut World) -> TestResult {
     let _driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-long", "data", "slow").await?;
     world
@@ -515,7 +503,7 @@ async fn waiting_backups_hold_no_slot(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn a_person_can_cancel_operations(world: &mut World) -> anyhow::Result<()> {
+async fn a_person_can_cancel_operations(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-cancel", "data", "never-ready").await?;
     world
@@ -539,9 +527,7 @@ async fn a_person_can_cancel_operations(world: &mut World) -> anyhow::Result<()>
     Ok(())
 }
 
-async fn a_deleted_backup_takes_its_running_snapshots_along(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_deleted_backup_takes_its_running_snapshots_along(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-deleted", "data", "never-ready").await?;
     world
@@ -555,7 +541,7 @@ async fn a_deleted_backup_takes_its_running_snapshots_along(
     Ok(())
 }
 
-async fn claims_without_a_snapshot_are_named(world: &mut World) -> anyhow::Result<()> {
+async fn claims_without_a_snapshot_are_named(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-none", "data", "ready").await?;
     snapshots::host_path_claim(&world.client, "csi-none", "local", "/tmp").await?;
@@ -592,7 +578,7 @@ async fn claims_without_a_snapshot_are_named(world: &mut World) -> anyhow::Resul
 
 async fn a_location_read_only_or_gone_during_operations_is_awaited(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let driver = ready(world).await?;
     let url = world.s3()?.url();
     for (name, class) in [

@@ -66,7 +66,7 @@ async fn is_stored(world: &World, bucket: &str, name: &str) -> anyhow::Result<bo
 
 async fn a_backup_deleted_at_any_point_keeps_its_snapshot_if_and_only_if_it_is_stored(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.needs_debug_build()?;
     let url = world.s3()?.url();
     let driver = ready(world, PLACE, &url).await?;
@@ -133,7 +133,7 @@ async fn a_backup_deleted_at_any_point_keeps_its_snapshot_if_and_only_if_it_is_s
     Ok(())
 }
 
-async fn a_deletion_killed_at_any_point_leaves_nothing(world: &mut World) -> anyhow::Result<()> {
+async fn a_deletion_killed_at_any_point_leaves_nothing(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let (url, place) = (world.s3()?.url(), "deletion-killed");
     let driver = ready(world, place, &url).await?;
@@ -175,7 +175,7 @@ async fn a_deletion_killed_at_any_point_leaves_nothing(world: &mut World) -> any
 /// Everything is collected, but the store refuses all writes.
 async fn a_store_that_is_down_keeps_no_restore_out_and_no_deletion_back(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let (place, elsewhere) = ("store-down", "store-down-saved");
     world.config_maps(place, 20).await?;
     world.back_up(elsewhere, of_namespaces(&[place])).await?;

@@ -150,9 +150,7 @@ fn asks_versions(asked: &Asked) -> bool {
 }
 
 /// If a bucket keeps no versions, none are requested.
-async fn a_deletion_removes_every_version_that_a_bucket_keeps(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_deletion_removes_every_version_that_a_bucket_keeps(world: &mut World) -> TestResult {
     for (name, keeps) in [("all-versions", true), ("no-versions", false)] {
         if keeps {
             world.s3()?.create_versioned_bucket(name).await?;
@@ -181,9 +179,7 @@ async fn a_deletion_removes_every_version_that_a_bucket_keeps(
 
 /// The controller is killed after delete markers have hidden everything; nothing becomes visible
 /// again.
-async fn a_deletion_killed_while_it_removes_versions_is_finished(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_deletion_killed_while_it_removes_versions_is_finished(world: &mut World) -> TestResult {
     let name = "killed-hidden";
     world.s3()?.create_versioned_bucket(name).await?;
     let (front, backup) = stored_behind_proxy(world, name).await?;
@@ -216,9 +212,7 @@ async fn a_deletion_killed_while_it_removes_versions_is_finished(
 }
 
 /// The backup says until when it is locked, and another controller continues to wait.
-async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(world: &mut World) -> TestResult {
     let name = "locked-away";
     world.s3()?.create_lockable_bucket(name).await?;
     let (front, backup) = stored_behind_proxy(world, name).await?;
@@ -331,9 +325,7 @@ async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(
     world.remove_location(name).await
 }
 
-async fn a_deletion_behind_a_legal_hold_is_retried_on_request(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_deletion_behind_a_legal_hold_is_retried_on_request(world: &mut World) -> TestResult {
     let name = "held-back";
     world.s3()?.create_lockable_bucket(name).await?;
     world
@@ -377,9 +369,7 @@ async fn a_deletion_behind_a_legal_hold_is_retried_on_request(
 }
 
 /// Visible objects are deleted all the same.
-async fn a_deletion_without_the_right_to_list_versions_reports_it(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_deletion_without_the_right_to_list_versions_reports_it(world: &mut World) -> TestResult {
     let name = "may-not-list";
     world.s3()?.create_versioned_bucket(name).await?;
     let front = world.faulty_s3().await?;
@@ -415,7 +405,7 @@ async fn a_deletion_without_the_right_to_list_versions_reports_it(
 
 async fn files_stored_under_the_name_during_a_lock_are_not_touched(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     use object_store::ObjectStoreExt as _;
     let name = "name-is-taken";
     world.s3()?.create_lockable_bucket(name).await?;
@@ -459,9 +449,7 @@ async fn files_stored_under_the_name_during_a_lock_are_not_touched(
     world.remove_location(name).await
 }
 
-async fn thousands_of_versions_go_in_pages_and_with_little_memory(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn thousands_of_versions_go_in_pages_and_with_little_memory(world: &mut World) -> TestResult {
     use futures::{StreamExt as _, TryStreamExt as _};
     use object_store::ObjectStoreExt as _;
     let name = "many-versions";

@@ -12,9 +12,7 @@ crate::tests! {
     what_the_cluster_made_or_opened_meanwhile_is_compared,
 }
 
-async fn what_the_cluster_made_or_opened_meanwhile_is_compared(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn what_the_cluster_made_or_opened_meanwhile_is_compared(world: &mut World) -> TestResult {
     let name = "opened";
     let enforce = "pod-security.kubernetes.io/enforce";
     let namespaces: Api<Namespace> = Api::all(world.client.clone());

@@ -33,7 +33,7 @@ fn webhook(name: &str, client: &Value, namespace: &str, selected: &Value) -> Val
     }] })
 }
 
-async fn webhooks_that_are_dead_do_not_hold_a_restore(world: &mut World) -> anyhow::Result<()> {
+async fn webhooks_that_are_dead_do_not_hold_a_restore(world: &mut World) -> TestResult {
     let client = world.client.clone();
     for name in ["dead-hook", "mixed"] {
         ensure_namespace(&client, name).await?;
@@ -157,7 +157,7 @@ fn gauges(stored: &str, conversion: &Value) -> Value {
 /// Items are backed up in v2, the preferred version, and must be stored in v1.
 async fn items_whose_type_a_dead_webhook_converts_do_not_hold_a_restore(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let (client, name) = (world.client.clone(), "converted");
     ensure_namespace(&client, name).await?;
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());

@@ -26,9 +26,7 @@ const MAX_WRITE_DELAY: Duration = Duration::from_secs(2);
 const CHECK_TIME: Duration = Duration::from_secs(16);
 const FOREIGN: &str = "example.com/keeps-it";
 
-async fn a_released_restore_writes_nothing_two_seconds_later(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_released_restore_writes_nothing_two_seconds_later(world: &mut World) -> TestResult {
     world.backed_up("forced", ITEMS).await?;
     world
         .create_restore("forced", into_namespace("forced", "forced-copy"))
@@ -121,7 +119,7 @@ async fn a_released_restore_writes_nothing_two_seconds_later(
 /// The docs name this break-glass for a worker that is gone; here the worker is alive.
 async fn a_restore_that_is_ended_by_hand_writes_nothing_beside_a_backup(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.backed_up("ended", ITEMS).await?;
     world
         .create_restore("ended", into_namespace("ended", "ended-copy"))
@@ -172,9 +170,7 @@ async fn a_restore_that_is_ended_by_hand_writes_nothing_beside_a_backup(
     Ok(())
 }
 
-async fn a_released_object_of_another_operator_stays_released(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_released_object_of_another_operator_stays_released(world: &mut World) -> TestResult {
     percona::guard(world).await?;
     PS.create(world, RESTORE, "ghost", "ghost").await?;
     PS.set_state(world, RESTORE, "ghost", "Running").await?;
@@ -234,9 +230,7 @@ async fn a_released_object_of_another_operator_stays_released(
     .await
 }
 
-async fn a_deleted_object_is_not_claimed_for_a_foreign_finalizer(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_deleted_object_is_not_claimed_for_a_foreign_finalizer(world: &mut World) -> TestResult {
     world.backed_up("kept", ITEMS).await?;
     let mut restore = Restore::new("kept", into_namespace("kept", "kept-copy"));
     restore.metadata.finalizers = Some(vec![FOREIGN.to_owned()]);

@@ -89,7 +89,7 @@ async fn empty(world: &World) -> anyhow::Result<()> {
 
 async fn the_last_entry_of_a_ledger_is_admitted_and_works_and_the_next_is_refused(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.config_maps("full-last", 2).await?;
     let post = PostParams::default();
     let result = async {
@@ -157,9 +157,7 @@ async fn the_last_entry_of_a_ledger_is_admitted_and_works_and_the_next_is_refuse
     result.map(drop)
 }
 
-async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(world: &mut World) -> TestResult {
     world.config_maps("full-bytes", 2).await?;
     world
         .back_up("full-source", of_namespaces(&["full-bytes"]))
@@ -314,7 +312,7 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(
         .map(drop)
 }
 
-async fn a_full_ledger_is_collected_and_rebuilt(world: &mut World) -> anyhow::Result<()> {
+async fn a_full_ledger_is_collected_and_rebuilt(world: &mut World) -> TestResult {
     let to_the_end = |ledger: &mut Ledger| {
         for (kind, name) in [(ObjectKind::Backup, "b"), (ObjectKind::Restore, "r")] {
             fill_with(ledger, kind, 1000, |n| format!("filler-{name}-{n:0>200}"));

@@ -61,7 +61,7 @@ async fn backups_of(
         .collect())
 }
 
-async fn a_refused_apply_converges_when_it_is_repeated(world: &mut World) -> anyhow::Result<()> {
+async fn a_refused_apply_converges_when_it_is_repeated(world: &mut World) -> TestResult {
     let repository = "converges";
     world.config_maps(repository, 1).await?;
     let kubectl = world.kubectl()?;
@@ -155,9 +155,7 @@ async fn a_refused_apply_converges_when_it_is_repeated(world: &mut World) -> any
     .await
 }
 
-async fn a_restore_in_git_runs_once_and_again_when_it_is_pruned(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_restore_in_git_runs_once_and_again_when_it_is_pruned(world: &mut World) -> TestResult {
     let (repository, namespace) = ("restores", "gitops-restored");
     world.backed_up(namespace, 2).await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), namespace);
@@ -265,7 +263,7 @@ async fn a_restore_in_git_runs_once_and_again_when_it_is_pruned(
     says(&refused.stderr, &["cannot use generate name with apply"])
 }
 
-async fn a_backup_that_has_expired_is_made_again_by_git(world: &mut World) -> anyhow::Result<()> {
+async fn a_backup_that_has_expired_is_made_again_by_git(world: &mut World) -> TestResult {
     let (repository, name) = ("expires", "gitops-expires");
     world.config_maps(repository, 1).await?;
     let world = &*world;
@@ -285,9 +283,7 @@ async fn a_backup_that_has_expired_is_made_again_by_git(world: &mut World) -> an
     Ok(())
 }
 
-async fn a_backup_that_is_pruned_comes_back_and_keeps_its_data(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_backup_that_is_pruned_comes_back_and_keeps_its_data(world: &mut World) -> TestResult {
     let (repository, name) = ("prunes", "gitops-pruned");
     world.s3()?.create_bucket(repository).await?;
     world.s3_location(repository, &world.s3()?.url()).await?;

@@ -154,7 +154,7 @@ struct Seen {
 
 async fn no_backup_meets_a_restore_in_the_traffic_of_live_operators(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.needs_own_plane()?;
     for live in LIVE.iter().filter(|live| live.operator.profile != "velero") {
         live.operator.define(world).await?;

@@ -16,9 +16,7 @@ const MINUTE: Duration = Duration::from_mins(1);
 /// Time for the work caused by creating the history.
 const QUIET_TIMEOUT: Duration = Duration::from_mins(3);
 
-async fn an_idle_installation_asks_little_whatever_its_history(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_idle_installation_asks_little_whatever_its_history(world: &mut World) -> TestResult {
     let audit = world
         .audit
         .as_ref()

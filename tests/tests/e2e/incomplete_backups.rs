@@ -61,7 +61,7 @@ fn told<'s>(summary: &'s Summary, name: &str, what: &str) -> &'s str {
 
 async fn incomplete_backups_are_reported_and_only_old_ones_removed(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     const OWNER: &str = ".private/owner";
     let bucket = "strays";
     world.s3()?.create_bucket(bucket).await?;
@@ -191,7 +191,7 @@ fn lists(asked: &Asked, name: &str) -> bool {
     asked.query.contains("list-type=2") && asked.query.contains(&format!("backups%2F{name}%2F"))
 }
 
-async fn a_folder_in_use_is_not_removed(world: &mut World) -> anyhow::Result<()> {
+async fn a_folder_in_use_is_not_removed(world: &mut World) -> TestResult {
     let bucket = "second-look";
     world.s3()?.create_bucket(bucket).await?;
     for name in ["written", "named", "nobodys"] {

@@ -96,7 +96,7 @@ impl Cluster {
     }
 }
 
-async fn the_command_installs_upgrades_and_removes(world: &mut World) -> anyhow::Result<()> {
+async fn the_command_installs_upgrades_and_removes(world: &mut World) -> TestResult {
     let cluster = cluster(world, "command").await?;
     let plugin = &cluster.plugin;
     cluster.has_foreign("backups", "Backup").await?;
@@ -188,9 +188,7 @@ async fn the_command_installs_upgrades_and_removes(world: &mut World) -> anyhow:
     removes(&cluster).await
 }
 
-async fn snapshots_are_taken_where_the_cluster_has_what_they_need(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn snapshots_are_taken_where_the_cluster_has_what_they_need(world: &mut World) -> TestResult {
     let cluster = cluster(world, "snapshots").await?;
     let (plugin, client) = (&cluster.plugin, &cluster.client);
     snapshots::install_definitions(client).await?;
@@ -396,7 +394,7 @@ async fn removes(cluster: &Cluster) -> anyhow::Result<()> {
     removed.expect_code(0).map(drop)
 }
 
-async fn a_guard_leaves_what_is_the_other_servers(world: &mut World) -> anyhow::Result<()> {
+async fn a_guard_leaves_what_is_the_other_servers(world: &mut World) -> TestResult {
     let cluster = cluster(world, "guard").await?;
     let plugin = &cluster.plugin;
     says(
@@ -471,7 +469,7 @@ async fn a_guard_leaves_what_is_the_other_servers(world: &mut World) -> anyhow::
     Ok(())
 }
 
-async fn a_release_of_helm_stays_helms(world: &mut World) -> anyhow::Result<()> {
+async fn a_release_of_helm_stays_helms(world: &mut World) -> TestResult {
     world.helm()?;
     let cluster = cluster(world, "helm").await?;
     let helm = Helm::new(cluster.plane.admin_kubeconfig(), &cluster.folder)?;

@@ -22,9 +22,7 @@ crate::tests! {
     a_refused_creation_is_retried_until_the_restore_has_ended,
 }
 
-async fn create_get_describe_restore_and_delete_do_what_they_say(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut World) -> TestResult {
     world.config_maps("cli", 10).await?;
     let plugin = world.kubectl_backup();
     plugin
@@ -117,7 +115,7 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(
 
 async fn without_files_of_the_controller_urls_of_the_store_are_read(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "cli-urls";
     world.config_maps(name, 3).await?;
     let plugin = world.kubectl_backup();
@@ -135,7 +133,7 @@ async fn without_files_of_the_controller_urls_of_the_store_are_read(
     Ok(())
 }
 
-async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> anyhow::Result<()> {
+async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> TestResult {
     world.config_maps("cli-times", 3).await?;
     let plugin = world.kubectl_backup();
     let create = [
@@ -206,7 +204,7 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
 }
 
 /// The tried location is removed, and the others are unchanged.
-async fn a_bucket_is_tried_before_its_location_is_stored(world: &mut World) -> anyhow::Result<()> {
+async fn a_bucket_is_tried_before_its_location_is_stored(world: &mut World) -> TestResult {
     let (plugin, name) = (world.kubectl_backup(), "cli-tried");
     let names = async || {
         let all = world.locations().list_all().await?;
@@ -282,7 +280,7 @@ async fn a_bucket_is_tried_before_its_location_is_stored(world: &mut World) -> a
     Ok(())
 }
 
-async fn locations_of_snapshots_need_no_manifest(world: &mut World) -> anyhow::Result<()> {
+async fn locations_of_snapshots_need_no_manifest(world: &mut World) -> TestResult {
     let (plugin, name) = (world.kubectl_backup(), "cli-disks");
     let of = |what| ["locations", "snapshots", what, name];
     let create = [
@@ -320,7 +318,7 @@ async fn of_namespace(plugin: &KubectlBackup, name: &str) -> anyhow::Result<Valu
         .unwrap_or_default())
 }
 
-async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> anyhow::Result<()> {
+async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> TestResult {
     // Other tests of this world have created unusable locations.
     let all = world.locations().list_all().await?;
     let broken: Vec<String> = all
@@ -363,7 +361,7 @@ async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> 
     Ok(())
 }
 
-async fn a_backup_that_does_not_complete_ends_with_code_3(world: &mut World) -> anyhow::Result<()> {
+async fn a_backup_that_does_not_complete_ends_with_code_3(world: &mut World) -> TestResult {
     let args = [
         "create",
         "code-3",
@@ -379,7 +377,7 @@ async fn a_backup_that_does_not_complete_ends_with_code_3(world: &mut World) -> 
     Ok(())
 }
 
-async fn waiting_too_long_ends_with_code_124(world: &mut World) -> anyhow::Result<()> {
+async fn waiting_too_long_ends_with_code_124(world: &mut World) -> TestResult {
     world.controllers[0].pause()?;
     let create = [
         "create",
@@ -395,7 +393,7 @@ async fn waiting_too_long_ends_with_code_124(world: &mut World) -> anyhow::Resul
     Ok(())
 }
 
-async fn wrong_usage_ends_with_code_2(world: &mut World) -> anyhow::Result<()> {
+async fn wrong_usage_ends_with_code_2(world: &mut World) -> TestResult {
     for args in [
         &["create", "--no-such-flag"][..],
         &["no-such-command"],
@@ -407,7 +405,7 @@ async fn wrong_usage_ends_with_code_2(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> anyhow::Result<()> {
+async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> TestResult {
     let read = |file: &Path| anyhow::Ok(serde_json::from_slice::<Value>(&std::fs::read(file)?)?);
     let admin = read(world.plane.admin_kubeconfig())?;
     let reader = read(&world.person("by-flags", Some("backup-reader")).await?)?;
@@ -481,7 +479,7 @@ async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> anyh
     Ok(())
 }
 
-async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> anyhow::Result<()> {
+async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> TestResult {
     world.controllers[0].pause()?;
     let plugin = world.kubectl_backup();
     let result = async {
@@ -509,7 +507,7 @@ async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> 
 
 async fn a_refused_creation_is_retried_until_the_restore_has_ended(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "retried";
     world.config_maps(name, 3).await?;
     let plugin = world.kubectl_backup();

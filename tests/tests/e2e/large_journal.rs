@@ -29,7 +29,7 @@ const LARGE_BYTES: usize = 64 << 20;
 
 async fn ten_thousand_large_entries_are_taken_over_in_little_memory(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.needs_debug_build()?;
     world.config_maps(PLACE, 3).await?;
     world.s3()?.create_bucket(PLACE).await?;
@@ -65,9 +65,7 @@ async fn ten_thousand_large_entries_are_taken_over_in_little_memory(
     Ok(())
 }
 
-async fn a_record_of_large_files_is_taken_over_in_little_memory(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_record_of_large_files_is_taken_over_in_little_memory(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let place = "large-record";
     world.config_maps(place, 3).await?;

@@ -51,7 +51,7 @@ async fn bound(world: &World, namespace: &str) -> anyhow::Result<String> {
         .context("no volume")
 }
 
-async fn a_volume_in_use_is_never_taken_from_its_claim(world: &mut World) -> anyhow::Result<()> {
+async fn a_volume_in_use_is_never_taken_from_its_claim(world: &mut World) -> TestResult {
     let (name, nfs) = ("in-use", "nfs-in-use");
     world.config_maps(name, 1).await?;
     create_all(&world.client, [volume(nfs), claim(name, nfs)]).await?;
@@ -141,9 +141,7 @@ async fn a_volume_in_use_is_never_taken_from_its_claim(world: &mut World) -> any
 
 /// The volume had the reclaim policy Retain, and is neither in the backup nor in the cluster; its
 /// claim has no class.
-async fn a_claim_whose_volume_is_nowhere_says_what_becomes_of_it(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_claim_whose_volume_is_nowhere_says_what_becomes_of_it(world: &mut World) -> TestResult {
     let (name, nfs) = ("volume-nowhere", "nfs-nowhere");
     world.config_maps(name, 1).await?;
     create_all(&world.client, [volume(nfs), claim(name, nfs)]).await?;
@@ -206,9 +204,7 @@ fn pod_template() -> Value {
         "containers": [{ "name": "c", "image": "registry.example.com/c:1" }] } })
 }
 
-async fn what_ended_stays_out_and_what_a_job_makes_is_left_to_it(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn what_ended_stays_out_and_what_a_job_makes_is_left_to_it(world: &mut World) -> TestResult {
     let name = "jobs";
     ensure_namespace(&world.client, name).await?;
     let jobs: Api<Job> = Api::namespaced(world.client.clone(), name);

@@ -66,7 +66,7 @@ async fn available(world: &World, name: &str) -> anyhow::Result<BackupStorageLoc
 /// created on the system.
 async fn a_location_that_leads_elsewhere_is_unavailable_and_names_the_flag(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let endpoint = format!("http://{}", listener.local_addr()?);
     let leads = json!({ "provider": "gcp", "objectStorage": { "bucket": "b" },
@@ -111,9 +111,7 @@ async fn told(world: &World, location: &str, reason: &str) -> anyhow::Result<Str
         .await
 }
 
-async fn a_corrected_secret_makes_its_location_available_at_once(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_corrected_secret_makes_its_location_available_at_once(world: &mut World) -> TestResult {
     let name = "mended";
     world.s3()?.create_bucket(name).await?;
     let good = S3::credentials();
@@ -179,9 +177,7 @@ async fn a_corrected_secret_makes_its_location_available_at_once(
     world.remove_location(name).await
 }
 
-async fn credentials_that_expire_during_a_backup_lose_nothing(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn credentials_that_expire_during_a_backup_lose_nothing(world: &mut World) -> TestResult {
     let name = "expire-in-use";
     world.s3()?.create_bucket(name).await?;
     let (good, front) = (S3::credentials(), world.faulty_s3().await?);
@@ -215,7 +211,7 @@ async fn credentials_that_expire_during_a_backup_lose_nothing(
 
 async fn a_bucket_that_refuses_writes_is_unavailable_with_the_reason(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "no-writes";
     world.s3()?.create_bucket(name).await?;
     let front = world.faulty_s3().await?;
@@ -274,7 +270,7 @@ async fn a_bucket_that_refuses_writes_is_unavailable_with_the_reason(
 
 async fn a_bucket_that_refuses_deletions_is_available_and_reported(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "no-deletions";
     world.s3()?.create_bucket(name).await?;
     let front = world.faulty_s3().await?;
@@ -326,9 +322,7 @@ async fn a_bucket_that_refuses_deletions_is_available_and_reported(
 }
 
 /// No keys accumulate in a bucket that keeps versions.
-async fn versions_and_object_lock_of_a_bucket_are_reported(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn versions_and_object_lock_of_a_bucket_are_reported(world: &mut World) -> TestResult {
     let url = world.s3()?.url();
     world.s3()?.create_bucket("keeps-nothing").await?;
     world
@@ -438,7 +432,7 @@ async fn versions_and_object_lock_of_a_bucket_are_reported(
     Ok(())
 }
 
-async fn a_negative_period_is_named_by_its_location(world: &mut World) -> anyhow::Result<()> {
+async fn a_negative_period_is_named_by_its_location(world: &mut World) -> TestResult {
     let name = "negative-period";
     world.s3()?.create_bucket(name).await?;
     hourly(
@@ -479,7 +473,7 @@ async fn a_negative_period_is_named_by_its_location(world: &mut World) -> anyhow
     world.remove_location(name).await
 }
 
-async fn of_several_default_locations_the_newest_stays(world: &mut World) -> anyhow::Result<()> {
+async fn of_several_default_locations_the_newest_stays(world: &mut World) -> TestResult {
     let name = "second-default";
     world.s3()?.create_bucket(name).await?;
     hourly(world, name, &world.s3()?.url(), &json!({ "default": true })).await?;
@@ -511,7 +505,7 @@ async fn of_several_default_locations_the_newest_stays(world: &mut World) -> any
 
 async fn foreign_folders_in_a_bucket_are_named_until_they_are_gone(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "shared-with-photos";
     world.s3()?.create_bucket(name).await?;
     let files = world.s3()?.files(name);

@@ -25,15 +25,13 @@ const MIN_IN_FLIGHT: usize = 150;
 const LATER: [&str; 2] = ["after-record", "before-metadata"];
 
 /// None is started twice either.
-async fn a_crash_forgets_none_of_hundreds_of_operations(world: &mut World) -> anyhow::Result<()> {
+async fn a_crash_forgets_none_of_hundreds_of_operations(world: &mut World) -> TestResult {
     let points = [crash::EXECUTION_POINTS, crash::OPERATION_POINTS, &LATER].concat();
     killed_at_each(world, ScriptedJob::Backup, &points).await
 }
 
 /// None is started twice either.
-async fn a_crash_forgets_none_of_hundreds_of_restore_operations(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_crash_forgets_none_of_hundreds_of_restore_operations(world: &mut World) -> TestResult {
     let mut points = [crash::EXECUTION_POINTS, crash::OPERATION_POINTS].concat();
     points.retain(|point| *point != "after-renewal");
     killed_at_each(world, ScriptedJob::Restore, &points).await

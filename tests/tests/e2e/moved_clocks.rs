@@ -31,7 +31,7 @@ const MOVES: [(&str, Move); 3] = [
 
 async fn a_replica_with_a_wrong_clock_keeps_nobody_out_and_frees_nothing(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let clock = MovedClock::new(world.folder())?;
     world.webhooks[0].restart_with(&clock.variables()).await?;
     replica::answers(&mut world.webhooks[0], world.webhook_health[0], "/readyz").await?;
@@ -78,7 +78,7 @@ async fn a_replica_with_a_wrong_clock_keeps_nobody_out_and_frees_nothing(
 /// Its store refuses requests with a wrong time, so nothing is backed up meanwhile.
 async fn a_controller_with_a_wrong_clock_deletes_nothing_and_works_on(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let clock = MovedClock::new(world.folder())?;
     world.controllers[0].stop(TIMEOUT).await?;
     world.controllers[0]

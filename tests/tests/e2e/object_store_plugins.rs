@@ -37,9 +37,7 @@ fn files_below(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-async fn a_location_that_a_plugin_serves_does_the_main_job(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_location_that_a_plugin_serves_does_the_main_job(world: &mut World) -> TestResult {
     let name = "served";
     let plugins = world.plugins()?;
     let place = PluginLocation::make(world, name).await?;
@@ -81,9 +79,7 @@ async fn a_location_that_a_plugin_serves_does_the_main_job(
     place.remove(world).await
 }
 
-async fn locations_of_one_plugin_do_not_get_in_each_others_way(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn locations_of_one_plugin_do_not_get_in_each_others_way(world: &mut World) -> TestResult {
     let places = [
         PluginLocation::make(world, "served-one").await?,
         PluginLocation::make(world, "served-two").await?,
@@ -110,9 +106,7 @@ async fn locations_of_one_plugin_do_not_get_in_each_others_way(
     Ok(())
 }
 
-async fn a_crash_at_the_end_is_finished_through_the_store_plugin(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_crash_at_the_end_is_finished_through_the_store_plugin(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let location = "served-killed";
     let place = PluginLocation::make(world, location).await?;
@@ -158,9 +152,7 @@ async fn a_crash_at_the_end_is_finished_through_the_store_plugin(
     place.remove(world).await
 }
 
-async fn a_store_plugin_that_misbehaves_at_the_end_is_named(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_store_plugin_that_misbehaves_at_the_end_is_named(world: &mut World) -> TestResult {
     let location = "served-badly";
     let place = PluginLocation::make(world, location).await?;
     world.noise(location, 22).await?;
@@ -243,9 +235,7 @@ async fn a_store_plugin_that_misbehaves_at_the_end_is_named(
     place.remove(world).await
 }
 
-async fn a_tarball_that_a_plugin_cuts_short_is_not_restored(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_tarball_that_a_plugin_cuts_short_is_not_restored(world: &mut World) -> TestResult {
     let name = "served-cut";
     let plugins = world.plugins()?;
     let place = PluginLocation::make(world, name).await?;
@@ -285,9 +275,7 @@ async fn a_tarball_that_a_plugin_cuts_short_is_not_restored(
     place.remove(world).await
 }
 
-async fn a_plugin_that_answers_nonsense_is_named_and_asked_again(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_plugin_that_answers_nonsense_is_named_and_asked_again(world: &mut World) -> TestResult {
     let name = "served-nonsense";
     let place = PluginLocation::make(world, name).await?;
     world.config_maps(name, 5).await?;
@@ -309,9 +297,7 @@ async fn a_plugin_that_answers_nonsense_is_named_and_asked_again(
     place.remove(world).await
 }
 
-async fn an_unknown_provider_is_reported_with_those_there_are(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_unknown_provider_is_reported_with_those_there_are(world: &mut World) -> TestResult {
     world.plugins()?;
     for (provider, config, words) in [
         (

@@ -28,9 +28,7 @@ const CLAIMS: usize = 3;
 /// Contents above this size have more than one part (bytes).
 const PART_BYTES: u64 = 8 << 20;
 
-async fn a_crash_around_operations_goes_on_with_the_same_ones(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_crash_around_operations_goes_on_with_the_same_ones(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let driver = SnapshotController::start(&world.client).await?;
     snapshots::class(

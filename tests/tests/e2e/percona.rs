@@ -29,9 +29,7 @@ enum Turn {
     Restore,
 }
 
-async fn in_no_order_do_perconas_backup_and_restore_run_together(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn in_no_order_do_perconas_backup_and_restore_run_together(world: &mut World) -> TestResult {
     percona::ensure(world).await?;
     let (mut alone, mut refused) = (0, 0);
     for (number, order) in orders().into_iter().enumerate() {
@@ -58,9 +56,7 @@ async fn in_no_order_do_perconas_backup_and_restore_run_together(
     Ok(())
 }
 
-async fn a_restore_that_comes_back_from_error_claims_again(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_restore_that_comes_back_from_error_claims_again(world: &mut World) -> TestResult {
     guard(world).await?;
     PS.create(world, RESTORE, "erring", "revived").await?;
     PS.set_state(world, RESTORE, "erring", "Error").await?;
@@ -84,7 +80,7 @@ async fn a_restore_that_comes_back_from_error_claims_again(
 
 /// A webhook beside ours is slow: the revival is admitted, while the stored object still has the
 /// restore's final state.
-async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> anyhow::Result<()> {
+async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> TestResult {
     guard(world).await?;
     PS.create(world, RESTORE, "reviving", "reviving").await?;
     PS.set_state(world, RESTORE, "reviving", "Error").await?;
@@ -123,9 +119,7 @@ async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> anyhow::Re
         .context("what it was revived for has ended")
 }
 
-async fn perconas_own_lease_is_honoured_while_its_holder_runs(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn perconas_own_lease_is_honoured_while_its_holder_runs(world: &mut World) -> TestResult {
     guard(world).await?;
     PS.create(world, RESTORE, "leased", "leased").await?;
     let uid = PS
@@ -155,7 +149,7 @@ async fn perconas_own_lease_is_honoured_while_its_holder_runs(
     Ok(())
 }
 
-async fn perconas_claims_are_shown_by_locks(world: &mut World) -> anyhow::Result<()> {
+async fn perconas_claims_are_shown_by_locks(world: &mut World) -> TestResult {
     guard(world).await?;
     PS.create(world, BACKUP, "shown", "shown").await?;
     PS.set_state(world, BACKUP, "shown", "Running").await?;
@@ -277,7 +271,7 @@ impl Actor {
     }
 }
 
-async fn only_the_operator_ends_its_work(world: &mut World) -> anyhow::Result<()> {
+async fn only_the_operator_ends_its_work(world: &mut World) -> TestResult {
     guard(world).await?;
     PS.create(world, BACKUP, "worked-on", "ended").await?;
     PS.set_state(world, BACKUP, "worked-on", "Running").await?;

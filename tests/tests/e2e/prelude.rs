@@ -27,6 +27,9 @@ pub(crate) use k8s_openapi::api::core::v1::ConfigMap;
 pub(crate) use kube::{Api, ResourceExt, api::DynamicObject};
 pub(crate) use serde_json::{Value, json};
 
+/// What a test returns.
+pub(crate) type TestResult = anyhow::Result<()>;
+
 /// Checks that a text contains all of these words.
 pub(crate) fn says(text: &str, words: &[&str]) -> anyhow::Result<()> {
     let missing: Vec<_> = words.iter().filter(|word| !text.contains(**word)).collect();

@@ -29,9 +29,7 @@ fn marked(object: &ConfigMap) -> Option<&str> {
         .map(String::as_str)
 }
 
-async fn a_plugin_changes_items_of_a_restore_and_leaves_one_out(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_plugin_changes_items_of_a_restore_and_leaves_one_out(world: &mut World) -> TestResult {
     let plugins = world.plugins()?;
     let name = "ria-alter";
     let items = [
@@ -87,9 +85,7 @@ async fn a_plugin_changes_items_of_a_restore_and_leaves_one_out(
     Ok(())
 }
 
-async fn related_items_of_a_plugin_are_restored_first_and_awaited(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn related_items_of_a_plugin_are_restored_first_and_awaited(world: &mut World) -> TestResult {
     let plugins = world.plugins()?;
     let name = "ria-along";
     let items = [
@@ -143,7 +139,7 @@ async fn related_items_of_a_plugin_are_restored_first_and_awaited(
 }
 
 /// The item itself is restored.
-async fn related_items_that_never_get_ready_are_reported(world: &mut World) -> anyhow::Result<()> {
+async fn related_items_that_never_get_ready_are_reported(world: &mut World) -> TestResult {
     world.plugins()?;
     let name = "ria-unready";
     let items = [
@@ -184,9 +180,7 @@ async fn related_items_that_never_get_ready_are_reported(world: &mut World) -> a
     Ok(())
 }
 
-async fn an_operation_of_a_restore_keeps_its_claim_until_it_ends(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_operation_of_a_restore_keeps_its_claim_until_it_ends(world: &mut World) -> TestResult {
     let plugins = world.plugins()?;
     let name = "ria-operation";
     world
@@ -254,9 +248,7 @@ async fn an_operation_of_a_restore_keeps_its_claim_until_it_ends(
         .map(drop)
 }
 
-async fn a_crash_around_restore_operations_goes_on_with_the_same(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_crash_around_restore_operations_goes_on_with_the_same(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let plugins = world.plugins()?;
     let points = crash::OPERATION_POINTS
@@ -301,7 +293,7 @@ async fn a_crash_around_restore_operations_goes_on_with_the_same(
 
 async fn operations_of_deleted_and_cancelled_restores_are_cancelled(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let plugins = world.plugins()?;
     for name in ["ria-deleted", "ria-cancelled"] {
         world

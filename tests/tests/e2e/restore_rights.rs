@@ -11,9 +11,7 @@ crate::tests! {
 
 const OWNER: &str = "owner-of-mine";
 
-async fn a_restore_needs_all_rights_where_it_reads_and_writes(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_restore_needs_all_rights_where_it_reads_and_writes(world: &mut World) -> TestResult {
     for namespace in ["rights-mine", "rights-prod"] {
         ensure_namespace(&world.client, namespace).await?;
     }

@@ -94,9 +94,7 @@ fn seconds_ago(seconds: i64) -> Timestamp {
     Timestamp::now() - jiff::SignedDuration::from_secs(seconds)
 }
 
-async fn a_schedule_makes_one_backup_for_each_of_its_times(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_schedule_makes_one_backup_for_each_of_its_times(world: &mut World) -> TestResult {
     let name = "often";
     world.config_maps(name, 2).await?;
     let metadata = json!({
@@ -201,7 +199,7 @@ async fn a_schedule_makes_one_backup_for_each_of_its_times(
 }
 
 /// None is, if they are to be skipped.
-async fn of_many_missed_runs_at_most_one_is_made_up(world: &mut World) -> anyhow::Result<()> {
+async fn of_many_missed_runs_at_most_one_is_made_up(world: &mut World) -> TestResult {
     world.config_maps("missed", 1).await?;
     let template = json!({ "includedNamespaces": ["missed"] });
     for (name, skip) in [("missed", json!(null)), ("missed-skipped", json!(true))] {
@@ -257,9 +255,7 @@ async fn of_many_missed_runs_at_most_one_is_made_up(world: &mut World) -> anyhow
     remove(world, "missed-skipped").await
 }
 
-async fn an_unfinished_backup_keeps_the_next_one_from_being_made(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_unfinished_backup_keeps_the_next_one_from_being_made(world: &mut World) -> TestResult {
     let (name, s3) = ("one-by-one", world.s3()?);
     world.config_maps(name, 1).await?;
     s3.front.set(Fault::Stall);
@@ -279,9 +275,7 @@ async fn an_unfinished_backup_keeps_the_next_one_from_being_made(
     remove(world, name).await
 }
 
-async fn a_run_that_the_lock_refuses_is_skipped_with_the_reason(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_run_that_the_lock_refuses_is_skipped_with_the_reason(world: &mut World) -> TestResult {
     let name = "locked-out";
     world.config_maps(name, 1).await?;
     let plugin = world.kubectl_backup();
@@ -334,7 +328,7 @@ async fn a_run_that_the_lock_refuses_is_skipped_with_the_reason(
 
 async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let api = world.api::<Schedule>();
     let spec = json!({ "schedule": "61 * * * *", "template": { "ttl": "-1h" } });
     let spec = json!({ "spec": spec });
@@ -435,9 +429,7 @@ async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(
     Ok(())
 }
 
-async fn a_crash_after_a_scheduled_backup_makes_no_second_one(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_crash_after_a_scheduled_backup_makes_no_second_one(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let name = "killed-once";
     world.config_maps(name, 1).await?;
@@ -477,7 +469,7 @@ async fn expire(world: &World, name: &str) -> anyhow::Result<()> {
 
 async fn expired_backups_go_by_one_request_and_unfinished_ones_stay(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let (name, s3) = ("expired", world.s3()?);
     world.config_maps(name, 1).await?;
     let mut spec = of_namespaces(&[name]);
@@ -518,9 +510,7 @@ async fn expired_backups_go_by_one_request_and_unfinished_ones_stay(
     world.backups().wait_gone(name, TIMEOUT).await
 }
 
-async fn expired_backups_in_read_only_locations_are_labelled(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn expired_backups_in_read_only_locations_are_labelled(world: &mut World) -> TestResult {
     world.config_maps("kept", 1).await?;
     let folder = world.folder().join("kept");
     let location = |mode: &str| json!({ "provider": "local", "accessMode": mode, "objectStorage": { "bucket": folder } });

@@ -107,9 +107,7 @@ impl<'a> Drill<'a> {
     }
 }
 
-async fn object_lock_with_retention_and_versions_is_no_hindrance(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn object_lock_with_retention_and_versions_is_no_hindrance(world: &mut World) -> TestResult {
     let drill = Drill::start(world, "drill-lock", Bucket::Locked).await?;
     drill.front.rule(once(Asked::writes, Mood::LoseAnswer));
     drill.backup().await?;
@@ -118,7 +116,7 @@ async fn object_lock_with_retention_and_versions_is_no_hindrance(
 
 /// Like bucket policies on AWS: writers must send the condition that the key does not exist
 /// (`s3:if-none-match`).
-async fn a_policy_that_denies_overwriting_is_no_hindrance(world: &mut World) -> anyhow::Result<()> {
+async fn a_policy_that_denies_overwriting_is_no_hindrance(world: &mut World) -> TestResult {
     let drill = Drill::start(world, "drill-overwriting", Bucket::Versioned).await?;
     let lose = once(Asked::writes, Mood::LoseAnswer);
     drill.front.rule(move |asked| {
@@ -135,7 +133,7 @@ async fn a_policy_that_denies_overwriting_is_no_hindrance(world: &mut World) -> 
 
 async fn a_policy_that_denies_all_writes_for_a_while_delays_the_end(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let drill = Drill::start(world, "drill-denied", Bucket::Versioned).await?;
     drill.front.rule(|asked| {
         if asked.writes() {
@@ -178,14 +176,14 @@ async fn a_policy_that_denies_all_writes_for_a_while_delays_the_end(
     drill.ended_as(BackupPhase::Completed).await
 }
 
-async fn failing_last_uploads_keep_a_backup_finalizing(world: &mut World) -> anyhow::Result<()> {
+async fn failing_last_uploads_keep_a_backup_finalizing(world: &mut World) -> TestResult {
     let drill = Drill::start(world, "drill-finalizing", Bucket::Versioned).await?;
     both_last_uploads_fail(&drill, BackupPhase::Finalizing, BackupPhase::Completed).await
 }
 
 async fn failing_last_uploads_keep_a_backup_finalizing_with_errors(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     // The types of such a group cannot be discovered.
     let service = register_unreachable_group(&world.client, "gone.example.com").await?;
     let result = async {
@@ -270,9 +268,7 @@ fn once(
     }
 }
 
-async fn a_store_that_gives_each_error_once_gets_everything_once(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_store_that_gives_each_error_once_gets_everything_once(world: &mut World) -> TestResult {
     // Each has its own bucket, so they run in parallel.
     let world = &*world;
     let stores = [
@@ -294,16 +290,14 @@ async fn a_store_that_gives_each_error_once_gets_everything_once(
 
 async fn a_store_that_loses_every_answer_once_gets_everything_once(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let drill = Drill::start(world, "drill-answers", Bucket::Versioned).await?;
     drill.front.rule(once(|_| true, Mood::LoseAnswer));
     drill.backup().await?;
     drill.ended_as(BackupPhase::Completed).await
 }
 
-async fn an_upload_that_is_cut_in_the_middle_of_a_part_goes_on(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_upload_that_is_cut_in_the_middle_of_a_part_goes_on(world: &mut World) -> TestResult {
     let s3 = world.s3()?;
     s3.create_versioned_bucket("drill-cut").await?;
     world.s3_location("drill-cut", &s3.url()).await?;
@@ -324,7 +318,7 @@ async fn an_upload_that_is_cut_in_the_middle_of_a_part_goes_on(
         .map(drop)
 }
 
-async fn a_slow_store_is_waited_for(world: &mut World) -> anyhow::Result<()> {
+async fn a_slow_store_is_waited_for(world: &mut World) -> TestResult {
     let drill = Drill::start(world, "drill-slow", Bucket::Versioned).await?;
     drill.front.rule(|asked| {
         if asked.writes() {
@@ -337,9 +331,7 @@ async fn a_slow_store_is_waited_for(world: &mut World) -> anyhow::Result<()> {
     drill.ended_as(BackupPhase::Completed).await
 }
 
-async fn a_backup_is_finished_when_a_store_that_went_down_is_back(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_backup_is_finished_when_a_store_that_went_down_is_back(world: &mut World) -> TestResult {
     let drill = Drill::start(world, "drill-down", Bucket::Versioned).await?;
     // Its record is stored; then the store is unavailable.
     drill.front.rule(|asked| {
@@ -373,7 +365,7 @@ fn record(name: &str, number: u64) -> String {
 
 async fn an_upload_that_a_lifecycle_rule_removes_is_collected_again(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let drill = Drill::start(world, "drill-lifecycle", Bucket::Versioned).await?;
     drill.front.rule(|asked| {
         if asked.makes_final() {
@@ -406,9 +398,7 @@ async fn an_upload_that_a_lifecycle_rule_removes_is_collected_again(
     Ok(())
 }
 
-async fn foreign_bytes_under_a_final_key_are_shown_and_left_alone(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn foreign_bytes_under_a_final_key_are_shown_and_left_alone(world: &mut World) -> TestResult {
     let drill = Drill::start(world, "drill-foreign", Bucket::Versioned).await?;
     let key = format!("backups/{0}/{0}-results.gz", drill.name);
     let bucket = drill.s3.bucket(drill.name)?;
@@ -461,7 +451,7 @@ async fn foreign_bytes_under_a_final_key_are_shown_and_left_alone(
 
 async fn a_store_that_ignores_conditions_is_named_and_overwrites_nothing(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let (s3, name, taken) = (world.s3()?, "drill-unconditional", "drill-taken");
     s3.create_bucket(name).await?;
     world.store_completed(name, taken)?;
@@ -497,7 +487,7 @@ async fn a_store_that_ignores_conditions_is_named_and_overwrites_nothing(
     world.remove_location(name).await
 }
 
-async fn answers_that_are_cut_short_are_read_to_their_end(world: &mut World) -> anyhow::Result<()> {
+async fn answers_that_are_cut_short_are_read_to_their_end(world: &mut World) -> TestResult {
     let drill = Drill::start(world, "drill-bodies", Bucket::Versioned).await?;
     world.back_up(drill.name, of_place(drill.name)).await?;
     drill.front.rule(once(
@@ -523,9 +513,7 @@ async fn answers_that_are_cut_short_are_read_to_their_end(world: &mut World) -> 
     drill.ended_as(BackupPhase::Completed).await
 }
 
-async fn a_full_local_disk_delays_the_end_and_loses_nothing(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_full_local_disk_delays_the_end_and_loses_nothing(world: &mut World) -> TestResult {
     let disk = world.folder().join("small-disk");
     std::fs::create_dir_all(&disk)?;
     let mount = |options: &str| {

@@ -43,9 +43,7 @@ fn definition(spec: &Value) -> Value {
             "schema": { "openAPIV3Schema": schema } }] } })
 }
 
-async fn fields_that_a_narrower_definition_prunes_are_named(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn fields_that_a_narrower_definition_prunes_are_named(world: &mut World) -> TestResult {
     let (name, text) = ("pruned", json!({ "type": "string" }));
     let tls = |properties: Value| json!({ "type": "object", "properties": properties });
     let wider = json!({ "host": text, "tls": tls(json!({ "secretName": text, "minVersion": text })),
@@ -108,7 +106,7 @@ async fn fields_that_a_narrower_definition_prunes_are_named(
     Ok(())
 }
 
-async fn fields_that_a_webhook_takes_away_are_named(world: &mut World) -> anyhow::Result<()> {
+async fn fields_that_a_webhook_takes_away_are_named(world: &mut World) -> TestResult {
     let name = "taken-away";
     ensure_namespace(&world.client, name).await?;
     let map = |name: &str, taken: &str| json!({ "metadata": { "name": name, "labels": { "taken": taken } }, "data": { "kept": "a", "limit": "b" } });
@@ -168,7 +166,7 @@ async fn fields_that_a_webhook_takes_away_are_named(world: &mut World) -> anyhow
     )
 }
 
-async fn a_service_that_stays_headless_was_not_updated(world: &mut World) -> anyhow::Result<()> {
+async fn a_service_that_stays_headless_was_not_updated(world: &mut World) -> TestResult {
     let name = "headless";
     ensure_namespace(&world.client, name).await?;
     let services: Api<Service> = Api::namespaced(world.client.clone(), name);

@@ -25,9 +25,7 @@ fn remove(world: &World, bucket: &str, name: &str) -> anyhow::Result<()> {
     Ok(std::fs::remove_dir_all(world.stored_folder(bucket, name)?)?)
 }
 
-async fn a_backup_gone_from_its_bucket_is_removed_and_no_other(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_backup_gone_from_its_bucket_is_removed_and_no_other(world: &mut World) -> TestResult {
     let bucket = "shrinks";
     world.s3()?.create_bucket(bucket).await?;
     let names = [
@@ -69,9 +67,7 @@ async fn a_backup_gone_from_its_bucket_is_removed_and_no_other(
     world.forget_location(bucket).await
 }
 
-async fn a_shrunken_listing_removes_nothing_until_a_person_agrees(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_shrunken_listing_removes_nothing_until_a_person_agrees(world: &mut World) -> TestResult {
     let bucket = "vanishes";
     let names = [
         "vanishes-0",
@@ -157,9 +153,7 @@ fn lists_all(asked: &Asked) -> bool {
         || asked.query.contains("delimiter=") && asked.query.ends_with("prefix=backups%2F")
 }
 
-async fn a_backup_missing_from_a_listing_is_looked_up_and_stays(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_backup_missing_from_a_listing_is_looked_up_and_stays(world: &mut World) -> TestResult {
     let bucket = "hidden";
     let store = world.faulty_s3().await?;
     world
@@ -185,7 +179,7 @@ async fn a_backup_missing_from_a_listing_is_looked_up_and_stays(
     world.forget_location(bucket).await
 }
 
-async fn a_listing_that_fails_on_page_7_removes_nothing(world: &mut World) -> anyhow::Result<()> {
+async fn a_listing_that_fails_on_page_7_removes_nothing(world: &mut World) -> TestResult {
     let bucket = "pages";
     let store = world.faulty_s3().await?;
     world
@@ -239,7 +233,7 @@ async fn a_listing_that_fails_on_page_7_removes_nothing(world: &mut World) -> an
 }
 
 /// A new backup costs four more requests: they also find out which volume data cannot be restored.
-async fn an_unchanged_bucket_costs_one_listing(world: &mut World) -> anyhow::Result<()> {
+async fn an_unchanged_bucket_costs_one_listing(world: &mut World) -> TestResult {
     let bucket = "steady";
     world.s3()?.create_bucket(bucket).await?;
     let names: Vec<String> = (0..30)

@@ -35,9 +35,7 @@ const ENDED: usize = 3;
 /// Delay of the leader's requests: they arrive after the other one has taken over.
 const REQUEST_DELAY: Duration = Duration::from_secs(20);
 
-async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(world: &mut World) -> TestResult {
     let play = Play::begin(world).await?;
     let paused = world.leader().await?;
     world.controllers[paused].pause()?;
@@ -89,7 +87,7 @@ async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(
 
 /// The objects restored by both are deleted before the first one is continued: any later write of
 /// it is visible.
-async fn a_restore_is_finished_by_the_one_that_takes_over(world: &mut World) -> anyhow::Result<()> {
+async fn a_restore_is_finished_by_the_one_that_takes_over(world: &mut World) -> TestResult {
     const OBJECTS: usize = 800;
     /// Number of items that a restore writes at a time.
     const IN_FLIGHT: usize = 16;

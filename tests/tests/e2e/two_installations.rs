@@ -20,7 +20,7 @@ const SECOND: &str = "team-b";
 
 async fn two_installations_have_one_ledger_or_the_second_stays_out(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let world = &*world;
     ensure_namespace(&world.client, SECOND).await?;
     let kubeconfig = world.second_installation(SECOND).await?;

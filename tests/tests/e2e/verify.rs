@@ -11,9 +11,7 @@ crate::tests! {
     a_backup_is_compared_with_the_cluster,
 }
 
-async fn a_backup_is_verified_until_somebody_cuts_its_tarball(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_backup_is_verified_until_somebody_cuts_its_tarball(world: &mut World) -> TestResult {
     let name = "verified";
     world.backed_up(name, 3).await?;
     let person = world.reader().await?;
@@ -46,7 +44,7 @@ async fn a_backup_is_verified_until_somebody_cuts_its_tarball(
     Ok(())
 }
 
-async fn a_backup_in_the_store_of_a_plugin_is_verified(world: &mut World) -> anyhow::Result<()> {
+async fn a_backup_in_the_store_of_a_plugin_is_verified(world: &mut World) -> TestResult {
     let name = "verified-plugin";
     let place = PluginLocation::make(world, name).await?;
     world.config_maps(name, 3).await?;
@@ -81,7 +79,7 @@ async fn a_backup_in_the_store_of_a_plugin_is_verified(world: &mut World) -> any
 }
 
 /// An application with objects made by controllers, unchanged at first, and then with changes.
-async fn a_backup_is_compared_with_the_cluster(world: &mut World) -> anyhow::Result<()> {
+async fn a_backup_is_compared_with_the_cluster(world: &mut World) -> TestResult {
     let app = App::new("compared", 10);
     app.create(&world.client).await?;
     let namespaces = app.namespaces();

@@ -85,7 +85,7 @@ async fn path_of(world: &World, volume: &str) -> anyhow::Result<String> {
 }
 
 /// Its snapshot is deleted with the backup.
-async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> anyhow::Result<()> {
+async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> TestResult {
     let plugins = ready(world).await?;
     let (name, volume) = ("native-good", "pv-native-good-data");
     disk(world, name, "data", "good-fast").await?;
@@ -209,9 +209,7 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
 }
 
 /// A backup is kept if the plugin fails to delete its snapshot.
-async fn a_snapshot_that_a_plugin_fails_to_take_is_reported(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_snapshot_that_a_plugin_fails_to_take_is_reported(world: &mut World) -> TestResult {
     let plugins = ready(world).await?;
     let name = "native-bad";
     for disk_name in ["burns", "hangs", "works"] {
@@ -280,7 +278,7 @@ async fn a_snapshot_that_a_plugin_fails_to_take_is_reported(
 }
 
 /// If it is unknown whether a snapshot was taken, an error says so.
-async fn a_crash_around_a_snapshot_takes_none_twice(world: &mut World) -> anyhow::Result<()> {
+async fn a_crash_around_a_snapshot_takes_none_twice(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let plugins = ready(world).await?;
     for (point, taken, known) in [
@@ -331,7 +329,7 @@ async fn a_crash_around_a_snapshot_takes_none_twice(world: &mut World) -> anyhow
 /// Eight disks whose plugin takes two seconds for a snapshot.
 async fn snapshots_of_plugins_are_taken_side_by_side_and_a_crash_loses_none(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.needs_debug_build()?;
     let plugins = ready(world).await?;
     let name = "native-many";
@@ -391,9 +389,7 @@ async fn snapshots_of_plugins_are_taken_side_by_side_and_a_crash_loses_none(
 }
 
 /// Unless the backup is stored: then its snapshots are kept, and deleted with the whole backup.
-async fn a_deleted_backup_deletes_the_snapshots_of_plugins(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_deleted_backup_deletes_the_snapshots_of_plugins(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let plugins = ready(world).await?;
     for (point, stays) in [
@@ -443,7 +439,7 @@ async fn a_deleted_backup_deletes_the_snapshots_of_plugins(
 }
 
 /// If it is unknown whether a volume was made, an error says so.
-async fn a_crash_while_a_volume_is_made_makes_none_twice(world: &mut World) -> anyhow::Result<()> {
+async fn a_crash_while_a_volume_is_made_makes_none_twice(world: &mut World) -> TestResult {
     world.needs_debug_build()?;
     let plugins = ready(world).await?;
     let name = "native-killed";
@@ -491,9 +487,7 @@ async fn a_crash_while_a_volume_is_made_makes_none_twice(world: &mut World) -> a
     Ok(())
 }
 
-async fn a_location_without_its_plugin_is_refused_with_its_name(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_location_without_its_plugin_is_refused_with_its_name(world: &mut World) -> TestResult {
     ready(world).await?;
     location(world, "clouds", json!({ "provider": "aws" })).await?;
     let spec = BackupSpec {

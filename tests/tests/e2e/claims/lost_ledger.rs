@@ -4,7 +4,7 @@ use super::*;
 
 pub(super) async fn a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let leases: Api<Lease> = world.api();
     let before = world.ledger().await?;
     let world = &*world.pause_controllers()?;
@@ -56,9 +56,7 @@ pub(super) async fn a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then(
     world.delete_unfinished().await
 }
 
-pub(super) async fn a_ledger_that_was_edited_by_hand_is_rebuilt(
-    world: &mut World,
-) -> anyhow::Result<()> {
+pub(super) async fn a_ledger_that_was_edited_by_hand_is_rebuilt(world: &mut World) -> TestResult {
     let leases: Api<Lease> = world.api();
     let markers: Api<ConfigMap> = world.api();
     let world = &*world.pause_controllers()?;

@@ -15,7 +15,7 @@ crate::tests! {
 
 const CONTROLLER: &str = "system:serviceaccount:velero:backup-controller";
 
-async fn what_the_webhook_guards_is_published(world: &mut World) -> anyhow::Result<()> {
+async fn what_the_webhook_guards_is_published(world: &mut World) -> TestResult {
     let person = world
         .kubectl_backup_as("viewer", Some("backup-lock-view"))
         .await?;
@@ -46,9 +46,7 @@ async fn what_the_webhook_guards_is_published(world: &mut World) -> anyhow::Resu
     Ok(())
 }
 
-async fn a_guard_keeps_its_ledger_with_rights_to_read_only(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_guard_keeps_its_ledger_with_rights_to_read_only(world: &mut World) -> TestResult {
     let objects = render(
         world,
         "resources: [DEPLOY]\ncomponents: [DEPLOY/modes/guard]\n",

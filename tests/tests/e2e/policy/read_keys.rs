@@ -13,9 +13,7 @@ crate::tests! {
 
 const REFUSAL: &str = "stays as it was when the DownloadRequest was created";
 
-async fn a_key_cannot_be_put_into_the_request_of_another_person(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_key_cannot_be_put_into_the_request_of_another_person(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let requests = cast.objects(EDITOR, "DownloadRequest").await?;
     let annotated =
@@ -77,9 +75,7 @@ async fn a_key_cannot_be_put_into_the_request_of_another_person(
 }
 
 /// The controller answers with its own rights.
-async fn only_who_may_restore_may_ask_what_a_restore_would_do(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn only_who_may_restore_may_ask_what_a_restore_would_do(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let request = |annotation: &str| {
         let of = json!({ "metadata": { "annotations": { annotation: "{}" } },

@@ -24,7 +24,7 @@ crate::tests! {
     large_objects_and_long_users_are_judged,
 }
 
-async fn only_what_may_begin_or_grow_is_asked_about(world: &mut World) -> anyhow::Result<()> {
+async fn only_what_may_begin_or_grow_is_asked_about(world: &mut World) -> TestResult {
     let asked = Asked::register(world, "deploy/base").await?;
     for kind in ["Backup", "Restore"] {
         let api = by_controller(world, kind).await?;
@@ -105,7 +105,7 @@ async fn only_what_may_begin_or_grow_is_asked_about(world: &mut World) -> anyhow
     asked.end().await
 }
 
-async fn schedules_are_asked_about_when_their_spec_is_new(world: &mut World) -> anyhow::Result<()> {
+async fn schedules_are_asked_about_when_their_spec_is_new(world: &mut World) -> TestResult {
     let mut asked = Asked::register(world, "deploy/base").await?;
     let api = by_controller(world, "Schedule").await?;
     // Paused, so that it creates no backups here.
@@ -160,7 +160,7 @@ async fn schedules_are_asked_about_when_their_spec_is_new(world: &mut World) -> 
 
 async fn only_deletions_of_what_can_be_restored_from_are_asked_about(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let asked = Asked::register(world, "deploy/base").await?;
     let api = by_controller(world, "Backup").await?;
     let by_admin = objects_in(&world.client, NAMESPACE, "velero.io/v1", "Backup");
@@ -207,9 +207,7 @@ async fn only_deletions_of_what_can_be_restored_from_are_asked_about(
     asked.end().await
 }
 
-async fn nothing_but_beginnings_waits_for_a_webhook_that_is_down(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn nothing_but_beginnings_waits_for_a_webhook_that_is_down(world: &mut World) -> TestResult {
     install::ensure_namespace(&world.client, "goes-with-its-backups").await?;
     let doomed = objects_in(
         &world.client,
@@ -281,7 +279,7 @@ async fn nothing_but_beginnings_waits_for_a_webhook_that_is_down(
     Ok(())
 }
 
-async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> anyhow::Result<()> {
+async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> TestResult {
     install::install_test_crds(&world.client, "percona-ps").await?;
     let asked = Asked::register(world, "deploy/profiles/percona-ps").await?;
     for kind in ["PerconaServerMySQLBackup", "PerconaServerMySQLRestore"] {
@@ -345,9 +343,7 @@ async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> 
 /// Kinds without a schema: whatever the state field contains, the webhook is called for a creation,
 /// while metadata and deletions pass without it. A list has no fields: such an object is refused,
 /// and an existing one can be deleted.
-async fn odd_objects_are_asked_about_and_none_is_locked_in(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn odd_objects_are_asked_about_and_none_is_locked_in(world: &mut World) -> TestResult {
     let (group, version) = ("pxc.percona.com", "pxc.percona.com/v1");
     let kinds = ["PerconaXtraDBClusterBackup", "PerconaXtraDBClusterRestore"];
     for kind in kinds {
@@ -441,7 +437,7 @@ async fn odd_objects_are_asked_about_and_none_is_locked_in(
 
 /// The cost of conditions grows with the size of their input, and the API server aborts too
 /// expensive ones.
-async fn large_objects_and_long_users_are_judged(world: &mut World) -> anyhow::Result<()> {
+async fn large_objects_and_long_users_are_judged(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let asked = Asked::register(world, "deploy/base").await?;
     let api = by_controller(world, "Backup").await?;
