@@ -128,7 +128,7 @@ async fn what_serves_the_original_of_a_copy_stays_with_it_while_that_is_there() 
             None,
             binding("a"),
         ),
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "c")),
+        stored_item("configmaps", "v1 ConfigMap", "a/c"),
     ];
     for (there, update, expected, warned) in [
         (true, false, "a", "serves namespace \"a\""),
@@ -172,7 +172,7 @@ fn owned(mut object: Value, api_version: &str, kind: &str, name: &str, uid: &str
 #[tokio::test]
 async fn a_resource_claim_of_a_template_is_left_to_its_pod() {
     let items = [
-        ("pods", Some("a"), item("v1", "Pod", "p")),
+        stored_item("pods", "v1 Pod", "a/p"),
         (
             "resourceclaims.resource.k8s.io",
             Some("a"),
@@ -184,10 +184,10 @@ async fn a_resource_claim_of_a_template_is_left_to_its_pod() {
                 "old",
             ),
         ),
-        (
+        stored_item(
             "resourceclaims.resource.k8s.io",
-            Some("a"),
-            item("resource.k8s.io/v1", "ResourceClaim", "of-a-user"),
+            "resource.k8s.io/v1 ResourceClaim",
+            "a/of-a-user",
         ),
     ];
     let claims = "/apis/resource.k8s.io/v1/namespaces/a/resourceclaims/";
@@ -283,7 +283,7 @@ async fn a_pod_is_left_to_its_job_which_is_said_in_the_log_and_in_the_plan() {
     let items = [
         ("pods", Some("a"), pod_of_job()),
         ("persistentvolumeclaims", Some("a"), claim),
-        ("jobs.batch", Some("a"), item("batch/v1", "Job", "work")),
+        stored_item("jobs.batch", "batch/v1 Job", "a/work"),
     ];
     let (pod, job) = (
         "/api/v1/namespaces/a/pods/work-x",
@@ -411,7 +411,7 @@ async fn a_claim_of_an_ephemeral_volume_is_left_to_its_pod_unless_it_has_data() 
         let items = [
             ("persistentvolumeclaims", Some("a"), claim.clone()),
             ("persistentvolumes", None, volume),
-            ("pods", Some("a"), item("v1", "Pod", "p")),
+            stored_item("pods", "v1 Pod", "a/p"),
         ];
         let (fake, report) = restored(&items, json!({"includedNamespaces": ["a"]})).await;
         assert_eq!(fake.get(path).is_some(), comes_back, "{policy}");

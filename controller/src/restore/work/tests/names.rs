@@ -8,17 +8,13 @@ fn items() -> [(&'static str, Option<&'static str>, Value); 5] {
         "names": { "plural": "gizmos", "kind": "Gizmo", "singular": "gizmo", "shortNames": ["gz"] },
         "versions": [{ "name": "v1", "served": true, "storage": true }] });
     [
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "one")),
-        ("pods", Some("b"), item("v1", "Pod", "p")),
-        (
-            "gizmos.example.com",
-            Some("a"),
-            item("example.com/v1", "Gizmo", "g"),
-        ),
-        (
+        stored_item("configmaps", "v1 ConfigMap", "a/one"),
+        stored_item("pods", "v1 Pod", "b/p"),
+        stored_item("gizmos.example.com", "example.com/v1 Gizmo", "a/g"),
+        stored_item(
             "databaserestores.example.com",
-            Some("a"),
-            item("example.com/v1", "DatabaseRestore", "r"),
+            "example.com/v1 DatabaseRestore",
+            "a/r",
         ),
         (DEFINITIONS, None, named),
     ]

@@ -40,7 +40,7 @@ async fn an_item_that_cannot_be_decoded_is_named_also_with_a_selector() {
 async fn an_item_that_cannot_be_decoded_is_named_by_its_path_whatever_is_selected() {
     let items = [
         ("configmaps", Some("a"), json!("no object")),
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "good")),
+        stored_item("configmaps", "v1 ConfigMap", "a/good"),
         ("namespaces", None, json!(["no object"])),
     ];
     let path = |path: &str| {
