@@ -175,10 +175,7 @@ async fn a_bucket_that_does_not_exist_is_named_with_the_remedy(world: &mut World
         .apply_s3_location("missing", &world.s3()?.url(), &storage)
         .await?;
     let message = unavailable(world, "missing").await?;
-    ensure!(
-        message.contains("no-such-bucket") && message.contains("create"),
-        "{message}"
-    );
+    says(&message, &["no-such-bucket", "create"])?;
 
     let spec = into_location("missing", &["default"]);
     let status = world
@@ -343,7 +340,7 @@ async fn fails_and_restores_nothing(
         .run_restore(name, from_backup(name), RestorePhase::Failed)
         .await?;
     let reason = restore.status.failure_reason.context("no reason")?;
-    ensure!(reason.contains(expected), "{reason}");
+    says(&reason, &[expected])?;
     ensure!(
         world.count_config_maps(name).await? == 0,
         "something was restored"

@@ -154,10 +154,7 @@ async fn a_type_deleted_while_it_is_listed_is_a_warning(world: &mut World) -> Te
         "{:?}, {warnings}",
         backup.status
     );
-    ensure!(
-        warnings.contains("movings") && warnings.contains("is no longer served"),
-        "{warnings}"
-    );
+    says(&warnings, &["movings", "is no longer served"])?;
     let count = listed(world, name).await?;
     ensure!((25..COUNT).contains(&count), "{count} are listed");
     stored(world, name, "moving-0000").await?;

@@ -303,7 +303,7 @@ async fn an_api_group_that_is_down_is_an_error_and_the_rest_intact(
     let backup = ended?;
     ensure!(backup.status.errors == 1, "{:?}", backup.status);
     let results = world.backup_results("beside").await?;
-    ensure!(results.contains("down.example.com"), "{results}");
+    says(&results, &["down.example.com"])?;
     let names = world.backup_entries("beside").await?;
     ensure!(
         names

@@ -347,10 +347,7 @@ async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(world: &mut Wor
         "{missing:?}"
     );
     let errors = world.restore_errors("csi-lost").await?;
-    ensure!(
-        errors.contains("data") && errors.contains("there is no snapshot"),
-        "{errors}"
-    );
+    says(&errors, &["data", "there is no snapshot"])?;
     let info = restored_volumes(world, "csi-lost").await?;
     ensure!(
         info.as_array().is_some_and(|told| told.len() == 1),
@@ -397,16 +394,13 @@ async fn a_snapshot_that_errs_is_reported_and_fails_no_other(world: &mut World) 
         .await?
         .stdout;
     let missing = "the data of 1 of 2 volumes is not in it: csi-two/bad (its snapshot failed)";
-    ensure!(described.contains(missing), "{described}");
+    says(&described, &[missing])?;
     let listed = world
         .kubectl_backup()
         .succeeds(&["get", "csi-two"])
         .await?
         .stdout;
-    ensure!(
-        listed.contains("PartiallyFailed (1 volume without data)"),
-        "{listed}"
-    );
+    says(&listed, &["PartiallyFailed (1 volume without data)"])?;
     nothing_left(world).await
 }
 

@@ -272,7 +272,7 @@ async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(world: &mut Wor
         .await?
         .stdout;
     let sentence = format!("its deletion waits until {last} (object lock)");
-    ensure!(described.contains(&sentence), "{described}");
+    says(&described, &[&sentence])?;
     let listed = world.kubectl_backup().run(&["get", name]).await?.stdout;
     let date = last.strftime("%Y-%m-%d %H:%MZ").to_string();
     ensure!(
@@ -350,10 +350,7 @@ async fn a_deletion_behind_a_legal_hold_is_retried_on_request(world: &mut World)
         .run(&["describe", name])
         .await?
         .stdout;
-    ensure!(
-        described.contains("until a legal hold is taken off"),
-        "{described}"
-    );
+    says(&described, &["until a legal hold is taken off"])?;
     world.s3()?.hold(name, &key, Some(&version), false).await?;
     world
         .kubectl_backup()

@@ -227,10 +227,10 @@ async fn operations_that_go_on_are_seen_as_they_are_now(world: &mut World) -> Te
     let person = world.reader().await?;
     moves(&person, &["operations", name]).await?;
     let screen = person.succeeds(&["describe", name]).await?.stdout;
-    ensure!(
-        screen.contains("configmaps describe-operations/a  example.io/operate"),
-        "{screen}"
-    );
+    says(
+        &screen,
+        &["configmaps describe-operations/a  example.io/operate"],
+    )?;
     ensure!(
         screen.contains(" of 12000 ms") && !screen.contains("unavailable"),
         "{screen}"
@@ -307,16 +307,13 @@ async fn describe_shows_what_went_wrong_and_what_is_in_a_backup(world: &mut Worl
         .succeeds(&["describe", name, "--details"])
         .await?
         .stdout;
-    ensure!(details.contains("    describe-failed/b"), "{details}");
+    says(&details, &["    describe-failed/b"])?;
     // A user who may not request files sees all the rest.
     let viewer = world
         .kubectl_backup_as("viewer", Some("backup-lock-view"))
         .await?;
     let screen = viewer.succeeds(&["describe", name]).await?.stdout;
-    ensure!(
-        screen.contains("Something was not saved (") && screen.contains("unavailable"),
-        "{screen}"
-    );
+    says(&screen, &["Something was not saved (", "unavailable"])?;
     Ok(())
 }
 

@@ -235,7 +235,7 @@ async fn snapshots_are_taken_where_the_cluster_has_what_they_need(world: &mut Wo
         &["snapshots of CSI volumes are turned on; there are classes for disk.example.com"],
     )?;
     let args = cluster.args("backup-controller").await?.join(" ");
-    ensure!(args.contains("--features=EnableCSI"), "{args}");
+    says(&args, &["--features=EnableCSI"])?;
     let doctor = plugin.fails(1, &["doctor"]).await?.stdout;
     says(
         &doctor,

@@ -127,7 +127,7 @@ async fn misbehaves(world: &World, job: ScriptedJob) -> anyhow::Result<()> {
     }
     if job == ScriptedJob::Backup {
         let warnings = world.backup_warnings(&name).await?;
-        ensure!(warnings.contains("lines more than are kept"), "{warnings}");
+        says(&warnings, &["lines more than are kept"])?;
     }
     Ok(())
 }

@@ -68,10 +68,7 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut Wor
     )?;
 
     let described = plugin.succeeds(&["describe", "cli"]).await?.stdout;
-    ensure!(
-        described.contains("Completed") && described.contains("cli"),
-        "{described}"
-    );
+    says(&described, &["Completed", "cli"])?;
     ensure!(
         described.lines().count() < 40,
         "more than a screen:\n{described}"
@@ -87,7 +84,7 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut Wor
         .succeeds(&["restore", "describe", "cli"])
         .await?
         .stdout;
-    ensure!(described.contains("Completed"), "{described}");
+    says(&described, &["Completed"])?;
     plugin.succeeds(&["restore", "get"]).await?;
 
     plugin
@@ -128,7 +125,7 @@ async fn without_files_of_the_controller_urls_of_the_store_are_read(
         "{seen}"
     );
     let log = plugin.succeeds(&["logs", name]).await?.stdout;
-    ensure!(log.contains("collecting"), "{log}");
+    says(&log, &["collecting"])?;
     plugin.succeeds(&["verify", name]).await?;
     Ok(())
 }
@@ -158,10 +155,7 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
         .succeeds(&["schedules", "describe", "yearly"])
         .await?
         .stdout;
-    ensure!(
-        described.contains(&backup) && described.contains("Completed"),
-        "{described}"
-    );
+    says(&described, &[&backup, "Completed"])?;
     let status = of_namespace(&plugin, "cli-times").await?;
     ensure!(
         status["protected"] == true && status["lastGood"]["name"] == backup.as_str(),

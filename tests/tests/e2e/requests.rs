@@ -406,7 +406,7 @@ async fn the_log_of_a_backup_in_progress_is_downloaded(world: &mut World) -> Tes
     world.no_partial_files("backups/asked-early/").await?;
     let (_, log) = fetch(&world.url_of("BackupLog", name).await?).await?;
     let log = unpacked(&log)?;
-    ensure!(log.contains("early") && log.contains("late"), "{log}");
+    says(&log, &["early", "late"])?;
     Ok(())
 }
 

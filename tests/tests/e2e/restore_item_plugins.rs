@@ -71,10 +71,7 @@ async fn a_plugin_changes_items_of_a_restore_and_leaves_one_out(world: &mut Worl
         .collect();
     ensure!(calls.len() == 4, "each once: {calls:?}");
     let log = world.restore_log(name).await?;
-    ensure!(
-        log.contains("plugin plugins: hello") && log.contains("example.io/alter"),
-        "{log}"
-    );
+    says(&log, &["plugin plugins: hello", "example.io/alter"])?;
     let list = world.restore_file(name, "resource-list.json.gz").await?;
     ensure!(
         list["v1/ConfigMap"]
@@ -167,10 +164,7 @@ async fn related_items_that_never_get_ready_are_reported(world: &mut World) -> T
         &errors,
         &["waited for 2s", "\\\"a\\\"", "it is broken", "\\\"b\\\""],
     )?;
-    ensure!(
-        warnings.contains("ria-unready/missing") && warnings.contains("example.io/alter"),
-        "{warnings}"
-    );
+    says(&warnings, &["ria-unready/missing", "example.io/alter"])?;
     for item in ["a", "b", "c"] {
         made(world, name)
             .get(item)
@@ -315,10 +309,7 @@ async fn operations_of_deleted_and_cancelled_restores_are_cancelled(
         .restore_ends("ria-cancelled", RestorePhase::PartiallyFailed)
         .await?;
     let errors = world.restore_errors("ria-cancelled").await?;
-    ensure!(
-        errors.contains("cancelled: its backup or restore was cancelled"),
-        "{errors}"
-    );
+    says(&errors, &["cancelled: its backup or restore was cancelled"])?;
     for name in ["ria-deleted", "ria-cancelled"] {
         plugins.have_seen(name, &[("move", "a", 1), ("cancel", "a", 1)])?;
     }

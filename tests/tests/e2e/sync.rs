@@ -492,10 +492,7 @@ async fn credentials_that_expire_end_the_pass_and_the_next_goes_on(
     })
     .await?;
     let error = told.error.unwrap_or_default();
-    ensure!(
-        error.contains("broken off") && error.contains("403"),
-        "{error}"
-    );
+    says(&error, &["broken off", "403"])?;
     ensure!(
         world
             .locations()

@@ -73,7 +73,7 @@ async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> any
             other.status
         );
         let why = other.status.failure_reason.unwrap_or_default();
-        ensure!(why.contains("already exists in object storage"), "{why}");
+        says(&why, &["already exists in object storage"])?;
         let metadata = here
             .s3()?
             .read(bucket, &format!("backups/{name}/velero-backup.json"))

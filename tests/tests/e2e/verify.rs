@@ -61,10 +61,7 @@ async fn a_backup_in_the_store_of_a_plugin_is_verified(world: &mut World) -> Tes
         "{screen}"
     );
     let log = person.succeeds(&["logs", name]).await?.stdout;
-    ensure!(
-        log.contains("collecting items") && log.contains("collected"),
-        "{log}"
-    );
+    says(&log, &["collecting items", "collected"])?;
     let file = world
         .folder()
         .join("of-a-plugin.tar.gz")
@@ -74,7 +71,7 @@ async fn a_backup_in_the_store_of_a_plugin_is_verified(world: &mut World) -> Tes
     world.create_restore(name, from_backup(name)).await?;
     world.restore_ended(name).await?;
     let log = person.succeeds(&["restore", "logs", name]).await?.stdout;
-    ensure!(log.contains("restoring"), "{log}");
+    says(&log, &["restoring"])?;
     place.remove(world).await
 }
 

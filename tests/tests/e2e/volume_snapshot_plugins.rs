@@ -479,10 +479,7 @@ async fn a_crash_while_a_volume_is_made_makes_none_twice(world: &mut World) -> T
             .restore_file(&restore, "results.gz")
             .await?
             .to_string();
-        ensure!(
-            results.contains(&snapshot) && results.contains("is not known"),
-            "{results}"
-        );
+        says(&results, &[&snapshot, "is not known"])?;
     }
     Ok(())
 }

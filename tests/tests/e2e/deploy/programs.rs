@@ -301,7 +301,7 @@ async fn every_port_is_the_one_that_is_listened_on(world: &mut World) -> TestRes
     // Without a firewall rule, a private control plane of GKE reaches only 443 and 10250.
     let webhook = programs(world, "").await?;
     let webhook = deployments(&webhook)?["backup-webhook"].to_string();
-    ensure!(webhook.contains("--listen=0.0.0.0:10250"), "{webhook}");
+    says(&webhook, &["--listen=0.0.0.0:10250"])?;
     Ok(())
 }
 

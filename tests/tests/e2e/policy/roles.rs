@@ -133,7 +133,7 @@ async fn who_is_on_call_is_told_which_role_is_missing_and_sees_all_with_it(
     let given = format!(
         "kubectl -n {NAMESPACE} create rolebinding backup-viewer-NAME --clusterrole=backup-viewer --user=NAME"
     );
-    ensure!(refused.contains(&given), "{refused}");
+    says(&refused, &[&given])?;
 
     let plugin = world
         .kubectl_backup_as("on-call", Some("backup-viewer"))
