@@ -222,13 +222,7 @@ impl Cast {
         let name = self.name("completing");
         let is_its = |asked: &&Asked| metadata(asked) && asked.key.contains(&name);
         let written = || self.front.asked().iter().filter(is_its).count();
-        self.front.rule(|asked| {
-            if metadata(asked) {
-                Mood::Held
-            } else {
-                Mood::Pass
-            }
-        });
+        self.front.affect(Mood::Held, metadata);
         // Counted after the rule is set: an earlier request was answered, and is not under way.
         let before = written();
         until("metadata is on its way", TIMEOUT, async || {

@@ -182,13 +182,7 @@ async fn a_store_that_is_down_keeps_no_restore_out_and_no_deletion_back(
     let front: FaultyS3 = world.faulty_s3().await?;
     let driver = ready(world, place, &front.url()).await?;
     let down = |asked: &Asked| asked.key.contains("/record-2") || asked.makes_final();
-    front.rule(move |asked| {
-        if down(asked) {
-            Mood::Answer(503)
-        } else {
-            Mood::Pass
-        }
-    });
+    front.affect(Mood::Answer(503), down);
     for name in ["stuck", "stuck-and-deleted"] {
         world.create_backup(name, of_place(place)).await?;
         world.backup_blocked(name, &BackupPhase::Finalizing).await?;

@@ -183,13 +183,7 @@ async fn a_deletion_killed_while_it_removes_versions_is_finished(world: &mut Wor
     let name = "killed-hidden";
     world.s3()?.create_versioned_bucket(name).await?;
     let (front, backup) = stored_behind_proxy(world, name).await?;
-    front.rule(|asked| {
-        if asks_versions(asked) {
-            Mood::Held
-        } else {
-            Mood::Pass
-        }
-    });
+    front.affect(Mood::Held, asks_versions);
     ask(world, &backup, name).await?;
     front
         .wait_for_request("all is hidden", TIMEOUT, asks_versions)
@@ -370,13 +364,7 @@ async fn a_deletion_without_the_right_to_list_versions_reports_it(world: &mut Wo
     let name = "may-not-list";
     world.s3()?.create_versioned_bucket(name).await?;
     let front = world.faulty_s3().await?;
-    front.rule(|asked| {
-        if asks_versions(asked) {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
-    });
+    front.affect(Mood::Answer(403), asks_versions);
     world
         .synced_location(name, &front.url(), &json!({}))
         .await?;

@@ -113,13 +113,7 @@ async fn incomplete_backups_are_reported_and_only_old_ones_removed(
     // Without the right to delete, the report says so.
     let mode = json!({ "accessMode": "ReadWrite", "backupSyncPeriod": "0" });
     world.synced_location(bucket, &front.url(), &mode).await?;
-    front.rule(|asked| {
-        if asked.query.contains("delete") {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
-    });
+    front.affect(Mood::Answer(403), |asked| asked.query.contains("delete"));
     let seen = world.sync(bucket, None).await?;
     let refused = told(&seen, "old-scrap", "stray");
     ensure!(

@@ -9,7 +9,7 @@ use backup_core::{
     labels::BUCKET_ANNOTATION,
 };
 use backup_tests::{
-    faulty_s3::Mood,
+    faulty_s3::{Asked, Mood},
     install::ensure_secret,
     object_store::{S3, SECRET},
 };
@@ -186,13 +186,7 @@ async fn credentials_that_expire_during_a_backup_lose_nothing(world: &mut World)
     hourly(world, name, &front.url(), &credential).await?;
     available(world, name).await?;
     world.noise(name, 3).await?;
-    front.rule(|asked| {
-        if asked.makes_final() {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
-    });
+    front.affect(Mood::Answer(403), Asked::makes_final);
     world.create_backup(name, of_place(name)).await?;
     world.backup_blocked(name, &BackupPhase::Finalizing).await?;
     let wrong = good.replace(SECRET, "expired");
@@ -215,13 +209,7 @@ async fn a_bucket_that_refuses_writes_is_unavailable_with_the_reason(
     let name = "no-writes";
     world.s3()?.create_bucket(name).await?;
     let front = world.faulty_s3().await?;
-    front.rule(|asked| {
-        if asked.writes() {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
-    });
+    front.affect(Mood::Answer(403), Asked::writes);
     hourly(
         world,
         name,
@@ -274,13 +262,8 @@ async fn a_bucket_that_refuses_deletions_is_available_and_reported(
     let name = "no-deletions";
     world.s3()?.create_bucket(name).await?;
     let front = world.faulty_s3().await?;
-    front.rule(|asked| {
-        let deletes = asked.method == http::Method::DELETE || asked.query.contains("delete");
-        if deletes {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
+    front.affect(Mood::Answer(403), |asked| {
+        asked.method == http::Method::DELETE || asked.query.contains("delete")
     });
     hourly(world, name, &front.url(), &json!({})).await?;
     let location = available(world, name).await?;
@@ -381,12 +364,8 @@ async fn versions_and_object_lock_of_a_bucket_are_reported(world: &mut World) ->
     }
     // Without the right to read the versioning state, that is reported, and retried as well.
     let front = world.faulty_s3().await?;
-    front.rule(|asked| {
-        if asked.query.contains("versioning") {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
+    front.affect(Mood::Answer(403), |asked| {
+        asked.query.contains("versioning")
     });
     world.s3()?.create_versioned_bucket("keeps-quiet").await?;
     for frequency in ["2h", "3h", "4h"] {

@@ -135,24 +135,14 @@ async fn a_policy_that_denies_all_writes_for_a_while_delays_the_end(
     world: &mut World,
 ) -> TestResult {
     let drill = Drill::start(world, "drill-denied", Bucket::Versioned).await?;
-    drill.front.rule(|asked| {
-        if asked.writes() {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
-    });
+    drill.front.affect(Mood::Answer(403), Asked::writes);
     drill.backup().await?;
     let reason = drill.blocked(&BackupPhase::Finalizing).await?;
     says(&reason, &["AccessDenied", "policy of the bucket"])?;
     // The same again after the collection.
-    drill.front.rule(|asked| {
+    drill.front.affect(Mood::Answer(403), |asked| {
         let late = asked.key.contains("/.private/record-") || asked.makes_final();
-        if late && asked.writes() {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
+        late && asked.writes()
     });
     let record = |asked: &Asked| asked.key.contains("/.private/record-");
     drill
@@ -202,24 +192,12 @@ async fn both_last_uploads_fail(
     waits: BackupPhase,
     end: BackupPhase,
 ) -> anyhow::Result<()> {
-    drill.front.rule(|asked| {
-        if asked.makes_final() {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
-    });
+    drill.front.affect(Mood::Answer(403), Asked::makes_final);
     drill.backup().await?;
     let reason = drill.blocked(&waits).await?;
     says(&reason, &[".tar.gz"])?;
     let metadata = |asked: &Asked| asked.key.ends_with("/velero-backup.json") && asked.writes();
-    drill.front.rule(move |asked| {
-        if metadata(asked) {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
-    });
+    drill.front.affect(Mood::Answer(403), metadata);
     drill
         .front
         .wait_for_request("the metadata is denied", RETRIES_TIMEOUT, metadata)
@@ -317,13 +295,9 @@ async fn an_upload_that_is_cut_in_the_middle_of_a_part_goes_on(world: &mut World
 
 async fn a_slow_store_is_waited_for(world: &mut World) -> TestResult {
     let drill = Drill::start(world, "drill-slow", Bucket::Versioned).await?;
-    drill.front.rule(|asked| {
-        if asked.writes() {
-            Mood::Slow(Duration::from_secs(1))
-        } else {
-            Mood::Pass
-        }
-    });
+    drill
+        .front
+        .affect(Mood::Slow(Duration::from_secs(1)), Asked::writes);
     drill.backup().await?;
     drill.ended_as(BackupPhase::Completed).await
 }
@@ -331,12 +305,8 @@ async fn a_slow_store_is_waited_for(world: &mut World) -> TestResult {
 async fn a_backup_is_finished_when_a_store_that_went_down_is_back(world: &mut World) -> TestResult {
     let drill = Drill::start(world, "drill-down", Bucket::Versioned).await?;
     // Its record is stored; then the store is unavailable.
-    drill.front.rule(|asked| {
-        if asked.makes_final() || !asked.writes() && asked.key.ends_with(".tar.gz") {
-            Mood::Answer(503)
-        } else {
-            Mood::Pass
-        }
+    drill.front.affect(Mood::Answer(503), |asked| {
+        asked.makes_final() || !asked.writes() && asked.key.ends_with(".tar.gz")
     });
     drill.backup().await?;
     drill.blocked(&BackupPhase::Finalizing).await?;
@@ -364,13 +334,7 @@ async fn an_upload_that_a_lifecycle_rule_removes_is_collected_again(
     world: &mut World,
 ) -> TestResult {
     let drill = Drill::start(world, "drill-lifecycle", Bucket::Versioned).await?;
-    drill.front.rule(|asked| {
-        if asked.makes_final() {
-            Mood::Answer(403)
-        } else {
-            Mood::Pass
-        }
-    });
+    drill.front.affect(Mood::Answer(403), Asked::makes_final);
     drill.backup().await?;
     drill.blocked(&BackupPhase::Finalizing).await?;
     let id = drill
@@ -401,13 +365,7 @@ async fn foreign_bytes_under_a_final_key_are_shown_and_left_alone(world: &mut Wo
     let bucket = drill.s3.bucket(drill.name)?;
     // They appear between the record, which decides the files, and their write.
     let writes = |asked: &Asked| asked.makes_final() && asked.key.ends_with("-results.gz");
-    drill.front.rule(move |asked| {
-        if writes(asked) {
-            Mood::Held
-        } else {
-            Mood::Pass
-        }
-    });
+    drill.front.affect(Mood::Held, writes);
     drill.backup().await?;
     drill
         .front

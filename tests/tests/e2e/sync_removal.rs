@@ -164,13 +164,7 @@ async fn a_backup_missing_from_a_listing_is_looked_up_and_stays(world: &mut Worl
         )
         .await?;
     remove(world, bucket, "really-gone")?;
-    store.rule(|asked| {
-        if lists_all(asked) {
-            Mood::EmptyListing
-        } else {
-            Mood::Pass
-        }
-    });
+    store.affect(Mood::EmptyListing, lists_all);
     // Even if a user agrees to all removals, only missing backups are removed.
     let told = world.sync(bucket, Some(100)).await?;
     ensure!(told.found == 0 && told.removed == 1, "{told:?}");

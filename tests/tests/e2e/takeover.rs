@@ -221,13 +221,7 @@ impl Play {
     /// One of its last files is being uploaded.
     async fn is_finishing(&self, world: &World) -> anyhow::Result<()> {
         let (name, front) = (of_role("finishing"), self.front("finishing")?);
-        front.rule(|asked| {
-            if results(asked) {
-                Mood::Slow(REQUEST_DELAY)
-            } else {
-                Mood::Pass
-            }
-        });
+        front.affect(Mood::Slow(REQUEST_DELAY), results);
         world.config_maps(&name, 5).await?;
         world.create_backup(&name, of_place(&name)).await?;
         front
@@ -261,13 +255,7 @@ impl Play {
     /// A part is being uploaded, and more items than fit into the next parts follow.
     async fn is_collecting(&self, world: &World, role: &str) -> anyhow::Result<()> {
         let (name, front) = (of_role(role), self.front(role)?);
-        front.rule(|asked| {
-            if part(asked) {
-                Mood::Slow(REQUEST_DELAY)
-            } else {
-                Mood::Pass
-            }
-        });
+        front.affect(Mood::Slow(REQUEST_DELAY), part);
         world.noise(&name, 30).await?;
         world.create_backup(&name, of_place(&name)).await?;
         front
