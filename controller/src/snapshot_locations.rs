@@ -271,10 +271,7 @@ mod tests {
         let refused = settings(&location(Some(CREDENTIALS_FILE)))
             .unwrap_err()
             .to_string();
-        assert!(
-            refused.contains("name a Secret in spec.credential"),
-            "{refused}"
-        );
+        assert_says!(refused, "name a Secret in spec.credential");
         let mut empty = location(None);
         empty
             .spec

@@ -329,13 +329,9 @@ async fn a_restore_is_refused_while_a_backup_runs_and_admitted_once_it_was_seen_
     assert!(allowed(
         &replica.create("Restore", "r2", "3", restore_spec()).await
     ));
-    assert!(
-        replica
-            .metrics
-            .text(true)
-            .contains("claims_freed_total{reason=\"over\"} 1"),
-        "{}",
-        replica.metrics.text(true)
+    assert_says!(
+        replica.metrics.text(true),
+        "claims_freed_total{reason=\"over\"} 1"
     );
 }
 

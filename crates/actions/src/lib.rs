@@ -5,6 +5,10 @@
 //! the interfaces of Velero's plugins (`pkg/plugin/velero`, v1.18), with our types.
 #![warn(unreachable_pub)]
 
+#[cfg(test)]
+#[macro_use]
+extern crate backup_testkit;
+
 mod action;
 pub mod backup;
 pub mod hook;

@@ -536,7 +536,7 @@ mod tests {
             );
             let text = told(&source).to_string();
             assert!(text.contains("bucket of s3://b does not exist"), "{text}");
-            assert!(text.contains("spec.objectStorage.bucket"), "{text}");
+            assert_says!(text, "spec.objectStorage.bucket");
         }
     }
 

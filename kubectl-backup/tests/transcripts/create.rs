@@ -45,7 +45,7 @@ async fn a_server_dry_run_stores_nothing() {
         "create shop --dry-run=server -o yaml"
     );
     assert!(api.stored("backups", "shop").is_none());
-    assert!(api.seen()[0].contains("dryRun=All"), "{:?}", api.seen());
+    assert_says!(api.seen()[0], "dryRun=All");
 }
 
 #[tokio::test]
@@ -154,11 +154,9 @@ async fn warnings_of_the_api_server_are_shown() {
         Fault::Bytes(201, vec![("warning", warning.to_owned())], stored),
     );
     let seen = Person::at(&api).types("create b").await;
-    assert!(
-        seen.contains(
-            "Warning: no installation works in namespace q1, so nothing runs this \"Backup\"\n"
-        ),
-        "{seen}"
+    assert_says!(
+        seen,
+        "Warning: no installation works in namespace q1, so nothing runs this \"Backup\"\n"
     );
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
 }

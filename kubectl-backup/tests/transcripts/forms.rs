@@ -41,10 +41,7 @@ async fn documents_are_printed_for_programs() {
     assert_eq!(list["locations"][0]["name"], "default");
     assert_eq!(person.reads("locks -o json").await["kind"], "LockList");
     let rows = person.types("locations sync --no-headers").await;
-    assert!(
-        rows.contains("--no-headers\ndefault   Available   60s ago\n"),
-        "{rows}"
-    );
+    assert_says!(rows, "--no-headers\ndefault   Available   60s ago\n");
 }
 
 #[tokio::test]

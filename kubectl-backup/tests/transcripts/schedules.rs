@@ -228,7 +228,7 @@ async fn the_newest_backup_is_found_behind_many() {
         ));
     }
     let seen = Person::at(&api).types("schedules describe nightly").await;
-    assert!(seen.contains("nightly-20261103030000"), "{seen}");
+    assert_says!(seen, "nightly-20261103030000");
 }
 
 #[tokio::test]
@@ -247,10 +247,7 @@ async fn a_schedule_without_backups_that_last_is_named_when_it_is_created() {
         let seen = Person::at(&api)
             .types(&format!("schedules create s --schedule=@daily {flags}"))
             .await;
-        assert!(
-            seen.contains(&format!("warning: schedule s {warning}")),
-            "{seen}"
-        );
+        assert_says!(seen, &format!("warning: schedule s {warning}"));
         assert!(
             Person::at(&api)
                 .types("schedules delete s --yes")

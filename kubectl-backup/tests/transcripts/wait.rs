@@ -157,5 +157,5 @@ async fn an_older_state_is_not_shown_after_a_newer_one() {
         seen.contains("Finalizing") && !seen.contains("InProgress"),
         "{seen}"
     );
-    assert!(seen.contains("Completed"), "{seen}");
+    assert_says!(seen, "Completed");
 }

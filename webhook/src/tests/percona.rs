@@ -116,7 +116,7 @@ async fn a_revival_is_not_ended_by_what_it_revives() {
         );
         if lands {
             put(&api, "Running");
-            assert!(message(&backup("3").await).contains("is running"));
+            assert_says!(message(&backup("3").await), "is running");
             put(&api, "Error");
             assert!(
                 allowed(&backup("4").await),

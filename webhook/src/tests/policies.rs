@@ -14,7 +14,7 @@ async fn a_restore_that_may_wait_is_admitted_with_a_warning_and_has_the_next_tur
     let answer = replica.review(request).await;
     assert!(allowed(&answer));
     let warning = answer["warnings"][0].as_str().unwrap();
-    assert!(warning.contains("Backup velero/b1 is running"), "{warning}");
+    assert_says!(warning, "Backup velero/b1 is running");
     api.put_velero("Restore", "r1", "2", "", &restore_spec());
     let refused = replica.create("Backup", "b2", "3", backup_spec()).await;
     assert!(
@@ -197,21 +197,8 @@ async fn mode_warn_admits_warns_and_counts() {
     ));
     let answer = replica.create("Backup", "b1", "2", backup_spec()).await;
     assert!(allowed(&answer));
-    assert!(
-        answer["warnings"][0]
-            .as_str()
-            .unwrap()
-            .contains("mode warn"),
-        "{answer}"
-    );
-    assert!(
-        replica
-            .metrics
-            .text(true)
-            .contains("decision=\"warned\"} 1"),
-        "{}",
-        replica.metrics.text(true)
-    );
+    assert_says!(answer["warnings"][0].as_str().unwrap(), "mode warn");
+    assert_says!(replica.metrics.text(true), "decision=\"warned\"} 1");
 }
 
 #[tokio::test]

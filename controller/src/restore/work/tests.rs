@@ -390,10 +390,9 @@ async fn a_type_that_is_not_served_is_one_error_and_its_items_are_listed() {
         let progress = report.progress();
         assert_eq!(progress.total_items, progress.items_restored);
         let files = report.into_files();
-        assert!(
-            files.results.errors.velero[0].contains("gadgets.example.com: 2 items"),
-            "{:?}",
-            files.results
+        assert_says!(
+            files.results.errors.velero[0],
+            "gadgets.example.com: 2 items"
         );
         let listed = serde_json::to_value(files.resource_list).unwrap();
         assert_eq!(

@@ -186,10 +186,7 @@ async fn a_serial_that_no_ledger_reaches_is_no_serial() {
     assert!(store.read(VELERO_SCOPE).await.is_ok());
     let (_, store) = with_serial(&(body::MAX_SERIAL + 1).to_string()).await;
     let error = store.read(VELERO_SCOPE).await.unwrap_err().to_string();
-    assert!(
-        error.contains("no ledger reaches") && error.contains("until it is rebuilt"),
-        "{error}"
-    );
+    assert_says!(error, "no ledger reaches", "until it is rebuilt");
 }
 
 /// The policy allows no write over it. A ledger existed, so late creations are waited for, whatever

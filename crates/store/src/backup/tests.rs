@@ -435,7 +435,7 @@ async fn a_folder_that_is_not_ours_is_left_alone() {
             }
             let error = location.open_backup("b", &of("u1")).await.unwrap_err();
             assert_eq!(error.category(), "exists", "{error}");
-            assert!(error.to_string().contains(why), "{error}");
+            assert_says!(error, why);
             for (key, bytes) in objects {
                 assert_eq!(get(&location, key).await.as_deref(), Some(*bytes));
             }

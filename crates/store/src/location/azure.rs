@@ -264,12 +264,7 @@ mod tests {
         let variables = parse(PRINCIPAL.as_bytes()).unwrap();
         assert_eq!(variables["AZURE_CLIENT_ID"], "c");
         assert_eq!(variables["AZURE_CLIENT_SECRET"], "TOPSECRET==");
-        assert!(
-            parse(b"TOPSECRET")
-                .unwrap_err()
-                .to_string()
-                .contains("line 1")
-        );
+        assert_says!(parse(b"TOPSECRET").unwrap_err(), "line 1");
     }
 
     #[test]
@@ -284,7 +279,7 @@ mod tests {
             assert_eq!(cloud(&variables).unwrap().domain, suffix);
         }
         let other = Variables::from([("AZURE_CLOUD_NAME".to_owned(), "Mars".to_owned())]);
-        assert!(cloud(&other).unwrap_err().to_string().contains("Mars"));
+        assert_says!(cloud(&other).unwrap_err(), "Mars");
     }
 
     #[test]

@@ -171,7 +171,7 @@ fn past_its_time_it_is_told_to_stop_and_says_what_is_known() {
             error.starts_with("Asynchronous action timed out") && error.ends_with(words),
             "{name}: {error}"
         );
-        assert!(error.contains("10m0s"), "{error}");
+        assert_says!(error, "10m0s");
         assert!(at <= TIMEOUT + pace().confirm, "{name}: {at:?}");
         assert_eq!(
             calls
@@ -222,10 +222,7 @@ fn one_that_can_not_be_told_to_stop_says_so() {
             _ => running(),
         });
         let error = &operation.status.error;
-        assert!(
-            error.contains("it could not be told to stop: not implemented"),
-            "{error}"
-        );
+        assert_says!(error, "it could not be told to stop: not implemented");
         assert!(at <= TIMEOUT + pace().confirm * 2, "{at:?}");
     }
 }

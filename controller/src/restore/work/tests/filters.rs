@@ -100,10 +100,7 @@ async fn a_policy_may_name_a_kind_that_is_served_only_once_it_is_restored() {
     assert!(fake.get("/api/v1/namespaces/a/configmaps/c").is_none());
     assert_eq!(report.counts(), (1, 0));
     let warnings = report.into_files().results.warnings.velero;
-    assert!(
-        warnings[0].contains("no resource is called Gone"),
-        "{warnings:?}"
-    );
+    assert_says!(warnings[0], "no resource is called Gone");
 }
 
 #[tokio::test]

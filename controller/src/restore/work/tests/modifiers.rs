@@ -83,10 +83,7 @@ async fn a_rule_that_cannot_be_followed_is_an_error_and_the_item_is_restored() {
     );
     let results = report.into_files().results;
     let error = &results.errors.namespaces["a"][0];
-    assert!(
-        error.contains("ConfigMap \"c\"") && error.contains("resourceModifierRules[0]"),
-        "{error}"
-    );
+    assert_says!(error, "ConfigMap \"c\"", "resourceModifierRules[0]");
 }
 
 #[tokio::test]

@@ -126,14 +126,8 @@ async fn a_pattern_without_a_match_is_a_warning() {
     assert!(fake.get("/api/v1/namespaces/a/configmaps/one").is_some());
     assert_eq!(report.counts(), (2, 0));
     let warnings = report.into_files().results.warnings.velero;
-    assert!(
-        warnings[0].contains("\"x*\" matches no namespace"),
-        "{warnings:?}"
-    );
-    assert!(
-        warnings[1].contains("\"*.none\" matches no type"),
-        "{warnings:?}"
-    );
+    assert_says!(warnings[0], "\"x*\" matches no namespace");
+    assert_says!(warnings[1], "\"*.none\" matches no type");
 }
 
 #[tokio::test]

@@ -95,7 +95,7 @@ async fn another_process_goes_on_with_what_was_collected_and_a_later_item_replac
                 br#"{"early":false}"#
             );
             let log = stored_log(&location).await;
-            assert!(log.contains("so far") && log.contains("later"), "{log}");
+            assert_says!(log, "so far", "later");
             let operations = get(&location, &format!("{DIR}/b-itemoperations.json.gz"))
                 .await
                 .unwrap();

@@ -295,7 +295,7 @@ mod tests {
         for (file, profile, expected) in table {
             let error = parse(file, profile).unwrap_err();
             assert_eq!(error.category(), "config");
-            assert!(error.to_string().contains(expected), "{error}");
+            assert_says!(error, expected);
             assert!(!error.to_string().contains("TOPSECRET"), "{error}");
         }
     }
