@@ -73,10 +73,10 @@ async fn a_spec_that_cannot_be_right_is_not_sent() {
     let api = FakeApi::start().await;
     let line = "create wrong --include-namespaces=a --exclude-namespaces=a --include-resources=pods --include-cluster-scoped-resources=nodes";
     let seen = Person::at(&api).types(line).await;
-    assert!(
-        seen.contains("error: backup \"wrong\" is not valid:\n  spec")
-            && seen.ends_with("--- exit 1\n"),
-        "{seen}"
+    assert_says!(
+        seen,
+        "error: backup \"wrong\" is not valid:\n  spec",
+        "--- exit 1\n"
     );
     assert!(api.seen().is_empty());
 }
@@ -136,10 +136,7 @@ async fn an_empty_name_selects_nothing_and_is_refused() {
     let seen = Person::at(&api)
         .types("create b --include-namespaces=")
         .await;
-    assert!(
-        seen.contains("--include-namespaces") && seen.ends_with("--- exit 2\n"),
-        "{seen}"
-    );
+    assert_says!(seen, "--include-namespaces", "--- exit 2\n");
     assert!(api.seen().is_empty(), "{:?}", api.seen());
 }
 

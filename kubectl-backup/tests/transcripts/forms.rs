@@ -140,10 +140,10 @@ async fn watching_what_cannot_be_listed_ends_with_the_reason() {
         Fault::forbidden("backups.velero.io is forbidden: User \"jane\" cannot list resource");
     api.on_get("/backups", forbidden);
     let seen = Person::at(&api).types("get -w").await;
-    assert!(
-        seen.contains("cannot watch backups: backups.velero.io is forbidden")
-            && seen.ends_with("--- exit 1\n"),
-        "{seen}"
+    assert_says!(
+        seen,
+        "cannot watch backups: backups.velero.io is forbidden",
+        "--- exit 1\n"
     );
 }
 

@@ -102,10 +102,7 @@ async fn a_list_that_expires_between_two_pages_is_read_anew_once() {
         [Fault::None, expired.clone(), Fault::None, expired],
     );
     let seen = Person::at(&api).types("get --no-headers").await;
-    assert!(
-        seen.contains("too old") && seen.ends_with("--- exit 1\n"),
-        "{seen}"
-    );
+    assert_says!(seen, "too old", "--- exit 1\n");
 }
 
 #[tokio::test]

@@ -37,10 +37,10 @@ async fn waiting_ends_with_the_code_of_every_outcome() {
         )],
     );
     let seen = Person::at(&api).types("create b --wait --timeout=1m").await;
-    assert!(
-        seen.contains("PartiallyFailed. Nothing was saved (1 error).")
-            && seen.ends_with("--- exit 3\n"),
-        "{seen}"
+    assert_says!(
+        seen,
+        "PartiallyFailed. Nothing was saved (1 error).",
+        "--- exit 3\n"
     );
 }
 

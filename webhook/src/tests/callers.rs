@@ -164,7 +164,7 @@ async fn a_review_of_what_is_not_guarded_or_lacks_a_name_is_refused() {
         }
         let refused = replica.review(request).await;
         assert_eq!(refused["status"]["code"], 400, "{refused}");
-        assert!(message(&refused).contains(says), "{refused}");
+        assert_says!(message(&refused), says);
     }
     assert_eq!(api.writes(), 0);
 }
