@@ -515,7 +515,7 @@ impl Args {
         features.filter(|feature| !feature.is_empty() && !FEATURES.contains(feature))
     }
 
-    /// How often a backup that has expired is looked at again.
+    /// Interval between checks of an expired backup.
     pub fn retention_pace(&self) -> GoDuration {
         Some(self.garbage_collection_frequency)
             .filter(|every| *every > GoDuration::default())

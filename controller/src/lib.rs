@@ -3,6 +3,10 @@
 
 #![warn(unreachable_pub)]
 
+#[cfg(test)]
+#[macro_use]
+extern crate backup_testkit;
+
 mod args;
 mod backup;
 mod claims;

@@ -1,5 +1,5 @@
-//! VolumeSnapshotLocations, in which plugins take snapshots of volumes: chooses those of a backup
-//! (`choice`), and opens one with its Secret and its plugin.
+//! VolumeSnapshotLocations, in which plugins take snapshots of volumes: chooses the locations of a
+//! backup (`choice`), and opens one with its Secret and its plugin.
 
 pub(crate) mod choice;
 pub(crate) mod zone;
@@ -271,10 +271,7 @@ mod tests {
         let refused = settings(&location(Some(CREDENTIALS_FILE)))
             .unwrap_err()
             .to_string();
-        assert!(
-            refused.contains("name a Secret in spec.credential"),
-            "{refused}"
-        );
+        assert_says!(refused, "name a Secret in spec.credential");
         let mut empty = location(None);
         empty
             .spec

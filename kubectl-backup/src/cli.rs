@@ -175,7 +175,8 @@ pub(crate) fn command() -> clap::Command {
     finish(command, "kubectl backup")
 }
 
-/// The examples of a command for its help. The commands of `restores` have those of `restore`.
+/// The examples of a command for its help. The commands of `restores` share the examples of
+/// `restore`.
 fn examples(path: &str) -> String {
     let title = format!("[{}]", path.replace(" restores ", " restore "));
     let all = include_str!("cli/examples.txt").lines();
@@ -512,7 +513,7 @@ mod tests {
                 .split(';')
                 .next()
                 .unwrap();
-            // Only those of the view: each names its object, installation and cluster.
+            // Only the options of the view: each names its object, installation and cluster.
             let group = if kind == "backup" {
                 "kubectl backup "
             } else {

@@ -45,8 +45,8 @@ impl Session {
         config.proxy_url = proxy(proxy_of_cluster, terminal, &config.cluster_url)?;
         check_server_by(&mut config, flags);
         act_as(&mut config.auth_info, flags);
-        // A person sits before it: our own few retries with short steps instead of 15 with steps of
-        // minutes.
+        // A user waits for the answer: our own few retries with short steps instead of 15 with
+        // steps of minutes.
         config.default_retry = false;
         let given = flags.request_timeout.map(|timeout| {
             if timeout.is_zero() {
@@ -85,7 +85,7 @@ impl Session {
     }
 }
 
-/// The proxy on the way to the API server: that of its cluster in the kubeconfig, else the one that
+/// The proxy to the API server: the proxy of its cluster in the kubeconfig, otherwise the one that
 /// the environment names, as kubectl has it (Go's `net/http`, `ProxyFromEnvironment`). kube holds
 /// NO_PROXY against the address of the proxy (5.0), so it is asked here.
 fn proxy(

@@ -3,6 +3,10 @@
 //! `run` takes the arguments and a [`Terminal`] (streams, environment, clock) and returns the
 //! [`Exit`], so that tests see exactly what a user sees. Data goes to stdout, messages to stderr.
 
+#[cfg(test)]
+#[macro_use]
+extern crate backup_testkit;
+
 mod api_warnings;
 mod backoff;
 mod cli;

@@ -179,8 +179,8 @@ pub(crate) fn one_line(text: &str) -> String {
         .collect()
 }
 
-/// Makes a text from the cluster safe for a terminal: control characters (also those of escape
-/// sequences) and line ends become one space.
+/// Makes a text from the cluster safe for a terminal: control characters (also in escape sequences)
+/// and line ends become one space.
 pub(crate) fn plain(text: &str) -> String {
     text.split(char::is_control)
         .map(str::trim)

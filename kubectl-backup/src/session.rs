@@ -21,7 +21,7 @@ use crate::{
 /// Objects in one page of a list.
 pub(crate) const PAGE_SIZE: u32 = 500;
 
-/// Who writes, for the managed fields of objects.
+/// The field manager of our writes, for the managed fields of objects.
 pub(crate) const FIELD_MANAGER: &str = "kubectl-backup";
 
 /// How a page of a list begins, or ends.
@@ -240,7 +240,7 @@ impl Session {
                     Ok(request) => client.request_text(request).await,
                     Err(error) => Err(error),
                 };
-                // What is no list is an error of who decodes it.
+                // Anything but a list is an error of the caller that decodes it.
                 let head = page
                     .as_ref()
                     .ok()

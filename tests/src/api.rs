@@ -24,7 +24,7 @@ pub fn resource(api_version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
-/// Objects of a kind in a namespace; without one, cluster-scoped objects or those of all
+/// Objects of a kind in a namespace; without one, cluster-scoped objects or the objects of all
 /// namespaces.
 pub fn objects(
     client: &Client,

@@ -1,8 +1,6 @@
 //! The users and programs in tests of the policies, with enough RBAC rights that only the policies
 //! refuse their requests.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::api::{
     authorization::v1::SubjectAccessReview, coordination::v1::Lease, core::v1::ConfigMap,
@@ -20,7 +18,7 @@ use crate::{
     binaries::root,
     control_plane::ControlPlane,
     install::{self, NAMESPACE},
-    wait::{Probe, eventually},
+    wait::{Probe, TIMEOUT, eventually},
 };
 
 pub const WEBHOOK: &str = "system:serviceaccount:velero:backup-webhook";
@@ -40,9 +38,6 @@ pub const VIEWER: &str = "vera";
 pub const READER: &str = "rita";
 /// An editor with the break-glass permission.
 pub const BREAKER: &str = "gwen";
-
-/// Longest time until the API server has seen a policy.
-pub const SOON: Duration = Duration::from_mins(1);
 
 /// The users and programs, with the policies in force.
 pub struct People<'w> {
@@ -139,7 +134,7 @@ impl<'w> People<'w> {
                 json!({ "spec": { "user": person, "resourceAttributes": {
                 "namespace": namespace, "verb": "create", "group": "velero.io", "resource": "backups" } } }),
             )?;
-            eventually("the bindings are in force", SOON, async || {
+            eventually("the bindings are in force", TIMEOUT, async || {
                 let status = reviews.create_object(&review).await?.status;
                 ensure!(
                     status.is_some_and(|status| status.allowed),
@@ -187,7 +182,7 @@ impl<'w> People<'w> {
         let broken = json!({ "metadata": { "annotations": { "backup-lock/break-glass": "why" } } });
         let broken = object("Backup", "probe", &broken)?;
         let of_breaker = self.objects(BREAKER, "Backup").await?;
-        eventually("the policies are in force", SOON, async || {
+        eventually("the policies are in force", TIMEOUT, async || {
             refused(
                 maps.create(&dry, &marker).await,
                 "only its programs write it",

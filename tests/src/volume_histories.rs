@@ -1,6 +1,6 @@
 //! Histories of one repository of volume data: random backups, restores, deletions, maintenances
-//! and crashes, by the real `backup-mover`. After each step the snapshots in the repository are
-//! those of completed backups, and each of them can be restored.
+//! and crashes, by the real `backup-mover`. After each step the repository holds the snapshots of
+//! completed backups, and each of them can be restored.
 //!
 //! `plan` makes the steps of a history, `volume` the files; both follow from the seed. `program`
 //! starts, pauses and kills `backup-mover`, `repository` looks into the store. `player` carries out

@@ -3,6 +3,10 @@
 //! ledger, by compare-and-swap.
 #![warn(unreachable_pub)]
 
+#[cfg(test)]
+#[macro_use]
+extern crate backup_testkit;
+
 mod admission_review;
 mod admit;
 mod args;

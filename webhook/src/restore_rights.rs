@@ -1,5 +1,5 @@
 //! Checks whether the author of a Restore may do directly what it does (`--check-restore-rights`):
-//! our controller writes with its own permissions, which are those of an administrator.
+//! our controller writes with its own permissions, which equal an administrator's.
 
 use std::collections::BTreeSet;
 

@@ -464,7 +464,7 @@ fn requester(
         .unwrap_or_default()
 }
 
-/// Whether this user is an account of the namespace of the object, which is that of its
+/// Whether this user is a service account of the object's namespace, which is the namespace of its
 /// installation.
 fn is_of_installation(user: &str, key: &ObjectKey) -> bool {
     let account = user

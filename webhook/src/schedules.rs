@@ -124,10 +124,7 @@ mod tests {
             assert_eq!(message.is_empty(), passes, "{new}: {message}");
         }
         let message = message(true, &wrong, Some(&spec(valid, "1h", false)));
-        assert!(
-            message.contains("spec.schedule: ") && message.contains("spec.template.ttl: "),
-            "{message}"
-        );
+        assert_says!(message, "spec.schedule: ", "spec.template.ttl: ");
     }
 
     #[test]
@@ -140,7 +137,7 @@ mod tests {
             &json!({ "schedule": "@daily", "template": { "ttl": "soon" } }),
             None,
         );
-        assert!(message.contains("spec.template.ttl: "), "{message}");
+        assert_says!(message, "spec.template.ttl: ");
     }
 
     #[test]

@@ -171,7 +171,7 @@ impl SelfSigned {
     }
 }
 
-/// The authorities that the Secret names now; none if there is no Secret.
+/// The authorities that the Secret names now; empty if there is no Secret.
 pub(crate) async fn named_by_secret(
     client: &Client,
     namespace: &str,
@@ -256,10 +256,7 @@ mod tests {
         let loaded =
             SelfSigned::load(&api.client(), "velero", names, pace, async { Vec::new() }).await;
         let error = loaded.map(|_| ()).unwrap_err().to_string();
-        assert!(
-            error.contains("tls.key") && error.contains("delete it"),
-            "{error}"
-        );
+        assert_says!(error, "tls.key", "delete it");
     }
 
     /// Two replicas take turns; the registration names what it should.

@@ -66,7 +66,7 @@ enum Task {
     /// Plays histories of a repository of volume data: backups, restores, deletions, maintenances
     /// and crashes.
     VolumeHistories(volume_histories::Args),
-    /// Lets all programs work for a while, as people would use them, while everything that can goes
+    /// Lets all programs work for a while, as users would use them, while everything that can goes
     /// wrong.
     Soak(soak::Args),
     /// Gives to whatever reads texts of others what is nearly right.
@@ -74,8 +74,7 @@ enum Task {
     /// Changes the code that decides in one place at a time: a test has to fail. Needs
     /// cargo-mutants, and hours.
     Mutants(mutants::Args),
-    /// Compares our definitions and flags with those of Velero's newest version that the Go proxy
-    /// has.
+    /// Compares our definitions and flags with Velero's newest version that the Go proxy has.
     Velero,
     /// Checks that each rule of docs/evidence/rules.md has a test, each message of
     /// docs/operate/troubleshooting.md a source, and each link a target.

@@ -44,9 +44,9 @@ impl From<Mistake> for VolumeMistake {
 }
 
 /// Number of histories in the tests.
-const OF_THE_TESTS: u64 = 20;
+const TEST_HISTORIES: u64 = 20;
 /// Maximum number of histories in which the tests look for a mistake.
-const OF_A_MISTAKE: u64 = 100;
+const MAX_HISTORIES_PER_MISTAKE: u64 = 100;
 
 /// Plays histories and judges them.
 pub fn run(args: &Args) -> anyhow::Result<()> {
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 pub fn of_the_tests() -> anyhow::Result<()> {
     let histories = VolumeHistories {
         program: Programs::build("dev")?.mover,
-        count: OF_THE_TESTS,
+        count: TEST_HISTORIES,
         seed: 1,
         first: 0,
         mistake: None,
@@ -81,7 +81,7 @@ pub fn of_the_tests() -> anyhow::Result<()> {
     played?;
     for mistake in [VolumeMistake::BesideUpload, VolumeMistake::ShortDelay] {
         let with_mistake = VolumeHistories {
-            count: OF_A_MISTAKE,
+            count: MAX_HISTORIES_PER_MISTAKE,
             mistake: Some(mistake),
             ..histories.clone()
         };

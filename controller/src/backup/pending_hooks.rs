@@ -36,7 +36,7 @@ impl Worker<Backups> {
 
     /// Called before a Backup that has begun to collect is released, or fails. Retried for
     /// `--resource-timeout`, or tried once if everything was collected: after that it is reported,
-    /// and no longer awaited, as the store may be gone for good.
+    /// and no longer awaited, as the store may have been removed.
     pub(super) async fn run_pending_hooks(&self, backup: &Backup) -> Result<(), WorkerError> {
         if !matches!(
             backup.phase(),

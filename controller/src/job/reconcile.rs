@@ -359,8 +359,7 @@ impl<L: Lifecycle> Worker<L> {
 
     /// Handles a store that cannot be used before the work. A backup that has not begun waits for
     /// `--resource-timeout` and then fails: nothing is lost with it. One that has begun leaves its
-    /// slot and waits. A restore whose location is gone for good ends; its objects stay in the
-    /// cluster.
+    /// slot and waits. A restore whose location was deleted ends; its objects stay in the cluster.
     async fn store_error(
         &mut self,
         object: &L::Object,

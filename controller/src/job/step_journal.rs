@@ -234,10 +234,7 @@ mod tests {
             let error = StepJournal::<Meal>::take_over(journal, &[entry])
                 .err()
                 .unwrap();
-            assert!(
-                error.to_string().contains("an entry about meals"),
-                "{error}"
-            );
+            assert_says!(error, "an entry about meals");
         }
     }
 }

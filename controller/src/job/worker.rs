@@ -42,14 +42,14 @@ pub(crate) struct Worker<L: JobKind> {
     /// Whether its claim waits for a restore, so that the queue gives its slot to another object.
     pub yields: Arc<AtomicBool>,
     pub pending: Option<PendingEnd<L>>,
-    /// The results of work that was stopped for good, for the end.
+    /// The results of work that was stopped and is not resumed, for the end.
     pub interrupted: Option<InterruptedWork<L>>,
     /// Number of the record whose data is gone from the store.
     pub lost: Option<u64>,
     pub(super) blocked: BlockState,
 }
 
-/// The result of work that was stopped for good.
+/// The result of work that was stopped and is not resumed.
 pub(crate) struct InterruptedWork<L: JobKind> {
     pub files: JobFiles,
     pub summary: L::Summary,

@@ -41,7 +41,7 @@ struct NamedObject {
     /// As written in the spec.
     text: String,
     namespace: Option<String>,
-    /// None: neither the cluster nor the backup has such a type.
+    /// `None`: neither the cluster nor the backup has such a type.
     group_resource: Option<String>,
     name: String,
 }

@@ -41,7 +41,7 @@ pub(crate) struct Facts {
 #[derive(Debug)]
 pub(crate) struct DefaultModifier {
     pub(crate) name: String,
-    /// None: there is no such ConfigMap.
+    /// `None`: there is no such ConfigMap.
     pub(crate) data: Option<BTreeMap<String, String>>,
 }
 

@@ -369,7 +369,7 @@ fn is_told(told: &[VolumeInfo], claim: PlannedClaim<'_>) -> bool {
 }
 
 /// The message about a created claim whose data is in our repository. If the data is requested, the
-/// entry of the claim tells what is missing.
+/// entry of the claim says what is missing.
 fn moving(claim: PlannedClaim<'_>, moved: &MovedData, is_requested: bool) -> DataMessage {
     let PlannedClaim { source, name, .. } = claim;
     if !is_requested {

@@ -210,7 +210,7 @@ mod tests {
             (named.names.as_slice(), named.findings.len()),
             (&["b".to_owned(), "only".to_owned()][..], 0)
         );
-        assert!(named.unusable[0].contains("velero.io/gcp"), "{named:?}");
+        assert_says!(named.unusable[0], "velero.io/gcp");
         let default = chosen(&facts, &[], None, &[("x.io/x", "a")]);
         assert_eq!(default.names, ["a", "only"]);
         assert!(chosen(&facts, &[], Some(false), &[]).names.is_empty());
@@ -237,7 +237,7 @@ mod tests {
             panic!("{chosen:?}")
         };
         assert_eq!(finding.field, FIELD);
-        assert!(finding.message.contains(expected), "{}", finding.message);
+        assert_says!(finding.message, expected);
     }
 
     #[test]
@@ -248,11 +248,9 @@ mod tests {
             .config
             .insert("credentialsFile".to_owned(), "/etc/passwd".to_owned());
         let named = chosen(&facts, &["a"], None, &[]);
-        assert!(
-            named.findings[0]
-                .message
-                .contains("spec.config[credentialsFile] cannot be honoured"),
-            "{named:?}"
+        assert_says!(
+            named.findings[0].message,
+            "spec.config[credentialsFile] cannot be honoured"
         );
         let unnamed = chosen(&facts, &[], None, &[]);
         assert!(

@@ -182,7 +182,7 @@ mod tests {
         let pending = writer.finish().await.unwrap();
         let _committed = pending.commit(&testing::no_files(), &end).await.unwrap();
         let said = Box::pin(cleaned(&store)).await;
-        assert!(said.contains("is written now"), "{said}");
+        assert_says!(said, "is written now");
         assert_eq!(
             store.read_metadata("b").await.unwrap().unwrap().phase(),
             BackupPhase::Completed
@@ -196,7 +196,7 @@ mod tests {
                 .unwrap(),
         );
         let said = Box::pin(cleaned(&store)).await;
-        assert!(said.contains("the mark of that goes after a day"), "{said}");
+        assert_says!(said, "the mark of that goes after a day");
         assert!(store.read_metadata("b").await.unwrap().is_none());
         assert_eq!(
             pending

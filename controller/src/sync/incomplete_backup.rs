@@ -1,7 +1,7 @@
 //! Folders in the bucket without a finished backup: reported, and removed when that is safe and
 //! they are old enough.
 //!
-//! Only useless folders are removed: those of a backup that was begun and never decided, to which
+//! Only useless folders are removed: folders of a backup that was begun and never decided, to which
 //! nothing was written for `--stray-folder-ttl`, and without a Backup of that name in the cluster.
 //! Another cluster that shares the bucket and works on the backup writes to the folder.
 

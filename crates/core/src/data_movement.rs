@@ -252,7 +252,7 @@ pub struct MaintainReport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MoverProgress {
-    /// Files and other entries that were looked at, without folders.
+    /// Number of files and other entries that were processed, without folders.
     pub files: u64,
     /// Bytes of their contents that are done.
     pub bytes: u64,

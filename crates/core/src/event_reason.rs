@@ -15,7 +15,7 @@ macro_rules! event_reasons {
             /// All reasons, in alphabetical order.
             pub const ALL: &[Self] = &[$(Self::$reason),+];
 
-            /// The reason as it is in an event.
+            /// The reason in the event object.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$reason => stringify!($reason),)+

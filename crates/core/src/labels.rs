@@ -6,12 +6,12 @@ use crate::digest::short_sha256;
 
 pub mod csi;
 
-/// Label of restored objects, and of what belongs to a backup: name of the Backup, or what stands
-/// for a long one.
+/// Label of restored objects, and of what belongs to a backup: name of the Backup, shortened if it
+/// is longer than a label value.
 pub const BACKUP_NAME: &str = "velero.io/backup-name";
 /// Label of a DeleteBackupRequest, and of what belongs to a backup: uid of the Backup.
 pub const BACKUP_UID: &str = "velero.io/backup-uid";
-/// Label of restored objects: name of the Restore, or what stands for a long one.
+/// Label of restored objects: name of the Restore, shortened if it is longer than a label value.
 pub const RESTORE_NAME: &str = "velero.io/restore-name";
 /// Label of what belongs to a restore: uid of the Restore.
 pub const RESTORE_UID: &str = "velero.io/restore-uid";
@@ -70,7 +70,7 @@ pub const BREAK_GLASS_ANNOTATION: &str = "backup-lock/break-glass";
 /// Our annotation of a Backup or Restore: what to do when another is in the way, `deny`, `queue` or
 /// `wait`.
 pub const ON_CONFLICT_ANNOTATION: &str = "backup-lock/on-conflict";
-/// Our finalizer of a Backup that is worked on: a deleted one stays until its worker has let it go.
+/// Our finalizer of a Backup that is worked on: a deleted one stays until its worker has stopped.
 pub const BACKUP_WORK_FINALIZER: &str = "backup-controller.velero.io/work";
 /// The same of a Restore.
 pub const RESTORE_WORK_FINALIZER: &str = "backup-controller/work";
@@ -96,7 +96,7 @@ pub const DATA_ELSEWHERE_ANNOTATION: &str = "backup-controller/data-elsewhere";
 /// Our annotation of a Backup that was imported from a bucket: when. Its files were there then.
 pub const IMPORTED_ANNOTATION: &str = "backup-controller/imported";
 /// Our annotation of a Backup whose files were not in the bucket when it was last compared with the
-/// cluster: since when. Taken off when they are there again.
+/// cluster: since when. Removed when they are there again.
 pub const FILES_MISSING_ANNOTATION: &str = "backup-controller/files-missing";
 /// Our annotation of a Restore that has ended: the items that were there, differ from the backup,
 /// and were left as they are, and those that were stored without some of their fields
@@ -115,17 +115,17 @@ pub const DELETION_RESTS_ANNOTATION: &str = "backup-controller/deletion-rests";
 pub const SKIPPED_ANNOTATION: &str = "backup-controller/skipped";
 /// Our annotation of a Schedule: how its expression is read ([`crate::cron::Reading`]).
 pub const CRON_ANNOTATION: &str = "backup-controller/cron";
-/// Our annotation of a Backup, by a person: it is to be cancelled; of a Restore: its operations are
-/// to be stopped. Any value.
+/// Our annotation that a user sets on a Backup to cancel it, or on a Restore to stop its
+/// operations. Any value.
 pub const CANCEL_ANNOTATION: &str = "backup-controller/cancel";
-/// Our annotation of a BackupStorageLocation: what came of the last comparison with the cluster
+/// Our annotation of a BackupStorageLocation: the results of the last comparison with the cluster
 /// ([`crate::sync::Summary`]).
 pub const SYNC_ANNOTATION: &str = "backup-controller/sync";
 /// Our annotation of a BackupStorageLocation: what is known of its bucket
 /// ([`crate::bucket::Facts`]).
 pub const BUCKET_ANNOTATION: &str = "backup-controller/bucket";
-/// Our annotation of a BackupStorageLocation, by a person: compare it now
-/// ([`crate::sync::Request`]). Taken off when it is done.
+/// Our annotation that a user sets on a BackupStorageLocation to have it compared now
+/// ([`crate::sync::Request`]). Removed when that is done.
 pub const SYNC_REQUEST_ANNOTATION: &str = "backup-controller/sync-request";
 /// Our annotation of a Backup that was found in a bucket: objects that belong to it are not created
 /// yet. Any value.
@@ -155,8 +155,8 @@ const MAX_VALUE_BYTES: usize = 63;
 /// Length of the hash at the end of a name that was cut.
 const HASH_CHARS: usize = 6;
 
-/// The label value that stands for a name: the name itself up to 63 bytes, otherwise its first 57
-/// bytes and the first 6 hex digits of its SHA-256.
+/// The label value for a name: the name itself up to 63 bytes, otherwise its first 57 bytes and the
+/// first 6 hex digits of its SHA-256.
 ///
 /// The same in Velero (`label.GetValidName`), so that each finds what the other has labelled.
 pub fn valid_value(name: &str) -> String {

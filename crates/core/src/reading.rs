@@ -4,8 +4,8 @@
 //! A client creates a random key and a DownloadRequest with the SHA-256 of it, and the uid of the
 //! Backup or Restore. The permission to create the request is the permission to read. The answer is
 //! a path of the API server's service proxy; the client that sends the key gets the file. The key
-//! is never in an object, a path or a log: a user who can read DownloadRequests cannot use those of
-//! others.
+//! is never in an object, a path or a log: a user who can read DownloadRequests cannot use the
+//! requests of others.
 
 use std::fmt;
 

@@ -17,7 +17,7 @@ string_enum! {
         #[default]
         New = "New",
         Completed = "Completed",
-        /// It is not, as far as anybody knows.
+        /// It is not, as far as is known.
         Failed = "Failed",
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Borrow, error::Error, fmt::Display};
 
-/// An error with those of its causes that its own text does not include.
+/// An error with its causes, except for causes that its own text includes.
 pub fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -170,7 +170,7 @@ mod tests {
             (r#"{"metadata":{"name":7}}"#, "without a name"),
         ] {
             let error = read(b"", &item, answer(text)).unwrap_err();
-            assert!(error.contains(reason), "{error}");
+            assert_says!(error, reason);
         }
         let nameless = wire::ExecuteResponse {
             additional_items: vec![id("", "pods", "a", "")],

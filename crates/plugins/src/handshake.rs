@@ -65,7 +65,7 @@ mod tests {
     fn a_line_says_where_a_plugin_is(#[case] line: &str, #[case] expected: Result<&str, &str>) {
         match (address(line), expected) {
             (Ok(path), Ok(expected)) => assert_eq!(path, PathBuf::from(expected)),
-            (Err(reason), Err(expected)) => assert!(reason.contains(expected), "{reason}"),
+            (Err(reason), Err(expected)) => assert_says!(reason, expected),
             other => panic!("{other:?}"),
         }
     }

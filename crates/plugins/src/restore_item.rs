@@ -234,7 +234,7 @@ mod tests {
             ("{}", "without a name"),
         ] {
             let error = read("x/p", b"", &item, answer(text)).unwrap_err();
-            assert!(error.contains(reason), "{error}");
+            assert_says!(error, reason);
         }
         let nameless = messages::ExecuteResponse {
             additional_items: vec![wire::ResourceIdentifier::default()],

@@ -87,7 +87,7 @@ impl Location {
     /// before that the last kept log is served. Returns `None` if there is no such state: then the
     /// final key counts.
     ///
-    /// Errors: as for [`Self::signed_url`], and those of reading and writing.
+    /// Errors: as for [`Self::signed_url`], and any error of reading or writing.
     pub async fn signed_url_of_snapshot(
         &self,
         target: &DownloadTarget,

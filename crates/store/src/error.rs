@@ -495,8 +495,8 @@ mod tests {
         assert_eq!(told(&listing).category(), "denied");
     }
 
-    /// Temporary errors, such as those of another download, are retried; a full disk does not empty
-    /// by itself.
+    /// Temporary errors, such as errors of another download, are retried; a full disk does not
+    /// empty by itself.
     #[test]
     fn a_full_disk_is_told_apart_from_one_that_fails() {
         for (kind, expected) in [
@@ -593,7 +593,7 @@ mod tests {
             );
             let text = told(&source).to_string();
             assert!(text.contains("bucket of s3://b does not exist"), "{text}");
-            assert!(text.contains("spec.objectStorage.bucket"), "{text}");
+            assert_says!(text, "spec.objectStorage.bucket");
         }
     }
 

@@ -9,6 +9,10 @@
 //! `.private/` of a backup or restore are ours.
 #![warn(unreachable_pub)]
 
+#[cfg(test)]
+#[macro_use]
+extern crate backup_testkit;
+
 mod backup;
 pub mod crash;
 mod download;

@@ -234,9 +234,6 @@ mod tests {
         let list = crate::gzip::member(list.as_bytes()).unwrap();
         put(&location, "backups/b/b-resource-list.json.gz", &list).await;
         let error = location.listed_names("b", 1_000).await.unwrap_err();
-        assert!(
-            error.to_string().contains("b-resource-list.json.gz"),
-            "{error}"
-        );
+        assert_says!(error, "b-resource-list.json.gz");
     }
 }

@@ -150,7 +150,7 @@ impl Location {
         self.exists(key, detail)
     }
 
-    /// Hashes an object as it is read; holds one chunk from the network at a time.
+    /// Hashes an object while reading it; holds one chunk from the network at a time.
     async fn digests_of(&self, key: &Path, object: GetResult) -> Result<Digests, StoreError> {
         let mut pieces = Vec::new();
         let mut hash = Sha256::new();

@@ -165,7 +165,7 @@ impl FakeApi {
         *self.inner.latency.lock()
     }
 
-    /// Paths with this part are not served, like those of a group whose definitions are not
+    /// Paths with this part are not served, like the paths of a group whose definitions are not
     /// installed.
     pub fn unserve(&self, part: &'static str) {
         self.fault(move |_, request| {

@@ -20,6 +20,7 @@ mod fuzz;
 mod keys;
 mod objects;
 mod request;
+mod says;
 mod serve;
 mod watch;
 

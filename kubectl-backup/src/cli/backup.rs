@@ -254,7 +254,7 @@ pub(crate) enum Until {
     Free,
 }
 
-/// A phase of backups; those of restores are among them. Another one would never come.
+/// A phase of backups, which include the phases of restores. Any other one would never be reached.
 fn phase_of(text: &str) -> Result<Until, String> {
     if BackupPhase::KNOWN.contains(&text) {
         return Ok(Until::Phase(text.to_owned()));

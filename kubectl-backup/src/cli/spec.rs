@@ -223,7 +223,7 @@ pub(super) fn restore_hook(text: &str) -> Result<RestoreResourceHookSpec, String
 }
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    // Only the first line: the parser quotes what stands around.
+    // Only the first line: the parser also quotes the lines around it.
     serde_saphyr::from_str(text).map_err(|error| {
         error
             .to_string()

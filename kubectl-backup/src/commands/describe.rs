@@ -88,7 +88,7 @@ async fn describe<W: Workload>(session: &Session, work: &W, now: Timestamp) -> D
     workload::describe(work, parts.into_inner(), now)
 }
 
-/// Fetches everything about a workload. Each part is stored in `parts` as soon as it is fetched.
+/// Fetches everything about a workload. Each part is stored in `parts` once it is fetched.
 async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<WorkloadParts>) {
     let source = async {
         let source = source(session, work.source().as_deref()).await;

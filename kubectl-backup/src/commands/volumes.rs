@@ -614,7 +614,10 @@ mod tests {
             ..Volumes::default()
         };
         let [(_, text)] = seen(&many, Snapshots::On).try_into().unwrap();
-        assert!(text.contains("12 of 12 volumes: shop/00, shop/01, shop/02, shop/03, shop/04 and 7 more; the cluster does not serve"), "{text}");
+        assert_says!(
+            text,
+            "12 of 12 volumes: shop/00, shop/01, shop/02, shop/03, shop/04 and 7 more; the cluster does not serve"
+        );
         let none = (Tone::Good, "no claim is bound to a volume".to_owned());
         assert_eq!(seen(&Volumes::default(), Snapshots::Off), [none]);
     }

@@ -309,7 +309,7 @@ fn show_deletion(request: &DeletionView, now: Timestamp) -> String {
     format!("{} {}{when}{errors}", request.name, request.phase)
 }
 
-/// Adds the section of the last events, or of all with `details`; none if there are no events.
+/// Adds the section of the last events, or of all with `details`; no section without events.
 fn show_events(screen: &mut Screen, events: &[EventView], now: Timestamp, details: bool) {
     if events.is_empty() {
         return;

@@ -66,7 +66,7 @@ pub(crate) struct Description {
     /// Transfers of volume data, the ones that need attention first.
     #[serde(skip_serializing_if = "are_none")]
     pub(crate) transfers: FetchResult<Vec<TransferView>>,
-    /// The location that stores the backup; for a restore, that of its backup.
+    /// The location that stores the backup; for a restore, the location of its backup.
     pub(crate) location: FetchResult<Option<LocationSummary>>,
     #[serde(skip)]
     pub(crate) place: Place,

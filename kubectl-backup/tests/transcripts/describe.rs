@@ -202,13 +202,10 @@ async fn a_file_that_does_not_come_is_told_in_its_place() {
         .count();
     // Four parts, plus the verdict and the answer, which need the list.
     assert_eq!(missing, 6, "{seen}");
-    assert!(
-        seen.contains("no answer within 10s") && seen.contains("cannot be read"),
-        "{seen}"
-    );
-    assert!(
-        seen.contains("Something was not saved (2 errors); the rest can be restored."),
-        "{seen}"
+    assert_says!(seen, "no answer within 10s", "cannot be read");
+    assert_says!(
+        seen,
+        "Something was not saved (2 errors); the rest can be restored."
     );
 }
 
@@ -455,9 +452,9 @@ async fn a_completed_backup_without_the_data_of_all_volumes_says_so() {
     let volumes = json!([{"pvcNamespace": "db", "pvcName": "data", "skipped": true}, {"pvName": "pv-1", "result": "succeeded"}]);
     api.has_file("BackupVolumeInfos", "older", &volumes);
     let seen = person.types("describe older").await;
-    assert!(
-        seen.contains("All items were saved, but the data of 1 of 2 volumes is not in it: db/data"),
-        "{seen}"
+    assert_says!(
+        seen,
+        "All items were saved, but the data of 1 of 2 volumes is not in it: db/data"
     );
 }
 
@@ -509,9 +506,9 @@ async fn a_completed_restore_that_has_not_brought_everything_says_so() {
         json!([{"pvcNamespace": "db", "pvcName": "data", "skipped": true, "skippedReason": "why"}]);
     api.has_file("RestoreVolumeInfo", "file", &volumes);
     let seen = person.types("restore describe file").await;
-    assert!(
-        seen.contains("but the data of 1 of 1 volume was not restored: db/data (why)"),
-        "{seen}"
+    assert_says!(
+        seen,
+        "but the data of 1 of 1 volume was not restored: db/data (why)"
     );
 }
 
@@ -532,10 +529,10 @@ async fn commands_in_what_is_shown_have_the_flags_that_were_given() {
         .types(&format!("describe nightly -n velero {connection}"))
         .await;
     let next = "kubectl --kubeconfig=~/.kube/config --context=here -n velero logs deployment/backup-controller";
-    assert!(seen.contains(next), "{seen}");
+    assert_says!(seen, next);
     let seen = person
         .types(&format!("describe gone -n velero {connection}"))
         .await;
     let remedy = "`kubectl backup --kubeconfig=~/.kube/config --context=here -n velero get` lists the backups";
-    assert!(seen.contains(remedy), "{seen}");
+    assert_says!(seen, remedy);
 }

@@ -122,15 +122,12 @@ async fn a_namespace_that_refuses_the_pods_of_the_mover_is_told_and_taken() {
     let person = Person::at(&api);
     let seen = person.types("install").await;
     let refused = "! namespace              velero admits our programs, and not the pods that move volume data";
-    assert!(
-        seen.contains(refused) && seen.contains("pod-security.kubernetes.io/enforce=baseline"),
-        "{seen}"
-    );
+    assert_says!(seen, refused, "pod-security.kubernetes.io/enforce=baseline");
     api.on_get("/version", version("34"));
     let seen = person.types("install --data-mover=false").await;
     let admitted =
         "✓ namespace              velero is there, and admits our pods (Pod Security restricted)";
-    assert!(seen.contains(admitted), "{seen}");
+    assert_says!(seen, admitted);
 }
 
 #[tokio::test]
@@ -209,10 +206,7 @@ async fn an_upgrade_keeps_what_was_chosen_and_removes_what_is_gone() {
         "registry.example.com/backup/backup-controller:v0.1.0"
     );
     let args = container["args"].to_string();
-    assert!(
-        args.contains("--guard=percona-ps") && args.contains("--features=EnableCSI"),
-        "{args}"
-    );
+    assert_says!(args, "--guard=percona-ps", "--features=EnableCSI");
     assert_eq!(
         container["env"][2]["value"],
         "registry.example.com/backup/backup-mover:v0.1.0"
@@ -252,10 +246,7 @@ async fn a_dry_run_of_an_installation_asks_no_cluster() {
     let yaml = person
         .types("install --dry-run=client -o yaml -n vault")
         .await;
-    assert!(
-        yaml.contains("\n---\n") && yaml.contains("namespace: vault\n"),
-        "{yaml}"
-    );
+    assert_says!(yaml, "\n---\n", "namespace: vault\n");
     let list = person.reads("install --dry-run=client -o json").await;
     assert_eq!(list["kind"], "List");
     assert!(list["items"].as_array().unwrap().len() > 40);
@@ -284,10 +275,7 @@ async fn an_installation_in_another_namespace_is_left_alone() {
         rights,
     );
     let seen = Person::at(&halfway).types("uninstall --yes").await;
-    assert!(
-        seen.contains("is in namespace vault, not in velero"),
-        "{seen}"
-    );
+    assert_says!(seen, "is in namespace vault, not in velero");
     let writes = |api: &FakeApi| api.seen().iter().any(|line| !line.starts_with("GET"));
     assert!(!writes(&api) && !writes(&halfway));
 }
@@ -362,11 +350,7 @@ async fn snapshots_are_turned_on_where_they_can_be_taken_and_what_nothing_saves_
         );
     }
     transcript!(Person::at(&api), "install --wait=false");
-    assert!(
-        controller_args(&api).contains("--features=EnableCSI"),
-        "{}",
-        controller_args(&api)
-    );
+    assert_says!(controller_args(&api), "--features=EnableCSI");
 }
 
 #[tokio::test]

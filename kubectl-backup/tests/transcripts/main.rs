@@ -4,6 +4,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers of tests are tests, too
 
+#[macro_use]
+extern crate backup_testkit;
+
 mod cancel;
 mod complete;
 mod create;

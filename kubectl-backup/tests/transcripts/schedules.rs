@@ -94,9 +94,10 @@ async fn a_schedule_is_created_with_every_field_of_its_template() {
                 --ordered-resources=pods=shop/a,shop/b;persistentvolumes=pv1 --resource-policies-configmap=volumes --backup-type=Full \
                 --volume-group-snapshot-label-key=group --labels=team=shop --annotations=note=x --paused --skip-immediately --use-owner-references-in-backup=false";
     let seen = person.types(line).await;
-    assert!(
-        seen.contains("\nschedule.velero.io/nightly created\n") && seen.ends_with("--- exit 0\n"),
-        "{seen}"
+    assert_says!(
+        seen,
+        "\nschedule.velero.io/nightly created\n",
+        "--- exit 0\n"
     );
     let stored = api.stored("schedules", "nightly").unwrap();
     let shown = json!({"labels": stored["metadata"]["labels"], "annotations": stored["metadata"]["annotations"], "spec": stored["spec"]});
@@ -157,10 +158,7 @@ async fn a_schedule_is_changed_by_what_the_flags_name() {
     api.has(with(api.stored("schedules", "nightly").unwrap(), &selected));
     let cron = "schedules set nightly --schedule=30\u{a0}1\u{a0}*\u{a0}*\u{a0}* --ttl=14d --include-namespaces=shop,db";
     let seen = person.types(cron).await;
-    assert!(
-        seen.contains("schedule.velero.io/nightly changed") && seen.ends_with("--- exit 0\n"),
-        "{seen}"
-    );
+    assert_says!(seen, "schedule.velero.io/nightly changed", "--- exit 0\n");
     let spec = api.stored("schedules", "nightly").unwrap()["spec"].clone();
     assert_eq!(
         (
@@ -207,10 +205,7 @@ async fn a_schedule_created_again_is_not_deleted() {
     let seen = Person::at(&api)
         .types("schedules delete either --yes")
         .await;
-    assert!(
-        seen.contains("Precondition failed") && seen.ends_with("--- exit 1\n"),
-        "{seen}"
-    );
+    assert_says!(seen, "Precondition failed", "--- exit 1\n");
     assert_eq!(
         api.stored("schedules", "either").unwrap()["metadata"]["uid"],
         "another"
@@ -228,7 +223,7 @@ async fn the_newest_backup_is_found_behind_many() {
         ));
     }
     let seen = Person::at(&api).types("schedules describe nightly").await;
-    assert!(seen.contains("nightly-20261103030000"), "{seen}");
+    assert_says!(seen, "nightly-20261103030000");
 }
 
 #[tokio::test]
@@ -247,10 +242,7 @@ async fn a_schedule_without_backups_that_last_is_named_when_it_is_created() {
         let seen = Person::at(&api)
             .types(&format!("schedules create s --schedule=@daily {flags}"))
             .await;
-        assert!(
-            seen.contains(&format!("warning: schedule s {warning}")),
-            "{seen}"
-        );
+        assert_says!(seen, &format!("warning: schedule s {warning}"));
         assert!(
             Person::at(&api)
                 .types("schedules delete s --yes")

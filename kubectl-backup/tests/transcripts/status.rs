@@ -68,10 +68,7 @@ async fn what_is_not_protected_comes_first_with_the_reason() {
         "status --rpo=720h -o wide"
     );
     let document = person.types("status -o json").await;
-    assert!(
-        document.contains("\"kind\": \"ClusterStatus\"") && document.ends_with("--- exit 1\n"),
-        "{document}"
-    );
+    assert_says!(document, "\"kind\": \"ClusterStatus\"", "--- exit 1\n");
 }
 
 #[tokio::test]

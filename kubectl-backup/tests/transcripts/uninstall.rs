@@ -132,7 +132,7 @@ async fn a_password_that_would_be_lost_is_named_before_the_question() {
         .types("uninstall --with-namespace")
         .await;
     let said = "The namespace holds the password of the volume data in buckets";
-    assert!(seen.contains(said), "{seen}");
+    assert_says!(seen, said);
     let seen = Person::at(&api).at_terminal("n\n").types("uninstall").await;
     assert!(!seen.contains(said), "{seen}");
     assert_eq!(deleted(&api), [""; 0]);

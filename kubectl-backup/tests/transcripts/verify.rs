@@ -131,10 +131,7 @@ async fn who_may_not_change_backups_verifies_them_all_the_same() {
         Fault::refused(500, "InternalError", "etcdserver: no space"),
     );
     let seen = verify(&api).await;
-    assert!(
-        seen.contains("could not be written to backup nightly"),
-        "{seen}"
-    );
+    assert_says!(seen, "could not be written to backup nightly");
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
 }
 

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Maximum number of histories whose clients are active.
-const AT_ONCE: usize = 12;
+const MAX_CONCURRENT_HISTORIES: usize = 12;
 /// Maximum number of histories that are not over yet: their claims are waited for.
 const OPEN: usize = 120;
 /// The same with real controllers, whose slots are few: more histories would only wait for a slot.
@@ -42,7 +42,7 @@ const OPEN_IN_A_SOAK: usize = 30;
 /// soak.
 const PROCESS_FAULT_EVERY: [u64; 3] = [32, 60, 12];
 /// Number of histories from which a run is long.
-const LONG: u64 = 1000;
+const MIN_LONG_RUN: u64 = 1000;
 /// Maximum number of histories that are added to reach missed points.
 const EXTRA: u64 = 60;
 /// Longest time to the end of an object or a claim: the longest fault, the grace, and time to
@@ -88,7 +88,7 @@ pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report>
     let run = Run {
         stage: stage.clone(),
         options: options.clone(),
-        slots: Semaphore::new(AT_ONCE),
+        slots: Semaphore::new(MAX_CONCURRENT_HISTORIES),
         process_fault: Turn::new(()),
         wanted: Mutex::default(),
         clusters: (0..CLUSTERS).map(|_| Turn::default()).collect(),
@@ -236,7 +236,7 @@ impl Run {
         let every = PROCESS_FAULT_EVERY[if soak.is_some() {
             2
         } else {
-            usize::from(count >= LONG)
+            usize::from(count >= MIN_LONG_RUN)
         }];
         let due = self.options.faults && number % every == every / 4;
         let turn = usize::try_from(number / every).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Images for the container runtime: those of the project are built by its Dockerfile.
+//! Images for the container runtime: the project's images are built by its Dockerfile.
 //!
 //! The last stages of the Dockerfile are run unchanged. The stages that they copy from are not
 //! built in containers here: `build` has the programs that the tests were built with, `system` the

@@ -49,7 +49,7 @@ pub(super) struct Stage<'a> {
     pub(super) mistake: Option<VolumeMistake>,
 }
 
-/// Plays a history to its end. Errors are those of the kit.
+/// Plays a history to its end. Returns an error if the test kit itself fails.
 pub(super) fn play(stage: Stage<'_>, steps: &[PlannedStep]) -> anyhow::Result<HistoryRecord> {
     let bucket = stage.folder.join("bucket");
     let mut player = Player::new(stage, &bucket)?;
@@ -233,7 +233,7 @@ impl<'a> Player<'a> {
         }
         let mut ends = [upload.end()?, other.end()?];
         if kill.is_some() && ends[0].is_none() {
-            // The files do not tell how far it had come: they are also those of the other one.
+            // The files do not show its progress: the other upload writes the same files.
             self.record.count(VolumeEvent::UploadKilledBesideAnother);
             let mut again = self.start_upload(first, None)?;
             ends[0] = again.end()?;

@@ -10,7 +10,7 @@ use super::repository::RepositoryFiles;
 /// A promise about the data of volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum VolumePromise {
-    /// The snapshots in the repository are those of completed backups that were not deleted. Killed
+    /// The repository holds the snapshots of completed backups that were not deleted. Killed
     /// uploads may leave more.
     SnapshotsOfBackups,
     /// Each completed backup can be restored at any time.
@@ -155,8 +155,8 @@ impl HistoryRecord {
     }
 }
 
-/// Compares the snapshots in the repository with those of completed backups. `unnamed` are those
-/// that killed uploads have left. Returns what is wrong.
+/// Compares the snapshots in the repository with the snapshots of completed backups. `unnamed` are
+/// the snapshots that killed uploads have left. Returns what is wrong.
 pub(super) fn compare_snapshots(
     stored: &BTreeSet<String>,
     completed: &BTreeSet<String>,

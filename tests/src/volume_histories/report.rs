@@ -10,7 +10,7 @@ use super::{
 };
 
 /// Number of histories from which each expected event has to happen.
-const LONG: u64 = 200;
+const MIN_LONG_RUN: u64 = 200;
 /// Maximum number of violations that are shown.
 const MAX_SHOWN: usize = 10;
 /// Maximum length of a violation that is shown (characters).
@@ -92,7 +92,7 @@ impl VolumeHistoryReport {
         );
         let missed = self.missed();
         ensure!(
-            self.histories < LONG || missed.is_empty(),
+            self.histories < MIN_LONG_RUN || missed.is_empty(),
             "events that never happened: {missed:?}"
         );
         Ok(())
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_long_run_without_an_expected_event_fails() {
         let mut long = report(None, &[]);
-        long.histories = LONG;
+        long.histories = MIN_LONG_RUN;
         assert!(long.verdict().is_err());
         long.events = VolumeEvent::EXPECTED.map(|event| (event, 1)).into();
         assert!(long.verdict().is_ok());

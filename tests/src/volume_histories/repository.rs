@@ -24,7 +24,7 @@ pub(super) const PASSWORD: &str = "histories";
 
 /// `backup-mover init` has made this repository; then key and config were encrypted once more. The
 /// key has a cheap scrypt (N = 256), so that the repository is opened within milliseconds instead
-/// of half a second. Packs have 64 KiB, those of folders 16 KiB, instead of 16 and 4 MiB, so that
+/// of half a second. Packs have 64 KiB, packs of folders 16 KiB, instead of 16 and 4 MiB, so that
 /// small volumes have several.
 const CONFIG: &[u8] = include_bytes!("repository/config");
 const KEY: &[u8] = include_bytes!("repository/key");

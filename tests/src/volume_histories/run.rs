@@ -42,7 +42,7 @@ impl VolumeHistories {
     /// Plays the histories, one for each core at a time. With a mistake it ends once that is
     /// caught.
     ///
-    /// Errors are those of the kit; the report has what is wrong with the histories.
+    /// Returns an error if the test kit itself fails; violations are in the report.
     pub fn play(&self) -> anyhow::Result<VolumeHistoryReport> {
         // The location has to be an absolute path.
         let folder = path::absolute(target())?.join("volume-histories");

@@ -31,7 +31,7 @@ const LARGE_SIZE: usize = 150_000;
 /// Sizes of the other files (bytes).
 const SIZES: [usize; 6] = [0, 50, 3_000, 12_000, 30_000, 70_000];
 /// Number of contents that all volumes of a history share. They come, go and come back, so that
-/// data of one snapshot is also that of others, and data that is marked for removal is saved anew.
+/// snapshots share data, and data that is marked for removal is saved again.
 const SHARED_CONTENTS: u64 = 16;
 /// Maximum number of changes before a backup.
 const MAX_CHANGES: u64 = 4;

@@ -23,9 +23,7 @@ crate::tests! { CONTROL: the_naive_webhook_is_caught_letting_a_collision_through
 
 const ROUNDS: usize = 60;
 
-async fn a_backup_is_refused_while_a_restore_runs_and_names_it(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_backup_is_refused_while_a_restore_runs_and_names_it(world: &mut World) -> TestResult {
     let paused = world.pause_controllers()?;
     paused.create_claiming_restore("holder", "locked-a").await?;
     let error = refusal(
@@ -45,9 +43,7 @@ async fn a_backup_is_refused_while_a_restore_runs_and_names_it(
     paused.delete_unfinished().await
 }
 
-async fn a_restore_is_refused_while_a_backup_runs_and_names_it(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_restore_is_refused_while_a_backup_runs_and_names_it(world: &mut World) -> TestResult {
     let paused = world.pause_controllers()?;
     paused
         .create_backup("holder", of_namespaces(&["locked-b"]))
@@ -65,7 +61,7 @@ async fn a_restore_is_refused_while_a_backup_runs_and_names_it(
     paused.delete_unfinished().await
 }
 
-async fn backups_of_other_namespaces_are_not_in_the_way(world: &mut World) -> anyhow::Result<()> {
+async fn backups_of_other_namespaces_are_not_in_the_way(world: &mut World) -> TestResult {
     let paused = world.pause_controllers()?;
     paused.create_claiming_restore("holder", "locked-c").await?;
     paused
@@ -74,9 +70,7 @@ async fn backups_of_other_namespaces_are_not_in_the_way(world: &mut World) -> an
     paused.delete_unfinished().await
 }
 
-async fn a_dry_run_gives_the_same_verdict_and_writes_nothing(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_dry_run_gives_the_same_verdict_and_writes_nothing(world: &mut World) -> TestResult {
     let world = &*world.pause_controllers()?;
     world
         .create_claiming_restore("dry-holder", "locked-d")
@@ -116,9 +110,7 @@ async fn a_dry_run_gives_the_same_verdict_and_writes_nothing(
     world.delete_unfinished().await
 }
 
-async fn of_two_colliding_creations_at_most_one_is_admitted(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn of_two_colliding_creations_at_most_one_is_admitted(world: &mut World) -> TestResult {
     // Stopped and not paused: the rounds may take longer than a lease.
     for controller in &mut world.controllers {
         controller.stop(Duration::from_mins(1)).await?;
@@ -141,9 +133,7 @@ async fn of_two_colliding_creations_at_most_one_is_admitted(
     Ok(())
 }
 
-async fn the_naive_webhook_is_caught_letting_a_collision_through(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn the_naive_webhook_is_caught_letting_a_collision_through(world: &mut World) -> TestResult {
     let seen = collide(world).await?;
     println!("    {seen:?}");
     ensure!(
@@ -155,7 +145,7 @@ async fn the_naive_webhook_is_caught_letting_a_collision_through(
 
 /// A refusal leaves no trace, and the scope is free as soon as the holding object is gone: the
 /// webhook checks again by itself, even without a controller.
-async fn a_refused_creation_is_never_stored(world: &mut World) -> anyhow::Result<()> {
+async fn a_refused_creation_is_never_stored(world: &mut World) -> TestResult {
     let world = &*world.pause_controllers()?;
     world
         .create_claiming_restore("ended-by-hand", "locked-e")
@@ -183,7 +173,7 @@ async fn a_refused_creation_is_never_stored(world: &mut World) -> anyhow::Result
 /// The API server uses HTTP/1.1 for webhooks and keeps idle connections. A review on a connection
 /// whose end it has not yet seen is lost with the replica: that creation fails closed at once, and
 /// that connection is not used again.
-async fn admission_goes_on_when_a_replica_is_killed(world: &mut World) -> anyhow::Result<()> {
+async fn admission_goes_on_when_a_replica_is_killed(world: &mut World) -> TestResult {
     /// Maximum number of idle connections from the API server to one host.
     const IDLE_CONNECTIONS: usize = 25;
     world.webhooks[0].kill().await?;
@@ -223,7 +213,7 @@ async fn admission_goes_on_when_a_replica_is_killed(world: &mut World) -> anyhow
     Ok(())
 }
 
-async fn an_ended_object_cannot_be_started_again(world: &mut World) -> anyhow::Result<()> {
+async fn an_ended_object_cannot_be_started_again(world: &mut World) -> TestResult {
     world.backed_up("ended", 1).await?;
     for patch in [
         json!({ "status": { "phase": "New" } }),

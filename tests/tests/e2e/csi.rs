@@ -37,7 +37,6 @@ crate::tests! {
 
 /// Timeout of a restore for a snapshot that cannot be used.
 pub const PATIENCE: &str = "--resource-timeout=15s";
-const SOON: Duration = Duration::from_mins(1);
 
 async fn ready(world: &World) -> anyhow::Result<SnapshotController> {
     let client = &world.client;
@@ -84,7 +83,7 @@ fn snapshotted(status: &BackupStatus) -> (i64, i64) {
 
 async fn a_claim_is_snapshotted_and_completed_means_its_data_is_there(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-good", "data", "ready").await?;
     let backup = world
@@ -190,9 +189,7 @@ async fn a_claim_is_snapshotted_and_completed_means_its_data_is_there(
 }
 
 /// Existing claims are left unchanged.
-async fn a_restore_provisions_missing_claims_from_their_snapshots(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     let (client, [here, there]) = (&world.client, ["csi-back", "csi-copy"]);
     snapshots::claim(client, here, "data", "ready").await?;
@@ -208,7 +205,7 @@ async fn a_restore_provisions_missing_claims_from_their_snapshots(
     // No controller removes their finalizers here.
     claims.delete_at_once("data").await?;
     volumes.delete_at_once("pv-csi-back-data").await?;
-    claims.wait_gone("data", SOON).await?;
+    claims.wait_gone("data", TIMEOUT).await?;
 
     // In place, where one claim exists, and into another namespace, where none does.
     for (name, mapped) in [("csi-in-place", None), ("csi-moved", Some(there))] {
@@ -304,7 +301,7 @@ async fn disk(client: &Client, namespace: &str, claim: &str) -> anyhow::Result<S
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     eventually(
         &format!("claim {namespace}/{claim} has a volume"),
-        SOON,
+        TIMEOUT,
         async || {
             let found = claims.get(claim).await?;
             let Some(volume) = found.spec.and_then(|spec| spec.volume_name) else {
@@ -324,9 +321,7 @@ async fn disk(client: &Client, namespace: &str, claim: &str) -> anyhow::Result<S
     .await
 }
 
-async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-lost", "data", "ready").await?;
     world
@@ -352,10 +347,7 @@ async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(
         "{missing:?}"
     );
     let errors = world.restore_errors("csi-lost").await?;
-    ensure!(
-        errors.contains("data") && errors.contains("there is no snapshot"),
-        "{errors}"
-    );
+    says(&errors, &["data", "there is no snapshot"])?;
     let info = restored_volumes(world, "csi-lost").await?;
     ensure!(
         info.as_array().is_some_and(|told| told.len() == 1),
@@ -368,9 +360,7 @@ async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(
     take_away(world).await
 }
 
-async fn a_snapshot_that_errs_is_reported_and_fails_no_other(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_snapshot_that_errs_is_reported_and_fails_no_other(world: &mut World) -> TestResult {
     let _driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-two", "good", "ready").await?;
     snapshots::claim(&world.client, "csi-two", "bad", "errs").await?;
@@ -404,22 +394,17 @@ async fn a_snapshot_that_errs_is_reported_and_fails_no_other(
         .await?
         .stdout;
     let missing = "the data of 1 of 2 volumes is not in it: csi-two/bad (its snapshot failed)";
-    ensure!(described.contains(missing), "{described}");
+    says(&described, &[missing])?;
     let listed = world
         .kubectl_backup()
         .succeeds(&["get", "csi-two"])
         .await?
         .stdout;
-    ensure!(
-        listed.contains("PartiallyFailed (1 volume without data)"),
-        "{listed}"
-    );
+    says(&listed, &["PartiallyFailed (1 volume without data)"])?;
     nothing_left(world).await
 }
 
-async fn a_snapshot_that_is_never_cut_is_an_error_of_its_claim(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_snapshot_that_is_never_cut_is_an_error_of_its_claim(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-uncut", "data", "never-cut").await?;
     let spec = BackupSpec {
@@ -442,9 +427,7 @@ async fn a_snapshot_that_is_never_cut_is_an_error_of_its_claim(
     nothing_left(world).await
 }
 
-async fn a_snapshot_that_is_never_ready_ends_by_its_deadline(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_snapshot_that_is_never_ready_ends_by_its_deadline(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-stuck", "data", "never-ready").await?;
     let spec = BackupSpec {
@@ -474,9 +457,7 @@ async fn a_snapshot_that_is_never_ready_ends_by_its_deadline(
     nothing_left(world).await
 }
 
-async fn a_killed_controller_goes_on_waiting_for_snapshots(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_killed_controller_goes_on_waiting_for_snapshots(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     for name in ["one", "two", "three"] {
         snapshots::claim(&world.client, "csi-killed", name, "slow").await?;
@@ -500,7 +481,7 @@ async fn a_killed_controller_goes_on_waiting_for_snapshots(
     nothing_left(world).await
 }
 
-async fn waiting_backups_hold_no_slot(world: &mut World) -> anyhow::Result<()> {
+async fn waiting_backups_hold_no_slot(world: &mut World) -> TestResult {
     let _driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-long", "data", "slow").await?;
     world
@@ -516,7 +497,7 @@ async fn waiting_backups_hold_no_slot(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn a_person_can_cancel_operations(world: &mut World) -> anyhow::Result<()> {
+async fn a_person_can_cancel_operations(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-cancel", "data", "never-ready").await?;
     world
@@ -540,9 +521,7 @@ async fn a_person_can_cancel_operations(world: &mut World) -> anyhow::Result<()>
     Ok(())
 }
 
-async fn a_deleted_backup_takes_its_running_snapshots_along(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_deleted_backup_takes_its_running_snapshots_along(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-deleted", "data", "never-ready").await?;
     world
@@ -556,7 +535,7 @@ async fn a_deleted_backup_takes_its_running_snapshots_along(
     Ok(())
 }
 
-async fn claims_without_a_snapshot_are_named(world: &mut World) -> anyhow::Result<()> {
+async fn claims_without_a_snapshot_are_named(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-none", "data", "ready").await?;
     snapshots::host_path_claim(&world.client, "csi-none", "local", "/tmp").await?;
@@ -593,7 +572,7 @@ async fn claims_without_a_snapshot_are_named(world: &mut World) -> anyhow::Resul
 
 async fn a_location_read_only_or_gone_during_operations_is_awaited(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let driver = ready(world).await?;
     let url = world.s3()?.url();
     for (name, class) in [

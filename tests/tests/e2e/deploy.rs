@@ -22,9 +22,7 @@ crate::tests! {
     health_checks_are_patched_into_what_argocd_and_flux_read,
 }
 
-async fn everything_in_deploy_is_accepted_without_unknown_fields(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn everything_in_deploy_is_accepted_without_unknown_fields(world: &mut World) -> TestResult {
     let discovery = Discovery::new(world.client.clone())
         .run_aggregated()
         .await?;
@@ -63,9 +61,7 @@ async fn everything_in_deploy_is_accepted_without_unknown_fields(
     Ok(())
 }
 
-async fn an_overlay_sets_namespace_mode_and_profile_everywhere(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_overlay_sets_namespace_mode_and_profile_everywhere(world: &mut World) -> TestResult {
     let objects = render(
         world,
         "namespace: vault\nresources: [DEPLOY/once, DEPLOY]\ntransformers: [DEPLOY/namespace]\n\
@@ -160,9 +156,7 @@ async fn an_overlay_sets_namespace_mode_and_profile_everywhere(
     Ok(())
 }
 
-async fn health_checks_are_patched_into_what_argocd_and_flux_read(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn health_checks_are_patched_into_what_argocd_and_flux_read(world: &mut World) -> TestResult {
     let flux = "kustomize.toolkit.fluxcd.io/v1";
     let of_flux = |name: &str| {
         json!({ "apiVersion": flux, "kind": "Kustomization", "metadata": { "name": name, "namespace": "flux-system" },

@@ -20,7 +20,7 @@ crate::tests! {
 
 async fn an_edit_of_a_stored_backup_changes_nothing_of_what_is_shown(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let (name, other) = ("edited", "edited-later");
     for namespace in [name, other] {
         world.config_maps(namespace, 1).await?;
@@ -73,7 +73,7 @@ async fn an_edit_of_a_stored_backup_changes_nothing_of_what_is_shown(
 
 async fn an_edit_of_a_restore_that_has_ended_changes_nothing_of_what_is_shown(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "edited-restore";
     world.backed_up(name, 1).await?;
     world
@@ -213,7 +213,7 @@ async fn moves(person: &KubectlBackup, line: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn operations_that_go_on_are_seen_as_they_are_now(world: &mut World) -> anyhow::Result<()> {
+async fn operations_that_go_on_are_seen_as_they_are_now(world: &mut World) -> TestResult {
     world.plugins()?;
     let name = "describe-operations";
     world
@@ -227,10 +227,10 @@ async fn operations_that_go_on_are_seen_as_they_are_now(world: &mut World) -> an
     let person = world.reader().await?;
     moves(&person, &["operations", name]).await?;
     let screen = person.succeeds(&["describe", name]).await?.stdout;
-    ensure!(
-        screen.contains("configmaps describe-operations/a  example.io/operate"),
-        "{screen}"
-    );
+    says(
+        &screen,
+        &["configmaps describe-operations/a  example.io/operate"],
+    )?;
     ensure!(
         screen.contains(" of 12000 ms") && !screen.contains("unavailable"),
         "{screen}"
@@ -246,7 +246,7 @@ async fn operations_that_go_on_are_seen_as_they_are_now(world: &mut World) -> an
     Ok(())
 }
 
-async fn operations_of_a_restore_are_seen_as_they_are_now(world: &mut World) -> anyhow::Result<()> {
+async fn operations_of_a_restore_are_seen_as_they_are_now(world: &mut World) -> TestResult {
     world.plugins()?;
     let name = "describe-restore";
     world
@@ -272,9 +272,7 @@ async fn operations_of_a_restore_are_seen_as_they_are_now(world: &mut World) -> 
         .map(drop)
 }
 
-async fn describe_shows_what_went_wrong_and_what_is_in_a_backup(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn describe_shows_what_went_wrong_and_what_is_in_a_backup(world: &mut World) -> TestResult {
     world.plugins()?;
     let name = "describe-failed";
     world
@@ -309,20 +307,17 @@ async fn describe_shows_what_went_wrong_and_what_is_in_a_backup(
         .succeeds(&["describe", name, "--details"])
         .await?
         .stdout;
-    ensure!(details.contains("    describe-failed/b"), "{details}");
+    says(&details, &["    describe-failed/b"])?;
     // A user who may not request files sees all the rest.
     let viewer = world
         .kubectl_backup_as("viewer", Some("backup-lock-view"))
         .await?;
     let screen = viewer.succeeds(&["describe", name]).await?.stdout;
-    ensure!(
-        screen.contains("Something was not saved (") && screen.contains("unavailable"),
-        "{screen}"
-    );
+    says(&screen, &["Something was not saved (", "unavailable"])?;
     Ok(())
 }
 
-async fn a_log_is_followed_until_its_backup_has_ended(world: &mut World) -> anyhow::Result<()> {
+async fn a_log_is_followed_until_its_backup_has_ended(world: &mut World) -> TestResult {
     let name = "follow-log";
     world.config_maps(name, 3).await?;
     world.create_backup(name, of_namespaces(&[name])).await?;
@@ -340,9 +335,7 @@ async fn a_log_is_followed_until_its_backup_has_ended(world: &mut World) -> anyh
     Ok(())
 }
 
-async fn the_log_of_a_backup_grows_while_items_are_collected(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn the_log_of_a_backup_grows_while_items_are_collected(world: &mut World) -> TestResult {
     world.plugins()?;
     let name = "log-grows";
     world.scripted(name, &saying("mark")).await?;
@@ -352,9 +345,7 @@ async fn the_log_of_a_backup_grows_while_items_are_collected(
     world.no_partial_files("backups/log-grows/").await
 }
 
-async fn the_log_of_a_restore_grows_while_items_are_restored(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn the_log_of_a_restore_grows_while_items_are_restored(world: &mut World) -> TestResult {
     world.plugins()?;
     let name = "log-grows-back";
     world.scripted_backup(name, &saying("alter")).await?;
@@ -371,7 +362,7 @@ async fn the_log_of_a_restore_grows_while_items_are_restored(
 
 async fn a_followed_log_shows_that_the_work_began_again_after_a_crash(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.plugins()?;
     let name = "log-again";
     world.scripted(name, &saying("mark")).await?;

@@ -166,9 +166,7 @@ async fn used_up(world: &World, request: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn logs_and_tarballs_are_read_through_the_api_server(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn logs_and_tarballs_are_read_through_the_api_server(world: &mut World) -> TestResult {
     let name = "read-all";
     backed_up(world, name).await?;
     world
@@ -245,9 +243,7 @@ async fn logs_and_tarballs_are_read_through_the_api_server(
     Ok(())
 }
 
-async fn a_key_opens_one_file_once_and_is_not_in_the_request(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_key_opens_one_file_once_and_is_not_in_the_request(world: &mut World) -> TestResult {
     let name = "read-once";
     let backup = backed_up(world, name).await?;
     let (one, other) = (
@@ -329,9 +325,7 @@ async fn a_key_opens_one_file_once_and_is_not_in_the_request(
     no_requests(world).await
 }
 
-async fn of_concurrent_readers_with_one_key_one_gets_the_whole(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn of_concurrent_readers_with_one_key_one_gets_the_whole(world: &mut World) -> TestResult {
     const READERS: usize = 4;
     const ROUNDS: usize = 10;
     let name = "read-raced";
@@ -381,7 +375,7 @@ async fn of_concurrent_readers_with_one_key_one_gets_the_whole(
     Ok(())
 }
 
-async fn a_replica_that_does_not_lead_gives_files_too(world: &mut World) -> anyhow::Result<()> {
+async fn a_replica_that_does_not_lead_gives_files_too(world: &mut World) -> TestResult {
     let name = "read-beside";
     backed_up(world, name).await?;
     let other = 1 - world.leader().await?;
@@ -411,9 +405,7 @@ async fn a_replica_that_does_not_lead_gives_files_too(world: &mut World) -> anyh
     Ok(())
 }
 
-async fn files_of_another_backup_of_the_name_are_not_given(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn files_of_another_backup_of_the_name_are_not_given(world: &mut World) -> TestResult {
     let name = "read-namesake";
     let first = backed_up(world, name).await?;
     let client = reader(world, "reader").await?;
@@ -454,9 +446,7 @@ async fn files_of_another_backup_of_the_name_are_not_given(
     Ok(())
 }
 
-async fn a_store_that_hangs_takes_no_readers_from_other_stores(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_store_that_hangs_takes_no_readers_from_other_stores(world: &mut World) -> TestResult {
     let (still, moving) = ("read-still", "read-moving");
     let store = world.faulty_s3().await?;
     world.s3()?.create_bucket(still).await?;

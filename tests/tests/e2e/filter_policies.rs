@@ -20,9 +20,7 @@ fn policy(name: &str, text: &str) -> Value {
         "data": { "policy.yaml": format!("version: v1\n{text}") } })
 }
 
-async fn filter_policies_select_items_of_backups_and_restores(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn filter_policies_select_items_of_backups_and_restores(world: &mut World) -> TestResult {
     let [one, two] = ["filtered-one", "filtered-two"];
     for namespace in [one, two] {
         ensure_namespace(&world.client, namespace).await?;
@@ -112,7 +110,7 @@ async fn filter_policies_select_items_of_backups_and_restores(
     Ok(())
 }
 
-async fn namespaces_are_selected_by_their_labels(world: &mut World) -> anyhow::Result<()> {
+async fn namespaces_are_selected_by_their_labels(world: &mut World) -> TestResult {
     let namespaces = [
         ("labelled-one", "shop"),
         ("labelled-two", "shop"),

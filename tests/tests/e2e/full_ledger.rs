@@ -19,7 +19,6 @@ crate::tests! {
     a_full_ledger_is_collected_and_rebuilt
 }
 
-const SOON: Duration = Duration::from_mins(1);
 const SINCE: &str = "2026-01-02T03:04:05Z";
 /// The limit in the documentation.
 const BACKUPS: usize = 750;
@@ -31,7 +30,7 @@ const ALL_BYTES: usize = 240 * 1024;
 async fn fill(world: &World, fill: impl FnMut(&mut Ledger)) -> anyhow::Result<()> {
     let store = LedgerStore::new(world.client.clone(), NAMESPACE);
     Ok(store
-        .change(VELERO_SCOPE, tokio::time::Instant::now() + SOON, fill)
+        .change(VELERO_SCOPE, tokio::time::Instant::now() + TIMEOUT, fill)
         .await?)
 }
 
@@ -90,7 +89,7 @@ async fn empty(world: &World) -> anyhow::Result<()> {
 
 async fn the_last_entry_of_a_ledger_is_admitted_and_works_and_the_next_is_refused(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     world.config_maps("full-last", 2).await?;
     let post = PostParams::default();
     let result = async {
@@ -142,7 +141,7 @@ async fn the_last_entry_of_a_ledger_is_admitted_and_works_and_the_next_is_refuse
             .await?;
         world.backup_gone("full-last").await?;
         // The entries of the restore and of the deletion request are removed, too.
-        eventually("one place is free", SOON, async || {
+        eventually("one place is free", TIMEOUT, async || {
             let created = world
                 .create_backup("full-again", of_namespaces(&["full-last"]))
                 .await;
@@ -158,9 +157,7 @@ async fn the_last_entry_of_a_ledger_is_admitted_and_works_and_the_next_is_refuse
     result.map(drop)
 }
 
-async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(world: &mut World) -> TestResult {
     world.config_maps("full-bytes", 2).await?;
     world
         .back_up("full-source", of_namespaces(&["full-bytes"]))
@@ -315,14 +312,14 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(
         .map(drop)
 }
 
-async fn a_full_ledger_is_collected_and_rebuilt(world: &mut World) -> anyhow::Result<()> {
+async fn a_full_ledger_is_collected_and_rebuilt(world: &mut World) -> TestResult {
     let to_the_end = |ledger: &mut Ledger| {
         for (kind, name) in [(ObjectKind::Backup, "b"), (ObjectKind::Restore, "r")] {
             fill_with(ledger, kind, 1000, |n| format!("filler-{name}-{n:0>200}"));
         }
     };
     let collected = async || {
-        eventually("everything is collected", SOON, async || {
+        eventually("everything is collected", TIMEOUT, async || {
             // An earlier test of this world may have left an intent that is only remembered.
             let ledger = Ledger::from_json(&world.claims().await?)?.without_lapsed();
             let first = ledger.claims.first();
@@ -334,7 +331,7 @@ async fn a_full_ledger_is_collected_and_rebuilt(world: &mut World) -> anyhow::Re
         .await
     };
     let passes = async || {
-        eventually("creations pass", SOON, async || {
+        eventually("creations pass", TIMEOUT, async || {
             let backup = Backup::new("full-after", of_namespaces(&["full"]));
             let created = world.backups().create(&dry_run(), &backup).await;
             anyhow::Ok(when(created.is_ok(), format!("{created:?}")))

@@ -20,7 +20,6 @@ crate::tests! {
     a_release_of_helm_stays_helms,
 }
 
-const SOON: Duration = Duration::from_mins(1);
 const DEFINITION: &str = "apiextensions.k8s.io/v1";
 
 /// An empty cluster.
@@ -89,7 +88,7 @@ impl Cluster {
 
     async fn backups(&self) -> anyhow::Result<Api<Backup>> {
         let backups: Api<Backup> = Api::namespaced(self.client.clone(), NAMESPACE);
-        eventually("backups are served", SOON, async || {
+        eventually("backups are served", TIMEOUT, async || {
             backups.list_all().await.map(|_| Probe::Ready(()))
         })
         .await?;
@@ -97,7 +96,7 @@ impl Cluster {
     }
 }
 
-async fn the_command_installs_upgrades_and_removes(world: &mut World) -> anyhow::Result<()> {
+async fn the_command_installs_upgrades_and_removes(world: &mut World) -> TestResult {
     let cluster = cluster(world, "command").await?;
     let plugin = &cluster.plugin;
     cluster.has_foreign("backups", "Backup").await?;
@@ -189,9 +188,7 @@ async fn the_command_installs_upgrades_and_removes(world: &mut World) -> anyhow:
     removes(&cluster).await
 }
 
-async fn snapshots_are_taken_where_the_cluster_has_what_they_need(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn snapshots_are_taken_where_the_cluster_has_what_they_need(world: &mut World) -> TestResult {
     let cluster = cluster(world, "snapshots").await?;
     let (plugin, client) = (&cluster.plugin, &cluster.client);
     snapshots::install_definitions(client).await?;
@@ -238,7 +235,7 @@ async fn snapshots_are_taken_where_the_cluster_has_what_they_need(
         &["snapshots of CSI volumes are turned on; there are classes for disk.example.com"],
     )?;
     let args = cluster.args("backup-controller").await?.join(" ");
-    ensure!(args.contains("--features=EnableCSI"), "{args}");
+    says(&args, &["--features=EnableCSI"])?;
     let doctor = plugin.fails(1, &["doctor"]).await?.stdout;
     says(
         &doctor,
@@ -334,7 +331,7 @@ async fn removes(cluster: &Cluster) -> anyhow::Result<()> {
         };
         until(
             &format!("{name_of_kind} {name} is gone"),
-            SOON,
+            TIMEOUT,
             async || anyhow::Ok(!api.exists(name).await?),
         )
         .await?;
@@ -368,7 +365,7 @@ async fn removes(cluster: &Cluster) -> anyhow::Result<()> {
         let version = spec["versions"][0]["name"].as_str().context("no version")?;
         let objects = all_objects(&cluster.client, &format!("velero.io/{version}"), kind);
         let what = format!("{kind} is served");
-        eventually(&what, SOON, async || {
+        eventually(&what, TIMEOUT, async || {
             objects.list_all().await.map(|_| Probe::Ready(()))
         })
         .await?;
@@ -397,7 +394,7 @@ async fn removes(cluster: &Cluster) -> anyhow::Result<()> {
     removed.expect_code(0).map(drop)
 }
 
-async fn a_guard_leaves_what_is_the_other_servers(world: &mut World) -> anyhow::Result<()> {
+async fn a_guard_leaves_what_is_the_other_servers(world: &mut World) -> TestResult {
     let cluster = cluster(world, "guard").await?;
     let plugin = &cluster.plugin;
     says(
@@ -472,7 +469,7 @@ async fn a_guard_leaves_what_is_the_other_servers(world: &mut World) -> anyhow::
     Ok(())
 }
 
-async fn a_release_of_helm_stays_helms(world: &mut World) -> anyhow::Result<()> {
+async fn a_release_of_helm_stays_helms(world: &mut World) -> TestResult {
     world.helm()?;
     let cluster = cluster(world, "helm").await?;
     let helm = Helm::new(cluster.plane.admin_kubeconfig(), &cluster.folder)?;

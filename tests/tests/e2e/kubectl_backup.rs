@@ -22,9 +22,7 @@ crate::tests! {
     a_refused_creation_is_retried_until_the_restore_has_ended,
 }
 
-async fn create_get_describe_restore_and_delete_do_what_they_say(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut World) -> TestResult {
     world.config_maps("cli", 10).await?;
     let plugin = world.kubectl_backup();
     plugin
@@ -70,10 +68,7 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(
     )?;
 
     let described = plugin.succeeds(&["describe", "cli"]).await?.stdout;
-    ensure!(
-        described.contains("Completed") && described.contains("cli"),
-        "{described}"
-    );
+    says(&described, &["Completed", "cli"])?;
     ensure!(
         described.lines().count() < 40,
         "more than a screen:\n{described}"
@@ -89,7 +84,7 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(
         .succeeds(&["restore", "describe", "cli"])
         .await?
         .stdout;
-    ensure!(described.contains("Completed"), "{described}");
+    says(&described, &["Completed"])?;
     plugin.succeeds(&["restore", "get"]).await?;
 
     plugin
@@ -117,7 +112,7 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(
 
 async fn without_files_of_the_controller_urls_of_the_store_are_read(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "cli-urls";
     world.config_maps(name, 3).await?;
     let plugin = world.kubectl_backup();
@@ -130,12 +125,12 @@ async fn without_files_of_the_controller_urls_of_the_store_are_read(
         "{seen}"
     );
     let log = plugin.succeeds(&["logs", name]).await?.stdout;
-    ensure!(log.contains("collecting"), "{log}");
+    says(&log, &["collecting"])?;
     plugin.succeeds(&["verify", name]).await?;
     Ok(())
 }
 
-async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> anyhow::Result<()> {
+async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> TestResult {
     world.config_maps("cli-times", 3).await?;
     let plugin = world.kubectl_backup();
     let create = [
@@ -160,10 +155,7 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
         .succeeds(&["schedules", "describe", "yearly"])
         .await?
         .stdout;
-    ensure!(
-        described.contains(&backup) && described.contains("Completed"),
-        "{described}"
-    );
+    says(&described, &[&backup, "Completed"])?;
     let status = of_namespace(&plugin, "cli-times").await?;
     ensure!(
         status["protected"] == true && status["lastGood"]["name"] == backup.as_str(),
@@ -206,7 +198,7 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
 }
 
 /// The tried location is removed, and the others are unchanged.
-async fn a_bucket_is_tried_before_its_location_is_stored(world: &mut World) -> anyhow::Result<()> {
+async fn a_bucket_is_tried_before_its_location_is_stored(world: &mut World) -> TestResult {
     let (plugin, name) = (world.kubectl_backup(), "cli-tried");
     let names = async || {
         let all = world.locations().list_all().await?;
@@ -282,7 +274,7 @@ async fn a_bucket_is_tried_before_its_location_is_stored(world: &mut World) -> a
     Ok(())
 }
 
-async fn locations_of_snapshots_need_no_manifest(world: &mut World) -> anyhow::Result<()> {
+async fn locations_of_snapshots_need_no_manifest(world: &mut World) -> TestResult {
     let (plugin, name) = (world.kubectl_backup(), "cli-disks");
     let of = |what| ["locations", "snapshots", what, name];
     let create = [
@@ -320,7 +312,7 @@ async fn of_namespace(plugin: &KubectlBackup, name: &str) -> anyhow::Result<Valu
         .unwrap_or_default())
 }
 
-async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> anyhow::Result<()> {
+async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> TestResult {
     // Other tests of this world have created unusable locations.
     let all = world.locations().list_all().await?;
     let broken: Vec<String> = all
@@ -363,7 +355,7 @@ async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> 
     Ok(())
 }
 
-async fn a_backup_that_does_not_complete_ends_with_code_3(world: &mut World) -> anyhow::Result<()> {
+async fn a_backup_that_does_not_complete_ends_with_code_3(world: &mut World) -> TestResult {
     let args = [
         "create",
         "code-3",
@@ -379,7 +371,7 @@ async fn a_backup_that_does_not_complete_ends_with_code_3(world: &mut World) -> 
     Ok(())
 }
 
-async fn waiting_too_long_ends_with_code_124(world: &mut World) -> anyhow::Result<()> {
+async fn waiting_too_long_ends_with_code_124(world: &mut World) -> TestResult {
     world.controllers[0].pause()?;
     let create = [
         "create",
@@ -395,7 +387,7 @@ async fn waiting_too_long_ends_with_code_124(world: &mut World) -> anyhow::Resul
     Ok(())
 }
 
-async fn wrong_usage_ends_with_code_2(world: &mut World) -> anyhow::Result<()> {
+async fn wrong_usage_ends_with_code_2(world: &mut World) -> TestResult {
     for args in [
         &["create", "--no-such-flag"][..],
         &["no-such-command"],
@@ -407,7 +399,7 @@ async fn wrong_usage_ends_with_code_2(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> anyhow::Result<()> {
+async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> TestResult {
     let read = |file: &Path| anyhow::Ok(serde_json::from_slice::<Value>(&std::fs::read(file)?)?);
     let admin = read(world.plane.admin_kubeconfig())?;
     let reader = read(&world.person("by-flags", Some("backup-reader")).await?)?;
@@ -481,7 +473,7 @@ async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> anyh
     Ok(())
 }
 
-async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> anyhow::Result<()> {
+async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> TestResult {
     world.controllers[0].pause()?;
     let plugin = world.kubectl_backup();
     let result = async {
@@ -509,7 +501,7 @@ async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> 
 
 async fn a_refused_creation_is_retried_until_the_restore_has_ended(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "retried";
     world.config_maps(name, 3).await?;
     let plugin = world.kubectl_backup();

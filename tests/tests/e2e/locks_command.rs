@@ -14,7 +14,7 @@ crate::tests! {
     locks_are_seen_by_viewers_and_released_by_operators_only,
 }
 
-async fn locks_show_the_restore_that_holds_a_claim(world: &mut World) -> anyhow::Result<()> {
+async fn locks_show_the_restore_that_holds_a_claim(world: &mut World) -> TestResult {
     let world = &*world.pause_controllers()?;
     world.create_claiming_restore("shown", "locks-a").await?;
     let plugin = world.kubectl_backup();
@@ -46,9 +46,7 @@ async fn locks_show_the_restore_that_holds_a_claim(world: &mut World) -> anyhow:
     world.delete_unfinished().await
 }
 
-async fn locks_hold_keeps_backups_out_and_says_who_and_why(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn locks_hold_keeps_backups_out_and_says_who_and_why(world: &mut World) -> TestResult {
     let plugin = world.kubectl_backup();
     let hold = [
         "locks",
@@ -101,7 +99,7 @@ async fn locks_hold_keeps_backups_out_and_says_who_and_why(
         .map(drop)
 }
 
-async fn locks_hold_waits_for_claims_of_others(world: &mut World) -> anyhow::Result<()> {
+async fn locks_hold_waits_for_claims_of_others(world: &mut World) -> TestResult {
     let world = &*world.pause_controllers()?;
     world
         .create_claiming_restore("locks-there", "locks-c")
@@ -157,9 +155,7 @@ async fn locks_hold_waits_for_claims_of_others(world: &mut World) -> anyhow::Res
     world.delete_unfinished().await
 }
 
-async fn locks_release_lets_the_other_kind_in_and_leaves_an_event(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn locks_release_lets_the_other_kind_in_and_leaves_an_event(world: &mut World) -> TestResult {
     let world = &*world.pause_controllers()?;
     let restore = world
         .create_claiming_restore("locks-stuck", "locks-d")
@@ -209,31 +205,23 @@ async fn locks_release_lets_the_other_kind_in_and_leaves_an_event(
         .message
         .clone()
         .unwrap_or_default();
-    ensure!(
-        note.contains("the node is gone") && note.contains("Reserved"),
-        "{note}"
-    );
+    says(&note, &["the node is gone", "Reserved"])?;
     let described = plugin
         .succeeds(&["restore", "describe", "locks-stuck"])
         .await?
         .stdout;
-    ensure!(described.contains("ForcedRelease"), "{described}");
+    says(&described, &["ForcedRelease"])?;
     // It is listed as what it is: stored, and without a claim until it is deleted.
     let shown = plugin.succeeds(&["locks"]).await?.stdout;
     let row = shown
         .lines()
         .find(|line| line.contains("velero/locks-stuck"))
         .context("not listed")?;
-    ensure!(
-        row.contains("Released") && row.contains("the node is gone"),
-        "{row}"
-    );
+    says(row, &["Released", "the node is gone"])?;
     world.delete_unfinished().await
 }
 
-async fn locks_are_seen_by_viewers_and_released_by_operators_only(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn locks_are_seen_by_viewers_and_released_by_operators_only(world: &mut World) -> TestResult {
     People::of(world).await?;
     let world = &*world.pause_controllers()?;
     world

@@ -83,7 +83,7 @@ use backup_tests::{Skip, World, WorldBuilder, world::controllers::ALONE};
 use runner::{Suite, Test};
 
 /// A list of tests, `TESTS` or with a given name, over functions `async fn(&mut World) ->
-/// anyhow::Result<()>`.
+/// TestResult`.
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
         crate::tests!(TESTS: $($name),*);

@@ -12,7 +12,7 @@ use backup_lock::ledger::FORMAT_VERSION;
 use backup_tests::{
     binaries::root,
     install,
-    people::{CONTROLLER, EDITOR, OPERATOR, People, SOON, STRANGER, VIEWER, WEBHOOK, refused},
+    people::{CONTROLLER, EDITOR, OPERATOR, People, STRANGER, VIEWER, WEBHOOK, refused},
 };
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicy, coordination::v1::Lease,
@@ -52,7 +52,7 @@ async fn the_policies_know_the_format_of_the_ledger(_: &mut World) -> anyhow::Re
 }
 
 /// The API server has compiled the policies against their kinds, without warnings.
-async fn the_policies_have_no_warnings(world: &mut World) -> anyhow::Result<()> {
+async fn the_policies_have_no_warnings(world: &mut World) -> TestResult {
     People::of(world).await?;
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(world.client.clone());
     for name in [
@@ -70,7 +70,7 @@ async fn the_policies_have_no_warnings(world: &mut World) -> anyhow::Result<()> 
             })
         };
         let status = policies
-            .wait_until(name, "is checked", SOON, checked)
+            .wait_until(name, "is checked", TIMEOUT, checked)
             .await?
             .status;
         let warnings = status.and_then(|status| status.type_checking?.expression_warnings);
@@ -82,7 +82,7 @@ async fn the_policies_have_no_warnings(world: &mut World) -> anyhow::Result<()> 
     Ok(())
 }
 
-async fn ledgers_and_markers_are_written_by_those_who_may(world: &mut World) -> anyhow::Result<()> {
+async fn ledgers_and_markers_are_written_by_those_who_may(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     for writer in [WEBHOOK, CONTROLLER, OPERATOR] {
         let (leases, markers) = (cast.leases(writer).await?, cast.config_maps(writer).await?);
@@ -163,9 +163,7 @@ async fn ledgers_and_markers_are_written_by_those_who_may(world: &mut World) -> 
     Ok(())
 }
 
-async fn an_editor_deletes_no_ledger_by_deleting_a_collection(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_editor_deletes_no_ledger_by_deleting_a_collection(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let ours = cast.leases(WEBHOOK).await?;
     ours.create_object(&ledger("backup-lock-collected", 1)?)
@@ -187,7 +185,7 @@ async fn an_editor_deletes_no_ledger_by_deleting_a_collection(
 }
 
 /// Two controllers would work at once if it were deleted. Dry runs, as other tests have a leader.
-async fn the_lease_of_the_leader_is_the_controllers(world: &mut World) -> anyhow::Result<()> {
+async fn the_lease_of_the_leader_is_the_controllers(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     // In a namespace without a leader, with the bindings of an overlay.
     let namespace = "has-a-leader";
@@ -202,7 +200,7 @@ async fn the_lease_of_the_leader_is_the_controllers(world: &mut World) -> anyhow
     let needle = "says which controller works";
     let probe = eventually(
         "the policies hold in the other namespace",
-        SOON,
+        TIMEOUT,
         async || {
             let created = editor
                 .create(&dry_run(), &bare_lease("backup-controller")?)
@@ -249,7 +247,7 @@ async fn the_lease_of_the_leader_is_the_controllers(world: &mut World) -> anyhow
     Ok(())
 }
 
-async fn other_leases_and_config_maps_are_not_restricted(world: &mut World) -> anyhow::Result<()> {
+async fn other_leases_and_config_maps_are_not_restricted(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let (leases, maps) = (cast.leases(EDITOR).await?, cast.config_maps(EDITOR).await?);
     for name in ["backup-controller-copy", "a-backup-lock"] {
@@ -271,7 +269,7 @@ async fn other_leases_and_config_maps_are_not_restricted(world: &mut World) -> a
 }
 
 /// As during a rotation of encryption keys.
-async fn a_ledger_that_is_written_as_it_is_stays_as_it_is(world: &mut World) -> anyhow::Result<()> {
+async fn a_ledger_that_is_written_as_it_is_stays_as_it_is(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let post = PostParams::default();
     let (leases, markers) = (
@@ -305,9 +303,7 @@ async fn a_ledger_that_is_written_as_it_is_stays_as_it_is(world: &mut World) -> 
     Ok(())
 }
 
-async fn the_webhook_writes_nothing_but_ledgers_and_markers(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn the_webhook_writes_nothing_but_ledgers_and_markers(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let (leases, maps) = (
         cast.leases(WEBHOOK).await?,
@@ -333,7 +329,7 @@ async fn the_webhook_writes_nothing_but_ledgers_and_markers(
     Ok(())
 }
 
-async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> anyhow::Result<()> {
+async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let annotation =
         |key: &str, value: Value| json!({ "metadata": { "annotations": { key: value } } });
@@ -503,9 +499,7 @@ async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> anyh
 }
 
 /// The bindings name the namespace; here they are bound to another one, like in an overlay.
-async fn a_namespace_is_deleted_with_its_ledgers_and_markers(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_namespace_is_deleted_with_its_ledgers_and_markers(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let namespace = "goes-with-its-ledgers";
     cast.bind_policies_to(namespace).await?;
@@ -516,7 +510,7 @@ async fn a_namespace_is_deleted_with_its_ledgers_and_markers(
     let others: Api<ConfigMap> = Api::namespaced(cast.client(WEBHOOK).await?, namespace);
     let probe = eventually(
         "the policies hold in the other namespace",
-        SOON,
+        TIMEOUT,
         async || {
             let created = others.create(&dry_run(), &marker("backup-lock-x")?).await;
             refused(created, "kubectl backup locks").map(Probe::Ready)
@@ -534,11 +528,11 @@ async fn a_namespace_is_deleted_with_its_ledgers_and_markers(
     leases
         .delete("backup-lock-one", &DeleteParams::foreground())
         .await?;
-    leases.wait_gone("backup-lock-one", SOON).await?;
+    leases.wait_gone("backup-lock-one", TIMEOUT).await?;
     world.delete_namespace(namespace).await
 }
 
-async fn the_roles_for_people_give_what_they_say(world: &mut World) -> anyhow::Result<()> {
+async fn the_roles_for_people_give_what_they_say(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let leases = cast.leases(WEBHOOK).await?;
     let lease = leases

@@ -28,7 +28,7 @@ fn items(screen: &str) -> BTreeSet<String> {
 /// all of them.
 async fn a_plan_says_what_the_restore_does_then_and_nothing_stays_behind(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let app = App::new("planned", 10);
     app.create(&world.client).await?;
     let namespaces = app.namespaces();
@@ -106,7 +106,7 @@ async fn a_plan_says_what_the_restore_does_then_and_nothing_stays_behind(
 
 async fn what_the_cluster_would_refuse_is_named_before_anything_is_written(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let name = "plan-refused";
     world.backed_up(name, 3).await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), name);
@@ -145,7 +145,7 @@ async fn what_the_cluster_would_refuse_is_named_before_anything_is_written(
     world.delete_namespace(name).await
 }
 
-async fn a_restore_that_would_not_start_has_no_plan(world: &mut World) -> anyhow::Result<()> {
+async fn a_restore_that_would_not_start_has_no_plan(world: &mut World) -> TestResult {
     let name = "plan-not-started";
     world.backed_up(name, 1).await?;
     let from = format!("--from-backup={name}");
@@ -166,7 +166,7 @@ async fn a_restore_that_would_not_start_has_no_plan(world: &mut World) -> anyhow
     world.delete_namespace(name).await
 }
 
-async fn one_object_is_restored_and_nothing_else(world: &mut World) -> anyhow::Result<()> {
+async fn one_object_is_restored_and_nothing_else(world: &mut World) -> TestResult {
     world.config_maps("one-object", 3).await?;
     world
         .back_up("one-object", of_namespaces(&["one-object"]))

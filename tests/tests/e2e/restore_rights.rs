@@ -10,11 +10,8 @@ crate::tests! {
 }
 
 const OWNER: &str = "owner-of-mine";
-const SOON: Duration = Duration::from_secs(20);
 
-async fn a_restore_needs_all_rights_where_it_reads_and_writes(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_restore_needs_all_rights_where_it_reads_and_writes(world: &mut World) -> TestResult {
     for namespace in ["rights-mine", "rights-prod"] {
         ensure_namespace(&world.client, namespace).await?;
     }
@@ -51,7 +48,7 @@ async fn a_restore_needs_all_rights_where_it_reads_and_writes(
     // The API servers see the roles a little later.
     eventually(
         "the owner of a namespace restores into it",
-        SOON,
+        TIMEOUT,
         async || {
             let created = owner.create(&dry_run, &spec(mine.clone())?).await;
             anyhow::Ok(created.map_or_else(

@@ -43,9 +43,7 @@ fn definition(spec: &Value) -> Value {
             "schema": { "openAPIV3Schema": schema } }] } })
 }
 
-async fn fields_that_a_narrower_definition_prunes_are_named(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn fields_that_a_narrower_definition_prunes_are_named(world: &mut World) -> TestResult {
     let (name, text) = ("pruned", json!({ "type": "string" }));
     let tls = |properties: Value| json!({ "type": "object", "properties": properties });
     let wider = json!({ "host": text, "tls": tls(json!({ "secretName": text, "minVersion": text })),
@@ -58,7 +56,7 @@ async fn fields_that_a_narrower_definition_prunes_are_named(
         "spec": { "host": "shop.example.com", "tls": { "secretName": "shop", "minVersion": "1.3" },
             "allowedCidrs": ["10.0.0.0/8"] } });
     let made = async || anyhow::Ok(create_all(&world.client, [gateway.clone()]).await.is_ok());
-    until("a gateway is created", REACHED, made).await?;
+    until("a gateway is created", POINT_TIMEOUT, made).await?;
     world.back_up(name, of_namespaces(&[name])).await?;
     let spec = || RestoreSpec {
         excluded_resources: vec!["customresourcedefinitions".to_owned()],
@@ -80,7 +78,7 @@ async fn fields_that_a_narrower_definition_prunes_are_named(
     let gateways = objects_in(&world.client, name, "acme.example.com/v1", "Gateway");
     let prunes =
         async || anyhow::Ok(gateways.get("public").await?.data["spec"]["allowedCidrs"].is_null());
-    until("the definition prunes", REACHED, prunes).await?;
+    until("the definition prunes", POINT_TIMEOUT, prunes).await?;
     world.delete_namespace(name).await?;
     let restore = world.restore(name, spec()).await?;
     let said = items(&restore);
@@ -108,7 +106,7 @@ async fn fields_that_a_narrower_definition_prunes_are_named(
     Ok(())
 }
 
-async fn fields_that_a_webhook_takes_away_are_named(world: &mut World) -> anyhow::Result<()> {
+async fn fields_that_a_webhook_takes_away_are_named(world: &mut World) -> TestResult {
     let name = "taken-away";
     ensure_namespace(&world.client, name).await?;
     let map = |name: &str, taken: &str| json!({ "metadata": { "name": name, "labels": { "taken": taken } }, "data": { "kept": "a", "limit": "b" } });
@@ -134,7 +132,7 @@ async fn fields_that_a_webhook_takes_away_are_named(world: &mut World) -> anyhow
         .await?;
     // The API server begins to call the webhook a little later.
     ensure_namespace(&world.client, name).await?;
-    until("the webhook is asked", REACHED, async || {
+    until("the webhook is asked", POINT_TIMEOUT, async || {
         maps.create_json(map("settings", "yes")).await?;
         let stored = maps.get("settings").await?.data.unwrap_or_default();
         maps.delete_object("settings").await?;
@@ -168,7 +166,7 @@ async fn fields_that_a_webhook_takes_away_are_named(world: &mut World) -> anyhow
     )
 }
 
-async fn a_service_that_stays_headless_was_not_updated(world: &mut World) -> anyhow::Result<()> {
+async fn a_service_that_stays_headless_was_not_updated(world: &mut World) -> TestResult {
     let name = "headless";
     ensure_namespace(&world.client, name).await?;
     let services: Api<Service> = Api::namespaced(world.client.clone(), name);

@@ -11,9 +11,7 @@ crate::tests! {
     a_backup_is_compared_with_the_cluster,
 }
 
-async fn a_backup_is_verified_until_somebody_cuts_its_tarball(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_backup_is_verified_until_somebody_cuts_its_tarball(world: &mut World) -> TestResult {
     let name = "verified";
     world.backed_up(name, 3).await?;
     let person = world.reader().await?;
@@ -46,7 +44,7 @@ async fn a_backup_is_verified_until_somebody_cuts_its_tarball(
     Ok(())
 }
 
-async fn a_backup_in_the_store_of_a_plugin_is_verified(world: &mut World) -> anyhow::Result<()> {
+async fn a_backup_in_the_store_of_a_plugin_is_verified(world: &mut World) -> TestResult {
     let name = "verified-plugin";
     let place = PluginLocation::make(world, name).await?;
     world.config_maps(name, 3).await?;
@@ -63,10 +61,7 @@ async fn a_backup_in_the_store_of_a_plugin_is_verified(world: &mut World) -> any
         "{screen}"
     );
     let log = person.succeeds(&["logs", name]).await?.stdout;
-    ensure!(
-        log.contains("collecting items") && log.contains("collected"),
-        "{log}"
-    );
+    says(&log, &["collecting items", "collected"])?;
     let file = world
         .folder()
         .join("of-a-plugin.tar.gz")
@@ -76,12 +71,12 @@ async fn a_backup_in_the_store_of_a_plugin_is_verified(world: &mut World) -> any
     world.create_restore(name, from_backup(name)).await?;
     world.restore_ended(name).await?;
     let log = person.succeeds(&["restore", "logs", name]).await?.stdout;
-    ensure!(log.contains("restoring"), "{log}");
+    says(&log, &["restoring"])?;
     place.remove(world).await
 }
 
 /// An application with objects made by controllers, unchanged at first, and then with changes.
-async fn a_backup_is_compared_with_the_cluster(world: &mut World) -> anyhow::Result<()> {
+async fn a_backup_is_compared_with_the_cluster(world: &mut World) -> TestResult {
     let app = App::new("compared", 10);
     app.create(&world.client).await?;
     let namespaces = app.namespaces();

@@ -87,7 +87,7 @@ fn any_body_is_a_review_or_is_refused() {
     ];
     Fuzz::new(env!("CARGO_MANIFEST_DIR"), "review", seeds).run(|body| match request_of(body) {
         Err(error) => {
-            assert!(error.contains("AdmissionReview"), "{error}");
+            assert_says!(error, "AdmissionReview");
             error
         }
         Ok(request) => {

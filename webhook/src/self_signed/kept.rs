@@ -235,9 +235,6 @@ mod tests {
             .map(|_| ())
             .unwrap_err()
             .to_string();
-        assert!(
-            error.contains("tls.key") && error.contains("delete it"),
-            "{error}"
-        );
+        assert_says!(error, "tls.key", "delete it");
     }
 }

@@ -55,10 +55,7 @@ async fn a_takeover_runs_pending_hooks_and_reports_unknown_outcomes() {
     let [error] = &taken.errors[..] else {
         panic!("{taken:?}")
     };
-    assert!(
-        error.contains("pod a/q") && error.contains("not known"),
-        "{error}"
-    );
+    assert_says!(error, "pod a/q", "not known");
     assert!(taken.again.unwrap().contains("a/p, a/q"));
     // No command runs twice.
     assert!(

@@ -127,11 +127,7 @@ async fn a_backup_goes_from_new_to_completed_and_gives_its_claim_back() {
     assert_eq!(backup["status"], cluster.metadata()["status"]);
     assert_eq!(backup["metadata"]["finalizers"], json!([]));
     assert_eq!(claims(&ctx).await, 0);
-    assert!(
-        ctx.metrics.encode().contains("velero_backup_success_total"),
-        "{}",
-        ctx.metrics.encode()
-    );
+    assert_says!(ctx.metrics.encode(), "velero_backup_success_total");
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,7 +267,7 @@ async fn other_bytes_under_a_final_key_are_shown_and_left_alone_in_both_finalizi
         ready(&cluster);
         let running = tokio::spawn(worker(&cluster.context()).0.run());
         let reason = cluster.blocked().await;
-        assert!(reason.contains("b-results.gz exists already"), "{reason}");
+        assert_says!(reason, "b-results.gz exists already");
         assert_eq!(
             cluster.phase(),
             if partly {

@@ -111,10 +111,7 @@ async fn what_is_there_and_cannot_be_read_is_a_warning() {
     let done = applied(&fake, true).await;
     assert_eq!((done.outcome, done.error), (Outcome::Skipped, None));
     let warning = done.warning.unwrap();
-    assert!(
-        warning.contains("could not be compared") && warning.contains("not for you"),
-        "{warning}"
-    );
+    assert_says!(warning, "could not be compared", "not for you");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Decides how long a failing request is retried.
 //!
-//! The decision depends on whether other writes succeed meanwhile: those of this restore, or
+//! The decision depends on whether other writes succeed meanwhile: writes of this restore, or
 //! renewals of the controller's lease. If none succeeds, the request is retried until
 //! `Pace::patience` ends. If others succeed, it is retried a few times and then fails its item. A
 //! failing webhook is identified by its name, as the server itself has answered.

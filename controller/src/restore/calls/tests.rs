@@ -236,7 +236,7 @@ async fn what_is_waited_for_says_why() {
     };
     let says = "configmaps \"g\" of namespace \"a\" to be gone, which is being deleted: it has finalizers: \
                 example.com/hold";
-    assert!(text.contains(says), "{text}");
+    assert_says!(text, says);
     going["status"] =
         json!({"conditions": [{"status": "True", "message": "pods. has 1 resource instances"}]});
     fake.put("/api/v1/namespaces/g", going);

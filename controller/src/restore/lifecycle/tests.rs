@@ -377,12 +377,7 @@ async fn a_backup_that_is_being_deleted_once_the_claim_stands_is_not_restored() 
     step(&mut worker(&ctx)).await;
     let status = status(&fake);
     assert_eq!(status["phase"], "FailedValidation", "{status}");
-    assert!(
-        status["validationErrors"]
-            .to_string()
-            .contains("is being deleted"),
-        "{status}"
-    );
+    assert_says!(status["validationErrors"], "is being deleted");
     assert_eq!((fake.get(ITEM), claims(&ctx).await), (None, 0));
 }
 
@@ -557,12 +552,7 @@ async fn a_running_restore_that_somebody_made_unreadable_keeps_the_finalizers_of
         refuse(&ctx).await;
         let restore = fake.get(RESTORE).unwrap();
         assert_eq!(restore["status"]["phase"], ends);
-        assert!(
-            restore["metadata"]["finalizers"]
-                .to_string()
-                .contains("other/one"),
-            "{restore}"
-        );
+        assert_says!(restore["metadata"]["finalizers"], "other/one");
         assert_eq!(
             claims(&ctx).await,
             if ends == phase { before } else { 0 },
@@ -582,12 +572,9 @@ async fn a_backup_that_is_cut_short_fails_the_restore_before_anything_is_created
     run(&ctx).await;
     let status = status(&fake);
     assert_eq!(status["phase"], "Failed");
-    assert!(
-        status["failureReason"]
-            .as_str()
-            .unwrap()
-            .contains("nothing was restored"),
-        "{status}"
+    assert_says!(
+        status["failureReason"].as_str().unwrap(),
+        "nothing was restored"
     );
     assert!(!fake.log().iter().any(|line| is_item(line)));
 }

@@ -82,13 +82,7 @@ fn a_missing_backup_and_a_missing_location_are_told_by_name() {
             ..facts(BackupPhase::Completed, None)
         },
     );
-    assert!(
-        found[0]
-            .message
-            .contains("\"default\", which does not exist"),
-        "{}",
-        found[0]
-    );
+    assert_says!(found[0].message, "\"default\", which does not exist");
 }
 
 #[test]

@@ -187,15 +187,9 @@ fn what_became_of_the_data_of_a_claim_is_said_once(
     let found = outcomes.of_claim(claim(&data), true, &[]).unwrap();
     let found = said(&found);
     assert_eq!(found.0, level);
-    assert!(found.1.contains(text), "{found:?}");
+    assert_says!(found.1, text);
     assert_eq!(found.2.is_some(), why.is_some(), "{found:?}");
-    assert!(
-        found
-            .2
-            .unwrap_or_default()
-            .contains(why.unwrap_or_default()),
-        "{found:?}"
-    );
+    assert_says!(found.2.unwrap_or_default(), why.unwrap_or_default());
     assert!(
         outcome == CREATED || !found.1.contains("empty"),
         "a claim that exists is not empty: {found:?}"
@@ -351,7 +345,7 @@ fn moved_data_that_was_requested_is_not_missing_yet(
     let found = outcomes.of_claim(claim(&data), true, &told).unwrap();
     let found = said(&found);
     assert_eq!((found.0, found.2), (level, None), "{found:?}");
-    assert!(found.1.contains(text), "{found:?}");
+    assert_says!(found.1, text);
 }
 
 #[test]

@@ -233,9 +233,9 @@ mod tests {
             .await
             .unwrap()
             .unwrap_err();
-        assert!(
-            why.contains("not ready within --resource-timeout (it is not Established)"),
-            "{why}"
+        assert_says!(
+            why,
+            "not ready within --resource-timeout (it is not Established)"
         );
         assert!(Instant::now() >= deadline && Instant::now() < deadline + Duration::from_mins(1));
     }

@@ -37,12 +37,12 @@ impl BackupSpec {
 }
 
 impl Backup {
-    /// The phase; an object that nobody has touched yet is New.
+    /// The phase; New if the status has none.
     pub fn phase(&self) -> BackupPhase {
         self.status.phase.clone().unwrap_or(BackupPhase::New)
     }
 
-    /// The schedule that made it, as its label has it; none if a person did.
+    /// The schedule that created it, by its label; `None` if a user did.
     pub fn schedule(&self) -> Option<&str> {
         self.metadata
             .labels

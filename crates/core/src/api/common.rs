@@ -71,7 +71,7 @@ api_struct! {
 string_enum! {
     /// What a failing hook does to its item.
     HookErrorMode {
-        /// The failure is recorded and the item goes on.
+        /// The failure is recorded, and the item is processed further.
         Continue = "Continue",
         Fail = "Fail",
     }

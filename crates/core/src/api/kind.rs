@@ -254,7 +254,7 @@ macro_rules! string_enum {
                 [$(Self::$variant),+].into_iter()
             }
 
-            /// The value as it stands in JSON.
+            /// The value in JSON.
             pub fn as_str(&self) -> &str {
                 match self { $(Self::$variant => $value,)+ Self::Unknown(other) => other }
             }

@@ -26,7 +26,7 @@ velero_kind! {
 }
 
 impl Restore {
-    /// The phase; an object that nobody has touched yet is New.
+    /// The phase; New if the status has none.
     pub fn phase(&self) -> RestorePhase {
         self.status.phase.clone().unwrap_or(RestorePhase::New)
     }

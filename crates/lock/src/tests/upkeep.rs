@@ -40,7 +40,7 @@ async fn an_idle_ledger_costs_two_requests_a_minute() {
     let (before, writes) = (api.log().len(), api.writes());
     sleep(Duration::from_mins(20)).await;
     let asked = api.log().split_off(before);
-    // Twice the ledger itself is read as well, and looked at again soon after.
+    // Twice the ledger itself is read as well, and checked again soon after.
     assert!(asked.len() <= 20 * 2 + 2 * 5, "{}: {asked:?}", asked.len());
     assert_eq!(api.writes(), writes);
 }
@@ -82,7 +82,7 @@ async fn a_ledger_that_lists_do_not_show_is_repaired_all_the_same() {
     assert_eq!(trouble(&protected.store).await, None);
 }
 
-/// The ledger of a database cluster is temporary: it is looked at until it is removed.
+/// The ledger of a database cluster is temporary: it is checked until it is removed.
 #[tokio::test(start_paused = true)]
 async fn an_empty_ledger_of_a_profile_is_removed_although_nothing_happens() {
     let api = FakeApi::new();

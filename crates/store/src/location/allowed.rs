@@ -361,10 +361,7 @@ mod tests {
         let refused =
             allowed(&[], &[]).check(&spec("gcp", "b", &[("storeEndpoint", "https://evil.net")]));
         let said = refused.unwrap_err().to_string();
-        assert!(
-            said.contains("storeEndpoint") && said.contains("--allowed-endpoints"),
-            "{said}"
-        );
+        assert_says!(said, "storeEndpoint", "--allowed-endpoints");
     }
 
     #[test]
@@ -406,7 +403,7 @@ mod tests {
             .check_folder(refused, refused)
             .unwrap_err()
             .to_string();
-        assert!(said.contains("--allowed-local-paths"), "{said}");
+        assert_says!(said, "--allowed-local-paths");
     }
 
     #[test]

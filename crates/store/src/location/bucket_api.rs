@@ -19,8 +19,8 @@ pub(super) trait BucketApi: Send + Sync {
     /// A page of the versions of all keys with this prefix, after the end of the last page.
     async fn page(&self, start: &str, after: Option<&PageMarker>) -> Result<Page, BucketError>;
 
-    /// Removes versions for good, at most a page of them. Returns the versions that the store did
-    /// not remove.
+    /// Deletes versions, at most a page of them. Returns the versions that the store did not
+    /// remove.
     async fn remove(&self, versions: &[Version]) -> Result<Vec<FailedRemoval>, BucketError>;
 
     async fn lock_of(&self, version: &Version) -> Result<Lock, BucketError>;

@@ -1,7 +1,6 @@
 //! Provider `gcp`: Google Cloud Storage.
 //!
-//! The settings are those of Velero's plugin for GCP (`velero-plugin-for-gcp`, `object_store.go`,
-//! v1.13).
+//! Has the settings of Velero's plugin for GCP (`velero-plugin-for-gcp`, `object_store.go`, v1.13).
 
 use std::sync::Arc;
 

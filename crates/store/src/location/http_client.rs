@@ -135,11 +135,9 @@ mod tests {
     #[test]
     fn a_bundle_without_a_certificate_is_refused_with_its_field() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        assert!(
-            options(Some(b"nothing"), false, false)
-                .unwrap_err()
-                .to_string()
-                .contains("caCert")
+        assert_says!(
+            options(Some(b"nothing"), false, false).unwrap_err(),
+            "caCert"
         );
     }
 }

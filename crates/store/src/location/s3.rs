@@ -1,7 +1,6 @@
 //! Provider `aws`: S3 and compatible stores.
 //!
-//! The settings are those of Velero's plugin for AWS (`velero-plugin-for-aws`, `object_store.go`,
-//! v1.14).
+//! Has the settings of Velero's plugin for AWS (`velero-plugin-for-aws`, `object_store.go`, v1.14).
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 

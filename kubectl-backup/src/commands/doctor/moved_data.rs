@@ -360,6 +360,6 @@ mod tests {
         assert_eq!(judge_password(true, 1, "velero").tone, Tone::Good);
         let missing = judge_password(false, 2, "velero");
         assert_eq!(missing.tone, Tone::Bad);
-        assert!(missing.text.contains("2 repositories"), "{missing:?}");
+        assert_says!(missing.text, "2 repositories");
     }
 }

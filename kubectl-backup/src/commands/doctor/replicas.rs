@@ -365,7 +365,7 @@ mod tests {
             let CertificateCheck::Refused(why) = served else {
                 panic!("it is taken")
             };
-            assert!(why.contains("invalid peer certificate"), "{why}");
+            assert_says!(why, "invalid peer certificate");
         }
         let (near, far) = tokio::io::duplex(64);
         drop(far);

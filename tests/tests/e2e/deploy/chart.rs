@@ -130,7 +130,7 @@ fn same(wanted: &Objects, found: &Objects) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn the_chart_makes_what_kustomize_makes(world: &mut World) -> anyhow::Result<()> {
+async fn the_chart_makes_what_kustomize_makes(world: &mut World) -> TestResult {
     let helm = world.helm()?;
     for Choice {
         namespace,
@@ -172,7 +172,7 @@ async fn the_chart_makes_what_kustomize_makes(world: &mut World) -> anyhow::Resu
     Ok(())
 }
 
-async fn the_command_makes_what_kustomize_makes(world: &mut World) -> anyhow::Result<()> {
+async fn the_command_makes_what_kustomize_makes(world: &mut World) -> TestResult {
     for Choice {
         namespace,
         overlay,
@@ -217,7 +217,7 @@ async fn the_command_makes_what_kustomize_makes(world: &mut World) -> anyhow::Re
     Ok(())
 }
 
-async fn a_value_that_the_chart_does_not_know_is_refused(world: &mut World) -> anyhow::Result<()> {
+async fn a_value_that_the_chart_does_not_know_is_refused(world: &mut World) -> TestResult {
     let helm = world.helm()?;
     let chart = Helm::chart();
     helm.succeeds(&["lint", "--strict", &chart]).await?;

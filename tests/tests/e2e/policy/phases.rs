@@ -22,9 +22,7 @@ crate::tests! {
 const KINDS: [&str; 2] = ["Backup", "Restore"];
 const REASON: &str = "backup-lock/break-glass";
 
-async fn the_phase_of_an_object_is_its_controllers_to_move(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn the_phase_of_an_object_is_its_controllers_to_move(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     // From, to, and whether any user may.
     let table = [
@@ -75,7 +73,7 @@ async fn the_phase_of_an_object_is_its_controllers_to_move(
     Ok(())
 }
 
-async fn objects_arrive_new_or_ended_and_never_at_work(world: &mut World) -> anyhow::Result<()> {
+async fn objects_arrive_new_or_ended_and_never_at_work(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let dry = dry_run();
     for kind in KINDS {
@@ -130,9 +128,7 @@ async fn objects_arrive_new_or_ended_and_never_at_work(world: &mut World) -> any
 
 /// A forged answer would free the claim of the request late, and remove the other requests of that
 /// backup.
-async fn a_request_for_a_deletion_is_answered_by_the_controller(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_request_for_a_deletion_is_answered_by_the_controller(world: &mut World) -> TestResult {
     let (cast, kind) = (People::of(world).await?, "DeleteBackupRequest");
     let (ours, theirs) = (
         cast.objects(CONTROLLER, kind).await?,
@@ -168,9 +164,7 @@ async fn a_request_for_a_deletion_is_answered_by_the_controller(
     Ok(())
 }
 
-async fn everything_but_phase_and_work_finalizer_is_everybodys(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn everything_but_phase_and_work_finalizer_is_everybodys(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     for kind in KINDS {
         let (ours, theirs) = (
@@ -212,9 +206,7 @@ async fn everything_but_phase_and_work_finalizer_is_everybodys(
 }
 
 /// Without these annotations, a backup that lacks data would seem complete.
-async fn what_is_said_of_an_end_is_the_controllers_to_change(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let annotate = |name: &str, value: Value| {
         Patch::Merge(
@@ -272,7 +264,7 @@ async fn what_is_said_of_an_end_is_the_controllers_to_change(
     Ok(())
 }
 
-async fn a_work_finalizer_is_taken_off_by_the_controller(world: &mut World) -> anyhow::Result<()> {
+async fn a_work_finalizer_is_taken_off_by_the_controller(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let off = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     for kind in KINDS {
@@ -303,9 +295,7 @@ async fn a_work_finalizer_is_taken_off_by_the_controller(world: &mut World) -> a
     Ok(())
 }
 
-async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     for kind in KINDS {
         let ours = cast.objects(CONTROLLER, kind).await?;
@@ -383,7 +373,7 @@ async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(
 
 async fn the_reason_for_breaking_a_glass_is_written_by_those_who_may(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     let cast = People::of(world).await?;
     let needle = "set, changed and removed only by those";
     let reason =

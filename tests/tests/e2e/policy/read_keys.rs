@@ -1,7 +1,7 @@
 //! The keys to a stored file are fixed when the request for it is created.
 
 use backup_core::labels::{PLAN_ANNOTATION, READ_KEY_ANNOTATION, READ_UID_ANNOTATION};
-use backup_tests::people::{EDITOR, People, READER, SOON, object, refused};
+use backup_tests::people::{EDITOR, People, READER, object, refused};
 use kube::api::{Patch, PatchParams, PostParams};
 
 use crate::prelude::*;
@@ -13,9 +13,7 @@ crate::tests! {
 
 const REFUSAL: &str = "stays as it was when the DownloadRequest was created";
 
-async fn a_key_cannot_be_put_into_the_request_of_another_person(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_key_cannot_be_put_into_the_request_of_another_person(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let requests = cast.objects(EDITOR, "DownloadRequest").await?;
     let annotated =
@@ -38,7 +36,7 @@ async fn a_key_cannot_be_put_into_the_request_of_another_person(
         ..PatchParams::default()
     };
     let swap = Patch::Merge(annotated(READ_KEY_ANNOTATION, json!("somebody-else")));
-    eventually("the policy is in force", SOON, async || {
+    eventually("the policy is in force", TIMEOUT, async || {
         refused(requests.patch(keyed, &dry, &swap).await, REFUSAL).map(Probe::Ready)
     })
     .await?;
@@ -77,9 +75,7 @@ async fn a_key_cannot_be_put_into_the_request_of_another_person(
 }
 
 /// The controller answers with its own rights.
-async fn only_who_may_restore_may_ask_what_a_restore_would_do(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn only_who_may_restore_may_ask_what_a_restore_would_do(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let request = |annotation: &str| {
         let of = json!({ "metadata": { "annotations": { annotation: "{}" } },
@@ -91,7 +87,7 @@ async fn only_who_may_restore_may_ask_what_a_restore_would_do(
         ..PostParams::default()
     };
     let reader = cast.objects(READER, "DownloadRequest").await?;
-    eventually("the policy is in force", SOON, async || {
+    eventually("the policy is in force", TIMEOUT, async || {
         let refusal = "needs the right to create Restores";
         refused(
             reader.create(&dry, &request(PLAN_ANNOTATION)?).await,

@@ -88,9 +88,7 @@ const TABLE: &[Row] = &[
     ("create", "", "pods", "exec", NONE),
 ];
 
-async fn each_role_allows_what_its_row_says_and_nothing_else(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn each_role_allows_what_its_row_says_and_nothing_else(world: &mut World) -> TestResult {
     let page = std::fs::read_to_string(root().join("docs/operate/access.md"))?;
     let reviews = Api::<SubjectAccessReview>::all(world.client.clone());
     ensure_namespace(&world.client, "elsewhere").await?;
@@ -134,14 +132,14 @@ async fn each_role_allows_what_its_row_says_and_nothing_else(
 
 async fn who_is_on_call_is_told_which_role_is_missing_and_sees_all_with_it(
     world: &mut World,
-) -> anyhow::Result<()> {
+) -> TestResult {
     const ROLE: &str = "backup-cluster-viewer";
     let stranger = world.kubectl_backup_as("on-call-stranger", None).await?;
     let refused = stranger.fails(1, &["get"]).await?.stderr;
     let given = format!(
         "kubectl -n {NAMESPACE} create rolebinding backup-viewer-NAME --clusterrole=backup-viewer --user=NAME"
     );
-    ensure!(refused.contains(&given), "{refused}");
+    says(&refused, &[&given])?;
 
     let plugin = world
         .kubectl_backup_as("on-call", Some("backup-viewer"))

@@ -346,7 +346,7 @@ fn those_beyond_the_first_are_counted() {
         } else {
             format!("{more} in its way;")
         };
-        assert!(refused.message.contains(&in_its_way), "{}", refused.message);
+        assert_says!(refused.message, &in_its_way);
         assert_eq!(details(&refused).causes.len(), count.min(MAX_CAUSES));
     }
 }
@@ -460,11 +460,7 @@ fn who_may_not_restore_is_told_what_is_lacking_and_what_may_be_done_instead() {
         "everything (verb * on resource *.*) in namespace shop",
         "Either leave shop out, or ask",
     );
-    assert!(
-        refused.message.contains(needs) && refused.message.contains(instead),
-        "{}",
-        refused.message
-    );
+    assert_says!(refused.message, needs, instead);
     assert_eq!(
         (refused.code, details(&refused).causes[0].field.as_str()),
         (403, "spec.namespaceMapping")

@@ -154,10 +154,10 @@ impl<'w> Plane<'w> {
     }
 
     /// Registers the webhook at this address for the objects of a namespace, instead of the
-    /// previous one. Rules, conditions and limits are those of the registration in a folder,
-    /// without those for deletions: rounds are cleaned up by deletions. The Service is named like
-    /// the namespace, and so is the registration, except for the guard's own, which gets its path
-    /// from the guard.
+    /// previous one. Rules, conditions and limits come from the registration in a folder, without
+    /// the rules for deletions: rounds are cleaned up by deletions. The Service is named like the
+    /// namespace, and so is the registration, except for the guard's own, which gets its path from
+    /// the guard.
     pub async fn register(
         &self,
         namespace: &str,

@@ -111,7 +111,7 @@ pub(super) fn templated(object: &Value) -> anyhow::Result<String> {
         !text.contains(BRACES),
         "{BRACES} stands for something else here: {text}"
     );
-    // Templates in other languages, such as those of alerts, must stay unchanged.
+    // Templates in other languages, such as templates of alerts, must stay unchanged.
     let text = text.replace("{{", BRACES);
     let program =
         super::program_of(object).map_or("", |program| program.trim_start_matches("backup-"));

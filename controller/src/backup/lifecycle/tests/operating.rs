@@ -225,10 +225,7 @@ async fn what_failed_is_in_counts_results_and_log_and_a_lost_patch_changes_nothi
     );
     let results = json_file(&cluster, "b-results.gz");
     let error = results["errors"]["namespaces"]["a"][0].as_str().unwrap();
-    assert!(
-        error.contains("operation one of test/scripted failed: no space"),
-        "{error}"
-    );
+    assert_says!(error, "operation one of test/scripted failed: no space");
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,10 +333,7 @@ async fn a_location_that_is_read_only_or_gone_is_waited_for() {
         cluster.blocked().await;
         tokio::time::sleep(Duration::from_mins(5)).await;
         let reason = cluster.blocked().await;
-        assert!(
-            reason.contains(if gone { "not found" } else { "is read-only" }),
-            "{reason}"
-        );
+        assert_says!(reason, if gone { "not found" } else { "is read-only" });
         assert_eq!(cluster.phase(), "WaitingForPluginOperations");
         assert!(
             !cluster.file(".private/operations-1").exists(),

@@ -96,7 +96,7 @@ async fn what_became_of_the_data_of_each_volume_is_told() {
                 "claim \\\"skipped\\\" comes back empty: nothing of it was saved (no class)",
                 "the data of claim \\\"lost\\\"",
             ] {
-                assert!(text.contains(sentence), "{text}");
+                assert_says!(text, sentence);
             }
         }
         assert!(fake.get("/api/v1/persistentvolumes/kept").is_some());

@@ -417,9 +417,9 @@ mod tests {
         let last = text.replace("true</IsTruncated", "false</IsTruncated");
         assert_eq!(read(&last).page().next, None);
         let asked = delete_request(&page.versions).unwrap();
-        assert!(
-            asked.contains("<Object><Key>a&amp;b</Key><VersionId>v2</VersionId></Object></Delete>"),
-            "{asked}"
+        assert_says!(
+            asked,
+            "<Object><Key>a&amp;b</Key><VersionId>v2</VersionId></Object></Delete>"
         );
         let answer = "<DeleteResult><Deleted><Key>a&amp;b</Key><VersionId>v2</VersionId></Deleted><Error><Key>a&amp;b</Key>\
                       <VersionId>v1</VersionId><Code>AccessDenied</Code><Message>m</Message></Error></DeleteResult>";

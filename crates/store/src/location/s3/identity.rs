@@ -131,8 +131,8 @@ fn of_environment(
     })
 }
 
-/// The credentials of a role, requested with those of another identity, and renewed before they
-/// expire.
+/// The credentials of a role, requested with the credentials of another identity, and renewed
+/// before they expire.
 ///
 /// object_store (0.14) can assume a role only with a token.
 #[derive(Debug)]
