@@ -46,6 +46,8 @@ impl World {
             memory_limit: "512Mi".to_owned(),
             prepare_timeout: Duration::from_mins(30),
             concurrency: 2,
+            upload_limit: None,
+            download_limit: None,
         };
         Self {
             mover: Arc::new(DataMover::new(cluster, locations, settings)),
