@@ -58,6 +58,9 @@ pub(super) enum PodWork<'a> {
         block: bool,
         /// Id of the snapshot in the repository.
         snapshot: &'a str,
+        /// What becomes of files that are in a volume that existed before (`--existing`); `None`: it
+        /// is a new one.
+        existing: Option<&'static str>,
         /// Whether an earlier pod may have written to it.
         is_repeated: bool,
     },
@@ -122,10 +125,12 @@ impl PodWork<'_> {
             Self::Restore {
                 block,
                 snapshot,
+                existing,
                 is_repeated,
                 ..
             } => {
-                let existing = if *is_repeated { "replace" } else { "refuse" };
+                let of_new = if *is_repeated { "replace" } else { "refuse" };
+                let existing = existing.unwrap_or(of_new);
                 let target = if *block { DEVICE } else { FOLDER };
                 vec![
                     format!("--snapshot={snapshot}"),
