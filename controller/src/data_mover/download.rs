@@ -5,6 +5,9 @@
 //! the target claim (`handover`). The next step is decided from what is in the cluster (`decide`),
 //! so any replica continues after a crash. The target claim has the DataDownload as its data source,
 //! by which no provisioner fills it: it stays Pending until it gets the volume.
+//!
+//! With `spec.restoreType` the data goes into the volume that the target claim has
+//! (`decide/in_place`).
 
 mod claim;
 mod decide;
@@ -13,6 +16,10 @@ mod handover;
 mod model;
 mod observe;
 mod patches;
+mod placement;
+#[cfg(test)]
+mod tests;
+mod users;
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     DataMover,
-    objects::{active_transfers, create_once},
+    objects::{active_transfers, create_or_find},
     pod::{PodRequest, PodWork},
     pod_state::PodState,
 };
@@ -84,6 +91,14 @@ async fn reconcile(mover: Arc<DataMover>, key: Key) -> Result<Action, ReconcileE
     work.act(step).await
 }
 
+/// What a pod is created for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PodPurpose {
+    /// Only to have its claim bound.
+    Bind,
+    Restore,
+}
+
 /// One step of a DataDownload.
 struct Work<'a> {
     mover: &'a DataMover,
@@ -103,7 +118,8 @@ impl Work<'_> {
             }
             Step::Accept(target_uid) => self.accept(&target_uid).await,
             Step::CreateClaim => self.create_claim().await,
-            Step::CreatePod => self.create_pod().await,
+            Step::CreateProbe => self.create_pod(PodPurpose::Bind).await,
+            Step::CreatePod => self.create_pod(PodPurpose::Restore).await,
             Step::Start(pod) => {
                 let spec = self.seen.pod.as_ref().and_then(|pod| pod.spec.as_ref());
                 let node = spec.and_then(|spec| spec.node_name.as_deref());
@@ -128,11 +144,19 @@ impl Work<'_> {
                 .await
             }
             Step::Retain => self.change_volume(|volume| claims.retain(volume)).await,
+            Step::TakeOver => {
+                tracing::info!("the volume of a claim is taken over until its data is restored");
+                self.change_volume(|volume| claims.take_over(volume)).await
+            }
             Step::RemovePod => self.remove_pod().await,
             Step::RemoveClaim => self.remove_claim().await,
             Step::HandOver => self.change_volume(|volume| claims.hand_over(volume)).await,
             Step::Settle => self.change_volume(|volume| claims.settle(volume)).await,
             Step::Discard => self.change_volume(|volume| claims.discard(volume)).await,
+            Step::Keep => {
+                tracing::warn!("a volume whose claim was deleted meanwhile is kept");
+                self.change_volume(|volume| claims.keep(volume)).await
+            }
             Step::End(ending) => {
                 self.report_to_repository().await;
                 self.end(&ending).await
@@ -189,25 +213,52 @@ impl Work<'_> {
 
     /// Create-only: a claim of this name that exists is left alone, and looked at next.
     async fn create_claim(&self) -> Result<Action, ReconcileError> {
-        let Some(target) = &self.seen.target else {
+        let owner = DataMover::owner(self.download);
+        let wanted = if self.seen.claims.is_in_place {
+            let volume = self.seen.volume.as_ref();
+            volume.map(|volume| claim::claim_in_place(self.download, volume, owner))
+        } else {
+            let target = self.seen.target.as_ref();
+            target.map(|target| claim::claim_to_fill(self.download, target, owner))
+        };
+        let Some(wanted) = wanted else {
             return Ok(REQUEUE_NOW);
         };
-        let owner = DataMover::owner(self.download);
-        let wanted = claim::claim_to_fill(self.download, target, owner);
         let claims = self.mover.cluster.api::<PersistentVolumeClaim>();
-        match create_once(self.mover, &claims, &wanted).await {
-            Ok(()) => Ok(REQUEUE_NOW),
+        match create_or_find(self.mover, &claims, &wanted).await {
+            Ok(None) => Ok(REQUEUE_NOW),
+            Ok(Some(stored)) => self.check_claim(&wanted, &stored).await,
             Err(error) => self.refused("PersistentVolumeClaim", error).await,
         }
     }
 
-    async fn create_pod(&self) -> Result<Action, ReconcileError> {
+    /// Ends the DataDownload if our claim lacks something: its volume would not fit the target
+    /// claim, or be part of backups.
+    async fn check_claim(
+        &self,
+        wanted: &PersistentVolumeClaim,
+        stored: &PersistentVolumeClaim,
+    ) -> Result<Action, ReconcileError> {
+        let lost = claim::lost_fields(wanted, stored);
+        if lost.is_empty() {
+            return Ok(REQUEUE_NOW);
+        }
+        let message = format!(
+            "PersistentVolumeClaim {}, which the restore of the data needs, was stored without what \
+             was asked for: {lost}; look for a mutating webhook that takes that away, and restore \
+             the claim again",
+            self.download.name_any()
+        );
+        let phase = MovePhase::Failed;
+        self.end(&Ending { phase, message }).await
+    }
+
+    async fn create_pod(&self, purpose: PodPurpose) -> Result<Action, ReconcileError> {
         let Some(location) = &self.seen.location else {
             return Ok(REQUEUE_NOW);
         };
         let target = self.seen.target.as_ref();
         let user = target.and_then(|target| target.annotations().get(MOVER_USER_ANNOTATION));
-        let block = target.is_some_and(claim::is_block);
         let name = self.download.name_any();
         let spec = &self.download.spec;
         let request = PodRequest {
@@ -217,13 +268,27 @@ impl Work<'_> {
             repository: &spec.source_namespace,
             work: PodWork::Restore {
                 claim: &name,
-                block,
+                block: self.seen.facts.is_block,
                 snapshot: &spec.snapshot_id,
                 user: user.map(String::as_str),
+                existing: patches::existing_files(self.download),
                 is_repeated: patches::Attempts::of(self.download).count > 0,
             },
         };
-        match self.mover.create_pod(&request).await {
+        let target = self.seen.target.as_ref();
+        let node = target.and_then(claim::selected_node);
+        let created = self
+            .mover
+            .create_changed_pod(&request, |pod| {
+                if let Some(node) = node {
+                    placement::prefer_node(pod, node);
+                }
+                if purpose == PodPurpose::Bind {
+                    placement::make_probe(pod);
+                }
+            })
+            .await;
+        match created {
             Ok(()) => Ok(REQUEUE_SOON),
             Err(error) => self.refused("Pod", error).await,
         }
@@ -255,6 +320,11 @@ impl Work<'_> {
             self.record(|current| patches::progressed(current, &progress))
                 .await?;
         }
+        if self.seen.claims.is_in_place {
+            let waiting = users::waiting(&self.seen.facts.users);
+            self.record(|current| patches::noted(current, &waiting))
+                .await?;
+        }
         Ok(REQUEUE_LATER)
     }
 
@@ -277,6 +347,9 @@ impl Work<'_> {
         let Some(pod) = &self.seen.pod else {
             return;
         };
+        if placement::is_probe(pod) {
+            return;
+        }
         let spec = &self.download.spec;
         let namespace = &spec.source_namespace;
         let location = &spec.backup_storage_location;

@@ -50,9 +50,19 @@ impl DataMover {
     /// Creates a pod, unless there is one of its name. Errors: [`ReconcileError::Impossible`] if no
     /// pod can use the location.
     pub(super) async fn create_pod(&self, request: &PodRequest<'_>) -> Result<(), ReconcileError> {
-        let pod = request
+        self.create_changed_pod(request, |_| ()).await
+    }
+
+    /// The same, with a change of the pod.
+    pub(super) async fn create_changed_pod(
+        &self,
+        request: &PodRequest<'_>,
+        change: impl FnOnce(&mut Pod) + Send,
+    ) -> Result<(), ReconcileError> {
+        let mut pod = request
             .pod(&self.cluster.namespace, &self.settings)
             .map_err(ReconcileError::Impossible)?;
+        change(&mut pod);
         create_once(self, &self.cluster.api(), &pod).await
     }
 
@@ -117,6 +127,18 @@ pub(super) async fn create_once<K>(
 where
     K: Resource + Serialize + Clone + DeserializeOwned + Debug + Send + Sync,
 {
+    create_or_find(mover, api, object).await.map(|_| ())
+}
+
+/// The same. Returns what is stored; `None` if there was one of its name.
+pub(super) async fn create_or_find<K>(
+    mover: &DataMover,
+    api: &Api<K>,
+    object: &K,
+) -> Result<Option<K>, ReconcileError>
+where
+    K: Resource + Serialize + Clone + DeserializeOwned + Debug + Send + Sync,
+{
     let params = PostParams::default();
     let created = mover
         .cluster
@@ -124,8 +146,8 @@ where
         .write(WRITE_TIMEOUT, api.create(&params, object))
         .await;
     match created {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        Ok(stored) => Ok(Some(stored)),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

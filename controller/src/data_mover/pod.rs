@@ -82,6 +82,9 @@ pub(super) enum PodWork<'a> {
         snapshot: &'a str,
         /// The claim's annotation with the user to run as; `None`: root.
         user: Option<&'a str>,
+        /// What becomes of files that are in a volume that existed before (`--existing`); `None`: it
+        /// is a new one.
+        existing: Option<&'static str>,
         /// Whether an earlier pod was lost, which may have written to the claim.
         is_repeated: bool,
     },
@@ -209,10 +212,12 @@ impl PodWork<'_> {
             Self::Restore {
                 block,
                 snapshot,
+                existing,
                 is_repeated,
                 ..
             } => {
-                let existing = if *is_repeated { "replace" } else { "refuse" };
+                let of_new = if *is_repeated { "replace" } else { "refuse" };
+                let existing = existing.unwrap_or(of_new);
                 let target = if *block { DEVICE } else { FOLDER };
                 vec![
                     format!("--snapshot={snapshot}"),
@@ -296,9 +301,9 @@ impl PodRequest<'_> {
                     json!([{ "name": "volume", "mountPath": FOLDER, "readOnly": is_backup }]);
             }
         }
-        if let (Some(user), PodWork::Restore { .. }) = (user, &self.work) {
+        if let (Some(user), PodWork::Restore { existing: None, .. }) = (user, &self.work) {
             // The root folder of a new volume is root's: this group may write to it. Not for a
-            // backup, as it changes modes in the volume.
+            // volume with files, as it changes their modes.
             spec["securityContext"] =
                 json!({ "fsGroup": user.group, "fsGroupChangePolicy": "OnRootMismatch" });
         }

@@ -28,7 +28,10 @@ mod workload;
 pub use crate::{
     csi::restore::{NAMES as CSI_NAMES, actions as csi_actions, snapshot_of_claim},
     volumes::{
-        moved::{MovedClaims, MovedRestore, NAME as MOVED_NAME, action as moved_action, operating},
+        moved::{
+            ClaimProperties, MovedClaims, MovedRestore, NAME as MOVED_NAME, action as moved_action,
+            operating,
+        },
         restored_volumes::RestoredVolumes,
         transfers::DownloadApi,
     },

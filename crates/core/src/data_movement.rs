@@ -61,6 +61,13 @@ pub const DATA_UPLOADS: &str = "datauploads.velero.io";
 /// Annotation of a claim in a backup: namespace and name of its DataUpload (Velero
 /// `pkg/apis/velero/v1/labels_annotations.go`, v1.18).
 pub const DATA_UPLOAD_NAME: &str = "velero.io/data-upload-name";
+/// Annotation of a DataDownload: properties of the volume in the backup, which the new one gets
+/// ([`crate::volume_info::VolumeProperties`]).
+pub const VOLUME_PROPERTIES_ANNOTATION: &str = "backup-controller/volume-properties";
+/// Key in `spec.dataMoverConfig` of a DataDownload: whether files that the backup does not have are
+/// removed from the volume of a claim that exists. Named like Velero's other keys
+/// (`pkg/uploader/util/uploader_config.go`, v1.18).
+pub const DELETE_EXTRA_FILES: &str = "DeleteExtraFiles";
 
 /// Whether this value of `spec.datamover` means our data mover.
 pub fn is_our_mover(name: &str) -> bool {
@@ -110,6 +117,34 @@ pub fn download_of_claim(spec: &Value) -> Option<&str> {
             let is_ours = source["apiGroup"] == "velero.io" && source["kind"] == "DataDownload";
             is_ours.then(|| source["name"].as_str()).flatten()
         })
+}
+
+/// How data is restored into the volume of a claim that exists: `existingVolumeDataPolicy` of a
+/// Restore, and `restoreType` of a DataDownload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InPlaceRestore {
+    /// All files of the backup are written.
+    Full,
+    /// Only files whose size or time differs are written.
+    Incremental,
+}
+
+impl InPlaceRestore {
+    /// `None`: a claim that exists keeps its data.
+    pub fn of(policy: Option<&str>) -> Option<Self> {
+        match policy? {
+            "full" => Some(Self::Full),
+            "incremental" => Some(Self::Incremental),
+            _ => None,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Incremental => "incremental",
+        }
+    }
 }
 
 /// How a run of `backup-mover` ended, which it prints as one line of JSON and leaves as the

@@ -209,6 +209,11 @@ pub(crate) enum ExistingArg {
     Replace,
     /// Keep those with the same size and time; restore or remove the others.
     Update,
+    /// Restore all files of the snapshot, and keep files that it does not have.
+    Overwrite,
+    /// Keep those with the same size and time and files that the snapshot does not have; restore the
+    /// others.
+    Amend,
 }
 
 impl From<ExistingArg> for ExistingFiles {
@@ -217,6 +222,8 @@ impl From<ExistingArg> for ExistingFiles {
             ExistingArg::Refuse => Self::Refuse,
             ExistingArg::Replace => Self::Replace,
             ExistingArg::Update => Self::Update,
+            ExistingArg::Overwrite => Self::Overwrite,
+            ExistingArg::Amend => Self::Amend,
         }
     }
 }

@@ -95,8 +95,9 @@ pub(crate) struct RestoreCreateArgs {
     /// backup
     #[arg(long, value_name = "POLICY", value_parser = ["none", "update"], hide_possible_values = true)]
     pub(crate) existing_resource_policy: Option<String>,
-    /// What to do with the data of volumes whose claims exist: none leaves it. The server refuses
-    /// full and incremental
+    /// Data of volumes whose claims exist: none leaves it, full overwrites it, incremental
+    /// overwrites what differs. The last two are for a restore of claims only
+    /// (--include-resources=persistentvolumeclaims), and for volumes that no pod uses
     #[arg(long, value_name = "POLICY", value_parser = ["none", "full", "incremental"], hide_possible_values = true)]
     pub(crate) existing_volume_data_policy: Option<String>,
     /// Resources whose status is restored too
@@ -132,8 +133,8 @@ pub(crate) struct RestoreCreateArgs {
     /// Number of files written to one volume in parallel
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i64).range(1..))]
     pub(crate) parallel_files_download: Option<i64>,
-    /// Whether to delete files in existing volumes that are not in the backup; the server refuses
-    /// it
+    /// With --existing-volume-data-policy: whether to delete files that the backup does not have
+    /// [default: false]
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) delete_extra_files: Option<bool>,
     /// Show what would become of each item, and restore nothing; same as --dry-run=server

@@ -126,8 +126,7 @@ async fn fields_of_newer_versions_are_kept_and_refused(world: &mut World) -> Tes
         &said,
         &[
             "spec.existingVolumeDataPolicy",
-            "a claim that exists keeps its data",
-            "spec.uploaderConfig.deleteExtraFiles",
+            "set includedResources to persistentvolumeclaims",
         ],
     )
 }

@@ -4,9 +4,11 @@
 //! controller that is killed between two steps continues. The order keeps the data: what the pod
 //! has filled is recorded before the pod is removed, the volume is retained before our claim is
 //! deleted, and its reclaim policy comes back when the target claim is bound to it. A volume is
-//! discarded only when the DataDownload has ended.
+//! discarded only when the DataDownload has ended. `in_place` has what differs if the volume exists.
 
 mod endings;
+mod in_place;
+mod probe;
 
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ use kube::ResourceExt as _;
 use super::{
     handover::{HandedVolume, Holder},
     patches::{self, Attempts, Fill},
+    users::ClaimUser,
 };
 use crate::data_mover::{
     objects::REMOVAL_TIMEOUT, pod_state::PodState, repository::RepositoryState,
@@ -38,8 +41,13 @@ pub(super) struct Facts {
     /// The claim in our namespace that is filled.
     pub(super) claim: Found<OwnClaim>,
     pub(super) pod: Found<OwnPod>,
-    /// The volume that holds the data, or that our claim is bound to.
+    /// The volume that holds the data, or that our claim is bound to. In place: the volume of the
+    /// target claim.
     pub(super) volume: Option<HandedVolume>,
+    /// Whether the target claim is for a device.
+    pub(super) is_block: bool,
+    /// The pods that use the target claim; read only if the data is restored in place.
+    pub(super) users: Vec<ClaimUser>,
     /// Whether the BackupStorageLocation exists; true where it is not needed.
     pub(super) has_location: bool,
     /// `None` where it is not needed.
@@ -74,10 +82,13 @@ pub(super) struct Target {
 pub(super) struct OwnClaim {
     /// Name of its PersistentVolume.
     pub(super) volume: Option<String>,
+    pub(super) is_bound: bool,
 }
 
 pub(super) struct OwnPod {
     pub(super) uid: String,
+    /// Whether it only has the claim bound, and writes nothing.
+    pub(super) is_probe: bool,
     pub(super) created: Option<Time>,
     /// When it was deleted, while it still exists.
     pub(super) deleted: Option<Time>,
@@ -94,6 +105,8 @@ pub(super) enum Step {
     /// Accept it for the target claim with this uid, if there is a free slot.
     Accept(String),
     CreateClaim,
+    /// Create a pod that has the claim bound, and writes nothing.
+    CreateProbe,
     CreatePod,
     /// Record that the pod with this uid has started.
     Start(String),
@@ -105,6 +118,8 @@ pub(super) enum Step {
     Record(Filling),
     /// Keep the volume when our claim is deleted.
     Retain,
+    /// Give the target claim's volume to our claim, until the data is restored.
+    TakeOver,
     RemovePod,
     RemoveClaim,
     /// Give the volume to the target claim.
@@ -113,6 +128,8 @@ pub(super) enum Step {
     Settle,
     /// Have the volume deleted with our claim.
     Discard,
+    /// End the handover of a volume whose claim is gone, without deleting it.
+    Keep,
     End(Ending),
     /// Remove the finalizer.
     Release,
@@ -136,7 +153,7 @@ pub(super) fn decide(download: &DataDownload, facts: &Facts, now: Timestamp) -> 
     if patches::is_new(download) {
         arrive(download, facts, now)
     } else if patches::is_working(download) {
-        work(download, facts, now)
+        in_place::with_warning(download, work(download, facts, now))
     } else if patches::has_ended(download) {
         clean(download, facts)
     } else {
@@ -167,13 +184,16 @@ fn arrive(download: &DataDownload, facts: &Facts, now: Timestamp) -> Step {
             Step::Wait(format!("{name} does not exist yet"))
         };
     };
-    if !target.waits_for_us {
+    if patches::in_place(download).is_some() {
+        if let Some(step) = in_place::prevented(download, facts, is_late) {
+            return step;
+        }
+    } else if !target.waits_for_us {
         return failed(format!(
             "{name} does not have this DataDownload as its data source, so it may get another \
              volume; delete the claim and restore it again"
         ));
-    }
-    if let Some(problem) = unusable(&name, target) {
+    } else if let Some(problem) = unusable(&name, target) {
         return failed(problem);
     }
     if !facts.has_location {
@@ -193,9 +213,10 @@ fn work(download: &DataDownload, facts: &Facts, now: Timestamp) -> Step {
         return hand_over(download, &fill, facts, now);
     }
     if is_unwanted(download) {
-        return cancelled("it was cancelled; its volume is removed");
+        return stopped(download);
     }
-    if let Some(problem) = target_problem(download, facts, None) {
+    let problem = target_problem(download, facts, in_place::volume(download));
+    if let Some(problem) = problem.or_else(|| in_place::problem(download, facts)) {
         return failed(problem);
     }
     fill(download, facts, now)
@@ -210,7 +231,7 @@ fn fill(download: &DataDownload, facts: &Facts, now: Timestamp) -> Step {
     let claim = match &facts.claim {
         Found::Ours(claim) => claim,
         Found::Foreign => return occupied("PersistentVolumeClaim", &name),
-        Found::Missing if attempts.count > 0 => {
+        Found::Missing if attempts.count > 0 || in_place::has_taken_over(download, facts) => {
             return failed(format!(
                 "PersistentVolumeClaim {name}, which was filled, was deleted by another client; \
                  restore {} again",
@@ -220,7 +241,11 @@ fn fill(download: &DataDownload, facts: &Facts, now: Timestamp) -> Step {
         Found::Missing if is_late => return too_late("its claim could not be created", facts),
         Found::Missing => return Step::CreateClaim,
     };
-    if let Some(volume) = facts
+    if patches::in_place(download).is_some() {
+        if let Some(step) = in_place::take_over(download, facts, claim, is_late) {
+            return step;
+        }
+    } else if let Some(volume) = facts
         .volume
         .as_ref()
         .filter(|volume| !volume.is_made_for_claim)
@@ -232,6 +257,8 @@ fn fill(download: &DataDownload, facts: &Facts, now: Timestamp) -> Step {
             volume.name,
             target_name(download)
         ));
+    } else if let Some(step) = probe::step(facts, &attempts, is_late) {
+        return step;
     }
     match &facts.pod {
         Found::Foreign => occupied("Pod", &name),
@@ -338,7 +365,7 @@ fn hand_over(download: &DataDownload, fill: &Fill, facts: &Facts, now: Timestamp
 /// While the volume is ours.
 fn give(download: &DataDownload, volume: &HandedVolume, facts: &Facts, is_late: bool) -> Step {
     if is_unwanted(download) {
-        return cancelled("it was cancelled; its volume is removed");
+        return stopped(download);
     }
     if let Some(problem) = target_problem(download, facts, Some(&volume.name)) {
         return failed(problem);
@@ -363,7 +390,8 @@ fn give(download: &DataDownload, volume: &HandedVolume, facts: &Facts, is_late: 
     if matches!(facts.pod, Found::Ours(_)) {
         return Step::RemovePod;
     }
-    if matches!(facts.claim, Found::Ours(_)) {
+    // One that was taken over is given back first, so that it is released at no time.
+    if matches!(facts.claim, Found::Ours(_)) && in_place::volume(download).is_none() {
         return Step::RemoveClaim;
     }
     Step::HandOver
@@ -392,8 +420,8 @@ fn receive(
              delete the claim and restore it again",
             volume.name
         )),
-        Some(_) if target.is_bound && volume.is_marked => Step::Settle,
-        Some(_) if target.is_bound => match fill.result {
+        Some(_) if target.is_bound && volume.is_bound && volume.is_marked => Step::Settle,
+        Some(_) if target.is_bound && volume.is_bound => match fill.result {
             MoverResult::Complete => Step::End(Ending {
                 phase: MovePhase::Completed,
                 message: String::new(),
@@ -417,6 +445,9 @@ fn clean(download: &DataDownload, facts: &Facts) -> Step {
     if matches!(facts.pod, Found::Ours(_)) {
         return Step::RemovePod;
     }
+    if patches::in_place(download).is_some() {
+        return in_place::give_back(download, facts);
+    }
     if let Some(volume) = &facts.volume {
         match volume.holder {
             Holder::Ours if !volume.is_discarded => return Step::Discard,
@@ -428,6 +459,15 @@ fn clean(download: &DataDownload, facts: &Facts) -> Step {
         return Step::RemoveClaim;
     }
     Step::Release
+}
+
+/// How it ends when it is not wanted any longer.
+fn stopped(download: &DataDownload) -> Step {
+    cancelled(if patches::in_place(download).is_some() {
+        "it was cancelled"
+    } else {
+        "it was cancelled; its volume is removed"
+    })
 }
 
 /// Whether it is to be stopped.

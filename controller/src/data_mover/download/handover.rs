@@ -4,14 +4,17 @@
 //! Each patch is made from the state of the volume that it applies to, and is `None` for a volume
 //! that has another holder than the patch expects. So a volume that another claim has got meanwhile
 //! is never changed. The reclaim policy is `Retain` from before our claim is deleted
-//! until the target claim is bound.
+//! until the target claim is bound. A volume that exists is taken over from the target claim first,
+//! and is `Retain` from before that on.
 
-use backup_core::{api::DataDownload, data_movement::TRANSFER_LABEL};
+use backup_core::{
+    api::DataDownload, data_movement::TRANSFER_LABEL, volume_info::VolumeProperties,
+};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::patches;
+use super::{claim::is_of_topology, patches};
 use crate::data_mover::objects::is_made_for_claim;
 
 /// Annotation of a volume that is handed over: the reclaim policy that it gets back.
@@ -20,7 +23,7 @@ const RETAIN: &str = "Retain";
 const DELETE: &str = "Delete";
 
 /// The claims between which a volume is handed over.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Claims {
     /// Our namespace.
     pub(super) namespace: String,
@@ -32,6 +35,10 @@ pub(super) struct Claims {
     pub(super) target: String,
     /// Uid that the target claim had when the DataDownload was accepted.
     pub(super) target_uid: String,
+    /// Whether the volume was the target claim's before, and is only taken over for a while.
+    pub(super) is_in_place: bool,
+    /// Properties of the volume in the backup, which the target claim's volume gets.
+    pub(super) properties: Option<VolumeProperties>,
 }
 
 /// Which claim holds a volume.
@@ -57,6 +64,8 @@ impl Claims {
             target_namespace: target.namespace.clone(),
             target: target.pvc.clone(),
             target_uid: patches::target_uid(download).to_owned(),
+            is_in_place: patches::in_place(download).is_some(),
+            properties: patches::volume_properties(download),
         }
     }
 
@@ -69,7 +78,9 @@ impl Claims {
         let name = reference.name.as_deref().unwrap_or_default();
         let uid = reference.uid.as_deref().unwrap_or_default();
         if (namespace, name) == (&*self.namespace, &*self.name) {
-            if self.uid.as_deref().is_none_or(|own| own == uid) {
+            // One that was taken over is given back, whatever became of our claim.
+            let is_taken = self.is_in_place && self.have_marked(volume);
+            if is_taken || self.uid.as_deref().is_none_or(|own| own == uid) {
                 return Holder::Ours;
             }
         } else if (namespace, name) == (&*self.target_namespace, &*self.target) {
@@ -86,6 +97,12 @@ impl Claims {
     /// Whether the volume has the label of this handover.
     fn have_marked(&self, volume: &PersistentVolume) -> bool {
         volume.labels().get(TRANSFER_LABEL) == Some(&self.name)
+    }
+
+    /// Whether the volume has the label of another handover.
+    fn have_other_mark(&self, volume: &PersistentVolume) -> bool {
+        let mark = volume.labels().get(TRANSFER_LABEL);
+        mark.is_some_and(|mark| *mark != self.name)
     }
 
     /// The reclaim policy from before the handover.
@@ -106,9 +123,15 @@ impl Claims {
         }
     }
 
-    /// Keeps a volume of our claim when that is deleted, and remembers its reclaim policy.
+    /// Keeps a volume of our claim when that is deleted, or one that is about to be taken over, and
+    /// remembers its reclaim policy.
     pub(super) fn retain(&self, volume: &PersistentVolume) -> Option<Value> {
-        (self.holder(volume) == Holder::Ours).then(|| {
+        let is_kept = match self.holder(volume) {
+            Holder::Ours => true,
+            Holder::Target => self.is_in_place && !self.have_other_mark(volume),
+            Holder::Unclaimed | Holder::Other(_) => false,
+        };
+        is_kept.then(|| {
             json!({
                 "metadata": {
                     "labels": { TRANSFER_LABEL: self.name },
@@ -119,32 +142,73 @@ impl Claims {
         })
     }
 
+    /// Gives a retained volume of the target claim to our claim. Until it is given back, no pod
+    /// gets it by the target claim: kubelets compare the uid of the claim with that of `claimRef`.
+    pub(super) fn take_over(&self, volume: &PersistentVolume) -> Option<Value> {
+        let uid = self.uid.as_ref()?;
+        let is_kept = self.have_marked(volume) && policy(volume) == RETAIN;
+        let is_taken = self.is_in_place && self.holder(volume) == Holder::Target && is_kept;
+        is_taken.then(|| claim_ref(&self.namespace, &self.name, uid))
+    }
+
     /// Reserves a retained volume of our claim for the target claim, which is then bound to it.
     pub(super) fn hand_over(&self, volume: &PersistentVolume) -> Option<Value> {
         let is_kept = self.have_marked(volume) && policy(volume) == RETAIN;
-        (self.holder(volume) == Holder::Ours && is_kept).then(|| {
-            json!({ "spec": { "claimRef": {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "namespace": self.target_namespace,
-                "name": self.target,
-                "uid": self.target_uid,
-                "resourceVersion": null,
-                "fieldPath": null,
-            }}})
-        })
+        (self.holder(volume) == Holder::Ours && is_kept)
+            .then(|| claim_ref(&self.target_namespace, &self.target, &self.target_uid))
     }
 
-    /// Ends the handover of a volume that is no longer ours: it gets its reclaim policy back.
+    /// Ends the handover of a volume that is no longer ours: it gets its reclaim policy back, or
+    /// that of the volume in the backup.
     pub(super) fn settle(&self, volume: &PersistentVolume) -> Option<Value> {
-        let is_given = matches!(self.holder(volume), Holder::Target | Holder::Unclaimed);
-        (is_given && self.have_marked(volume)).then(|| ended(self.original_policy(volume)))
+        let holder = self.holder(volume);
+        let is_given = matches!(holder, Holder::Target | Holder::Unclaimed);
+        if !is_given || !self.have_marked(volume) {
+            return None;
+        }
+        let properties = self
+            .properties
+            .as_ref()
+            .filter(|_| holder == Holder::Target);
+        let policy = properties
+            .and_then(wanted_policy)
+            .unwrap_or_else(|| self.original_policy(volume));
+        let mut patch = ended(policy);
+        for (label, value) in properties.into_iter().flat_map(|of| &of.labels) {
+            // Labels set by the provisioner describe the new volume.
+            let is_new = label != TRANSFER_LABEL && !volume.labels().contains_key(label);
+            if is_new && !is_of_topology(label) {
+                patch["metadata"]["labels"][label] = json!(value);
+            }
+        }
+        Some(patch)
     }
 
-    /// Has a volume of our claim deleted with that claim, or as soon as that is gone.
-    pub(super) fn discard(&self, volume: &PersistentVolume) -> Option<Value> {
-        (self.holder(volume) == Holder::Ours).then(|| ended(self.discarding_policy(volume)))
+    /// Ends the handover of a volume that was taken over from a claim that is gone, or that does not
+    /// hold it any longer: the volume is never deleted.
+    pub(super) fn keep(&self, volume: &PersistentVolume) -> Option<Value> {
+        let is_given = matches!(self.holder(volume), Holder::Target | Holder::Unclaimed);
+        (self.is_in_place && is_given && self.have_marked(volume)).then(|| ended(RETAIN))
     }
+
+    /// Has a volume of our claim deleted with that claim, or as soon as that is gone. Never one
+    /// that was taken over.
+    pub(super) fn discard(&self, volume: &PersistentVolume) -> Option<Value> {
+        let is_unwanted = !self.is_in_place && self.holder(volume) == Holder::Ours;
+        is_unwanted.then(|| ended(self.discarding_policy(volume)))
+    }
+}
+
+fn claim_ref(namespace: &str, name: &str, uid: &str) -> Value {
+    json!({ "spec": { "claimRef": {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": namespace,
+        "name": name,
+        "uid": uid,
+        "resourceVersion": null,
+        "fieldPath": null,
+    }}})
 }
 
 /// Removes the marks of a handover, and sets the reclaim policy.
@@ -156,6 +220,12 @@ fn ended(policy: &str) -> Value {
         },
         "spec": { "persistentVolumeReclaimPolicy": policy },
     })
+}
+
+/// The reclaim policy that the volume in the backup had; `None` if it is not known.
+fn wanted_policy(properties: &VolumeProperties) -> Option<&str> {
+    let policy = properties.reclaim_policy.as_str();
+    [DELETE, RETAIN].contains(&policy).then_some(policy)
 }
 
 /// The reclaim policy; the API server's default for a volume without one.
@@ -171,8 +241,15 @@ pub(super) struct HandedVolume {
     pub(super) name: String,
     pub(super) holder: Holder,
     pub(super) is_deleting: bool,
+    /// Whether it is bound to the claim that holds it. One that is not may count as released, and
+    /// would be deleted if its reclaim policy said so.
+    pub(super) is_bound: bool,
     /// Whether it has the marks of this handover.
     pub(super) is_marked: bool,
+    /// Whether it has the mark of another handover.
+    pub(super) has_other_mark: bool,
+    /// Whether it is one of a CSI driver.
+    pub(super) is_csi: bool,
     /// Whether it stays when our claim is deleted, and its own policy is remembered.
     pub(super) is_retained: bool,
     /// Whether it was made for our claim, so that it holds nothing else.
@@ -185,11 +262,16 @@ impl HandedVolume {
     pub(super) fn of(volume: &PersistentVolume, claims: &Claims) -> Self {
         let is_marked = claims.have_marked(volume);
         let is_remembered = volume.annotations().contains_key(RECLAIM_POLICY);
+        let status = volume.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref());
         Self {
             name: volume.name_any(),
             holder: claims.holder(volume),
             is_deleting: volume.metadata.deletion_timestamp.is_some(),
+            is_bound: phase == Some("Bound"),
             is_marked,
+            has_other_mark: claims.have_other_mark(volume),
+            is_csi: volume.spec.as_ref().is_some_and(|spec| spec.csi.is_some()),
             is_retained: is_marked && is_remembered && policy(volume) == RETAIN,
             is_made_for_claim: is_made_for_claim(volume),
             is_discarded: !is_marked && policy(volume) == claims.discarding_policy(volume),
@@ -198,138 +280,4 @@ impl HandedVolume {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn claims(uid: Option<&str>) -> Claims {
-        Claims {
-            namespace: "velero".to_owned(),
-            name: "d".to_owned(),
-            uid: uid.map(str::to_owned),
-            target_namespace: "shop".to_owned(),
-            target: "data".to_owned(),
-            target_uid: "uid-t".to_owned(),
-        }
-    }
-
-    fn volume(policy: &str, reference: &Value) -> PersistentVolume {
-        serde_json::from_value(json!({
-            "metadata": {"name": "pv", "annotations": {"pv.kubernetes.io/provisioned-by": "csi.example.com"}},
-            "spec": {"persistentVolumeReclaimPolicy": policy, "claimRef": reference},
-        }))
-        .unwrap()
-    }
-
-    fn reference(namespace: &str, name: &str, uid: &str) -> Value {
-        json!({"namespace": namespace, "name": name, "uid": uid, "resourceVersion": "7"})
-    }
-
-    fn patched(volume: &PersistentVolume, patch: &Value) -> PersistentVolume {
-        let mut object = serde_json::to_value(volume).unwrap();
-        json_patch::merge(&mut object, patch);
-        serde_json::from_value(object).unwrap()
-    }
-
-    #[test]
-    fn whose_a_volume_is_follows_from_names_and_uid() {
-        let other = |name: &str| Holder::Other(name.to_owned());
-        for (reference, own, expected) in [
-            (
-                reference("velero", "d", "uid-c"),
-                Some("uid-c"),
-                Holder::Ours,
-            ),
-            (reference("velero", "d", "uid-c"), None, Holder::Ours),
-            (
-                reference("velero", "d", "uid-old"),
-                Some("uid-c"),
-                other("velero/d"),
-            ),
-            (reference("velero", "e", "uid-c"), None, other("velero/e")),
-            (reference("shop", "data", "uid-t"), None, Holder::Target),
-            (reference("shop", "data", ""), None, Holder::Unclaimed),
-            (
-                reference("shop", "data", "uid-new"),
-                None,
-                other("shop/data"),
-            ),
-            (reference("shop", "d", "uid-c"), None, other("shop/d")),
-            (Value::Null, None, Holder::Unclaimed),
-        ] {
-            let volume = volume(DELETE, &reference);
-            assert_eq!(claims(own).holder(&volume), expected, "{reference} {own:?}");
-        }
-    }
-
-    #[test]
-    fn a_volume_of_another_claim_is_never_patched() {
-        for reference in [
-            reference("shop", "data", "uid-new"),
-            reference("shop", "other", "uid-t"),
-            reference("velero", "d", "uid-old"),
-        ] {
-            let mut volume = volume(RETAIN, &reference);
-            let mark = [(TRANSFER_LABEL.to_owned(), "d".to_owned())];
-            volume.metadata.labels = Some(mark.into());
-            let claims = claims(Some("uid-c"));
-            for patch in [
-                claims.retain(&volume),
-                claims.hand_over(&volume),
-                claims.settle(&volume),
-                claims.discard(&volume),
-            ] {
-                assert_eq!(patch, None, "{reference}");
-            }
-        }
-    }
-
-    #[rstest::rstest]
-    #[case(DELETE)]
-    #[case(RETAIN)]
-    fn a_handover_keeps_the_volume_and_gives_it_its_policy_back(#[case] class: &str) {
-        let own = claims(Some("uid-c"));
-        let mut volume = volume(class, &reference("velero", "d", "uid-c"));
-        assert_eq!(own.hand_over(&volume), None, "it is not retained");
-        assert_eq!(own.settle(&volume), None, "it is ours");
-        for _ in 0..2 {
-            volume = patched(&volume, &own.retain(&volume).unwrap());
-            assert!(HandedVolume::of(&volume, &own).is_retained);
-            assert_eq!(volume.annotations()[RECLAIM_POLICY], class);
-        }
-        let gone = claims(None);
-        volume = patched(&volume, &gone.hand_over(&volume).unwrap());
-        let seen = HandedVolume::of(&volume, &gone);
-        assert_eq!((seen.holder, seen.is_marked), (Holder::Target, true));
-        let kept = volume.spec.clone().unwrap().claim_ref.unwrap();
-        assert_eq!(kept.resource_version, None);
-        assert_eq!(gone.hand_over(&volume), None, "it is handed over");
-        assert_eq!(gone.discard(&volume), None, "it is handed over");
-        volume = patched(&volume, &gone.settle(&volume).unwrap());
-        assert_eq!(policy(&volume), class);
-        assert!(!HandedVolume::of(&volume, &gone).is_marked);
-        assert!(!volume.annotations().contains_key(RECLAIM_POLICY));
-        assert_eq!(gone.settle(&volume), None, "it is settled");
-    }
-
-    #[rstest::rstest]
-    #[case(DELETE, true, DELETE)]
-    #[case(RETAIN, true, DELETE)]
-    #[case(RETAIN, false, RETAIN)]
-    fn a_volume_that_is_not_wanted_is_deleted_if_it_was_made_for_us(
-        #[case] class: &str,
-        #[case] is_provisioned: bool,
-        #[case] expected: &str,
-    ) {
-        let own = claims(Some("uid-c"));
-        let mut volume = volume(class, &reference("velero", "d", "uid-c"));
-        if !is_provisioned {
-            volume.metadata.annotations = None;
-        }
-        let retained = patched(&volume, &own.retain(&volume).unwrap());
-        for volume in [volume, retained] {
-            let discarded = patched(&volume, &own.discard(&volume).unwrap());
-            assert_eq!(policy(&discarded), expected);
-            assert!(HandedVolume::of(&discarded, &own).is_discarded);
-        }
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 //! crashes, outdated reads and users in any order.
 
 mod environment;
+mod in_place;
 
 use std::time::Duration;
 
@@ -23,8 +24,11 @@ use super::{
     decide::{Facts, Found, OwnClaim, OwnPod, Step, Target, decide},
     handover::{Claims, HandedVolume, RECLAIM_POLICY},
     patches::{self, Fill},
+    users::ClaimUser,
 };
-use crate::data_mover::{pod_state::PodState, repository::RepositoryState};
+use crate::data_mover::{
+    objects::is_made_for_claim, pod_state::PodState, repository::RepositoryState,
+};
 
 const SEEDS: u64 = 2000;
 /// Turns during which users and faults disturb.
@@ -43,6 +47,7 @@ enum Work {
 #[derive(Debug)]
 struct ModelPod {
     uid: String,
+    is_probe: bool,
     work: Work,
     is_deleting: bool,
 }
@@ -68,6 +73,12 @@ struct Model {
     claim: Option<ModelClaim>,
     pod: Option<ModelPod>,
     volume: Option<PersistentVolume>,
+    /// Whether the volume is a device.
+    is_block: bool,
+    /// A pod of the application that uses the target claim, if the data is restored in place.
+    application: Option<ClaimUser>,
+    /// Whether the kubelet of that pod has found the volume to be the claim's.
+    is_application_running: bool,
     /// Number of uids that were given out.
     uids: u32,
 }
@@ -86,6 +97,16 @@ fn reference(volume: &PersistentVolume) -> (String, String) {
         reference.name.unwrap_or_default(),
         reference.uid.unwrap_or_default(),
     )
+}
+
+/// Whether it existed before our claim.
+fn is_older(volume: &PersistentVolume) -> bool {
+    !is_made_for_claim(volume)
+}
+
+fn phase(volume: &PersistentVolume) -> String {
+    let status = volume.status.clone().unwrap_or_default();
+    status.phase.unwrap_or_default()
 }
 
 fn policy(volume: &PersistentVolume) -> String {
@@ -107,6 +128,9 @@ impl Model {
             seed,
             now,
             class_policy: if rng.bool() { "Delete" } else { "Retain" },
+            is_block: rng.bool(),
+            application: None,
+            is_application_running: false,
             rng,
             last: download.clone(),
             download: Some(download),
@@ -133,22 +157,44 @@ impl Model {
         Claims::of(download, self.claim.as_ref().map(|claim| claim.uid.clone()))
     }
 
+    fn is_in_place(&self) -> bool {
+        patches::in_place(&self.last).is_some()
+    }
+
+    /// Whether our claim has the volume.
+    fn has_volume(&self) -> bool {
+        let claim = self.claim.as_ref();
+        let volume = self.volume.as_ref();
+        claim
+            .zip(volume)
+            .is_some_and(|(claim, volume)| reference(volume) == ("d".to_owned(), claim.uid.clone()))
+    }
+
     /// What `observe` would read.
     fn facts(&self, download: &DataDownload) -> Facts {
         let bound = self.claim.as_ref().and_then(|claim| claim.volume.clone());
         let wanted = Fill::of(download).map(|fill| fill.volume).or(bound);
         let volume = self.volume.as_ref();
-        let volume = volume.filter(|volume| Some(volume.name_any()) == wanted);
-        let claims = self.claims(download);
+        let volume =
+            volume.filter(|volume| Some(volume.name_any()) == wanted || self.is_in_place());
+        let mut claims = self.claims(download);
+        if patches::is_new(download)
+            && let Some(target) = &self.target
+        {
+            claims.target_uid.clone_from(&target.uid);
+        }
         Facts {
             target: self.target.clone(),
             claim: self.claim.as_ref().map_or(Found::Missing, |claim| {
-                let volume = claim.volume.clone();
-                Found::Ours(OwnClaim { volume })
+                Found::Ours(OwnClaim {
+                    volume: claim.volume.clone(),
+                    is_bound: self.has_volume(),
+                })
             }),
             pod: self.pod.as_ref().map_or(Found::Missing, |pod| {
                 Found::Ours(OwnPod {
                     uid: pod.uid.clone(),
+                    is_probe: pod.is_probe,
                     created: None,
                     deleted: None,
                     state: match pod.work {
@@ -163,6 +209,8 @@ impl Model {
                 })
             }),
             volume: volume.map(|volume| HandedVolume::of(volume, &claims)),
+            is_block: self.is_block,
+            users: self.application.iter().cloned().collect(),
             has_location: true,
             repository: Some(RepositoryState::Ready),
             warning: None,
@@ -197,20 +245,15 @@ impl Model {
             Step::Accept(uid) => self.record(|current| patches::accepted(current, &uid, now)),
             Step::CreateClaim => {
                 let uid = self.uid();
+                let volume = self.is_in_place().then(|| "pv".to_owned());
                 self.claim.get_or_insert(ModelClaim {
                     uid,
-                    volume: None,
+                    volume,
                     is_deleting: false,
                 });
             }
-            Step::CreatePod => {
-                let uid = self.uid();
-                self.pod.get_or_insert(ModelPod {
-                    uid,
-                    work: Work::Waiting,
-                    is_deleting: false,
-                });
-            }
+            Step::CreateProbe => self.create_pod(true),
+            Step::CreatePod => self.create_pod(false),
             Step::Start(pod) => {
                 self.record(|current| patches::started(current, &pod, None, now));
             }
@@ -229,6 +272,8 @@ impl Model {
                 }
             }
             Step::Retain => self.change_volume(|volume| claims.retain(volume)),
+            Step::TakeOver => self.change_volume(|volume| claims.take_over(volume)),
+            Step::Keep => self.change_volume(|volume| claims.keep(volume)),
             Step::HandOver => {
                 let before = self.volume.as_ref().map(reference);
                 self.change_volume(|volume| claims.hand_over(volume));
@@ -246,6 +291,16 @@ impl Model {
             }
             Step::Release => self.record(patches::released),
         }
+    }
+
+    fn create_pod(&mut self, is_probe: bool) {
+        let uid = self.uid();
+        self.pod.get_or_insert(ModelPod {
+            uid,
+            is_probe,
+            work: Work::Waiting,
+            is_deleting: false,
+        });
     }
 
     fn record(&mut self, patch: impl Fn(&DataDownload) -> Option<Value>) {
@@ -300,11 +355,13 @@ impl Model {
 
     /// Checks what is left when the cluster has done its part, too.
     fn check(&mut self) {
-        for _ in 0..100 {
+        for _ in 0..200 {
             self.environment();
         }
         assert!(self.pod.is_none() && self.claim.is_none(), "{self:?}");
-        if let Some(volume) = &self.volume {
+        if let Some(volume) = self.volume.as_ref().filter(|volume| is_older(volume)) {
+            assert_eq!(policy(volume), "Retain", "{self:?}");
+        } else if let Some(volume) = &self.volume {
             let (name, _) = reference(volume);
             assert_eq!(name, "data", "our volume is left: {self:?}");
             assert_eq!(policy(volume), self.class_policy, "{self:?}");

@@ -10,9 +10,12 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::{Api, Resource, ResourceExt};
 
 use super::{
+    claim::is_block,
     decide::{Facts, Found, OwnClaim, OwnPod, Target, is_over},
     handover::{Claims, HandedVolume},
     patches::{self, Fill},
+    placement::is_probe,
+    users::users_of,
 };
 use crate::{
     data_mover::{DataMover, objects::last_warning, pod_state::PodState},
@@ -40,6 +43,8 @@ pub(super) async fn observe(
             claim: Found::Missing,
             pod: Found::Missing,
             volume: None,
+            is_block: false,
+            users: Vec::new(),
             has_location: true,
             repository: None,
             warning: None,
@@ -51,13 +56,20 @@ pub(super) async fn observe(
         volume: None,
         location: None,
     };
-    if !patches::has_ended(download) {
+    let is_in_place = patches::in_place(download).is_some();
+    if !patches::has_ended(download) || is_in_place {
         seen.target = target(mover, download).await?;
         let target = seen.target.as_ref();
         seen.facts.target = target.map(|target| target_facts(target, &download.name_any()));
+        seen.facts.is_block = target.is_some_and(is_block);
     }
     if !patches::is_new(download) {
         seen.own_objects(mover, download).await?;
+    } else if let Some(target) = &seen.facts.target {
+        seen.claims.target_uid.clone_from(&target.uid);
+    }
+    if is_in_place {
+        seen.volume_in_place(mover, download).await?;
     }
     seen.source(mover, download).await?;
     Ok(seen)
@@ -76,10 +88,12 @@ impl Observation {
         self.claims = Claims::of(download, claim.as_ref().and_then(ResourceExt::uid));
         self.facts.claim = owned(claim.as_ref(), download, |claim| OwnClaim {
             volume: volume_name(claim),
+            is_bound: is_bound(claim),
         });
         self.pod = mover.pod(&name).await?;
         self.facts.pod = owned(self.pod.as_ref(), download, |pod| OwnPod {
             uid: pod.uid().unwrap_or_default(),
+            is_probe: is_probe(pod),
             created: pod.creation_timestamp(),
             deleted: pod.metadata.deletion_timestamp.clone(),
             state: PodState::of(pod),
@@ -89,19 +103,42 @@ impl Observation {
             (None, Found::Ours(claim)) => claim.volume.clone(),
             (None, Found::Missing | Found::Foreign) => None,
         };
-        if let Some(volume) = volume {
-            let volumes: Api<PersistentVolume> = Api::all(mover.cluster.client.clone());
-            self.volume = found(volumes.get(&volume).await, &volume)?;
+        if let Some(volume) = volume.filter(|_| !self.claims.is_in_place) {
+            self.read_volume(mover, &volume).await?;
         }
-        let volume = self.volume.as_ref();
-        self.facts.volume = volume.map(|volume| HandedVolume::of(volume, &self.claims));
         let accepted = download.status.transfer.accepted_timestamp.as_ref();
         let timeout = mover.settings.prepare_timeout;
-        if matches!(&self.facts.claim, Found::Ours(claim) if claim.volume.is_none())
+        if matches!(&self.facts.claim, Found::Ours(claim) if !claim.is_bound)
             && is_over(accepted, timeout, Timestamp::now())
         {
             self.facts.warning = last_warning(mover, "PersistentVolumeClaim", &name).await;
         }
+        Ok(())
+    }
+
+    /// The volume that the data is restored into, which has its own name at all times, and the pods
+    /// that use the target claim.
+    async fn volume_in_place(
+        &mut self,
+        mover: &DataMover,
+        download: &DataDownload,
+    ) -> Result<(), ReconcileError> {
+        let wanted = &download.spec.target_volume;
+        if !wanted.pv.is_empty() {
+            self.read_volume(mover, &wanted.pv).await?;
+        }
+        let is_open = !patches::has_ended(download) && Fill::of(download).is_none();
+        if is_open && self.target.is_some() {
+            self.facts.users = users_of(mover, &wanted.namespace, &wanted.pvc).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_volume(&mut self, mover: &DataMover, name: &str) -> Result<(), ReconcileError> {
+        let volumes: Api<PersistentVolume> = Api::all(mover.cluster.client.clone());
+        self.volume = found(volumes.get(name).await, name)?;
+        let volume = self.volume.as_ref();
+        self.facts.volume = volume.map(|volume| HandedVolume::of(volume, &self.claims));
         Ok(())
     }
 
@@ -145,14 +182,18 @@ async fn target(
 
 fn target_facts(claim: &PersistentVolumeClaim, download: &str) -> Target {
     let spec = serde_json::to_value(&claim.spec).unwrap_or_default();
-    let status = claim.status.as_ref();
     Target {
         uid: claim.uid().unwrap_or_default(),
         is_deleting: claim.metadata.deletion_timestamp.is_some(),
         waits_for_us: data_movement::download_of_claim(&spec) == Some(download),
         volume: volume_name(claim),
-        is_bound: status.is_some_and(|status| status.phase.as_deref() == Some("Bound")),
+        is_bound: is_bound(claim),
     }
+}
+
+fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    let status = claim.status.as_ref();
+    status.is_some_and(|status| status.phase.as_deref() == Some("Bound"))
 }
 
 fn volume_name(claim: &PersistentVolumeClaim) -> Option<String> {

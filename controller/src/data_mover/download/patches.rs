@@ -5,8 +5,10 @@
 use backup_core::{
     api::{DataDownload, transfer::MovePhase},
     data_movement::{
-        ATTEMPTS_ANNOTATION, FINALIZER, FIRST_LOSS_ANNOTATION, MoverProgress, MoverResult,
+        ATTEMPTS_ANNOTATION, DELETE_EXTRA_FILES, FINALIZER, FIRST_LOSS_ANNOTATION, InPlaceRestore,
+        MoverProgress, MoverResult, VOLUME_PROPERTIES_ANNOTATION,
     },
+    volume_info::VolumeProperties,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -66,6 +68,31 @@ impl Attempts {
 pub(super) fn target_uid(download: &DataDownload) -> &str {
     let uid = download.annotations().get(TARGET_UID);
     uid.map(String::as_str).unwrap_or_default()
+}
+
+/// How it restores into the volume of a claim that exists; `None`: into a new volume.
+pub(super) fn in_place(download: &DataDownload) -> Option<InPlaceRestore> {
+    InPlaceRestore::of(download.spec.restore_type.as_deref())
+}
+
+/// What `backup-mover` does with files that are in the volume (`--existing`), if that exists.
+pub(super) fn existing_files(download: &DataDownload) -> Option<&'static str> {
+    let config = &download.spec.mover.data_mover_config;
+    let removes_extra = config
+        .get(DELETE_EXTRA_FILES)
+        .is_some_and(|value| value == "true");
+    Some(match (in_place(download)?, removes_extra) {
+        (InPlaceRestore::Full, true) => "replace",
+        (InPlaceRestore::Full, false) => "overwrite",
+        (InPlaceRestore::Incremental, true) => "update",
+        (InPlaceRestore::Incremental, false) => "amend",
+    })
+}
+
+/// Properties of the volume in the backup.
+pub(super) fn volume_properties(download: &DataDownload) -> Option<VolumeProperties> {
+    let text = download.annotations().get(VOLUME_PROPERTIES_ANNOTATION)?;
+    serde_json::from_str(text).ok()
 }
 
 pub(super) fn has_finalizer(download: &DataDownload) -> bool {
@@ -160,6 +187,13 @@ pub(super) fn progressed(current: &DataDownload, progress: &MoverProgress) -> Op
     let is_same =
         before.is_some_and(|before| (before.bytes_done, before.total_bytes) == (done, total));
     (!is_same).then(|| json!({"status": {"progress": {"bytesDone": done, "totalBytes": total}}}))
+}
+
+/// Records what is to be known while the pod works; empty: nothing.
+pub(super) fn noted(current: &DataDownload, message: &str) -> Option<Value> {
+    let before = current.status.transfer.message.as_deref();
+    let is_same = before.unwrap_or_default() == message;
+    (is_working(current) && !is_same).then(|| json!({"status": {"message": message}}))
 }
 
 /// Records that the volume holds the data. `message` says what is missing of it; empty: nothing.

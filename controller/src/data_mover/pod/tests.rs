@@ -82,6 +82,7 @@ fn restore(block: bool) -> PodWork<'static> {
         block,
         snapshot: "4f1c0a7d",
         user: None,
+        existing: None,
         is_repeated: false,
     }
 }
@@ -205,6 +206,28 @@ fn a_restore_pod_writes_the_claim_as_root_with_what_owners_and_modes_need() {
         "download-data-1"
     );
     assert_eq!(pod["metadata"]["labels"][WORK_LABEL], "restore");
+}
+
+#[rstest]
+#[case(None, false, "--existing=refuse")]
+#[case(None, true, "--existing=replace")]
+#[case(Some("amend"), false, "--existing=amend")]
+#[case(Some("amend"), true, "--existing=amend")]
+fn a_volume_that_existed_before_is_not_emptied_for_a_second_pod(
+    #[case] existing: Option<&'static str>,
+    #[case] is_repeated: bool,
+    #[case] expected: &str,
+) {
+    let work = PodWork::Restore {
+        claim: "download-data-1",
+        block: false,
+        snapshot: "4f1c0a7d",
+        existing,
+        is_repeated,
+    };
+    let pod = made(&location(|_| ()), work).unwrap();
+    let args = pod["spec"]["containers"][0]["args"].as_array().unwrap();
+    assert!(args.iter().any(|arg| arg == expected), "{args:?}");
 }
 
 #[rstest]

@@ -300,7 +300,7 @@ impl ItemRestorer<'_> {
         if group_resource == CLAIMS {
             if applied.outcome == Outcome::Created {
                 self.restoring.expect_provisioned(source, about);
-            } else {
+            } else if applied.outcome == Outcome::Failed || !self.restoring.is_in_place(about) {
                 self.restoring.stop_download(&current.id).await;
             }
         }

@@ -24,7 +24,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::gated_writes::{GatedWrites, RETRY_BUDGET, WriteGate};
+use super::gated_writes::{GatedWrites, RETRY_BUDGET, WriteGate, found_whole, whole};
 
 /// A kind that records a transfer of volume data.
 pub trait Transfer: NamespacedKind {
@@ -97,17 +97,19 @@ impl<K: Transfer> TransferApi<K> {
     }
 
     /// Creates a transfer, or finds the one that an earlier attempt of the backup or restore has
-    /// created. Returns what is stored. Errors: one of that name belongs to another one.
+    /// created. Returns what is stored. Errors: one of that name belongs to another one, or what is
+    /// stored lacks something, such as the labels by which it is found.
     pub(super) async fn create(&self, wanted: &K) -> Result<K, kube::Error> {
         let params = PostParams::default();
+        let asked = json!(wanted);
         let error = match self.writes.send(|| self.api.create(&params, wanted)).await {
             Err(error) if is_conflict(&error) => error,
-            other => return other,
+            other => return whole(&asked, other?),
         };
         let name = wanted.name_any();
         let there = retry::read(RETRY_BUDGET, || self.api.get(&name)).await?;
         if there.labels().get(K::OWNER_LABEL) == wanted.labels().get(K::OWNER_LABEL) {
-            Ok(there)
+            found_whole(&asked, there)
         } else {
             Err(error)
         }

@@ -75,8 +75,8 @@ api_struct! {
         hooks?: Option<RestoreHooks>,
         /// What to do with objects that exist and differ: `none` or `update`.
         existing_resource_policy?: Option<String>,
-        /// What to do with the data of volumes whose claims exist: `none`. Others are refused
-        /// (`full` and `incremental`: Velero after 1.18).
+        /// What to do with the data of volumes whose claims exist: `none` leaves it, `full`
+        /// overwrites it, and `incremental` overwrites what differs (Velero after 1.18).
         existing_volume_data_policy?: Option<String>,
         /// Deadline of every asynchronous operation, from its creation.
         item_operation_timeout?: Option<GoDuration>,

@@ -9,6 +9,8 @@ use super::*;
 use crate::data_mover::objects::ACTIVE_LABEL;
 
 mod handover;
+mod in_place;
+mod probe;
 
 const TIMEOUT: Duration = Duration::from_mins(30);
 
@@ -96,7 +98,10 @@ fn volume(holder: Holder) -> HandedVolume {
         name: "pv".to_owned(),
         holder,
         is_deleting: false,
+        is_bound: true,
         is_marked: false,
+        has_other_mark: false,
+        is_csi: true,
         is_retained: false,
         is_made_for_claim: true,
         is_discarded: false,
@@ -110,6 +115,8 @@ fn nothing() -> Facts {
         claim: Found::Missing,
         pod: Found::Missing,
         volume: None,
+        is_block: false,
+        users: Vec::new(),
         has_location: true,
         repository: Some(RepositoryState::Ready),
         warning: None,
@@ -120,6 +127,7 @@ fn nothing() -> Facts {
 fn pod(uid: &str, state: PodState) -> Found<OwnPod> {
     Found::Ours(OwnPod {
         uid: uid.to_owned(),
+        is_probe: false,
         created: Some(ago(1)),
         deleted: None,
         state,
@@ -147,6 +155,7 @@ fn bound() -> Facts {
     Facts {
         claim: Found::Ours(OwnClaim {
             volume: Some("pv".to_owned()),
+            is_bound: true,
         }),
         volume: Some(volume(Holder::Ours)),
         ..nothing()
@@ -366,6 +375,7 @@ fn claim_and_pod_are_made_until_the_time_is_over() {
     let second_too_long: Edit = |_, f| {
         f.pod = Found::Ours(OwnPod {
             uid: "p2".to_owned(),
+            is_probe: false,
             created: Some(ago(31)),
             deleted: None,
             state: PodState::Waiting("no node fits".to_owned()),
@@ -398,6 +408,7 @@ fn a_pod_that_cannot_be_removed_ends_its_download() {
     let stuck: Edit = |_, f| {
         f.pod = Found::Ours(OwnPod {
             uid: "p1".to_owned(),
+            is_probe: false,
             created: Some(ago(31)),
             deleted: Some(ago(11)),
             state: PodState::Running,
@@ -492,7 +503,10 @@ fn what_the_pod_has_filled_is_recorded_with_what_is_missing() {
         &record(MoverResult::Incomplete, message),
     );
     let unbound: Edit = |_, f| {
-        f.claim = Found::Ours(OwnClaim { volume: None });
+        f.claim = Found::Ours(OwnClaim {
+            volume: None,
+            is_bound: false,
+        });
         f.pod = pod("p1", PodState::Ended(outcome(MoverResult::Complete)));
     };
     fails(started(1), bound(), unbound, "has no volume");

@@ -78,7 +78,11 @@ fn nonsense() -> Vec<(String, Value, &'static str)> {
             "together with labelSelector",
         ),
         spec("existingResourcePolicy", json!("replace"), "is not one of"),
-        spec("existingVolumeDataPolicy", json!("full"), "keeps its data"),
+        spec(
+            "existingVolumeDataPolicy",
+            json!("full"),
+            "select claims only",
+        ),
         spec(
             "existingVolumeDataPolicy",
             json!("replace"),

@@ -77,6 +77,12 @@ fn a_volume_that_was_given_ends_the_download_when_its_claim_is_bound() {
         |_, f| target(f).volume = Some("pv".to_owned()),
         "not bound yet",
     );
+    let unbound_volume: Edit = |_, f| {
+        target(f).volume = Some("pv".to_owned());
+        target(f).is_bound = true;
+        own_volume(f).is_bound = false;
+    };
+    waits(complete(), given(), unbound_volume, "not bound yet");
     check(complete(), given(), bind, &Step::Settle);
     check_end(complete(), given(), settled, &MovePhase::Completed, "");
     fails(

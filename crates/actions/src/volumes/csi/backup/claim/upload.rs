@@ -37,23 +37,6 @@ pub(super) struct ClaimSnapshot<'a> {
     pub(super) snapshot: &'a DynamicObject,
 }
 
-/// The end of the backup finds a DataUpload by its labels.
-fn check_labels(wanted: &DataUpload, stored: &DataUpload) -> Result<(), kube::Error> {
-    let lost = wanted
-        .labels()
-        .iter()
-        .find(|(key, value)| stored.labels().get(*key) != Some(*value));
-    match lost {
-        None => Ok(()),
-        Some((key, _)) => {
-            let what = format!(
-                "the API server stored it without its label {key}. Look for a mutating webhook that takes it away"
-            );
-            Err(kube::Error::Service(what.into()))
-        }
-    }
-}
-
 impl ClaimAction {
     /// Creates the DataUpload of a claim, or finds an existing one.
     pub(super) async fn move_data(
@@ -75,7 +58,6 @@ impl ClaimAction {
         let upload = snapshot.upload(backup, self.uploads.namespace());
         let upload = upload.map_err(Self::refuse)?;
         let created = self.uploads.create(&upload).await;
-        let created = created.and_then(|stored| check_labels(&upload, &stored));
         created.map_err(|error| Self::failed("creating a DataUpload", &error))?;
         self.volumes.moved(volume, &upload.name_any());
         Ok(moved(snapshot.claim, &upload, content, backup))
