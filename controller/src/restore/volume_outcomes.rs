@@ -222,6 +222,7 @@ impl VolumeOutcomes {
             name,
             volume,
             data,
+            ..
         } = claim;
         let named = self.named.get(&(namespace.to_owned(), name.to_owned()));
         if data.restores_volume() && named == Some(&NamedVolume::Absent) {

@@ -2,7 +2,7 @@
 //! of every namespace.
 
 use backup_tests::people::{
-    BREAKER, CONTROLLER, EDITOR, OPERATOR, People, SOON, object, refused, velero,
+    BREAKER, CONTROLLER, EDITOR, OPERATOR, People, object, refused, velero,
 };
 use kube::api::{Patch, PatchParams};
 
@@ -54,7 +54,7 @@ async fn a_forged_transfer_or_repository_is_refused(world: &mut World) -> anyhow
         ended.data["status"] = json!({ "phase": "Completed" });
         let editor = cast.objects(EDITOR, kind).await?;
         let refusal = "only backup-controller creates";
-        eventually("the policy is in force", SOON, async || {
+        eventually("the policy is in force", TIMEOUT, async || {
             refused(editor.create(&dry_run(), &new).await, refusal).map(Probe::Ready)
         })
         .await?;
@@ -140,7 +140,7 @@ async fn what_is_moved_and_was_moved_is_the_controllers_to_change(
             let change = Patch::Merge(change);
             for who in [EDITOR, BREAKER] {
                 let theirs = cast.objects(who, kind).await?;
-                eventually("the policy is in force", SOON, async || {
+                eventually("the policy is in force", TIMEOUT, async || {
                     refused(theirs.patch("changed", &dry(), &change).await, refusal)
                         .map(Probe::Ready)
                 })
