@@ -6,7 +6,7 @@ use std::{fmt::Debug, time::Duration};
 use anyhow::Context as _;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, GroupVersionKind},
 };
@@ -114,6 +114,14 @@ pub trait ApiExt<K: Clone + Debug + Serialize + DeserializeOwned> {
 
     async fn list_all(&self) -> kube::Result<Vec<K>> {
         Ok(self.api().list(&ListParams::default()).await?.items)
+    }
+
+    async fn names(&self) -> kube::Result<Vec<String>>
+    where
+        K: ResourceExt,
+    {
+        let all = self.list_all().await?;
+        Ok(all.iter().map(ResourceExt::name_any).collect())
     }
 
     async fn exists(&self, name: &str) -> kube::Result<bool> {

@@ -172,7 +172,7 @@ async fn a_claim_is_snapshotted_and_completed_means_its_data_is_there(
         )
         .await?;
 
-    nothing_left(world)
+    snapshots::none_left(&world.client)
         .await
         .context("the snapshot has left the cluster")?;
     ensure!(driver.stored() == stored, "the snapshot itself is gone");
@@ -185,7 +185,7 @@ async fn a_claim_is_snapshotted_and_completed_means_its_data_is_there(
         "the backup went before its snapshot: {:?}",
         driver.stored()
     );
-    nothing_left(world).await
+    snapshots::none_left(&world.client).await
 }
 
 /// Existing claims are left unchanged.
@@ -292,7 +292,7 @@ async fn take_away(world: &World) -> anyhow::Result<()> {
             api.delete_object(&one.name_any()).await?;
         }
     }
-    nothing_left(world).await
+    snapshots::none_left(&world.client).await
 }
 
 /// The storage system's name of a claim's volume, once it has one.
@@ -401,7 +401,7 @@ async fn a_snapshot_that_errs_is_reported_and_fails_no_other(world: &mut World) 
         .await?
         .stdout;
     says(&listed, &["PartiallyFailed (1 volume without data)"])?;
-    nothing_left(world).await
+    snapshots::none_left(&world.client).await
 }
 
 async fn a_snapshot_that_is_never_cut_is_an_error_of_its_claim(world: &mut World) -> TestResult {
@@ -424,7 +424,7 @@ async fn a_snapshot_that_is_never_cut_is_an_error_of_its_claim(world: &mut World
         "{results}"
     );
     ensure!(driver.stored().is_empty(), "{:?}", driver.stored());
-    nothing_left(world).await
+    snapshots::none_left(&world.client).await
 }
 
 async fn a_snapshot_that_is_never_ready_ends_by_its_deadline(world: &mut World) -> TestResult {
@@ -454,7 +454,7 @@ async fn a_snapshot_that_is_never_ready_ends_by_its_deadline(world: &mut World) 
         "what nobody can use stays: {:?}",
         driver.stored()
     );
-    nothing_left(world).await
+    snapshots::none_left(&world.client).await
 }
 
 async fn a_killed_controller_goes_on_waiting_for_snapshots(world: &mut World) -> TestResult {
@@ -478,7 +478,7 @@ async fn a_killed_controller_goes_on_waiting_for_snapshots(world: &mut World) ->
         backup.status
     );
     ensure!(driver.stored() == cut, "snapshots were cut twice, or lost");
-    nothing_left(world).await
+    snapshots::none_left(&world.client).await
 }
 
 async fn waiting_backups_hold_no_slot(world: &mut World) -> TestResult {
@@ -516,7 +516,7 @@ async fn a_person_can_cancel_operations(world: &mut World) -> TestResult {
         .as_str()
         .unwrap_or_default();
     ensure!(error.starts_with("cancelled"), "{operations}");
-    nothing_left(world).await?;
+    snapshots::none_left(&world.client).await?;
     ensure!(driver.stored().is_empty(), "{:?}", driver.stored());
     Ok(())
 }
@@ -530,7 +530,7 @@ async fn a_deleted_backup_takes_its_running_snapshots_along(world: &mut World) -
     world.backup_waits("csi-deleted").await?;
     world.backups().delete_object("csi-deleted").await?;
     world.backup_gone("csi-deleted").await?;
-    nothing_left(world).await?;
+    snapshots::none_left(&world.client).await?;
     ensure!(driver.stored().is_empty(), "{:?}", driver.stored());
     Ok(())
 }
@@ -641,28 +641,6 @@ async fn a_location_read_only_or_gone_during_operations_is_awaited(
         driver.stored()
     );
     Ok(())
-}
-
-/// Waits until the cluster has no VolumeSnapshot and no content.
-async fn nothing_left(world: &World) -> anyhow::Result<()> {
-    eventually(
-        "no snapshot is left in the cluster",
-        Duration::from_secs(20),
-        async || {
-            let mut left = Vec::new();
-            for kind in ["VolumeSnapshot", "VolumeSnapshotContent"] {
-                let api = snapshots::api(&world.client, kind, None);
-                left.extend(
-                    api.list_all()
-                        .await?
-                        .iter()
-                        .map(kube::ResourceExt::name_any),
-                );
-            }
-            Ok::<_, kube::Error>(when(left.is_empty(), left.join(", ")))
-        },
-    )
-    .await
 }
 
 /// The stored volume information of a restore.

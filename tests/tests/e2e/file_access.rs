@@ -146,12 +146,7 @@ async fn refusal(response: Response<Body>) -> anyhow::Result<(u16, String)> {
 async fn no_requests(world: &World) -> anyhow::Result<()> {
     let api: Api<DownloadRequest> = world.api();
     eventually("requests are used up", Duration::from_secs(5), async || {
-        let left: Vec<String> = api
-            .list_all()
-            .await?
-            .iter()
-            .map(ResourceExt::name_any)
-            .collect();
+        let left = api.names().await?;
         Ok::<_, kube::Error>(when(left.is_empty(), format!("{left:?}")))
     })
     .await

@@ -32,11 +32,7 @@ async fn a_released_restore_writes_nothing_two_seconds_later(world: &mut World) 
         .create_restore("forced", into_namespace("forced", "forced-copy"))
         .await?;
     is_in_the_middle(world, "forced-copy").await?;
-    refusal(
-        world
-            .create_backup("forced-copy", of_namespaces(&["forced-copy"]))
-            .await,
-    )?;
+    world.refused_backup("forced-copy", "forced-copy").await?;
     let plugin = world.kubectl_backup();
     let release = [
         "locks",

@@ -50,12 +50,7 @@ impl Cluster {
     /// The names of the webhook's registrations.
     async fn registrations(&self) -> anyhow::Result<Vec<String>> {
         let api: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
-        Ok(api
-            .list_all()
-            .await?
-            .iter()
-            .map(ResourceExt::name_any)
-            .collect())
+        Ok(api.names().await?)
     }
 
     /// The arguments of a program.

@@ -72,11 +72,7 @@ async fn locks_hold_keeps_backups_out_and_says_who_and_why(world: &mut World) ->
         .find_map(|cell| cell.trim().strip_suffix(": moving disks"));
     let who = who.context("the list does not say who and why")?.to_owned();
     for error in [
-        refusal(
-            world
-                .create_backup("locks-held", of_namespaces(&["locks-b"]))
-                .await,
-        )?,
+        world.refused_backup("locks-held", "locks-b").await?,
         refusal(world.create_claiming_restore("locks-held", "locks-b").await)?,
     ] {
         for needle in [who.as_str(), "moving disks", "kubectl backup locks"] {
@@ -160,11 +156,7 @@ async fn locks_release_lets_the_other_kind_in_and_leaves_an_event(world: &mut Wo
     let restore = world
         .create_claiming_restore("locks-stuck", "locks-d")
         .await?;
-    refusal(
-        world
-            .create_backup("locks-free", of_namespaces(&["locks-d"]))
-            .await,
-    )?;
+    world.refused_backup("locks-free", "locks-d").await?;
     let epoch = async || {
         let spec = world.ledger().await?.spec.context("no spec")?;
         anyhow::Ok(spec.lease_transitions.unwrap_or_default())
@@ -265,11 +257,7 @@ async fn locks_are_seen_by_viewers_and_released_by_operators_only(world: &mut Wo
             .await?;
         ensure!(!ran.stderr.contains("warning"), "{ran:?}");
     }
-    let error = refusal(
-        world
-            .create_backup("locks-roles", of_namespaces(&["locks-f"]))
-            .await,
-    )?;
+    let error = world.refused_backup("locks-roles", "locks-f").await?;
     ensure!(
         error.message.contains(&format!("{BARE_OPERATOR}: a test")),
         "{error:?}"

@@ -44,11 +44,7 @@ pub(super) async fn a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then(
         "the epoch goes on: {} after {held}",
         epoch(&after)
     );
-    let error = refusal(
-        world
-            .create_backup("lost-collides", of_namespaces(&["lost"]))
-            .await,
-    )?;
+    let error = world.refused_backup("lost-collides", "lost").await?;
     ensure!(
         error.message.contains("lost-holder"),
         "who holds a place keeps it: {error:?}"
