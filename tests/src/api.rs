@@ -74,6 +74,12 @@ pub trait ApiExt<K: Clone + Debug + Serialize + DeserializeOwned> {
             .await
     }
 
+    async fn replace_object(&self, name: &str, object: &K) -> kube::Result<K> {
+        self.api()
+            .replace(name, &PostParams::default(), object)
+            .await
+    }
+
     /// Server-side apply that takes over fields of other managers.
     async fn apply_object(&self, name: &str, object: &(impl Serialize + Debug)) -> kube::Result<K> {
         self.api()
@@ -89,6 +95,15 @@ pub trait ApiExt<K: Clone + Debug + Serialize + DeserializeOwned> {
         self.api()
             .patch(name, &PatchParams::default(), &Patch::Merge(patch))
             .await
+    }
+
+    /// A merge patch that stores nothing (dry run).
+    async fn dry_patch(&self, name: &str, patch: Value) -> kube::Result<K> {
+        let params = PatchParams {
+            dry_run: true,
+            ..PatchParams::default()
+        };
+        self.api().patch(name, &params, &Patch::Merge(patch)).await
     }
 
     async fn merge_patch_status(&self, name: &str, status: Value) -> kube::Result<K> {

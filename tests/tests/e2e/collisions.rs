@@ -71,10 +71,7 @@ async fn a_dry_run_gives_the_same_verdict_and_writes_nothing(world: &mut World) 
     world
         .create_claiming_restore("dry-holder", "locked-d")
         .await?;
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry = dry_run();
     let denied = world
         .backups()
         .create(&dry, &Backup::new("dry-run", of_namespaces(&["locked-d"])))

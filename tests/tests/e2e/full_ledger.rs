@@ -348,9 +348,7 @@ async fn a_full_ledger_is_collected_and_rebuilt(world: &mut World) -> TestResult
     annotations.insert("backup-lock/serial".to_owned(), (serial + 1).to_string());
     let text = annotations[LEDGER_ANNOTATION].replacen("filler", "edited", 1);
     annotations.insert(LEDGER_ANNOTATION.to_owned(), text);
-    leases
-        .replace("backup-lock-velero", &PostParams::default(), &lease)
-        .await?;
+    leases.replace_object("backup-lock-velero", &lease).await?;
     collected().await?;
     passes().await
 }
