@@ -190,10 +190,7 @@ async fn a_deletion_killed_while_it_removes_versions_is_finished(world: &mut Wor
         .await?;
     world.controllers[0].kill().await?;
     let visible = seen(world, name).await?;
-    ensure!(
-        visible == [format!("backups/{name}/.private/owner")],
-        "{visible:?}"
-    );
+    ensure!(visible == [format!("backups/{name}/.private/owner")]);
     world.controllers[0].restart().await?;
     front.calm();
     gone(world, name, Duration::from_mins(1)).await?;
@@ -255,11 +252,7 @@ async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(world: &mut Wor
         request.phase == Some(DeleteBackupRequestPhase::InProgress) && request.errors.is_empty(),
         "{request:?}"
     );
-    ensure!(
-        seen(world, name).await? == [key(".private/owner")],
-        "{:?}",
-        seen(world, name).await?
-    );
+    ensure!(seen(world, name).await? == [key(".private/owner")]);
     let described = world
         .kubectl_backup()
         .run(&["describe", name])

@@ -170,11 +170,7 @@ async fn logs_and_tarballs_are_read_through_the_api_server(world: &mut World) ->
     let person = world.reader().await?;
 
     let ran = person.succeeds(&["logs", name]).await?;
-    ensure!(
-        ran.stdout == world.backup_log(name).await?,
-        "{}",
-        ran.stdout
-    );
+    ensure!(ran.stdout == world.backup_log(name).await?);
     ensure!(
         ran.stdout.contains("level=info") && ran.stderr.is_empty(),
         "{}",

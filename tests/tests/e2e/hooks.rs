@@ -46,8 +46,7 @@ async fn hooks_run_around_the_backup_of_their_pod_and_are_logged(world: &mut Wor
                 "say ended with 0",
                 "say began",
                 "say ended with 0"
-            ],
-        "{story:?}"
+            ]
     );
     let log = world.backup_log("hooked").await?;
     says(&log, &["it is frozen", "it is thawed", "hook flush", "two"])?;
@@ -122,8 +121,7 @@ async fn a_pre_hook_that_fails_leaves_out_its_pod_and_no_other(world: &mut World
                 "exit ended with 3",
                 "say began",
                 "say ended with 0"
-            ],
-        "{story:?}"
+            ]
     );
     Ok(())
 }

@@ -92,11 +92,7 @@ async fn a_type_whose_server_is_away_is_waited_for(world: &mut World) -> TestRes
     until("the rest is restored", POINT_TIMEOUT, rest).await?;
     let says = async || {
         let restore = world.restores().get(name).await?;
-        ensure!(
-            restore.phase() == RestorePhase::InProgress,
-            "{}",
-            restore.phase()
-        );
+        ensure!(restore.phase() == RestorePhase::InProgress);
         let said = restore
             .annotations()
             .get(BLOCKED_ANNOTATION)

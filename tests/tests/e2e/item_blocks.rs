@@ -48,8 +48,7 @@ async fn two_pods_that_share_a_claim_are_frozen_together(world: &mut World) -> T
                 "two: thaw",
                 "three: freeze",
                 "three: thaw"
-            ],
-        "{began:?}"
+            ]
     );
     for stored in [
         "pods/namespaces/block-shared/two",

@@ -139,8 +139,7 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
             "snapshotDataMoved": false, "preserveLocalSnapshot": false, "skipped": false, "result": "succeeded",
             "nativeSnapshotInfo": { "snapshotHandle": snapshot, "volumeType": "fast", "volumeAZ": "z1", "iops": "3000",
                 "Phase": "Completed" },
-            "pvInfo": { "reclaimPolicy": "Delete", "labels": { "topology.kubernetes.io/zone": "z1" } } }]),
-        "{info}"
+            "pvInfo": { "reclaimPolicy": "Delete", "labels": { "topology.kubernetes.io/zone": "z1" } } }])
     );
 
     ensure!(
@@ -175,10 +174,7 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
     ensure!(copy.starts_with("velero-clone-"), "{copy}");
     let disk = path_of(world, &copy).await?;
     let made = plugins.file(disk.trim_start_matches("/disks/"))?;
-    ensure!(
-        made == format!("from {snapshot}, fast in z1, 3000"),
-        "{made}"
-    );
+    ensure!(made == format!("from {snapshot}, fast in z1, 3000"));
     ensure!(
         path_of(world, volume).await? == "/disks/good-fast",
         "the one that was there was touched"
