@@ -129,6 +129,11 @@ impl World {
             .await?)
     }
 
+    /// Creates a Backup of the namespace of the same name.
+    pub async fn start_backup(&self, name: &str) -> anyhow::Result<Backup> {
+        self.create_backup(name, of_namespaces(&[name])).await
+    }
+
     pub async fn create_restore(&self, name: &str, spec: RestoreSpec) -> anyhow::Result<Restore> {
         Ok(self
             .restores()

@@ -462,9 +462,7 @@ async fn a_killed_controller_goes_on_waiting_for_snapshots(world: &mut World) ->
     for name in ["one", "two", "three"] {
         snapshots::claim(&world.client, "csi-killed", name, "slow").await?;
     }
-    world
-        .create_backup("csi-killed", of_namespaces(&["csi-killed"]))
-        .await?;
+    world.start_backup("csi-killed").await?;
     world.backup_waits("csi-killed").await?;
     let cut = driver.stored();
     ensure!(cut.len() == 3, "{cut:?}");
@@ -484,9 +482,7 @@ async fn a_killed_controller_goes_on_waiting_for_snapshots(world: &mut World) ->
 async fn waiting_backups_hold_no_slot(world: &mut World) -> TestResult {
     let _driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-long", "data", "slow").await?;
-    world
-        .create_backup("csi-long", of_namespaces(&["csi-long"]))
-        .await?;
+    world.start_backup("csi-long").await?;
     world.backup_waits("csi-long").await?;
     world.backed_up("csi-beside", 3).await?;
     let phase = world.backups().get("csi-long").await?.phase();
@@ -500,9 +496,7 @@ async fn waiting_backups_hold_no_slot(world: &mut World) -> TestResult {
 async fn a_person_can_cancel_operations(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-cancel", "data", "never-ready").await?;
-    world
-        .create_backup("csi-cancel", of_namespaces(&["csi-cancel"]))
-        .await?;
+    world.start_backup("csi-cancel").await?;
     world.backup_waits("csi-cancel").await?;
     let cancel = json!({ "metadata": { "annotations": { CANCEL_ANNOTATION: "true" } } });
     world.backups().merge_patch("csi-cancel", cancel).await?;
@@ -524,9 +518,7 @@ async fn a_person_can_cancel_operations(world: &mut World) -> TestResult {
 async fn a_deleted_backup_takes_its_running_snapshots_along(world: &mut World) -> TestResult {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-deleted", "data", "never-ready").await?;
-    world
-        .create_backup("csi-deleted", of_namespaces(&["csi-deleted"]))
-        .await?;
+    world.start_backup("csi-deleted").await?;
     world.backup_waits("csi-deleted").await?;
     world.backups().delete_object("csi-deleted").await?;
     world.backup_gone("csi-deleted").await?;

@@ -320,7 +320,7 @@ async fn describe_shows_what_went_wrong_and_what_is_in_a_backup(world: &mut Worl
 async fn a_log_is_followed_until_its_backup_has_ended(world: &mut World) -> TestResult {
     let name = "follow-log";
     world.config_maps(name, 3).await?;
-    world.create_backup(name, of_namespaces(&[name])).await?;
+    world.start_backup(name).await?;
     let person = world.reader().await?;
     let followed = person.succeeds(&["logs", name, "-f"]).await?;
     ensure!(

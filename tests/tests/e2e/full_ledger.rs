@@ -102,7 +102,7 @@ async fn the_last_entry_of_a_ledger_is_admitted_and_works_and_the_next_is_refuse
         let error = {
             let paused = world.pause_controllers()?;
             paused
-                .create_backup("full-last", of_namespaces(&["full-last"]))
+                .start_backup("full-last")
                 .await
                 .context("there is room for one")?;
             let error = paused.refused_backup("full-beyond", "full-last").await?;

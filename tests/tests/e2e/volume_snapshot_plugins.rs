@@ -286,7 +286,7 @@ async fn a_crash_around_a_snapshot_takes_none_twice(world: &mut World) -> TestRe
         let (name, id) = (format!("native-{point}"), format!("killed-{point}"));
         disk(world, &name, "data", &id).await?;
         world.crash_at(point).await?;
-        world.create_backup(&name, of_namespaces(&[&name])).await?;
+        world.start_backup(&name).await?;
         world.crashed(point).await?;
         let phase = if known {
             BackupPhase::Completed
@@ -401,7 +401,7 @@ async fn a_deleted_backup_deletes_the_snapshots_of_plugins(world: &mut World) ->
         let (name, taken) = (format!("native-{id}"), format!("snap-east-{id}"));
         disk(world, &name, "data", &id).await?;
         world.crash_at(point).await?;
-        world.create_backup(&name, of_namespaces(&[&name])).await?;
+        world.start_backup(&name).await?;
         world.controllers[0]
             .killed(POINT_TIMEOUT)
             .await
