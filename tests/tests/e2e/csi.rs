@@ -212,9 +212,8 @@ async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut Wo
         let mapping = format!("--namespace-mappings={here}:{}", mapped.unwrap_or(here));
         let plan = world
             .kubectl_backup()
-            .succeeds(&["restore", here, &mapping, "--plan"])
-            .await?
-            .stdout;
+            .stdout(&["restore", here, &mapping, "--plan"])
+            .await?;
         let kept = "the data of 1 of 2 volumes would not come back: csi-back/kept (its claim was there already";
         ensure!(plan.contains(kept) == mapped.is_none(), "{plan}");
         ensure!(
@@ -390,16 +389,11 @@ async fn a_snapshot_that_errs_is_reported_and_fails_no_other(world: &mut World) 
     ensure!(results == [json!("failed"), json!("succeeded")], "{info}");
     let described = world
         .kubectl_backup()
-        .succeeds(&["describe", "csi-two"])
-        .await?
-        .stdout;
+        .stdout(&["describe", "csi-two"])
+        .await?;
     let missing = "the data of 1 of 2 volumes is not in it: csi-two/bad (its snapshot failed)";
     says(&described, &[missing])?;
-    let listed = world
-        .kubectl_backup()
-        .succeeds(&["get", "csi-two"])
-        .await?
-        .stdout;
+    let listed = world.kubectl_backup().stdout(&["get", "csi-two"]).await?;
     says(&listed, &["PartiallyFailed (1 volume without data)"])?;
     snapshots::none_left(&world.client).await
 }

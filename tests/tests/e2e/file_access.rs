@@ -449,7 +449,7 @@ async fn a_store_that_hangs_takes_no_readers_from_other_stores(world: &mut World
         .back_up(still, into_location(still, &[moving]))
         .await?;
     let person = world.reader().await?;
-    let whole = person.succeeds(&["describe", still]).await?.stdout;
+    let whole = person.stdout(&["describe", still]).await?;
     ensure!(!whole.contains("unavailable"), "{whole}");
 
     // As many as are served at a time; they wait until the timeout.
@@ -483,7 +483,7 @@ async fn a_store_that_hangs_takes_no_readers_from_other_stores(world: &mut World
         );
     }
     store.calm();
-    let again = person.succeeds(&["describe", still]).await?.stdout;
+    let again = person.stdout(&["describe", still]).await?;
     ensure!(!again.contains("unavailable"), "{again}");
     world.remove_location(still).await
 }

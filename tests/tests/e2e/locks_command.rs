@@ -29,15 +29,12 @@ async fn locks_show_the_restore_that_holds_a_claim(world: &mut World) -> TestRes
         !table.stdout.contains("no claim") && table.stderr.is_empty(),
         "{table:?}"
     );
-    let names = plugin.succeeds(&["locks", "-o", "name"]).await?.stdout;
+    let names = plugin.stdout(&["locks", "-o", "name"]).await?;
     ensure!(
         names.lines().any(|line| line == "restore/velero/shown"),
         "{names}"
     );
-    let json = plugin
-        .succeeds(&["locks", "velero.io", "-o", "json"])
-        .await?
-        .stdout;
+    let json = plugin.stdout(&["locks", "velero.io", "-o", "json"]).await?;
     let list: Value = serde_json::from_str(&json)?;
     ensure!(
         list["scopes"][0]["status"] == "Open" && list["unchecked"] == serde_json::json!([]),
@@ -62,7 +59,7 @@ async fn locks_hold_keeps_backups_out_and_says_who_and_why(world: &mut World) ->
         again.stderr.contains("exists already") && again.stderr.contains("moving disks"),
         "{again:?}"
     );
-    let shown = plugin.succeeds(&["locks"]).await?.stdout;
+    let shown = plugin.stdout(&["locks"]).await?;
     let row = shown
         .lines()
         .find(|line| line.contains("velero/disks"))
@@ -199,12 +196,11 @@ async fn locks_release_lets_the_other_kind_in_and_leaves_an_event(world: &mut Wo
         .unwrap_or_default();
     says(&note, &["the node is gone", "Reserved"])?;
     let described = plugin
-        .succeeds(&["restore", "describe", "locks-stuck"])
-        .await?
-        .stdout;
+        .stdout(&["restore", "describe", "locks-stuck"])
+        .await?;
     says(&described, &["ForcedRelease"])?;
     // It is listed as what it is: stored, and without a claim until it is deleted.
-    let shown = plugin.succeeds(&["locks"]).await?.stdout;
+    let shown = plugin.stdout(&["locks"]).await?;
     let row = shown
         .lines()
         .find(|line| line.contains("velero/locks-stuck"))

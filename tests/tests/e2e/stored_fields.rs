@@ -157,9 +157,8 @@ async fn fields_that_a_webhook_takes_away_are_named(world: &mut World) -> TestRe
     ensure!(stored.keys().eq(["kept"]), "{stored:?}");
     let shown = world
         .kubectl_backup()
-        .succeeds(&["restore", "describe", name])
-        .await?
-        .stdout;
+        .stdout(&["restore", "describe", name])
+        .await?;
     says(
         &shown,
         &["1 item was stored without some of its fields: ConfigMap taken-away/settings"],

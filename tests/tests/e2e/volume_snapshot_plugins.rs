@@ -107,9 +107,8 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
     ensure!(plugins.file("credentials-east")? == "open-sesame");
     let person = world.reader().await?;
     let listed = person
-        .succeeds(&["locations", "snapshots", "-o", "wide"])
-        .await?
-        .stdout;
+        .stdout(&["locations", "snapshots", "-o", "wide"])
+        .await?;
     says(
         &listed,
         &["disks ", "example.io/disks", "disks/cloud", "region=east"],
