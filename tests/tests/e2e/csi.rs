@@ -5,7 +5,7 @@ mod policies;
 
 use backup_core::{
     api::{BackupStatus, GoDuration},
-    labels::{CANCEL_ANNOTATION, MISSING_DATA_ANNOTATION},
+    labels::{CANCEL_ANNOTATION, MISSING_DATA_ANNOTATION, annotation},
     volume_data::MissingData,
 };
 use backup_tests::snapshots::{self, Behaviour, SnapshotController};
@@ -333,12 +333,7 @@ async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(world: &mut Wor
     let restore = world
         .run_restore("csi-lost", spec, RestorePhase::PartiallyFailed)
         .await?;
-    let missing = MissingData::read(
-        restore
-            .annotations()
-            .get(MISSING_DATA_ANNOTATION)
-            .map(String::as_str),
-    );
+    let missing = MissingData::read(annotation(&restore, MISSING_DATA_ANNOTATION));
     let missing = missing.context("nothing is said of the data")?;
     ensure!((missing.missing, missing.of) == (1, 1), "{missing:?}");
     ensure!(

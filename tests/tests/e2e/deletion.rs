@@ -9,7 +9,7 @@ use backup_core::{
         delete_backup_request::DeleteBackupRequestSpec,
     },
     deletion::Waits,
-    labels::{BACKUP_UID, DELETION_WAITS_ANNOTATION},
+    labels::{BACKUP_UID, DELETION_WAITS_ANNOTATION, annotation},
 };
 use backup_tests::faulty_s3::{Asked, FaultyS3, Mood};
 use jiff::{SignedDuration, Timestamp};
@@ -109,12 +109,7 @@ async fn versions(world: &World, name: &str) -> anyhow::Result<Vec<(String, bool
 }
 
 fn waits_of(backup: &Backup) -> Option<Waits> {
-    Waits::read(
-        backup
-            .annotations()
-            .get(DELETION_WAITS_ANNOTATION)
-            .map(String::as_str),
-    )
+    Waits::read(annotation(backup, DELETION_WAITS_ANNOTATION))
 }
 
 /// Waits until the backup says what its deletion is waiting for.
