@@ -17,7 +17,7 @@ use axum::{
 };
 use backup_core::profile::{Mode, OnConflict, Profile, published::UnusableProfile};
 use backup_lock::{
-    Installations, LedgerStore, ObjectKey, ProtectedProfile, State, VELERO_SCOPE, activate,
+    Installations, Ledger, LedgerStore, ObjectKey, ProtectedProfile, State, VELERO_SCOPE, activate,
     admission::REFUSAL_MEMORY,
 };
 use backup_testkit::{FakeApi, Fault, LEDGER_PATH, Request as ApiRequest};
@@ -116,6 +116,11 @@ impl Replica {
             metrics,
             store,
         }
+    }
+
+    async fn ledger(&self) -> Ledger {
+        let stored = self.store.read(VELERO_SCOPE).await.unwrap();
+        stored.unwrap().ledger
     }
 
     async fn post(&self, body: Vec<u8>) -> (StatusCode, Value) {
@@ -493,13 +498,7 @@ async fn the_same_uid_may_come_again_and_a_retry_of_the_name_is_not_refused_beca
     assert!(allowed(
         &one.create("Restore", "r", "2", restore_spec()).await
     ));
-    let ledger = one
-        .store
-        .read(backup_lock::VELERO_SCOPE)
-        .await
-        .unwrap()
-        .unwrap()
-        .ledger;
+    let ledger = one.ledger().await;
     assert_eq!((ledger.claims.len(), ledger.len()), (1, 2));
 }
 

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use backup_core::api::{
-    Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase as Phase, GoDuration,
-};
+use backup_core::api::{Backup, DeleteBackupRequest, DeleteBackupRequestPhase as Phase};
 use backup_runtime::queue::Action;
 use jiff::{SignedDuration, Timestamp};
 
@@ -38,15 +36,6 @@ pub(super) fn expiry(backup: &Backup, now: Timestamp) -> Expiry {
         return Expiry::Never;
     };
     if backup.metadata.deletion_timestamp.is_some() || !backup.phase().is_terminal() {
-        return Expiry::Never;
-    }
-    // The expiration is one that an earlier version derived from the `ttl` for which it refused the
-    // backup.
-    let is_invalid = backup
-        .spec
-        .ttl
-        .is_some_and(|ttl| ttl < GoDuration::default());
-    if is_invalid && backup.phase() == BackupPhase::FailedValidation {
         return Expiry::Never;
     }
     let left = expiration.0.duration_since(now);
@@ -134,7 +123,9 @@ fn is_open(request: &DeleteBackupRequest) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use backup_core::api::{BackupSpec, delete_backup_request::DeleteBackupRequestSpec};
+    use backup_core::api::{
+        BackupPhase, BackupSpec, delete_backup_request::DeleteBackupRequestSpec,
+    };
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
@@ -195,17 +186,6 @@ mod tests {
             13,
             "a phase that is not in the table"
         );
-    }
-
-    #[test]
-    fn nothing_that_failed_validation_expires_by_a_negative_ttl() {
-        for (ttl, expected) in [("-1h", Expiry::Never), ("1h", Expiry::Expired)] {
-            let mut backup = Backup::new("b", BackupSpec::default());
-            backup.spec.ttl = Some(ttl.parse().unwrap());
-            backup.status.phase = Some(BackupPhase::FailedValidation);
-            backup.status.expiration = Some(ago(3600));
-            assert_eq!(expiry(&backup, now()), expected, "{ttl}");
-        }
     }
 
     #[test]

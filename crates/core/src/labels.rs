@@ -2,6 +2,8 @@
 //!
 //! Velero: `pkg/apis/velero/v1/labels_annotations.go`, `pkg/label/label.go`, v1.18.
 
+use kube::ResourceExt;
+
 use crate::digest::short_sha256;
 
 pub mod csi;
@@ -154,6 +156,11 @@ pub const SYNCED_FOR: &str = "backup-controller/synced-for";
 const MAX_VALUE_BYTES: usize = 63;
 /// Length of the hash at the end of a name that was cut.
 const HASH_CHARS: usize = 6;
+
+/// The value of an annotation of an object.
+pub fn annotation<'a>(object: &'a impl ResourceExt, key: &str) -> Option<&'a str> {
+    object.annotations().get(key).map(String::as_str)
+}
 
 /// The label value for a name: the name itself up to 63 bytes, otherwise its first 57 bytes and the
 /// first 6 hex digits of its SHA-256.

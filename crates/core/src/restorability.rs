@@ -15,7 +15,7 @@ use crate::{
     },
     labels::{
         DATA_ELSEWHERE_ANNOTATION, FILES_MISSING_ANNOTATION, IMPORTED_ANNOTATION,
-        MISSING_DATA_ANNOTATION, VERIFIED_ANNOTATION,
+        MISSING_DATA_ANNOTATION, VERIFIED_ANNOTATION, annotation,
     },
     phase::{Phase as _, Stage},
     text::counted,
@@ -386,15 +386,6 @@ impl Evidence {
             );
         }
     }
-}
-
-fn annotation<'a>(backup: &'a Backup, name: &str) -> Option<&'a str> {
-    backup
-        .metadata
-        .annotations
-        .as_ref()?
-        .get(name)
-        .map(String::as_str)
 }
 
 #[cfg(test)]

@@ -176,10 +176,9 @@ mod tests {
             additional_items: vec![id("", "pods", "a", "")],
             ..answer("")
         };
-        assert!(
-            read(b"", &item, nameless)
-                .unwrap_err()
-                .contains("without a type or a name")
+        assert_says!(
+            read(b"", &item, nameless).unwrap_err(),
+            "without a type or a name"
         );
     }
 

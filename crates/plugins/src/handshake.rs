@@ -73,6 +73,6 @@ mod tests {
     #[test]
     fn tls_is_refused() {
         let line = format!("1|2|unix|/tmp/p|grpc|{}", "A".repeat(400));
-        assert!(address(&line).unwrap_err().contains("TLS"));
+        assert_says!(address(&line).unwrap_err(), "TLS");
     }
 }

@@ -240,10 +240,9 @@ mod tests {
             additional_items: vec![wire::ResourceIdentifier::default()],
             ..answer("")
         };
-        assert!(
-            read("x/p", b"", &item, nameless)
-                .unwrap_err()
-                .contains("without a type or a name")
+        assert_says!(
+            read("x/p", b"", &item, nameless).unwrap_err(),
+            "without a type or a name"
         );
     }
 

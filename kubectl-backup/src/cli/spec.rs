@@ -282,6 +282,6 @@ mod tests {
                 "{text}: {error}"
             );
         }
-        assert!(restore_hook(good).unwrap_err().contains("no field"));
+        assert_says!(restore_hook(good).unwrap_err(), "no field");
     }
 }

@@ -21,9 +21,7 @@ pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandRes
     let connection = Connection::new();
     let mut backup: Backup = spec::start(&args.file, terminal)?;
     if let Some(schedule) = &args.from_schedule {
-        let session = connection
-            .get_or_try_init(|| Session::connect(terminal))
-            .await?;
+        let session = connection.session(terminal).await?;
         start_from(schedule, &mut backup, session).await?;
     }
     let prefix = args.from_schedule.as_deref().unwrap_or("backup");
@@ -64,7 +62,18 @@ async fn start_from(name: &str, backup: &mut Backup, session: &Session) -> Resul
 }
 
 /// A session that is created when it is first needed: `--dry-run=client` needs none.
-pub(crate) type Connection = tokio::sync::OnceCell<Session>;
+#[derive(Default)]
+pub(crate) struct Connection(tokio::sync::OnceCell<Session>);
+
+impl Connection {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) async fn session(&self, terminal: &Terminal) -> Result<&Session, Problem> {
+        self.0.get_or_try_init(|| Session::connect(terminal)).await
+    }
+}
 
 /// Errors in a spec that can be found without a cluster.
 #[derive(Default)]
@@ -136,9 +145,7 @@ pub(crate) async fn make<K: TableKind>(
         object.meta_mut().namespace = Some(installation_namespace(terminal));
         return Ok(CreationOutcome::Dry(object, " (dry run)"));
     }
-    let session = connection
-        .get_or_try_init(|| Session::connect(terminal))
-        .await?;
+    let session = connection.session(terminal).await?;
     object.meta_mut().namespace = Some(session.namespace.clone());
     let dry_run = args.dry_run == Some(DryRun::Server);
     let created = create(session, &object, dry_run, args.retry_for, terminal).await?;
@@ -177,9 +184,7 @@ pub(crate) async fn finish<K: Workload>(
     if !whole {
         print(&created, args.output, "", terminal)?;
     }
-    let session = connection
-        .get_or_try_init(|| Session::connect(terminal))
-        .await?;
+    let session = connection.session(terminal).await?;
     let (exit, work) =
         wait::until_ended(session, terminal, created.clone(), args.wait.timeout).await?;
     if whole {

@@ -34,13 +34,7 @@ pub(crate) async fn run(
     if let Some(backup) = &args.source.from_backup
         && args.creation.dry_run != Some(DryRun::Client)
     {
-        check_backup(
-            backup,
-            connection
-                .get_or_try_init(|| Session::connect(terminal))
-                .await?,
-        )
-        .await?;
+        check_backup(backup, connection.session(terminal).await?).await?;
     }
     let file = FileArgs {
         file: args.source.file.clone(),
@@ -61,9 +55,7 @@ pub(crate) async fn run(
     if let Some(schedule) = &args.source.from_schedule
         && (args.allow_partially_failed || args.creation.dry_run != Some(DryRun::Client))
     {
-        let session = connection
-            .get_or_try_init(|| Session::connect(terminal))
-            .await?;
+        let session = connection.session(terminal).await?;
         let newest = latest(schedule, args.allow_partially_failed, session).await?;
         // For Completed backups the server itself selects the newest.
         if args.allow_partially_failed {
@@ -78,9 +70,7 @@ pub(crate) async fn run(
     if args.creation.dry_run == Some(DryRun::Server) && args.creation.output.is_none() {
         let made = make(restore, &checked, &args.creation, &connection, terminal).await?;
         let (CreationOutcome::Dry(restore, _) | CreationOutcome::Stored(restore)) = made;
-        let session = connection
-            .get_or_try_init(|| Session::connect(terminal))
-            .await?;
+        let session = connection.session(terminal).await?;
         return plan::run(session, &restore, terminal).await;
     }
     if !restore.spec.included_objects.is_empty() && args.creation.dry_run.is_none() {

@@ -113,9 +113,7 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
         }
         CreationOutcome::Stored(schedule) => {
             create::print(&schedule, args.output, "", terminal)?;
-            let session = connection
-                .get_or_try_init(|| Session::connect(terminal))
-                .await?;
+            let session = connection.session(terminal).await?;
             let places = get::places(session).await;
             let obstacle = view::Obstacle::of(&schedule, Some(&places), terminal.now());
             if let Some(obstacle) = obstacle.filter(|obstacle| *obstacle != view::Obstacle::Paused)

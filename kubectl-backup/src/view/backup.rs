@@ -3,7 +3,7 @@
 use backup_core::{
     api::{Backup, BackupSpec, DataUpload, download_request::DownloadTargetKind},
     deletion::Waits,
-    labels::{self, DATA_ELSEWHERE_ANNOTATION},
+    labels::{self, DATA_ELSEWHERE_ANNOTATION, annotation},
     operation::BackupOperation,
     phase::{Phase as _, Stage},
     restorability::{Answer, Evidence, Place, Places, Restorability},
@@ -145,11 +145,7 @@ impl Workload for Backup {
     }
 
     fn data_elsewhere(&self) -> Option<MissingData> {
-        MissingData::read(
-            self.annotations()
-                .get(DATA_ELSEWHERE_ANNOTATION)
-                .map(String::as_str),
-        )
+        MissingData::read(annotation(self, DATA_ELSEWHERE_ANNOTATION))
     }
 
     fn source(&self) -> Option<String> {
@@ -315,12 +311,7 @@ fn remark(backup: &Backup, places: Option<&Places>) -> Option<String> {
 
 /// The locked objects in the store for which the deletion of a backup waits.
 fn waits(backup: &Backup) -> Option<Waits> {
-    Waits::read(
-        backup
-            .annotations()
-            .get(labels::DELETION_WAITS_ANNOTATION)
-            .map(String::as_str),
-    )
+    Waits::read(annotation(backup, labels::DELETION_WAITS_ANNOTATION))
 }
 
 /// The verdict on a deletion: it runs, or waits for locked objects.

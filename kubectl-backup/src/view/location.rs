@@ -4,7 +4,7 @@
 use backup_core::{
     api::{BackupStorageLocation, VolumeSnapshotLocation, backup_storage_location::LocationPhase},
     bucket::Facts,
-    labels::BUCKET_ANNOTATION,
+    labels::{BUCKET_ANNOTATION, annotation},
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -148,12 +148,7 @@ pub(crate) fn describe(location: &BackupStorageLocation) -> LocationDescription 
         is_default: spec.default.unwrap_or_default(),
         checked: status.last_validation_time.as_ref().map(|at| at.0),
         synced: status.last_synced_time.as_ref().map(|at| at.0),
-        bucket: Facts::read(
-            location
-                .annotations()
-                .get(BUCKET_ANNOTATION)
-                .map(String::as_str),
-        ),
+        bucket: Facts::read(annotation(location, BUCKET_ANNOTATION)),
         sync_problem: pass.and_then(|pass| match (&pass.error, pass.refused) {
             (Some(error), _) => Some(plain(error)),
             (None, 0) => None,

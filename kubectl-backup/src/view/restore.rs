@@ -5,7 +5,7 @@ use backup_core::{
         Backup, BackupSpec, DataDownload, Restore, RestoreSpec,
         download_request::DownloadTargetKind,
     },
-    labels::{LEFT_ITEMS_ANNOTATION, RESTORE_UID},
+    labels::{LEFT_ITEMS_ANNOTATION, RESTORE_UID, annotation},
     left_items::LeftItems,
     operation::RestoreOperation,
     phase::{Phase as _, Stage},
@@ -135,11 +135,7 @@ impl Workload for Restore {
     }
 
     fn left_items(&self) -> Option<LeftItems> {
-        LeftItems::read(
-            self.annotations()
-                .get(LEFT_ITEMS_ANNOTATION)
-                .map(String::as_str),
-        )
+        LeftItems::read(annotation(self, LEFT_ITEMS_ANNOTATION))
     }
 
     fn key(namespace: &str, name: &str) -> ObjectKey {

@@ -3,7 +3,7 @@
 use backup_core::{
     api::BackupStorageLocation,
     bucket::Facts,
-    labels::{BUCKET_ANNOTATION, SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
+    labels::{BUCKET_ANNOTATION, SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION, annotation},
     sync::Summary,
     text::counted,
 };
@@ -74,12 +74,7 @@ pub(crate) fn location(location: &BackupStorageLocation) -> SyncedLocation {
             .message
             .clone()
             .filter(|message| !message.is_empty()),
-        bucket: Facts::read(
-            location
-                .annotations()
-                .get(BUCKET_ANNOTATION)
-                .map(String::as_str),
-        ),
+        bucket: Facts::read(annotation(location, BUCKET_ANNOTATION)),
         requested: location.annotations().contains_key(SYNC_REQUEST_ANNOTATION),
         last_pass: location
             .annotations()

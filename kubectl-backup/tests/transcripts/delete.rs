@@ -21,12 +21,7 @@ async fn deleting_a_backup_twice_makes_one_request() {
         stored["metadata"]["labels"],
         json!({"velero.io/backup-name": "nightly", "velero.io/backup-uid": "uid-of-nightly"})
     );
-    assert!(
-        person
-            .types("delete nightly --yes")
-            .await
-            .ends_with("--- exit 0\n")
-    );
+    assert_says!(person.types("delete nightly --yes").await, "--- exit 0\n");
     assert_eq!(api.stored("deletebackuprequests", REQUEST), Some(stored));
 }
 
@@ -37,11 +32,9 @@ async fn a_request_that_failed_before_is_made_anew() {
         request("Processed", &["the bucket is away"]),
     ])
     .await;
-    assert!(
-        Person::at(&api)
-            .types("delete nightly --yes")
-            .await
-            .ends_with("--- exit 0\n")
+    assert_says!(
+        Person::at(&api).types("delete nightly --yes").await,
+        "--- exit 0\n"
     );
     assert_ne!(
         api.stored("deletebackuprequests", REQUEST).unwrap()["metadata"]["uid"],

@@ -516,7 +516,7 @@ async fn a_completed_restore_that_has_not_brought_everything_says_so() {
 async fn the_newest_is_described_where_none_is_named() {
     let api = FakeApi::with([completed_backup("older"), new_backup("nightly")]).await;
     let person = Person::at(&api);
-    assert!(person.types("describe").await.contains("nightly   New"));
+    assert_says!(person.types("describe").await, "nightly   New");
     transcript!(person, "restore describe");
 }
 

@@ -43,18 +43,14 @@ async fn a_server_that_is_named_needs_no_kubeconfig() {
     let api = cluster().await;
     let person = Person::without_cluster();
     let line = format!("get running -o name --server={}", api.url);
-    assert!(
-        person
-            .types(&line)
-            .await
-            .contains("\nbackup.velero.io/running\n--- exit 0")
+    assert_says!(
+        person.types(&line).await,
+        "\nbackup.velero.io/running\n--- exit 0"
     );
     person.writes("empty", "");
-    assert!(
-        person
-            .types(&format!("{line} --kubeconfig=~/empty"))
-            .await
-            .ends_with("--- exit 0\n")
+    assert_says!(
+        person.types(&format!("{line} --kubeconfig=~/empty")).await,
+        "--- exit 0\n"
     );
 }
 
@@ -201,12 +197,7 @@ async fn a_person_sees_colours_unless_they_do_not_want_them() {
             plain.lines().skip(1).collect::<Vec<_>>()
         );
     }
-    assert!(
-        Person::at(&api)
-            .types("get --color=always")
-            .await
-            .contains("␛[31m")
-    );
+    assert_says!(Person::at(&api).types("get --color=always").await, "␛[31m");
 }
 
 #[tokio::test]

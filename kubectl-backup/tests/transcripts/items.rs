@@ -133,7 +133,7 @@ async fn after_the_first_look_no_more_is_read_than_the_item_that_is_asked_for() 
     );
 
     std::fs::write(index(), "what is this?").unwrap();
-    assert!(person.types("ls nightly").await.contains("shop"));
+    assert_says!(person.types("ls nightly").await, "shop");
     assert!(
         std::fs::read_to_string(index())
             .unwrap()

@@ -91,11 +91,9 @@ async fn whether_a_new_location_can_be_used_is_waited_for() {
         api.validates(status);
         let seen = person.types(create).await;
         assert!(seen.ends_with(&format!("--- exit {code}\n")), "{seen}");
-        assert!(
-            person
-                .types("locations delete new --yes")
-                .await
-                .ends_with("--- exit 0\n")
+        assert_says!(
+            person.types("locations delete new --yes").await,
+            "--- exit 0\n"
         );
     }
     api.validates(Value::Null);

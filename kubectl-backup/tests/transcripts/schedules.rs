@@ -142,11 +142,9 @@ async fn schedules_are_paused_triggered_and_deleted() {
     let forbidden =
         "schedules.velero.io \"nightly\" is forbidden: User \"jane\" cannot patch resource";
     api.next(Method::PATCH, "/nightly", Fault::forbidden(forbidden));
-    assert!(
-        person
-            .types("schedules pause nightly")
-            .await
-            .ends_with("--- exit 1\n")
+    assert_says!(
+        person.types("schedules pause nightly").await,
+        "--- exit 1\n"
     );
 }
 
@@ -243,11 +241,9 @@ async fn a_schedule_without_backups_that_last_is_named_when_it_is_created() {
             .types(&format!("schedules create s --schedule=@daily {flags}"))
             .await;
         assert_says!(seen, &format!("warning: schedule s {warning}"));
-        assert!(
-            Person::at(&api)
-                .types("schedules delete s --yes")
-                .await
-                .ends_with("--- exit 0\n")
+        assert_says!(
+            Person::at(&api).types("schedules delete s --yes").await,
+            "--- exit 0\n"
         );
     }
 }

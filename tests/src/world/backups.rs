@@ -9,7 +9,7 @@ use backup_core::{
         Restore, RestorePhase, RestoreSpec, RestoreStatus,
         delete_backup_request::DeleteBackupRequestSpec,
     },
-    labels::BLOCKED_ANNOTATION,
+    labels::{BLOCKED_ANNOTATION, annotation},
 };
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt};
@@ -98,10 +98,7 @@ pub fn annotated<K: ResourceExt>(mut object: K, key: &str, value: &str) -> K {
 
 /// Why a backup is blocked; empty if it is not.
 pub fn blocked_reason(backup: &Backup) -> &str {
-    backup
-        .annotations()
-        .get(BLOCKED_ANNOTATION)
-        .map_or("", String::as_str)
+    annotation(backup, BLOCKED_ANNOTATION).unwrap_or_default()
 }
 
 impl World {
@@ -127,6 +124,11 @@ impl World {
             .backups()
             .create_object(&Backup::new(name, spec))
             .await?)
+    }
+
+    /// Creates a Backup of the namespace of the same name.
+    pub async fn start_backup(&self, name: &str) -> anyhow::Result<Backup> {
+        self.create_backup(name, of_namespaces(&[name])).await
     }
 
     pub async fn create_restore(&self, name: &str, spec: RestoreSpec) -> anyhow::Result<Restore> {

@@ -249,11 +249,7 @@ async fn a_built_in_action_gives_the_same_out_of_process(world: &mut World) -> T
         .iter()
         .find(|action| action.name() == "velero.io/service-account");
     let inside = inside.context("there is no such action")?;
-    ensure!(
-        inside.applies_to() == outside.applies_to(),
-        "{:?}",
-        outside.applies_to()
-    );
+    ensure!(inside.applies_to() == outside.applies_to());
 
     let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), namespace);
     let mut account = serde_json::to_value(accounts.get("default").await?)?;

@@ -151,9 +151,7 @@ async fn a_stored_backup_that_can_not_be_decoded_fails_alone(world: &mut World) 
         "{failed:?}"
     );
     world.config_maps("decodable", 3).await?;
-    world
-        .create_backup("decodable", of_namespaces(&["decodable"]))
-        .await?;
+    world.start_backup("decodable").await?;
     let ended = |backup: &DynamicObject| {
         let phase = backup.data["status"]["phase"].as_str().unwrap_or_default();
         !phase.is_empty() && BackupPhase::from(phase).is_terminal()

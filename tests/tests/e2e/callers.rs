@@ -5,7 +5,6 @@ use backup_core::labels::{BREAK_GLASS_ANNOTATION, INSTALLATIONS_ANNOTATION};
 use backup_tests::install::webhook_path;
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use kube::api::PostParams;
 
 use crate::prelude::*;
 
@@ -143,7 +142,7 @@ async fn a_path_that_is_taken_out_of_the_registration_is_replaced_at_once(
         }
     }
     registrations
-        .replace("backup-webhook", &PostParams::default(), &registration)
+        .replace_object("backup-webhook", &registration)
         .await?;
     let new = eventually("another path", TIMEOUT, async || {
         // The first request is refused, and triggers a check of the registration.

@@ -71,10 +71,7 @@ async fn certificates_are_replaced_under_load_and_no_creation_fails(
     let (stop, created) = (AtomicBool::new(false), AtomicUsize::new(0));
     let backups = world.backups();
     let watched = Watched::of(world);
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry = dry_run();
     let client = async |number: usize| {
         while !stop.load(Ordering::SeqCst) {
             let backup = Backup::new(&format!("rotated-{number}"), of_namespaces(&["rotated"]));
@@ -209,10 +206,7 @@ async fn a_lost_certificate_and_a_new_replica_do_not_alternate(world: &mut World
     let (restarted, made) = tokio::join!(first.restart(), made);
     restarted?;
     made?;
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry = dry_run();
     let backup = Backup::new("alternated", of_namespaces(&["alternated"]));
     let backups = world.backups();
     until("creations pass", TIMEOUT, async || {

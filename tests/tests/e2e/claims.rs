@@ -66,11 +66,7 @@ async fn a_restore_that_may_wait_goes_before_backups_that_have_not_begun(
             .create_object(&patient("turn-waits", "turn-source"))
             .await
             .context("it may wait")?;
-        let late = refusal(
-            world
-                .create_backup("turn-late", of_namespaces(&["turn"]))
-                .await,
-        )?;
+        let late = world.refused_backup("turn-late", "turn").await?;
         ensure!(late.message.contains("turn-waits"), "{}", late.message);
         for name in names {
             let shown = plugin.run(&["describe", name]).await?;

@@ -39,9 +39,7 @@ async fn a_service_account_brings_its_bindings_into_the_backup(world: &mut World
     bindings.create_json(binding).await?;
     world.service_account("bound").await?;
 
-    world
-        .create_backup("bound", of_namespaces(&["bound"]))
-        .await?;
+    world.start_backup("bound").await?;
     let backup = world.backup_ended("bound").await?;
     let names = world.backup_entries("bound").await?;
     bindings.delete_object("bound-binding").await?;
@@ -248,7 +246,7 @@ async fn odd_names_and_large_objects_are_stored_as_they_are(world: &mut World) -
         "metadata": { "name": name, "namespace": "odd" }, "filling": "x".repeat(1_430_000) });
     create_all(&world.client, [large]).await?;
 
-    world.create_backup("odd", of_namespaces(&["odd"])).await?;
+    world.start_backup("odd").await?;
     let backup = world.backup_ended("odd").await?;
     let entries = world
         .s3()?

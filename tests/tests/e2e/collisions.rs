@@ -26,11 +26,7 @@ const ROUNDS: usize = 60;
 async fn a_backup_is_refused_while_a_restore_runs_and_names_it(world: &mut World) -> TestResult {
     let paused = world.pause_controllers()?;
     paused.create_claiming_restore("holder", "locked-a").await?;
-    let error = refusal(
-        paused
-            .create_backup("collides", of_namespaces(&["locked-a"]))
-            .await,
-    )?;
+    let error = paused.refused_backup("collides", "locked-a").await?;
     ensure!(
         error.code == 403 && error.reason == "Forbidden",
         "{error:?}"
@@ -75,10 +71,7 @@ async fn a_dry_run_gives_the_same_verdict_and_writes_nothing(world: &mut World) 
     world
         .create_claiming_restore("dry-holder", "locked-d")
         .await?;
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry = dry_run();
     let denied = world
         .backups()
         .create(&dry, &Backup::new("dry-run", of_namespaces(&["locked-d"])))
@@ -150,11 +143,7 @@ async fn a_refused_creation_is_never_stored(world: &mut World) -> TestResult {
     world
         .create_claiming_restore("ended-by-hand", "locked-e")
         .await?;
-    refusal(
-        world
-            .create_backup("collides", of_namespaces(&["locked-e"]))
-            .await,
-    )?;
+    world.refused_backup("collides", "locked-e").await?;
     ensure!(
         world.backups().get_opt("collides").await?.is_none(),
         "a refused creation was stored"

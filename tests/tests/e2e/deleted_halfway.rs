@@ -39,20 +39,7 @@ async fn stored_snapshots(
     world: &World,
     driver: &SnapshotController,
 ) -> anyhow::Result<BTreeSet<String>> {
-    eventually("no snapshot is left in the cluster", TIMEOUT, async || {
-        let mut left = Vec::new();
-        for kind in ["VolumeSnapshot", "VolumeSnapshotContent"] {
-            left.extend(
-                snapshots::api(&world.client, kind, None)
-                    .list_all()
-                    .await?
-                    .iter()
-                    .map(ResourceExt::name_any),
-            );
-        }
-        Ok::<_, kube::Error>(when(left.is_empty(), left.join(", ")))
-    })
-    .await?;
+    snapshots::none_left(&world.client).await?;
     Ok(driver.stored())
 }
 

@@ -9,7 +9,7 @@ use backup_core::{
         delete_backup_request::DeleteBackupRequestSpec,
     },
     deletion::Waits,
-    labels::{BACKUP_UID, DELETION_WAITS_ANNOTATION},
+    labels::{BACKUP_UID, DELETION_WAITS_ANNOTATION, annotation},
 };
 use backup_tests::faulty_s3::{Asked, FaultyS3, Mood};
 use jiff::{SignedDuration, Timestamp};
@@ -109,12 +109,7 @@ async fn versions(world: &World, name: &str) -> anyhow::Result<Vec<(String, bool
 }
 
 fn waits_of(backup: &Backup) -> Option<Waits> {
-    Waits::read(
-        backup
-            .annotations()
-            .get(DELETION_WAITS_ANNOTATION)
-            .map(String::as_str),
-    )
+    Waits::read(annotation(backup, DELETION_WAITS_ANNOTATION))
 }
 
 /// Waits until the backup says what its deletion is waiting for.
@@ -190,10 +185,7 @@ async fn a_deletion_killed_while_it_removes_versions_is_finished(world: &mut Wor
         .await?;
     world.controllers[0].kill().await?;
     let visible = seen(world, name).await?;
-    ensure!(
-        visible == [format!("backups/{name}/.private/owner")],
-        "{visible:?}"
-    );
+    ensure!(visible == [format!("backups/{name}/.private/owner")]);
     world.controllers[0].restart().await?;
     front.calm();
     gone(world, name, Duration::from_mins(1)).await?;
@@ -255,11 +247,7 @@ async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(world: &mut Wor
         request.phase == Some(DeleteBackupRequestPhase::InProgress) && request.errors.is_empty(),
         "{request:?}"
     );
-    ensure!(
-        seen(world, name).await? == [key(".private/owner")],
-        "{:?}",
-        seen(world, name).await?
-    );
+    ensure!(seen(world, name).await? == [key(".private/owner")]);
     let described = world
         .kubectl_backup()
         .run(&["describe", name])

@@ -105,8 +105,7 @@ async fn an_overlay_sets_namespace_mode_and_profile_everywhere(world: &mut World
                 (Some("backup-lock-ledger"), Some("vault")),
                 (Some("backup-lock-writers"), Some("vault")),
                 (Some("backup-percona-ps-ends"), None),
-            ],
-        "{bindings:?}"
+            ]
     );
     for webhook in of("ValidatingWebhookConfiguration")
         .filter_map(|one| one["webhooks"].as_array())

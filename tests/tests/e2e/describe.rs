@@ -27,7 +27,7 @@ async fn an_edit_of_a_stored_backup_changes_nothing_of_what_is_shown(
     }
     world.back_up(name, of_namespaces(&[name])).await?;
     let person = world.kubectl_backup();
-    let shown = person.succeeds(&["describe", name]).await?.stdout;
+    let shown = person.stdout(&["describe", name]).await?;
     ensure!(
         shown.contains("namespace edited\n") && !shown.contains("Edited"),
         "{shown}"
@@ -36,7 +36,7 @@ async fn an_edit_of_a_stored_backup_changes_nothing_of_what_is_shown(
         .backups()
         .merge_patch(name, json!({ "spec": { "includedNamespaces": [other] } }))
         .await?;
-    let shown = person.succeeds(&["describe", name]).await?.stdout;
+    let shown = person.stdout(&["describe", name]).await?;
     says(
         &shown,
         &[
@@ -66,7 +66,7 @@ async fn an_edit_of_a_stored_backup_changes_nothing_of_what_is_shown(
         .backups()
         .merge_patch(name, json!({ "spec": { "includedNamespaces": [name] } }))
         .await?;
-    let shown = person.succeeds(&["describe", name]).await?.stdout;
+    let shown = person.stdout(&["describe", name]).await?;
     ensure!(!shown.contains("Edited"), "{shown}");
     Ok(())
 }
@@ -80,10 +80,7 @@ async fn an_edit_of_a_restore_that_has_ended_changes_nothing_of_what_is_shown(
         .restore(name, into_namespace(name, "edited-copy"))
         .await?;
     let person = world.kubectl_backup();
-    let shown = person
-        .succeeds(&["restore", "describe", name])
-        .await?
-        .stdout;
+    let shown = person.stdout(&["restore", "describe", name]).await?;
     ensure!(
         shown.contains("edited-restore → edited-copy") && !shown.contains("Edited"),
         "{shown}"
@@ -91,10 +88,7 @@ async fn an_edit_of_a_restore_that_has_ended_changes_nothing_of_what_is_shown(
     let edit = json!({ "spec": { "backupName": "another", "namespaceMapping": { "edited-restore": "elsewhere" },
         "existingResourcePolicy": "update" } });
     world.restores().merge_patch(name, edit).await?;
-    let shown = person
-        .succeeds(&["restore", "describe", name])
-        .await?
-        .stdout;
+    let shown = person.stdout(&["restore", "describe", name]).await?;
     let asked = "now the object asks for backup another; all namespaces; mapped edited-restore → elsewhere; policy update";
     says(
         &shown,
@@ -109,10 +103,7 @@ async fn an_edit_of_a_restore_that_has_ended_changes_nothing_of_what_is_shown(
     let manifest = json!({ "spec": { "backupName": name, "namespaceMapping": { "edited-restore": "edited-copy" },
         "existingResourcePolicy": null, "excludedResources": null, "itemOperationTimeout": null } });
     world.restores().merge_patch(name, manifest).await?;
-    let shown = person
-        .succeeds(&["restore", "describe", name])
-        .await?
-        .stdout;
+    let shown = person.stdout(&["restore", "describe", name]).await?;
     ensure!(!shown.contains("Edited"), "{shown}");
     Ok(())
 }
@@ -226,7 +217,7 @@ async fn operations_that_go_on_are_seen_as_they_are_now(world: &mut World) -> Te
     world.backup_waits(name).await?;
     let person = world.reader().await?;
     moves(&person, &["operations", name]).await?;
-    let screen = person.succeeds(&["describe", name]).await?.stdout;
+    let screen = person.stdout(&["describe", name]).await?;
     says(
         &screen,
         &["configmaps describe-operations/a  example.io/operate"],
@@ -303,16 +294,13 @@ async fn describe_shows_what_went_wrong_and_what_is_in_a_backup(world: &mut Worl
         !screen.contains("unavailable") && !screen.contains("describe-failed/b"),
         "{screen}"
     );
-    let details = person
-        .succeeds(&["describe", name, "--details"])
-        .await?
-        .stdout;
+    let details = person.stdout(&["describe", name, "--details"]).await?;
     says(&details, &["    describe-failed/b"])?;
     // A user who may not request files sees all the rest.
     let viewer = world
         .kubectl_backup_as("viewer", Some("backup-lock-view"))
         .await?;
-    let screen = viewer.succeeds(&["describe", name]).await?.stdout;
+    let screen = viewer.stdout(&["describe", name]).await?;
     says(&screen, &["Something was not saved (", "unavailable"])?;
     Ok(())
 }
@@ -320,7 +308,7 @@ async fn describe_shows_what_went_wrong_and_what_is_in_a_backup(world: &mut Worl
 async fn a_log_is_followed_until_its_backup_has_ended(world: &mut World) -> TestResult {
     let name = "follow-log";
     world.config_maps(name, 3).await?;
-    world.create_backup(name, of_namespaces(&[name])).await?;
+    world.start_backup(name).await?;
     let person = world.reader().await?;
     let followed = person.succeeds(&["logs", name, "-f"]).await?;
     ensure!(

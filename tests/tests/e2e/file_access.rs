@@ -146,12 +146,7 @@ async fn refusal(response: Response<Body>) -> anyhow::Result<(u16, String)> {
 async fn no_requests(world: &World) -> anyhow::Result<()> {
     let api: Api<DownloadRequest> = world.api();
     eventually("requests are used up", Duration::from_secs(5), async || {
-        let left: Vec<String> = api
-            .list_all()
-            .await?
-            .iter()
-            .map(ResourceExt::name_any)
-            .collect();
+        let left = api.names().await?;
         Ok::<_, kube::Error>(when(left.is_empty(), format!("{left:?}")))
     })
     .await
@@ -175,11 +170,7 @@ async fn logs_and_tarballs_are_read_through_the_api_server(world: &mut World) ->
     let person = world.reader().await?;
 
     let ran = person.succeeds(&["logs", name]).await?;
-    ensure!(
-        ran.stdout == world.backup_log(name).await?,
-        "{}",
-        ran.stdout
-    );
+    ensure!(ran.stdout == world.backup_log(name).await?);
     ensure!(
         ran.stdout.contains("level=info") && ran.stderr.is_empty(),
         "{}",
@@ -458,7 +449,7 @@ async fn a_store_that_hangs_takes_no_readers_from_other_stores(world: &mut World
         .back_up(still, into_location(still, &[moving]))
         .await?;
     let person = world.reader().await?;
-    let whole = person.succeeds(&["describe", still]).await?.stdout;
+    let whole = person.stdout(&["describe", still]).await?;
     ensure!(!whole.contains("unavailable"), "{whole}");
 
     // As many as are served at a time; they wait until the timeout.
@@ -492,7 +483,7 @@ async fn a_store_that_hangs_takes_no_readers_from_other_stores(world: &mut World
         );
     }
     store.calm();
-    let again = person.succeeds(&["describe", still]).await?.stdout;
+    let again = person.stdout(&["describe", still]).await?;
     ensure!(!again.contains("unavailable"), "{again}");
     world.remove_location(still).await
 }

@@ -148,11 +148,7 @@ async fn namespaces_are_selected_by_their_labels(world: &mut World) -> TestResul
         })
     };
     let backup = world.back_up("by-label", spec("by-label")?).await?;
-    ensure!(
-        backup.spec.included_namespaces == ["labelled-one"],
-        "{:?}",
-        backup.spec.included_namespaces
-    );
+    ensure!(backup.spec.included_namespaces == ["labelled-one"]);
     let entries = world.backup_entries("by-label").await?;
     let of = |namespace: &str| format!("resources/configmaps/namespaces/{namespace}/m.json");
     for (namespace, _) in namespaces {

@@ -32,11 +32,7 @@ async fn a_released_restore_writes_nothing_two_seconds_later(world: &mut World) 
         .create_restore("forced", into_namespace("forced", "forced-copy"))
         .await?;
     is_in_the_middle(world, "forced-copy").await?;
-    refusal(
-        world
-            .create_backup("forced-copy", of_namespaces(&["forced-copy"]))
-            .await,
-    )?;
+    world.refused_backup("forced-copy", "forced-copy").await?;
     let plugin = world.kubectl_backup();
     let release = [
         "locks",
@@ -191,9 +187,8 @@ async fn a_released_object_of_another_operator_stays_released(world: &mut World)
     let released = Instant::now();
     for number in 0.. {
         let list = plugin
-            .succeeds(&["locks", "percona-ps/db/ghost", "-o", "json"])
-            .await?
-            .stdout;
+            .stdout(&["locks", "percona-ps/db/ghost", "-o", "json"])
+            .await?;
         let list: Value = serde_json::from_str(&list)?;
         let entries = list["scopes"][0]["entries"]
             .as_array()
@@ -222,9 +217,8 @@ async fn a_released_object_of_another_operator_stays_released(world: &mut World)
     PS.set_state(world, RESTORE, "ghost", "Succeeded").await?;
     eventually("the release has ended", TIMEOUT, async || {
         let list = plugin
-            .succeeds(&["locks", "percona-ps/db/ghost", "-o", "json"])
-            .await?
-            .stdout;
+            .stdout(&["locks", "percona-ps/db/ghost", "-o", "json"])
+            .await?;
         anyhow::Ok(when(!list.contains("Released"), list))
     })
     .await

@@ -102,14 +102,10 @@ async fn the_last_entry_of_a_ledger_is_admitted_and_works_and_the_next_is_refuse
         let error = {
             let paused = world.pause_controllers()?;
             paused
-                .create_backup("full-last", of_namespaces(&["full-last"]))
+                .start_backup("full-last")
                 .await
                 .context("there is room for one")?;
-            let error = refusal(
-                paused
-                    .create_backup("full-beyond", of_namespaces(&["full-last"]))
-                    .await,
-            )?;
+            let error = paused.refused_backup("full-beyond", "full-last").await?;
             // More important kinds have reserved room.
             paused
                 .create_claiming_restore("full-restore", "full-elsewhere")
@@ -273,13 +269,8 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(world: &mut Wo
             )?;
         }
         // The last one is activated, works and ends.
-        let name = world
-            .backups()
-            .list_all()
-            .await?
-            .iter()
-            .map(ResourceExt::name_any)
-            .find(|name| name.contains("xxx"));
+        let names = world.backups().names().await?;
+        let name = names.into_iter().find(|name| name.contains("xxx"));
         world
             .backup_ends(&name.context("it is gone")?, BackupPhase::Completed)
             .await?;
@@ -357,9 +348,7 @@ async fn a_full_ledger_is_collected_and_rebuilt(world: &mut World) -> TestResult
     annotations.insert("backup-lock/serial".to_owned(), (serial + 1).to_string());
     let text = annotations[LEDGER_ANNOTATION].replacen("filler", "edited", 1);
     annotations.insert(LEDGER_ANNOTATION.to_owned(), text);
-    leases
-        .replace("backup-lock-velero", &PostParams::default(), &lease)
-        .await?;
+    leases.replace_object("backup-lock-velero", &lease).await?;
     collected().await?;
     passes().await
 }

@@ -218,12 +218,7 @@ async fn a_restore_in_git_runs_once_and_again_when_it_is_pruned(world: &mut Worl
 
     // When it is pruned, the object is deleted, and the restored objects are kept; committed again,
     // it runs again.
-    let kept: Vec<String> = maps
-        .list_all()
-        .await?
-        .iter()
-        .map(ResourceExt::name_any)
-        .collect();
+    let kept = maps.names().await?;
     let last = commit(
         &kubectl,
         repository,
@@ -236,12 +231,7 @@ async fn a_restore_in_git_runs_once_and_again_when_it_is_pruned(world: &mut Worl
         .restores()
         .wait_gone("gitops-restore", TIMEOUT)
         .await?;
-    let left: Vec<String> = maps
-        .list_all()
-        .await?
-        .iter()
-        .map(ResourceExt::name_any)
-        .collect();
+    let left = maps.names().await?;
     ensure!(left == kept, "{left:?}, and before {kept:?}");
     world.backup_ended("gitops-last").await?;
     reconcile(&kubectl, repository, &file)

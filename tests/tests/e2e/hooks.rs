@@ -46,8 +46,7 @@ async fn hooks_run_around_the_backup_of_their_pod_and_are_logged(world: &mut Wor
                 "say ended with 0",
                 "say began",
                 "say ended with 0"
-            ],
-        "{story:?}"
+            ]
     );
     let log = world.backup_log("hooked").await?;
     says(&log, &["it is frozen", "it is thawed", "hook flush", "two"])?;
@@ -122,8 +121,7 @@ async fn a_pre_hook_that_fails_leaves_out_its_pod_and_no_other(world: &mut World
                 "exit ended with 3",
                 "say began",
                 "say ended with 0"
-            ],
-        "{story:?}"
+            ]
     );
     Ok(())
 }
@@ -165,9 +163,7 @@ async fn a_crash_between_hooks_runs_the_post_hook_first(world: &mut World) -> Te
     kubelet
         .pod(world, "crashing", "db", &annotations, &[])
         .await?;
-    world
-        .create_backup("crashing", of_namespaces(&["crashing"]))
-        .await?;
+    world.start_backup("crashing").await?;
     kubelet.wait_for_begin("crashing/db", "wait").await?;
     world.controllers[0].kill().await?;
     std::fs::write(&gate, "")?;
@@ -198,9 +194,7 @@ async fn a_deleted_backup_still_runs_the_post_hook(world: &mut World) -> TestRes
     kubelet
         .pod(world, "deleted", "db", &annotations, &[])
         .await?;
-    world
-        .create_backup("deleted", of_namespaces(&["deleted"]))
-        .await?;
+    world.start_backup("deleted").await?;
     kubelet.wait_for_begin("deleted/db", "hang").await?;
     world.backups().delete_object("deleted").await?;
     eventually("the pod is thawed", Duration::from_secs(30), async || {
@@ -232,9 +226,7 @@ async fn a_type_deleted_during_collection_is_a_warning(world: &mut World) -> Tes
         .await?;
     world.config_maps("fading", 3).await?;
     let definition = define_kind(&world.client, "fading.example.com", "Ghost").await?;
-    world
-        .create_backup("fading", of_namespaces(&["fading"]))
-        .await?;
+    world.start_backup("fading").await?;
     kubelet.wait_for_begin("fading/db", "wait").await?;
     Api::<CustomResourceDefinition>::all(world.client.clone())
         .delete_object(&definition)

@@ -1,7 +1,7 @@
 //! Cases in which a restore could leave items out silently.
 
 use backup_core::{
-    labels::{BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION},
+    labels::{BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION, annotation},
     left_items::LeftItems,
 };
 use backup_tests::{
@@ -92,11 +92,7 @@ async fn a_type_whose_server_is_away_is_waited_for(world: &mut World) -> TestRes
     until("the rest is restored", POINT_TIMEOUT, rest).await?;
     let says = async || {
         let restore = world.restores().get(name).await?;
-        ensure!(
-            restore.phase() == RestorePhase::InProgress,
-            "{}",
-            restore.phase()
-        );
+        ensure!(restore.phase() == RestorePhase::InProgress);
         let said = restore
             .annotations()
             .get(BLOCKED_ANNOTATION)
@@ -238,12 +234,7 @@ async fn what_differs_and_is_left_is_named_by_its_restore(world: &mut World) -> 
     maps.merge_patch("item-1", json!({ "data": { "changed": "since" } }))
         .await?;
     let restore = world.restore(name, from_backup(name)).await?;
-    let left = LeftItems::read(
-        restore
-            .annotations()
-            .get(LEFT_ITEMS_ANNOTATION)
-            .map(String::as_str),
-    );
+    let left = LeftItems::read(annotation(&restore, LEFT_ITEMS_ANNOTATION));
     let left = left.context("nothing is said of what was left")?;
     ensure!(left.items.contains("ConfigMap left/item-1"), "{left:?}");
     ensure!(!left.items.contains("ConfigMap left/item-0"), "{left:?}");

@@ -48,8 +48,7 @@ async fn two_pods_that_share_a_claim_are_frozen_together(world: &mut World) -> T
                 "two: thaw",
                 "three: freeze",
                 "three: thaw"
-            ],
-        "{began:?}"
+            ]
     );
     for stored in [
         "pods/namespaces/block-shared/two",
@@ -120,7 +119,7 @@ async fn a_crash_in_a_block_runs_the_post_hooks_of_all_its_pods(world: &mut Worl
     let freeze = json!({ PRE_HOOK: r#"["say", "freeze"]"#, POST_HOOK: thaw });
     kubelet.pod(world, name, "one", &freeze, &["data"]).await?;
     kubelet.pod(world, name, "two", &wait, &["data"]).await?;
-    world.create_backup(name, of_namespaces(&[name])).await?;
+    world.start_backup(name).await?;
     let waits = format!("two: {}", gate.display());
     eventually(
         "the second one is being frozen",

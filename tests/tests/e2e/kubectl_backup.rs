@@ -29,16 +29,16 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut Wor
         .succeeds(&["create", "cli", "--include-namespaces", "cli", "--wait"])
         .await?;
 
-    let table = plugin.succeeds(&["get"]).await?.stdout;
+    let table = plugin.stdout(&["get"]).await?;
     let completed = |line: &str| line.starts_with("cli ") && line.contains("Completed");
     ensure!(
         table.starts_with("NAME") && table.lines().any(completed),
         "{table}"
     );
-    let names = plugin.succeeds(&["get", "cli", "-o", "name"]).await?.stdout;
+    let names = plugin.stdout(&["get", "cli", "-o", "name"]).await?;
     ensure!(names.trim() == "backup.velero.io/cli", "{names}");
     let json: serde_json::Value =
-        serde_json::from_str(&plugin.succeeds(&["get", "cli", "-o", "json"]).await?.stdout)?;
+        serde_json::from_str(&plugin.stdout(&["get", "cli", "-o", "json"]).await?)?;
     ensure!(
         json["metadata"]["name"] == "cli" && json["status"]["phase"] == "Completed",
         "{json}"
@@ -49,25 +49,21 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut Wor
         "{row:?}"
     );
     let held = plugin
-        .succeeds(&["get", "--containing=cli", "-o", "name"])
-        .await?
-        .stdout;
+        .stdout(&["get", "--containing=cli", "-o", "name"])
+        .await?;
     ensure!(held == "backup.velero.io/cli\n", "{held:?}");
-    let typed = plugin
-        .succeeds(&["__complete", "describe", "cl"])
-        .await?
-        .stdout;
+    let typed = plugin.stdout(&["__complete", "describe", "cl"]).await?;
     ensure!(
         typed.starts_with("cli\n") && typed.ends_with("\n:4\n"),
         "{typed:?}"
     );
-    let versions = plugin.succeeds(&["version"]).await?.stdout;
+    let versions = plugin.stdout(&["version"]).await?;
     says(
         &versions,
         &["Controller  backup-controller v", "API server  v1."],
     )?;
 
-    let described = plugin.succeeds(&["describe", "cli"]).await?.stdout;
+    let described = plugin.stdout(&["describe", "cli"]).await?;
     says(&described, &["Completed", "cli"])?;
     ensure!(
         described.lines().count() < 40,
@@ -80,10 +76,7 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut Wor
         .await?;
     // The ten ConfigMaps, and the one that the cluster puts into every namespace.
     ensure!(world.count_config_maps("cli").await? >= 10, "not restored");
-    let described = plugin
-        .succeeds(&["restore", "describe", "cli"])
-        .await?
-        .stdout;
+    let described = plugin.stdout(&["restore", "describe", "cli"]).await?;
     says(&described, &["Completed"])?;
     plugin.succeeds(&["restore", "get"]).await?;
 
@@ -119,12 +112,12 @@ async fn without_files_of_the_controller_urls_of_the_store_are_read(
     plugin
         .succeeds(&["create", name, "--include-namespaces", name, "--wait"])
         .await?;
-    let seen = plugin.succeeds(&["describe", name]).await?.stdout;
+    let seen = plugin.stdout(&["describe", name]).await?;
     ensure!(
         seen.contains("4 ConfigMap") && !seen.contains("unavailable"),
         "{seen}"
     );
-    let log = plugin.succeeds(&["logs", name]).await?.stdout;
+    let log = plugin.stdout(&["logs", name]).await?;
     says(&log, &["collecting"])?;
     plugin.succeeds(&["verify", name]).await?;
     Ok(())
@@ -143,18 +136,14 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
     ];
     plugin.succeeds(&create).await?;
     let triggered = plugin
-        .succeeds(&["schedules", "trigger", "yearly", "-o", "name"])
-        .await?
-        .stdout;
+        .stdout(&["schedules", "trigger", "yearly", "-o", "name"])
+        .await?;
     let backup = triggered
         .trim()
         .trim_start_matches("backup.velero.io/")
         .to_owned();
     plugin.succeeds(&["wait", &backup, "--timeout=1m"]).await?;
-    let described = plugin
-        .succeeds(&["schedules", "describe", "yearly"])
-        .await?
-        .stdout;
+    let described = plugin.stdout(&["schedules", "describe", "yearly"]).await?;
     says(&described, &[&backup, "Completed"])?;
     let status = of_namespace(&plugin, "cli-times").await?;
     ensure!(
@@ -167,7 +156,7 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
         status["reasons"] == json!(["schedule yearly is paused"]),
         "{status}"
     );
-    let table = plugin.succeeds(&["schedules"]).await?.stdout;
+    let table = plugin.stdout(&["schedules"]).await?;
     ensure!(
         table
             .lines()
@@ -178,7 +167,7 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
         .succeeds(&["schedules", "delete", "yearly", "--yes"])
         .await?;
 
-    let locations = plugin.succeeds(&["locations"]).await?.stdout;
+    let locations = plugin.stdout(&["locations"]).await?;
     let available = |line: &str| line.starts_with("default ") && line.contains("Available");
     ensure!(locations.lines().any(available), "{locations}");
     plugin

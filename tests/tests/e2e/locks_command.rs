@@ -29,15 +29,12 @@ async fn locks_show_the_restore_that_holds_a_claim(world: &mut World) -> TestRes
         !table.stdout.contains("no claim") && table.stderr.is_empty(),
         "{table:?}"
     );
-    let names = plugin.succeeds(&["locks", "-o", "name"]).await?.stdout;
+    let names = plugin.stdout(&["locks", "-o", "name"]).await?;
     ensure!(
         names.lines().any(|line| line == "restore/velero/shown"),
         "{names}"
     );
-    let json = plugin
-        .succeeds(&["locks", "velero.io", "-o", "json"])
-        .await?
-        .stdout;
+    let json = plugin.stdout(&["locks", "velero.io", "-o", "json"]).await?;
     let list: Value = serde_json::from_str(&json)?;
     ensure!(
         list["scopes"][0]["status"] == "Open" && list["unchecked"] == serde_json::json!([]),
@@ -62,7 +59,7 @@ async fn locks_hold_keeps_backups_out_and_says_who_and_why(world: &mut World) ->
         again.stderr.contains("exists already") && again.stderr.contains("moving disks"),
         "{again:?}"
     );
-    let shown = plugin.succeeds(&["locks"]).await?.stdout;
+    let shown = plugin.stdout(&["locks"]).await?;
     let row = shown
         .lines()
         .find(|line| line.contains("velero/disks"))
@@ -72,11 +69,7 @@ async fn locks_hold_keeps_backups_out_and_says_who_and_why(world: &mut World) ->
         .find_map(|cell| cell.trim().strip_suffix(": moving disks"));
     let who = who.context("the list does not say who and why")?.to_owned();
     for error in [
-        refusal(
-            world
-                .create_backup("locks-held", of_namespaces(&["locks-b"]))
-                .await,
-        )?,
+        world.refused_backup("locks-held", "locks-b").await?,
         refusal(world.create_claiming_restore("locks-held", "locks-b").await)?,
     ] {
         for needle in [who.as_str(), "moving disks", "kubectl backup locks"] {
@@ -160,11 +153,7 @@ async fn locks_release_lets_the_other_kind_in_and_leaves_an_event(world: &mut Wo
     let restore = world
         .create_claiming_restore("locks-stuck", "locks-d")
         .await?;
-    refusal(
-        world
-            .create_backup("locks-free", of_namespaces(&["locks-d"]))
-            .await,
-    )?;
+    world.refused_backup("locks-free", "locks-d").await?;
     let epoch = async || {
         let spec = world.ledger().await?.spec.context("no spec")?;
         anyhow::Ok(spec.lease_transitions.unwrap_or_default())
@@ -207,12 +196,11 @@ async fn locks_release_lets_the_other_kind_in_and_leaves_an_event(world: &mut Wo
         .unwrap_or_default();
     says(&note, &["the node is gone", "Reserved"])?;
     let described = plugin
-        .succeeds(&["restore", "describe", "locks-stuck"])
-        .await?
-        .stdout;
+        .stdout(&["restore", "describe", "locks-stuck"])
+        .await?;
     says(&described, &["ForcedRelease"])?;
     // It is listed as what it is: stored, and without a claim until it is deleted.
-    let shown = plugin.succeeds(&["locks"]).await?.stdout;
+    let shown = plugin.stdout(&["locks"]).await?;
     let row = shown
         .lines()
         .find(|line| line.contains("velero/locks-stuck"))
@@ -265,11 +253,7 @@ async fn locks_are_seen_by_viewers_and_released_by_operators_only(world: &mut Wo
             .await?;
         ensure!(!ran.stderr.contains("warning"), "{ran:?}");
     }
-    let error = refusal(
-        world
-            .create_backup("locks-roles", of_namespaces(&["locks-f"]))
-            .await,
-    )?;
+    let error = world.refused_backup("locks-roles", "locks-f").await?;
     ensure!(
         error.message.contains(&format!("{BARE_OPERATOR}: a test")),
         "{error:?}"

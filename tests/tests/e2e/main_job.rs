@@ -154,9 +154,7 @@ async fn a_killed_controller_finishes_what_it_had_begun(world: &mut World) -> Te
         .s3()?
         .front
         .set(Fault::Delay(Duration::from_millis(300)));
-    world
-        .create_backup("killed", of_namespaces(&["killed"]))
-        .await?;
+    world.start_backup("killed").await?;
     world
         .backup_reaches("killed", BackupPhase::InProgress)
         .await?;
@@ -177,9 +175,7 @@ async fn an_outage_of_the_bucket_delays_the_end_and_loses_nothing(world: &mut Wo
         .s3()?
         .front
         .set(Fault::Delay(Duration::from_millis(200)));
-    world
-        .create_backup("outage", of_namespaces(&["outage"]))
-        .await?;
+    world.start_backup("outage").await?;
     world
         .backup_reaches("outage", BackupPhase::InProgress)
         .await?;
@@ -205,9 +201,7 @@ async fn an_outage_of_the_api_server_delays_the_end_and_loses_nothing(
         .s3()?
         .front
         .set(Fault::Delay(Duration::from_millis(200)));
-    world
-        .create_backup("rolling", of_namespaces(&["rolling"]))
-        .await?;
+    world.start_backup("rolling").await?;
     world
         .backup_reaches("rolling", BackupPhase::InProgress)
         .await?;

@@ -117,7 +117,7 @@ async fn a_backup_of_nothing_is_no_success(world: &mut World) -> TestResult {
         .await?;
     says(&typo.stderr, &["PartiallyFailed", "Nothing was saved"])?;
     says(
-        &user.succeeds(&["describe", "of-a-typo"]).await?.stdout,
+        &user.stdout(&["describe", "of-a-typo"]).await?,
         &["no, there is nothing in it"],
     )?;
     let errors = world.backup_file("of-a-typo", "results.gz").await?["errors"].to_string();
@@ -195,12 +195,12 @@ async fn items_are_found_by_every_name_of_their_type(world: &mut World) -> TestR
         // Backups of other tests whose location was removed are not searched.
         says(&user.run(&["search", &item]).await?.stdout, &["called"])?;
         says(
-            &user.succeeds(&["cat", "called", &item]).await?.stdout,
+            &user.stdout(&["cat", "called", &item]).await?,
             &["colour: old"],
         )?;
         let place = format!("called/{of_type}");
         says(
-            &user.succeeds(&["ls", "called", &place]).await?.stdout,
+            &user.stdout(&["ls", "called", &place]).await?,
             &["settings"],
         )?;
         let include = format!("--include-resources={of_type}");

@@ -155,9 +155,8 @@ async fn perconas_claims_are_shown_by_locks(world: &mut World) -> TestResult {
     PS.set_state(world, BACKUP, "shown", "Running").await?;
     let plugin = world.kubectl_backup();
     let text = plugin
-        .succeeds(&["locks", "percona-ps/db/shown", "-o", "json"])
-        .await?
-        .stdout;
+        .stdout(&["locks", "percona-ps/db/shown", "-o", "json"])
+        .await?;
     let list: serde_json::Value = serde_json::from_str(&text)?;
     let scope = &list["scopes"][0];
     ensure!(

@@ -17,7 +17,7 @@ use backup_tests::{
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicy, coordination::v1::Lease,
 };
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 
 use crate::prelude::*;
 
@@ -119,25 +119,19 @@ async fn ledgers_and_markers_are_written_by_those_who_may(world: &mut World) -> 
                 leases.replace("backup-lock-written", &post, &next).await,
                 needle,
             )?;
-            let label = Patch::Merge(json!({ "metadata": { "labels": { "mine": "true" } } }));
+            let label = json!({ "metadata": { "labels": { "mine": "true" } } });
             refused(
-                leases
-                    .patch("backup-lock-written", &PatchParams::default(), &label)
-                    .await,
+                leases.merge_patch("backup-lock-written", label).await,
                 needle,
             )?;
-            let data = Patch::Merge(json!({ "data": { "epoch": "0" } }));
+            let data = json!({ "data": { "epoch": "0" } });
             refused(
-                markers
-                    .patch("backup-lock-written", &PatchParams::default(), &data)
-                    .await,
+                markers.merge_patch("backup-lock-written", data).await,
                 needle,
             )?;
-            let frozen = Patch::Merge(json!({ "immutable": true }));
+            let frozen = json!({ "immutable": true });
             refused(
-                markers
-                    .patch("backup-lock-written", &PatchParams::default(), &frozen)
-                    .await,
+                markers.merge_patch("backup-lock-written", frozen).await,
                 needle,
             )?;
             refused(leases.delete_object("backup-lock-written").await, needle)?;
@@ -220,9 +214,7 @@ async fn the_lease_of_the_leader_is_the_controllers(world: &mut World) -> TestRe
     ] {
         let theirs = by(who).await?;
         refused(
-            theirs
-                .replace("backup-controller", &PostParams::default(), &taken)
-                .await,
+            theirs.replace_object("backup-controller", &taken).await,
             needle,
         )?;
         refused(theirs.delete_object("backup-controller").await, needle)?;
@@ -233,7 +225,7 @@ async fn the_lease_of_the_leader_is_the_controllers(world: &mut World) -> TestRe
             .await,
         needle,
     )?;
-    ours.replace("backup-controller", &PostParams::default(), &taken)
+    ours.replace_object("backup-controller", &taken)
         .await
         .context("the controller")?;
     // A ConfigMap of that name has no such role.
@@ -318,12 +310,7 @@ async fn the_webhook_writes_nothing_but_ledgers_and_markers(world: &mut World) -
     let admin: Api<Lease> = world.api();
     let lease = admin.create_object(&bare_lease("who-leads")?).await?;
     let stolen = changed(&lease, &json!({ "spec": { "holderIdentity": "webhook" } }))?;
-    refused(
-        leases
-            .replace("who-leads", &PostParams::default(), &stolen)
-            .await,
-        needle,
-    )?;
+    refused(leases.replace_object("who-leads", &stolen).await, needle)?;
     refused(leases.delete_object("who-leads").await, needle)?;
     admin.delete_object("who-leads").await?;
     Ok(())
@@ -548,28 +535,22 @@ async fn the_roles_for_people_give_what_they_say(world: &mut World) -> TestResul
         &json!({ "metadata": { "annotations": { "backup-lock/serial": "2" } } }),
     )?;
     refused(
-        viewer
-            .replace("backup-lock-roles", &PostParams::default(), &next)
-            .await,
+        viewer.replace_object("backup-lock-roles", &next).await,
         "cannot update",
     )?;
     // The writes of `kubectl backup locks hold`, with this role only; it allows neither patch nor
     // delete.
     let operator = cast.leases(backup_tests::people::BARE_OPERATOR).await?;
-    let label = Patch::Merge(json!({ "metadata": { "labels": { "mine": "true" } } }));
+    let label = json!({ "metadata": { "labels": { "mine": "true" } } });
     refused(
-        operator
-            .patch("backup-lock-roles", &PatchParams::default(), &label)
-            .await,
+        operator.merge_patch("backup-lock-roles", label).await,
         "cannot patch",
     )?;
     refused(
         operator.delete_object("backup-lock-roles").await,
         "cannot delete",
     )?;
-    operator
-        .replace("backup-lock-roles", &PostParams::default(), &next)
-        .await?;
+    operator.replace_object("backup-lock-roles", &next).await?;
     leases.delete_object("backup-lock-roles").await?;
     Ok(())
 }

@@ -53,7 +53,7 @@ async fn a_plan_says_what_the_restore_does_then_and_nothing_stays_behind(
         "--existing-resource-policy=update",
     ];
     let dry = [&create[..], &["--dry-run=server"]].concat();
-    let plan = person.succeeds(&dry).await?.stdout;
+    let plan = person.stdout(&dry).await?;
     says(
         &plan,
         &[
@@ -86,9 +86,8 @@ async fn a_plan_says_what_the_restore_does_then_and_nothing_stays_behind(
         .succeeds(&[&create[..], &["--wait"]].concat())
         .await?;
     let done = person
-        .succeeds(&["restore", "describe", "planned", "--details"])
-        .await?
-        .stdout;
+        .stdout(&["restore", "describe", "planned", "--details"])
+        .await?;
     let (planned, done) = (items(&plan), items(&done));
     // The service account that each namespace gets may exist before the one of the backup is
     // restored.
@@ -189,9 +188,8 @@ async fn one_object_is_restored_and_nothing_else(world: &mut World) -> TestResul
     let object = format!("--object=one-object/configmap/{}", names[1]);
     let create = ["restore", "one-object", "--name=one-object", &object];
     let plan = person
-        .succeeds(&[&create[..], &["--dry-run=server"]].concat())
-        .await?
-        .stdout;
+        .stdout(&[&create[..], &["--dry-run=server"]].concat())
+        .await?;
     says(&plan, &[&format!("one-object/{}(created)", names[1])])?;
     ensure!(!plan.contains(names[0].as_str()), "{plan}");
 
@@ -209,9 +207,8 @@ async fn one_object_is_restored_and_nothing_else(world: &mut World) -> TestResul
         );
     }
     let screen = person
-        .succeeds(&["restore", "describe", "one-object"])
-        .await?
-        .stdout;
+        .stdout(&["restore", "describe", "one-object"])
+        .await?;
     says(
         &screen,
         &[&format!("only one-object/configmap/{}", names[1])],

@@ -381,11 +381,7 @@ async fn foreign_bytes_under_a_final_key_are_shown_and_left_alone(world: &mut Wo
     let bytes = bucket.get(&key.as_str().into()).await?.bytes().await?;
     ensure!(bytes == "foreign", "it was overwritten");
     let backup = world.backups().get(drill.name).await?;
-    ensure!(
-        backup.phase() == BackupPhase::Finalizing,
-        "{}",
-        backup.phase()
-    );
+    ensure!(backup.phase() == BackupPhase::Finalizing);
     // The file is deleted with all versions.
     let versions = format!(
         "{}?versions=&prefix={}",

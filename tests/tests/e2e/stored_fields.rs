@@ -1,7 +1,10 @@
 //! Fields of a restored object that the API server has not stored are reported, although it
 //! answered that it created or changed the object.
 
-use backup_core::{labels::LEFT_ITEMS_ANNOTATION, left_items::LeftItems};
+use backup_core::{
+    labels::{LEFT_ITEMS_ANNOTATION, annotation},
+    left_items::LeftItems,
+};
 use backup_tests::{pki::Pki, taking};
 use k8s_openapi::{
     ByteString,
@@ -18,13 +21,7 @@ crate::tests! {
 }
 
 fn items(restore: &Restore) -> LeftItems {
-    LeftItems::read(
-        restore
-            .annotations()
-            .get(LEFT_ITEMS_ANNOTATION)
-            .map(String::as_str),
-    )
-    .unwrap_or_default()
+    LeftItems::read(annotation(restore, LEFT_ITEMS_ANNOTATION)).unwrap_or_default()
 }
 
 async fn warnings(world: &World, restore: &str) -> anyhow::Result<String> {
@@ -157,9 +154,8 @@ async fn fields_that_a_webhook_takes_away_are_named(world: &mut World) -> TestRe
     ensure!(stored.keys().eq(["kept"]), "{stored:?}");
     let shown = world
         .kubectl_backup()
-        .succeeds(&["restore", "describe", name])
-        .await?
-        .stdout;
+        .stdout(&["restore", "describe", name])
+        .await?;
     says(
         &shown,
         &["1 item was stored without some of its fields: ConfigMap taken-away/settings"],

@@ -104,10 +104,7 @@ async fn a_shrunken_listing_removes_nothing_until_a_person_agrees(world: &mut Wo
         "what is gone is not marked"
     );
     let user = world.kubectl_backup();
-    let list = user
-        .succeeds(&["get", "vanishes-0", "vanishes-5"])
-        .await?
-        .stdout;
+    let list = user.stdout(&["get", "vanishes-0", "vanishes-5"]).await?;
     ensure!(
         list.matches("its files are not in location vanishes")
             .count()

@@ -110,11 +110,7 @@ async fn two_installations_have_one_ledger_or_the_second_stays_out(
     restores
         .create_object(&Restore::new("in-the-way", restore))
         .await?;
-    let late = refusal(
-        world
-            .create_backup("late", of_namespaces(&["default"]))
-            .await,
-    )?;
+    let late = world.refused_backup("late", "default").await?;
     ensure!(
         late.message.contains("Restore team-b/in-the-way"),
         "{}",

@@ -55,12 +55,12 @@ async fn a_backup_in_the_store_of_a_plugin_is_verified(world: &mut World) -> Tes
         seen.stdout.contains("can be read") && seen.stderr.is_empty(),
         "{seen:?}"
     );
-    let screen = person.succeeds(&["describe", name]).await?.stdout;
+    let screen = person.stdout(&["describe", name]).await?;
     ensure!(
         screen.contains("4 ConfigMap") && !screen.contains("unavailable"),
         "{screen}"
     );
-    let log = person.succeeds(&["logs", name]).await?.stdout;
+    let log = person.stdout(&["logs", name]).await?;
     says(&log, &["collecting items", "collected"])?;
     let file = world
         .folder()
@@ -70,7 +70,7 @@ async fn a_backup_in_the_store_of_a_plugin_is_verified(world: &mut World) -> Tes
     person.succeeds(&["download", name, "-o", &file]).await?;
     world.create_restore(name, from_backup(name)).await?;
     world.restore_ended(name).await?;
-    let log = person.succeeds(&["restore", "logs", name]).await?.stdout;
+    let log = person.stdout(&["restore", "logs", name]).await?;
     says(&log, &["restoring"])?;
     place.remove(world).await
 }

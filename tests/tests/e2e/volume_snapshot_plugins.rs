@@ -107,9 +107,8 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
     ensure!(plugins.file("credentials-east")? == "open-sesame");
     let person = world.reader().await?;
     let listed = person
-        .succeeds(&["locations", "snapshots", "-o", "wide"])
-        .await?
-        .stdout;
+        .stdout(&["locations", "snapshots", "-o", "wide"])
+        .await?;
     says(
         &listed,
         &["disks ", "example.io/disks", "disks/cloud", "region=east"],
@@ -139,8 +138,7 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
             "snapshotDataMoved": false, "preserveLocalSnapshot": false, "skipped": false, "result": "succeeded",
             "nativeSnapshotInfo": { "snapshotHandle": snapshot, "volumeType": "fast", "volumeAZ": "z1", "iops": "3000",
                 "Phase": "Completed" },
-            "pvInfo": { "reclaimPolicy": "Delete", "labels": { "topology.kubernetes.io/zone": "z1" } } }]),
-        "{info}"
+            "pvInfo": { "reclaimPolicy": "Delete", "labels": { "topology.kubernetes.io/zone": "z1" } } }])
     );
 
     ensure!(
@@ -175,10 +173,7 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
     ensure!(copy.starts_with("velero-clone-"), "{copy}");
     let disk = path_of(world, &copy).await?;
     let made = plugins.file(disk.trim_start_matches("/disks/"))?;
-    ensure!(
-        made == format!("from {snapshot}, fast in z1, 3000"),
-        "{made}"
-    );
+    ensure!(made == format!("from {snapshot}, fast in z1, 3000"));
     ensure!(
         path_of(world, volume).await? == "/disks/good-fast",
         "the one that was there was touched"
@@ -290,7 +285,7 @@ async fn a_crash_around_a_snapshot_takes_none_twice(world: &mut World) -> TestRe
         let (name, id) = (format!("native-{point}"), format!("killed-{point}"));
         disk(world, &name, "data", &id).await?;
         world.crash_at(point).await?;
-        world.create_backup(&name, of_namespaces(&[&name])).await?;
+        world.start_backup(&name).await?;
         world.crashed(point).await?;
         let phase = if known {
             BackupPhase::Completed
@@ -405,7 +400,7 @@ async fn a_deleted_backup_deletes_the_snapshots_of_plugins(world: &mut World) ->
         let (name, taken) = (format!("native-{id}"), format!("snap-east-{id}"));
         disk(world, &name, "data", &id).await?;
         world.crash_at(point).await?;
-        world.create_backup(&name, of_namespaces(&[&name])).await?;
+        world.start_backup(&name).await?;
         world.controllers[0]
             .killed(POINT_TIMEOUT)
             .await

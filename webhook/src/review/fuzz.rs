@@ -92,11 +92,7 @@ fn any_body_is_a_review_or_is_refused() {
         }
         Ok(request) => {
             let response = AdmissionResponse::from(&request).into_review();
-            assert!(
-                serde_json::to_string(&response)
-                    .unwrap()
-                    .contains("allowed")
-            );
+            assert_says!(serde_json::to_string(&response).unwrap(), "allowed");
             decided(&request)
         }
     });

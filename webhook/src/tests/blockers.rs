@@ -1,6 +1,6 @@
 //! Many conflicting objects: they are read concurrently, once each, and the findings are kept.
 
-use backup_lock::{Footprint, Ledger};
+use backup_lock::Footprint;
 use backup_testkit::velero_path;
 
 use super::*;
@@ -75,14 +75,7 @@ async fn what_was_found_until_the_time_was_up_is_kept() {
     let mut left = ENDED_BACKUPS;
     for tries in 0.. {
         let answer = replica.create("Restore", "r", "r", restore_spec()).await;
-        let now = replica
-            .store
-            .read(VELERO_SCOPE)
-            .await
-            .unwrap()
-            .unwrap()
-            .ledger
-            .len();
+        let now = replica.ledger().await.len();
         if allowed(&answer) {
             assert_eq!((now, tries > 0), (1, true));
             return;

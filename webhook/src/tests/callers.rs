@@ -72,13 +72,7 @@ async fn a_repeated_creation_does_not_widen_an_entry() {
     };
     assert!(allowed(&replica.review(queued(restore_spec())).await));
     let entry = async || {
-        let ledger = replica
-            .store
-            .read(VELERO_SCOPE)
-            .await
-            .unwrap()
-            .unwrap()
-            .ledger;
+        let ledger = replica.ledger().await;
         ledger
             .entry(&ObjectKey::restore("velero", "r"), "2")
             .unwrap()

@@ -26,13 +26,7 @@ async fn a_restore_that_may_wait_is_admitted_with_a_warning_and_has_the_next_tur
     backup_lock::release(&replica.store, &ObjectKey::backup("velero", "b1"), "1")
         .await
         .unwrap();
-    let ledger = replica
-        .store
-        .read(VELERO_SCOPE)
-        .await
-        .unwrap()
-        .unwrap()
-        .ledger;
+    let ledger = replica.ledger().await;
     assert_eq!(
         ledger
             .entry(&ObjectKey::restore("velero", "r1"), "2")
@@ -69,13 +63,7 @@ async fn a_restore_that_may_wait_goes_before_a_backup_that_has_not_begun_where_o
             (engine, None),
             "{answer}"
         );
-        let ledger = replica
-            .store
-            .read(VELERO_SCOPE)
-            .await
-            .unwrap()
-            .unwrap()
-            .ledger;
+        let ledger = replica.ledger().await;
         let state = ledger
             .entry(&ObjectKey::backup("velero", "b1"), "1")
             .unwrap()

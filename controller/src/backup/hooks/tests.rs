@@ -56,7 +56,7 @@ async fn a_takeover_runs_pending_hooks_and_reports_unknown_outcomes() {
         panic!("{taken:?}")
     };
     assert_says!(error, "pod a/q", "not known");
-    assert!(taken.again.unwrap().contains("a/p, a/q"));
+    assert_says!(taken.again.unwrap(), "a/p, a/q");
     // No command runs twice.
     assert!(
         hooks()

@@ -361,7 +361,7 @@ async fn the_first_decision_stands() {
     assert_eq!(late.category(), "exists");
     assert_eq!(refused(&location, "u1").await, "exists", "not begun again");
     found(&location).await.publish().await.unwrap();
-    assert!(stored_log(&location).await.contains("msg=x"));
+    assert_says!(stored_log(&location).await, "msg=x");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use backup_core::text::causes;
+use bytes::Bytes;
 use http::{Method, StatusCode};
 use object_store::{
     BackoffConfig, Certificate, ClientOptions, RetryConfig,
@@ -51,6 +52,11 @@ pub(super) fn options(
             .fold(client, ClientOptions::with_root_certificate);
     }
     Ok(client)
+}
+
+/// Sends a request, and reads the body of its answer.
+pub(super) async fn body(client: &HttpClient, request: HttpRequest) -> Result<Bytes, HttpError> {
+    client.execute(request).await?.into_body().bytes().await
 }
 
 fn wrong_bundle(message: &str) -> StoreError {

@@ -3,7 +3,7 @@
 use backup_core::{
     api::backup_storage_location::{AccessMode, LocationPhase},
     bucket::Facts,
-    labels::BUCKET_ANNOTATION,
+    labels::{BUCKET_ANNOTATION, annotation},
 };
 use k8s_openapi::api::coordination::v1::Lease;
 
@@ -147,12 +147,7 @@ fn is_read_only(location: &BackupStorageLocation) -> bool {
 
 /// Reports that expired backups stay in the bucket.
 fn kept(location: &BackupStorageLocation) -> Option<Finding> {
-    let facts = Facts::read(
-        location
-            .annotations()
-            .get(BUCKET_ANNOTATION)
-            .map(String::as_str),
-    )?;
+    let facts = Facts::read(annotation(location, BUCKET_ANNOTATION))?;
     let why = facts.not_removable?;
     let name = location.name_any();
     let text = format!(

@@ -139,7 +139,7 @@ pub(super) async fn can_be_read(
         .list_readable(ListParams::default(), repository)
         .await;
     let repositories = match found {
-        // The definitions of an older version.
+        // The cluster has no definition of repositories.
         Err(problem) if problem.kind == ProblemKind::NotServed => return Ok(Vec::new()),
         found => found?,
     };

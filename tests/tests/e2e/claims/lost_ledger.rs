@@ -44,11 +44,7 @@ pub(super) async fn a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then(
         "the epoch goes on: {} after {held}",
         epoch(&after)
     );
-    let error = refusal(
-        world
-            .create_backup("lost-collides", of_namespaces(&["lost"]))
-            .await,
-    )?;
+    let error = world.refused_backup("lost-collides", "lost").await?;
     ensure!(
         error.message.contains("lost-holder"),
         "who holds a place keeps it: {error:?}"
@@ -77,10 +73,7 @@ pub(super) async fn a_ledger_that_was_edited_by_hand_is_rebuilt(world: &mut Worl
         let empty = r#"{"v":1,"epoch":0,"bound":0,"footprints":[],"claims":[]}"#;
         annotations.insert(LEDGER_ANNOTATION.to_owned(), empty.to_owned());
         annotations.insert(SERIAL_ANNOTATION.to_owned(), (serial + 1).to_string());
-        match leases
-            .replace("backup-lock-velero", &PostParams::default(), &lease)
-            .await
-        {
+        match leases.replace_object("backup-lock-velero", &lease).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 anyhow::Ok(when(false, status.message))
             }

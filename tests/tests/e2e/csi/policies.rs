@@ -71,11 +71,7 @@ pub(super) async fn a_policy_for_all_backups_comes_after_those_of_a_backup(
         snapshotted(&by_its_own?.status) == (1, 1),
         "its own policy comes first"
     );
-    let shown = world
-        .kubectl_backup()
-        .succeeds(&["describe", name])
-        .await?
-        .stdout;
+    let shown = world.kubectl_backup().stdout(&["describe", name]).await?;
     says(
         &shown,
         &["those of ConfigMap for-all, which are for all backups"],

@@ -23,10 +23,7 @@ async fn what_the_webhook_guards_is_published(world: &mut World) -> TestResult {
         "the webhook publishes what it guards",
         TIMEOUT,
         async || {
-            let seen = person
-                .succeeds(&["profiles", "velero", "-o", "json"])
-                .await?
-                .stdout;
+            let seen = person.stdout(&["profiles", "velero", "-o", "json"]).await?;
             let velero = serde_json::from_str::<Value>(&seen)?["profiles"][0].clone();
             anyhow::Ok(match velero["isGuarded"].as_bool() {
                 Some(_) => Probe::Ready(velero),

@@ -130,9 +130,8 @@ pub(super) async fn of_a_large_tarball_that_was_looked_into_one_item_is_read_alo
     large(world).await?;
     let person = world.kubectl_backup_as("reader", Some(ROLE)).await?;
     let mut maps = person
-        .succeeds(&["ls", LARGE, &format!("{LARGE}/configmaps"), "-o", "name"])
-        .await?
-        .stdout;
+        .stdout(&["ls", LARGE, &format!("{LARGE}/configmaps"), "-o", "name"])
+        .await?;
     let last = maps.split_off(maps.trim_end().rfind('\n').context("there is one item")? + 1);
     let item = format!("{LARGE}/configmaps/{}", last.trim());
     let reads = || {

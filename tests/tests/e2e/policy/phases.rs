@@ -54,7 +54,7 @@ async fn the_phase_of_an_object_is_its_controllers_to_move(world: &mut World) ->
             // Neither operators of the lock nor the webhook have the controller's rights.
             for who in [EDITOR, OPERATOR, BREAKER, WEBHOOK] {
                 let theirs = cast.objects(who, kind).await?;
-                let result = theirs.patch("moved", &dry(), &phase(to)).await;
+                let result = theirs.dry_patch("moved", phase(to)).await;
                 match (who, anybody) {
                     (WEBHOOK, _) => refused(result, "cannot patch").map(|_| ()),
                     (_, true) => result.map(|_| ()).map_err(Into::into),
@@ -64,7 +64,7 @@ async fn the_phase_of_an_object_is_its_controllers_to_move(world: &mut World) ->
                 }
                 .with_context(|| format!("{who}: {what}"))?;
             }
-            ours.patch("moved", &dry(), &phase(to))
+            ours.dry_patch("moved", phase(to))
                 .await
                 .with_context(|| format!("the controller: {what}"))?;
             gone(&ours, "moved").await?;
@@ -152,11 +152,11 @@ async fn a_request_for_a_deletion_is_answered_by_the_controller(world: &mut Worl
         ("Processed", "New"),
     ] {
         refused(
-            theirs.patch("asks", &dry(), &phase(to)).await,
+            theirs.dry_patch("asks", phase(to)).await,
             "only backup-controller moves the phase",
         )
         .with_context(|| format!("from {from} to {to}"))?;
-        ours.patch("asks", &PatchParams::default(), &phase(to))
+        ours.merge_patch("asks", phase(to))
             .await
             .with_context(|| to.to_owned())?;
     }
@@ -209,9 +209,8 @@ async fn everything_but_phase_and_work_finalizer_is_everybodys(world: &mut World
 async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
     let annotate = |name: &str, value: Value| {
-        Patch::Merge(
-            json!({ "metadata": { "annotations": { format!("backup-controller/{name}"): value } } }),
-        )
+        let name = format!("backup-controller/{name}");
+        json!({ "metadata": { "annotations": { name: value } } })
     };
     let names = [
         "missing-data",
@@ -228,11 +227,11 @@ async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) 
             stored(&ours, kind, "said", at).await?;
             for name in names {
                 let what = || format!("{name} of a {kind} in {at}");
-                ours.patch("said", &PatchParams::default(), &annotate(name, json!("x")))
+                ours.merge_patch("said", annotate(name, json!("x")))
                     .await
                     .with_context(what)?;
                 for value in [Value::Null, json!("y")] {
-                    let result = theirs.patch("said", &dry(), &annotate(name, value)).await;
+                    let result = theirs.dry_patch("said", annotate(name, value)).await;
                     let part = format!(
                         "only backup-controller changes annotation backup-controller/{name}"
                     );
@@ -240,19 +239,15 @@ async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) 
                 }
             }
             // All at once, including one that any user may change.
-            let none = Patch::Merge(json!({ "metadata": { "annotations": null } }));
+            let none = json!({ "metadata": { "annotations": null } });
             refused(
-                theirs.patch("said", &dry(), &none).await,
+                theirs.dry_patch("said", none.clone()).await,
                 "only backup-controller changes annotation",
             )?;
             theirs
-                .patch(
-                    "said",
-                    &PatchParams::default(),
-                    &annotate("cancel", json!("yes")),
-                )
+                .merge_patch("said", annotate("cancel", json!("yes")))
                 .await?;
-            ours.patch("said", &PatchParams::default(), &none).await?;
+            ours.merge_patch("said", none).await?;
             gone(&ours, "said").await?;
         }
         // A copy has the annotations of its original.
@@ -266,7 +261,7 @@ async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) 
 
 async fn a_work_finalizer_is_taken_off_by_the_controller(world: &mut World) -> TestResult {
     let cast = People::of(world).await?;
-    let off = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    let off = json!({ "metadata": { "finalizers": null } });
     for kind in KINDS {
         let ours = cast.objects(CONTROLLER, kind).await?;
         for (at, free) in [
@@ -278,7 +273,7 @@ async fn a_work_finalizer_is_taken_off_by_the_controller(world: &mut World) -> T
             stored(&ours, kind, "worked-on", at).await?;
             for who in [EDITOR, OPERATOR, BREAKER] {
                 let theirs = cast.objects(who, kind).await?;
-                let result = theirs.patch("worked-on", &dry(), &off).await;
+                let result = theirs.dry_patch("worked-on", off.clone()).await;
                 if free {
                     result.with_context(|| format!("{who}: {kind} in {at:?}"))?;
                 } else {
@@ -286,7 +281,7 @@ async fn a_work_finalizer_is_taken_off_by_the_controller(world: &mut World) -> T
                         .with_context(|| format!("{who}: {kind} in {at:?}"))?;
                 }
             }
-            ours.patch("worked-on", &dry(), &off)
+            ours.dry_patch("worked-on", off.clone())
                 .await
                 .context("the controller")?;
             gone(&ours, "worked-on").await?;
@@ -316,47 +311,38 @@ async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(world: &mut World) 
             let with = |reason: &str| {
                 let mut change = change.clone();
                 change["metadata"]["annotations"] = json!({ REASON: reason });
-                Patch::Merge(change)
+                change
             };
             for nothing in ["", "  "] {
                 refused(
-                    breaker.patch("broken", &dry(), &with(nothing)).await,
+                    breaker.dry_patch("broken", with(nothing)).await,
                     "only backup-controller",
                 )
                 .with_context(|| format!("{what} for {nothing:?}"))?;
             }
             breaker
-                .patch("broken", &dry(), &with("the worker is gone"))
+                .dry_patch("broken", with("the worker is gone"))
                 .await
                 .context(what)?;
             refused(
-                editor
-                    .patch("broken", &dry(), &with("the worker is gone"))
-                    .await,
+                editor.dry_patch("broken", with("the worker is gone")).await,
                 REASON,
             )
             .with_context(|| format!("{what} by an editor"))?;
         }
         let deletes = json!({ "status": { "phase": "Deleting" }, "metadata": { "annotations": { REASON: "why" } } });
         if kind == "Backup" {
-            let result = breaker
-                .patch("broken", &dry(), &Patch::Merge(deletes))
-                .await;
+            let result = breaker.dry_patch("broken", deletes).await;
             refused(result, "Ask for the deletion with")?;
         }
         // The reason alone, left by a user with the permission, lets no other user pass.
-        let reason =
-            Patch::Merge(json!({ "metadata": { "annotations": { REASON: "for later" } } }));
-        breaker
-            .patch("broken", &PatchParams::default(), &reason)
-            .await?;
+        let reason = json!({ "metadata": { "annotations": { REASON: "for later" } } });
+        breaker.merge_patch("broken", reason).await?;
         refused(
-            editor.patch("broken", &dry(), &phase("Failed")).await,
+            editor.dry_patch("broken", phase("Failed")).await,
             "only backup-controller",
         )?;
-        breaker
-            .patch("broken", &PatchParams::default(), &phase("Failed"))
-            .await?;
+        breaker.merge_patch("broken", phase("Failed")).await?;
         gone(&ours, "broken").await?;
         // At creation, too.
         let post = dry_run();
@@ -376,8 +362,7 @@ async fn the_reason_for_breaking_a_glass_is_written_by_those_who_may(
 ) -> TestResult {
     let cast = People::of(world).await?;
     let needle = "set, changed and removed only by those";
-    let reason =
-        |text: Value| Patch::Merge(json!({ "metadata": { "annotations": { REASON: text } } }));
+    let reason = |text: Value| json!({ "metadata": { "annotations": { REASON: text } } });
     let post = dry_run();
     for kind in KINDS {
         let (breaker, editor) = (
@@ -386,32 +371,26 @@ async fn the_reason_for_breaking_a_glass_is_written_by_those_who_may(
         );
         stored(&cast.objects(CONTROLLER, kind).await?, kind, "reasoned", "").await?;
         refused(
-            editor
-                .patch("reasoned", &dry(), &reason(json!("mine")))
-                .await,
+            editor.dry_patch("reasoned", reason(json!("mine"))).await,
             needle,
         )?;
         breaker
-            .patch("reasoned", &PatchParams::default(), &reason(json!("hers")))
+            .merge_patch("reasoned", reason(json!("hers")))
             .await?;
         refused(
-            editor
-                .patch("reasoned", &dry(), &reason(json!("mine")))
-                .await,
+            editor.dry_patch("reasoned", reason(json!("mine"))).await,
             needle,
         )?;
         refused(
-            editor.patch("reasoned", &dry(), &reason(Value::Null)).await,
+            editor.dry_patch("reasoned", reason(Value::Null)).await,
             needle,
         )?;
-        let label = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
+        let label = json!({ "metadata": { "labels": { "a": "b" } } });
         editor
-            .patch("reasoned", &dry(), &label)
+            .dry_patch("reasoned", label)
             .await
             .context("what else is there is everybody's")?;
-        breaker
-            .patch("reasoned", &dry(), &reason(Value::Null))
-            .await?;
+        breaker.dry_patch("reasoned", reason(Value::Null)).await?;
         gone(&cast.objects(CONTROLLER, kind).await?, "reasoned").await?;
 
         let mut new = annotated(with_phase(kind, "reasoned", "")?, REASON, "mine");
@@ -433,17 +412,8 @@ async fn the_reason_for_breaking_a_glass_is_written_by_those_who_may(
     Ok(())
 }
 
-fn dry() -> PatchParams {
-    PatchParams {
-        dry_run: true,
-        ..PatchParams::default()
-    }
-}
-
-fn phase(name: &str) -> Patch<Value> {
-    Patch::Merge(
-        json!({ "status": { "phase": if name.is_empty() { Value::Null } else { json!(name) } } }),
-    )
+fn phase(name: &str) -> Value {
+    json!({ "status": { "phase": if name.is_empty() { Value::Null } else { json!(name) } } })
 }
 
 fn finalizer(kind: &str) -> &'static str {
@@ -487,8 +457,8 @@ async fn stored(
 }
 
 async fn gone(api: &Api<DynamicObject>, name: &str) -> anyhow::Result<()> {
-    let off = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    api.patch(name, &PatchParams::default(), &off).await?;
+    let off = json!({ "metadata": { "finalizers": null } });
+    api.merge_patch(name, off).await?;
     if api.get_opt(name).await?.is_some() {
         api.delete_object(name).await?;
     }

@@ -17,12 +17,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::location::bucket_api::{
-    BucketApi, BucketError, FailedRemoval, Lock, Page, PageMarker, Version,
-};
 use crate::{
     error::{AnyError, cause, is_final},
     http_failure::HttpFailure,
+    location::{
+        bucket_api::{BucketApi, BucketError, FailedRemoval, Lock, Page, PageMarker, Version},
+        http_client,
+    },
 };
 
 /// Characters to encode in the path of a URL for a signature: all but these.
@@ -120,13 +121,7 @@ impl S3Bucket {
             request.body(body.map_or_else(HttpRequestBody::empty, HttpRequestBody::from))?;
         let credential = self.credentials.get_credential().await?;
         AwsAuthorizer::new(&credential, "s3", &self.region).try_authorize(&mut request, None)?;
-        let answer = self
-            .client
-            .execute(request)
-            .await?
-            .into_body()
-            .bytes()
-            .await?;
+        let answer = http_client::body(&self.client, request).await?;
         Ok(quick_xml::de::from_reader(&answer[..])?)
     }
 }
