@@ -12,7 +12,7 @@ use backup_tests::control_plane::client_without_retries;
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{
     Resource as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 
 use crate::prelude::*;

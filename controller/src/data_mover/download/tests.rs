@@ -76,6 +76,8 @@ fn mover(fake: &FakeApi) -> Arc<DataMover> {
         memory_limit: "512Mi".to_owned(),
         prepare_timeout: Duration::from_mins(30),
         concurrency: 2,
+        upload_limit: None,
+        download_limit: None,
     };
     Arc::new(DataMover::new(cluster, locations, settings))
 }

@@ -223,6 +223,7 @@ fn a_volume_that_existed_before_is_not_emptied_for_a_second_pod(
         block: false,
         snapshot: "4f1c0a7d",
         existing,
+        user: None,
         is_repeated,
     };
     let pod = made(&location(|_| ()), work).unwrap();
