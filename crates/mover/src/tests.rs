@@ -3,8 +3,8 @@
 
 mod faults;
 mod integrity;
-mod messages;
 mod keys;
+mod messages;
 mod round_trip;
 mod store;
 mod transfers;
