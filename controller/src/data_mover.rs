@@ -3,13 +3,15 @@
 //! A DataUpload saves a snapshot (`upload`), a DataDownload fills a restored claim (`download`),
 //! and a BackupRepository is the repository of a namespace in a location (`repository`). The data
 //! itself passes through pods that run `backup-mover` (`pod`, `user`, `pod_state`), never through
-//! this process. `objects` has the requests to the cluster that they share.
+//! this process. `objects` has the requests to the cluster that they share, `repository_wait` the
+//! time that a transfer waits for its repository.
 
 mod download;
 mod objects;
 mod pod;
 mod pod_state;
 mod repository;
+mod repository_wait;
 mod settings;
 mod upload;
 mod user;

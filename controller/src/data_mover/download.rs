@@ -116,6 +116,12 @@ impl Work<'_> {
                 self.report_to_repository().await;
                 Ok(REQUEUE_SOON)
             }
+            Step::AwaitRepository(reason) => {
+                let now = Timestamp::now();
+                self.record(|current| patches::awaiting_repository(current, &reason, now))
+                    .await?;
+                Ok(REQUEUE_LATER)
+            }
             Step::Accept(target_uid) => self.accept(&target_uid).await,
             Step::CreateClaim => self.create_claim().await,
             Step::CreateProbe => self.create_pod(PodPurpose::Bind).await,
@@ -204,6 +210,7 @@ impl Work<'_> {
         let _turn = self.mover.exclusion.lock().await;
         if active_transfers(self.mover).await? >= self.mover.settings.concurrency {
             tracing::debug!("the data download waits until another transfer ends");
+            self.record(patches::repository_is_ready).await?;
             return Ok(REQUEUE_LATER);
         }
         let now = Timestamp::now();

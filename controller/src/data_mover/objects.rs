@@ -8,7 +8,7 @@
 use std::{fmt::Debug, time::Duration};
 
 use backup_client::{
-    errors::{found, is_conflict, is_gone, plain},
+    errors::{found, is_conflict, is_final, is_gone, plain},
     retry::timed,
 };
 use backup_core::{
@@ -33,6 +33,8 @@ use crate::error::ReconcileError;
 /// Label of a DataUpload or DataDownload between its acceptance and its end, so that those are
 /// found among all that have ended; the value is `true`.
 pub(super) const ACTIVE_LABEL: &str = "backup-controller/active";
+/// Time after which Events are read for why pod or claim are not ready.
+pub(super) const EVENT_DELAY: Duration = Duration::from_secs(15);
 /// Timeout of reads that only make a status or a message better.
 const BEST_EFFORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which a pod that is being deleted counts as lost with its node.
@@ -115,6 +117,28 @@ impl DataMover {
     /// The reference by which an object belongs to `object`, and is removed with it.
     pub(super) fn owner<K: Resource<DynamicType = ()>>(object: &K) -> OwnerReference {
         object.controller_owner_ref(&()).unwrap_or_default()
+    }
+}
+
+/// Why the API server, or a location, does not allow what is needed.
+#[derive(Debug, PartialEq)]
+pub(super) enum Refusal {
+    /// The same request is refused each time.
+    Final(String),
+    /// It may be allowed later, such as within a quota.
+    ForNow(String),
+}
+
+impl Refusal {
+    pub(super) fn of(error: &ReconcileError) -> Option<Self> {
+        match error {
+            ReconcileError::Impossible(why) => Some(Self::Final(why.clone())),
+            ReconcileError::Api(error) if is_final(error) => Some(Self::Final(plain(error))),
+            ReconcileError::Api(kube::Error::Api(status)) if status.is_forbidden() => {
+                Some(Self::ForNow(status.message.clone()))
+            }
+            _ => None,
+        }
     }
 }
 

@@ -50,12 +50,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     DataMover,
-    objects::create_once,
+    objects::{Refusal, create_once, last_warning},
     pod::{PodRequest, PodWork},
     pod_state::PodState,
 };
 use crate::error::ReconcileError;
 use check::NO_INPUTS;
+use data_check::unreadable_packs;
 use decide::{Facts, NodeState, Plan, PodEnd, PodFacts, Work};
 use verdict::{KnownState, Verdict};
 
@@ -74,7 +75,10 @@ const REQUEUE_SOON: Action = Action::RequeueAfter(Duration::from_secs(1));
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RepositoryState {
     Ready,
-    /// What is awaited.
+    /// A pod works on it, which has a deadline of its own. What is awaited.
+    Busy(String),
+    /// What is awaited before it can be used, for the prepare timeout at most: a pod makes or opens
+    /// it, or could not so far, or another one does not end.
     Waiting(String),
     /// Why it cannot be used, and what to do.
     Unusable(String),
@@ -116,15 +120,32 @@ impl DataMover {
         };
         let password = self.password_secret().await?;
         let inputs = decide::inputs(Some(&place), &password, &self.settings.image);
-        Ok(match verdict::known(&repository, &inputs) {
-            KnownState::Ready => RepositoryState::Ready,
-            KnownState::Waiting(reason) => RepositoryState::Waiting(reason),
-            KnownState::Unusable(reason) => RepositoryState::Unusable(reason),
+        let said = match verdict::known(&repository, &inputs) {
+            KnownState::Ready => return Ok(RepositoryState::Ready),
+            KnownState::Unusable(reason) => return Ok(RepositoryState::Unusable(reason)),
+            KnownState::Waiting(reason) => Some(reason),
             KnownState::Stale => {
                 self.forget_check(&repository).await?;
-                RepositoryState::Waiting(decide::is_prepared(namespace))
+                None
             }
-        })
+        };
+        let pod = self.repository_pod(&repository.name_any()).await?;
+        let now = Timestamp::now();
+        Ok(decide::awaited(&repository, said, pod.as_ref(), now))
+    }
+
+    /// The pod of a repository. If it does not start, its state also says what an Event says.
+    async fn repository_pod(&self, name: &str) -> Result<Option<PodFacts>, ReconcileError> {
+        let Some(pod) = self.pod(name).await? else {
+            return Ok(None);
+        };
+        let mut facts = PodFacts::of(&pod);
+        if facts.is_slow(Timestamp::now())
+            && let Some(problem) = last_warning(self, "Pod", name).await
+        {
+            facts.add_problem(&problem);
+        }
+        Ok(Some(facts))
     }
 
     /// Records what the state of a pod that uses a repository says about the next pod: the
@@ -150,7 +171,7 @@ impl DataMover {
     }
 
     /// A repository that could not be opened is opened by another pod at once: meanwhile the
-    /// password may have been corrected.
+    /// password may have been corrected. Data that could not be read is read by the next check.
     async fn note_outcome(
         &self,
         namespace: &str,
@@ -159,7 +180,8 @@ impl DataMover {
     ) -> Result<(), ReconcileError> {
         let is_missing = outcome.reason.as_deref() == Some(failure_reason::REPOSITORY_MISSING);
         let verdict = Verdict::of_outcome(outcome);
-        if verdict.is_none() && !is_missing {
+        let packs = unreadable_packs(outcome);
+        if verdict.is_none() && !is_missing && packs.is_empty() {
             return Ok(());
         }
         let Some(repository) = self.existing_repository(namespace, location).await? else {
@@ -167,7 +189,8 @@ impl DataMover {
         };
         match verdict {
             Some(verdict) => self.publish_verdict(&repository, NO_INPUTS, &verdict).await,
-            None => self.forget_check(&repository).await,
+            None if is_missing => self.forget_check(&repository).await,
+            None => self.suspect_packs(&repository, &packs).await,
         }
     }
 
@@ -221,7 +244,7 @@ impl DataMover {
             .location(&repository.spec.backup_storage_location)
             .await?;
         let password = self.password_secret().await?;
-        let pod = self.pod(&key.name).await?.as_ref().map(PodFacts::of);
+        let pod = self.repository_pod(&key.name).await?;
         let now = Timestamp::now();
         let node = match &pod {
             Some(pod) if pod.is_stuck(now) => self.node_state(pod.node.as_deref()).await,
@@ -266,7 +289,8 @@ impl DataMover {
         }
     }
 
-    /// Creates the pod of a repository. If no pod can use the location, that is published.
+    /// Creates the pod of a repository. If no pod can use the location, or the pod that is to make
+    /// or open the repository is refused, that is published.
     async fn begin_pod(
         &self,
         facts: &Facts<'_>,
@@ -276,6 +300,7 @@ impl DataMover {
         let repository = facts.repository;
         let name = repository.name_any();
         let command = work.name();
+        let is_preparation = matches!(work, PodWork::Init | PodWork::Open { .. });
         let request = PodRequest {
             name: &name,
             owner: Self::owner(repository),
@@ -289,7 +314,18 @@ impl DataMover {
                 self.publish_verdict(repository, &facts.inputs, &Verdict::lasting(why))
                     .await?;
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                let refusal = Refusal::of(&error).filter(|_| is_preparation);
+                let Some(Refusal::Final(why) | Refusal::ForNow(why)) = refusal else {
+                    return Err(error);
+                };
+                let namespace = &repository.spec.volume_namespace;
+                let verdict = Verdict::retried(format!(
+                    "the pod that prepares the repository of namespace {namespace} cannot be created: {why}"
+                ));
+                self.publish_verdict(repository, &facts.inputs, &verdict)
+                    .await?;
+            }
         }
         Ok(REQUEUE_SOON)
     }

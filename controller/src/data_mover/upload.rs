@@ -17,7 +17,7 @@ mod source;
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use backup_actions::csi::SnapshotApi;
-use backup_client::errors::{found, is_final, plain};
+use backup_client::errors::found;
 use backup_core::{
     api::{DataUpload, transfer::MovePhase},
     data_movement::repository_name,
@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     DataMover,
-    objects::{active_transfers, is_made_for_claim},
+    objects::{Refusal, active_transfers, is_made_for_claim},
 };
 use crate::error::ReconcileError;
 use decide::{Ending, Facts, Step, unneeded::is_marked};
@@ -124,6 +124,7 @@ impl Uploads {
             Step::Nothing => Ok(Action::AwaitChange),
             Step::Queue(why) => self.wait(upload, &why, QUEUE_INTERVAL).await,
             Step::AwaitSource(why) => self.wait(upload, &why, ACCEPT_INTERVAL).await,
+            Step::AwaitRepository(why) => self.await_repository(upload, &why).await,
             Step::AwaitPod(why) => {
                 self.report_to_repository(upload, facts).await;
                 self.wait(upload, &why, PREPARE_INTERVAL).await
@@ -201,12 +202,26 @@ impl Uploads {
     ) -> Result<Action, ReconcileError> {
         let phase = &upload.status.transfer.phase;
         retry::status_patch(&self.mover.cluster, upload, |current| {
-            let transfer = &current.status.transfer;
-            let is_new = transfer.phase == *phase && transfer.message.as_deref() != Some(why);
-            is_new.then(|| patches::waiting(why))
+            let patch = patches::waiting(current, why);
+            patch.filter(|_| current.status.transfer.phase == *phase)
         })
         .await?;
         Ok(Action::RequeueAfter(interval))
+    }
+
+    /// Publishes why an upload waits for its repository, and since when.
+    async fn await_repository(
+        &self,
+        upload: &DataUpload,
+        why: &str,
+    ) -> Result<Action, ReconcileError> {
+        let now = Timestamp::now();
+        retry::status_patch(&self.mover.cluster, upload, |current| {
+            let patch = patches::awaiting_repository(current, why, now);
+            patch.filter(|_| decide::may_be_accepted(current))
+        })
+        .await?;
+        Ok(Action::RequeueAfter(ACCEPT_INTERVAL))
     }
 
     /// Accepts an upload, unless the maintenance of its repository or too many other transfers have
@@ -334,28 +349,6 @@ impl Uploads {
     fn snapshots(&self) -> SnapshotApi {
         let cluster = &self.mover.cluster;
         SnapshotApi::new(&cluster.client, &cluster.leadership)
-    }
-}
-
-/// Why the API server, or a location, does not allow what an upload needs.
-#[derive(Debug, PartialEq)]
-enum Refusal {
-    /// The same request is refused each time.
-    Final(String),
-    /// It may be allowed later, such as within a quota.
-    ForNow(String),
-}
-
-impl Refusal {
-    fn of(error: &ReconcileError) -> Option<Self> {
-        match error {
-            ReconcileError::Impossible(why) => Some(Self::Final(why.clone())),
-            ReconcileError::Api(error) if is_final(error) => Some(Self::Final(plain(error))),
-            ReconcileError::Api(kube::Error::Api(status)) if status.is_forbidden() => {
-                Some(Self::ForNow(status.message.clone()))
-            }
-            _ => None,
-        }
     }
 }
 

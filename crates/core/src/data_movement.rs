@@ -191,6 +191,8 @@ pub mod failure_reason {
     pub const WRONG_PASSWORD: &str = "wrong_password";
     /// The repository has a format that the mover does not know.
     pub const UNSUPPORTED: &str = "unsupported";
+    /// Contents of the repository are missing or were changed; the failures name them.
+    pub const DAMAGED: &str = "damaged";
 }
 
 /// How complete the work of a mover is.

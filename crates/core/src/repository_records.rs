@@ -137,7 +137,8 @@ pub struct DataCheck {
     /// Damage that it has found, as a sentence; empty if there is none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub damage: String,
-    /// Ids of damaged packs. The next check reads them, too.
+    /// Ids of packs that are damaged, or that a restore could not read. The next check reads them,
+    /// too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub damaged_packs: Vec<String>,
     /// End of a later check that was not completed.

@@ -8,6 +8,16 @@ use backup_store::{AnswerClass, StoreError};
 /// Maximum length of the detail in a message (characters).
 const MAX_DETAIL: usize = 1000;
 
+/// The reason of damage that is found when data is read.
+pub(crate) const CHANGED_CONTENTS: &str =
+    "it cannot be decrypted or decompressed, so its contents were changed";
+
+/// Begin of the keys of packs, below the repository.
+const PACKS: &str = "data/";
+
+/// The request for the contents of an object, as messages call it.
+pub(crate) const READ: &str = "read";
+
 /// Why an operation ended without a result.
 ///
 /// The variants hold text only, so that an error can be kept and reported twice; none of them ever
@@ -46,9 +56,16 @@ pub enum MoverError {
     /// The folder or device that is restored into cannot be used.
     #[error("{path} cannot be restored into: {detail}")]
     Target { path: String, detail: String },
-    /// Contents of the repository are missing or wrong.
-    #[error("the repository is damaged: {detail}; run `backup-mover check --read-data`")]
-    Damaged { detail: String },
+    /// Contents of the repository are missing or were changed.
+    #[error(
+        "the repository is damaged: {object}: {reason}. Volumes that do not need this data can be restored; the next check of \
+         the repository names those that do (`kubectl backup repositories`)"
+    )]
+    Damaged {
+        /// Key below the repository, such as that of a pack, or what else is damaged.
+        object: String,
+        reason: String,
+    },
     /// Any other error of the repository's library.
     #[error("the repository cannot be used: {detail}")]
     Repository { detail: String },
@@ -71,7 +88,7 @@ impl MoverError {
             Self::SnapshotMissing { .. } => "snapshot_missing",
             Self::Source { .. } => "source",
             Self::Target { .. } => "target",
-            Self::Damaged { .. } => "damaged",
+            Self::Damaged { .. } => failure_reason::DAMAGED,
             Self::Repository { .. } => "repository",
             Self::Panicked { .. } => "panic",
         }
@@ -84,30 +101,43 @@ impl MoverError {
         }
     }
 
-    /// The last error of a request to the store, which was tried for this time.
+    /// The last error of a request to the store, which was tried for this time. `key` is that of an
+    /// object below the repository at `url`.
     pub(crate) fn store(
         action: &str,
         url: &str,
+        key: &str,
         source: &object_store::Error,
         tried: Duration,
     ) -> Self {
-        let error = shortened(
-            &StoreError::from_store(action, url, source).to_string(),
-            MAX_DETAIL,
-        );
-        let detail = match AnswerClass::of(source) {
+        let class = AnswerClass::of(source);
+        let is_gone = class == AnswerClass::MissingKey && action == READ;
+        if is_gone && key.starts_with(PACKS) {
+            return Self::damaged(key, "it is missing");
+        }
+        let error = StoreError::from_store(action, &format!("{url}/{key}"), source);
+        let error = shortened(&error.to_string(), MAX_DETAIL);
+        let detail = match class {
             AnswerClass::Transient => format!(
                 "{error}; it was tried again for {} s: make sure that pods in the namespace of the \
                  installation reach the store, and that it works",
                 tried.as_secs()
             ),
             AnswerClass::MissingKey => format!(
-                "{error}; the repository is damaged: run `backup-mover check`, which names the \
-                 snapshots that it concerns"
+                "{error}; a maintenance may have replaced it at this moment: try again. If that fails, \
+                 too, the repository is damaged"
             ),
             _ => error,
         };
         Self::Store { detail }
+    }
+
+    /// `object`: its key below the repository, or what else is damaged.
+    pub(crate) fn damaged(object: &str, reason: &str) -> Self {
+        Self::Damaged {
+            object: object.to_owned(),
+            reason: shortened(reason, MAX_DETAIL),
+        }
     }
 
     pub(crate) fn source(path: &Path, detail: &dyn Display) -> Self {

@@ -21,7 +21,11 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{MoverError, Progress, StopFlag, throttle::Throttle};
+use crate::{
+    MoverError, Progress, StopFlag,
+    error::{CHANGED_CONTENTS, READ},
+    throttle::Throttle,
+};
 
 /// Timeout for one attempt of one call. A pack of 16 MiB fits at 55 KB/s.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_mins(5);
@@ -180,6 +184,8 @@ impl Objects {
             let bytes = self.download(key, Some(range)).await?;
             Ok(Bytes::from_owner(HeldBytes {
                 bytes,
+                key: key.to_owned(),
+                stop: inner.stop.clone(),
                 _permit: permit,
             }))
         };
@@ -190,7 +196,7 @@ impl Objects {
         let inner = &self.inner;
         let path = self.path(key);
         let bytes = self
-            .retry("read", key, async || {
+            .retry(READ, key, async || {
                 let options = GetOptions {
                     range: range.clone().map(GetRange::Bounded),
                     ..GetOptions::default()
@@ -343,8 +349,7 @@ impl Objects {
             let delay = delays.next().unwrap_or_default();
             let tried = begun.elapsed();
             if is_final(&error) || tried + delay > inner.limits.retry_budget {
-                let url = format!("{}/{key}", inner.url);
-                return Err(MoverError::store(action, &url, &error, tried));
+                return Err(MoverError::store(action, &inner.url, key, &error, tried));
             }
             let cause = shortened(&causes(&error), MAX_CAUSE);
             log::warn!("could not {action} {key}, trying again in {delay:.1?}: {cause}");
@@ -367,10 +372,25 @@ fn is_final(error: &StoreError) -> bool {
     )
 }
 
-/// Bytes that take memory of reads while they exist.
+/// Bytes of a pack that take memory of reads while they exist.
+///
+/// A restore of rustic_core panics where it cannot decrypt or decompress a part of a pack, and the
+/// panic does not name the pack. But the thread that panics drops its bytes.
 struct HeldBytes {
     bytes: Bytes,
+    /// Key of the pack.
+    key: String,
+    stop: StopFlag,
     _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.stop
+                .fail(MoverError::damaged(&self.key, CHANGED_CONTENTS));
+        }
+    }
 }
 
 impl AsRef<[u8]> for HeldBytes {

@@ -26,7 +26,7 @@ use super::{
     users::ClaimUser,
 };
 use crate::data_mover::{
-    objects::REMOVAL_TIMEOUT, pod_state::PodState, repository::RepositoryState,
+    objects::REMOVAL_TIMEOUT, pod_state::PodState, repository::RepositoryState, repository_wait,
 };
 use endings::{cancelled, failed, lost, missing, no_location, occupied, target_name, too_late};
 
@@ -102,6 +102,8 @@ pub(super) enum Step {
     Nothing,
     /// Look again in a while; why.
     Wait(String),
+    /// Publish why it waits for its repository, and since when.
+    AwaitRepository(String),
     /// Accept it for the target claim with this uid, if there is a free slot.
     Accept(String),
     CreateClaim,
@@ -202,7 +204,15 @@ fn arrive(download: &DataDownload, facts: &Facts, now: Timestamp) -> Step {
     match &facts.repository {
         Some(RepositoryState::Ready) => Step::Accept(target.uid.clone()),
         Some(RepositoryState::Unusable(reason)) => failed(reason.clone()),
-        Some(RepositoryState::Waiting(reason)) => Step::Wait(reason.clone()),
+        Some(RepositoryState::Busy(reason)) => Step::Wait(reason.clone()),
+        Some(RepositoryState::Waiting(reason)) => {
+            let timeout = facts.prepare_timeout;
+            if repository_wait::is_over(download.annotations(), timeout, now) {
+                failed(repository_wait::too_late(timeout, reason))
+            } else {
+                Step::AwaitRepository(reason.clone())
+            }
+        }
         None => Step::Wait("the repository was not looked at".to_owned()),
     }
 }

@@ -241,7 +241,7 @@ impl Model {
     fn apply(&mut self, step: Step, claims: &Claims) {
         let now = self.now;
         match step {
-            Step::Nothing | Step::Wait(_) | Step::Progress => {}
+            Step::Nothing | Step::Wait(_) | Step::AwaitRepository(_) | Step::Progress => {}
             Step::Accept(uid) => self.record(|current| patches::accepted(current, &uid, now)),
             Step::CreateClaim => {
                 let uid = self.uid();

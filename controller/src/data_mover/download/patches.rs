@@ -16,7 +16,7 @@ use kube::ResourceExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::data_mover::objects::ACTIVE_LABEL;
+use crate::data_mover::{objects::ACTIVE_LABEL, repository_wait};
 
 /// Annotation: uid of the target claim when the DataDownload was accepted.
 const TARGET_UID: &str = "backup-controller/target-uid";
@@ -122,6 +122,24 @@ pub(super) fn has_ended(download: &DataDownload) -> bool {
     phase.is_some_and(MovePhase::has_ended)
 }
 
+/// Records why it waits for its repository, and since when.
+pub(super) fn awaiting_repository(
+    current: &DataDownload,
+    why: &str,
+    now: Timestamp,
+) -> Option<Value> {
+    let message = current.status.transfer.message.as_deref();
+    let patch = repository_wait::awaiting(current.annotations(), message, why, now);
+    patch.filter(|_| is_new(current))
+}
+
+/// Ends the wait for its repository: only other transfers are awaited.
+pub(super) fn repository_is_ready(current: &DataDownload) -> Option<Value> {
+    let mut patch = repository_wait::ended(current.annotations())?;
+    patch["status"] = json!({"message": null});
+    Some(patch)
+}
+
 pub(super) fn accepted(current: &DataDownload, target_uid: &str, now: Timestamp) -> Option<Value> {
     if !is_new(current) || current.metadata.deletion_timestamp.is_some() {
         return None;
@@ -136,7 +154,7 @@ pub(super) fn accepted(current: &DataDownload, target_uid: &str, now: Timestamp)
             "labels": { ACTIVE_LABEL: "true" },
             "annotations": { TARGET_UID: target_uid },
         },
-        "status": {"phase": MovePhase::Accepted, "acceptedTimestamp": Time(now)},
+        "status": {"phase": MovePhase::Accepted, "acceptedTimestamp": Time(now), "message": null},
     }))
 }
 

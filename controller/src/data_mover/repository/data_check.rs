@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use backup_core::{
     api::{BackupRepository, BackupStorageLocation},
-    data_movement::{AffectedSnapshot, CheckReport, MoverOutcome},
+    data_movement::{AffectedSnapshot, CheckReport, MoverOutcome, failure_reason},
     event_reason::EventReason,
     repository_records::{DATA_CHECK_ANNOTATION, DataCheck},
     text::{counted, listed},
@@ -57,6 +57,23 @@ impl DataMover {
             packs: &last.damaged_packs,
         };
         self.begin_pod(facts, location, work).await
+    }
+
+    /// Has the next check read the packs that a pod could not read. Idempotent.
+    pub(super) async fn suspect_packs(
+        &self,
+        repository: &BackupRepository,
+        packs: &[String],
+    ) -> Result<(), ReconcileError> {
+        retry::status_patch(&self.cluster, repository, |current| {
+            let check = with_packs(current, packs)?;
+            Some(patches::annotated(
+                DATA_CHECK_ANNOTATION,
+                &check.annotation(),
+            ))
+        })
+        .await?;
+        Ok(())
     }
 
     /// Records how a check ended. Idempotent.
@@ -122,6 +139,18 @@ fn after(repository: &BackupRepository, end: &PodEnd, now: Timestamp) -> Option<
     })
 }
 
+/// The record with packs for the next check to read; `None` if it names them already.
+fn with_packs(repository: &BackupRepository, packs: &[String]) -> Option<DataCheck> {
+    let mut check = DataCheck::of(repository.annotations());
+    let known = check.damaged_packs.len();
+    for pack in packs {
+        if !check.damaged_packs.contains(pack) && check.damaged_packs.len() < MAX_DAMAGED_PACKS {
+            check.damaged_packs.push(pack.clone());
+        }
+    }
+    (check.damaged_packs.len() > known).then_some(check)
+}
+
 /// Describes the damage and the volumes that it concerns; empty if there is none.
 fn damage(namespace: &str, outcome: &MoverOutcome, report: &CheckReport) -> String {
     let places = outcome.failures.count;
@@ -143,7 +172,7 @@ fn damage(namespace: &str, outcome: &MoverOutcome, report: &CheckReport) -> Stri
         format!(" (such as {}: {})", first.path, first.reason)
     });
     format!(
-        "the repository of namespace {namespace} is damaged at {}{example}; {consequence}. docs/use/volumes.md#repositories          says what to do",
+        "the repository of namespace {namespace} is damaged at {}{example}; {consequence}. docs/use/volumes.md#repositories says what to do",
         counted(places, "place")
     )
 }
@@ -157,6 +186,16 @@ fn volume(snapshot: &AffectedSnapshot) -> String {
     match (tag("backup"), tag("claim")) {
         (Some(backup), Some(claim)) => format!("{claim} of backup {backup}"),
         _ => format!("snapshot {}", snapshot.id),
+    }
+}
+
+/// Ids of packs that a pod could not read, other than by a check; empty if it did not end for that.
+pub(super) fn unreadable_packs(outcome: &MoverOutcome) -> Vec<String> {
+    let is_damaged = outcome.reason.as_deref() == Some(failure_reason::DAMAGED);
+    if is_damaged && outcome.check.is_none() {
+        damaged_packs(outcome)
+    } else {
+        Vec::new()
     }
 }
 
@@ -307,6 +346,33 @@ mod tests {
             let later = at("2026-11-01T13:01:00Z");
             assert_eq!(after(&repository(&check), &end, later), None);
         }
+    }
+
+    #[test]
+    fn a_pack_that_a_restore_could_not_read_is_read_by_the_next_check() {
+        let restored = MoverOutcome {
+            operation: "restore".to_owned(),
+            result: MoverResult::Failed,
+            check: None,
+            ..damaged()
+        };
+        let packs = unreadable_packs(&restored);
+        assert_eq!(packs, ["4f".repeat(32)]);
+        assert_eq!(unreadable_packs(&damaged()), Vec::<String>::new());
+        let other = MoverOutcome {
+            reason: Some("store".to_owned()),
+            ..restored
+        };
+        assert_eq!(unreadable_packs(&other), Vec::<String>::new());
+        let before = DataCheck {
+            part: 3,
+            damage: "damaged".to_owned(),
+            ..DataCheck::default()
+        };
+        let check = with_packs(&repository(&before), &packs).unwrap();
+        assert_eq!((check.part, &check.damage[..]), (3, "damaged"));
+        assert_eq!(check.damaged_packs, packs);
+        assert_eq!(with_packs(&repository(&check), &packs), None);
     }
 
     #[test]

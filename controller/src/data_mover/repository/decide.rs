@@ -24,7 +24,7 @@ use super::{check::Check, password::PasswordSecret, verdict::Verdict};
 use crate::location::is_read_only;
 
 pub(super) use inspection::{BucketFacts, InspectionPlan, OtherRepositories, inspected};
-pub(super) use pods::{NodeState, PodEnd, PodFacts, Work};
+pub(super) use pods::{NodeState, PodEnd, PodFacts, Work, awaited, held_up_by};
 
 /// Time between two maintenances of a repository that names none, or none above zero.
 pub(super) const DEFAULT_FREQUENCY: GoDuration = GoDuration::from_secs(24 * 3600);
@@ -38,6 +38,8 @@ const RECHECK_INTERVAL: Duration = Duration::from_mins(5);
 const RETRY_INTERVAL: Duration = Duration::from_mins(5);
 /// The same for a lasting reason: what was seen may have been older than the last change.
 const LASTING_RETRY_INTERVAL: Duration = Duration::from_hours(1);
+/// Minimum number of attempts to prepare a repository while a transfer waits for it.
+const MIN_ATTEMPTS: u32 = 3;
 /// Time between a maintenance or check that failed and the next one.
 const WORK_RETRY_INTERVAL: Duration = Duration::from_hours(1);
 
@@ -167,7 +169,8 @@ pub(super) fn decide<'a>(facts: &Facts<'a>) -> Plan<'a> {
             let interval = if check.is_final {
                 LASTING_RETRY_INTERVAL
             } else {
-                RETRY_INTERVAL
+                // Transfers wait for several attempts.
+                RETRY_INTERVAL.min(facts.prepare_timeout / MIN_ATTEMPTS)
             };
             match left(check.at, interval, facts.now) {
                 Some(left) => Plan::Wait(left.min(RECHECK_INTERVAL)),

@@ -26,6 +26,7 @@ use kube::{
 use serde_json::Value;
 
 use super::{
+    RepositoryState,
     decide::{self, Facts, PodFacts, is_in_use},
     patches,
 };
@@ -67,21 +68,19 @@ impl DataMover {
         Ok(Action::RequeueAfter(BUSY_INTERVAL))
     }
 
-    /// Describes the maintenance pod that an upload into a repository waits for; `None` if there is
+    /// The state of a repository for an upload that waits for a maintenance pod; `None` if there is
     /// none. To be called while `exclusion` is held, if an upload is to be accepted.
-    pub(crate) async fn awaited_maintenance(
+    pub(in crate::data_mover) async fn awaited_maintenance(
         &self,
         repository: &str,
-    ) -> Result<Option<String>, ReconcileError> {
+    ) -> Result<Option<RepositoryState>, ReconcileError> {
         let maintenance = PodWork::Maintain.name();
         let selector = format!("{REPOSITORY_LABEL}={repository},{WORK_LABEL}={maintenance}");
         let params = ListParams::default().labels(&selector);
         let pods = self.cluster.api::<Pod>().list(&params).await?;
         let now = Timestamp::now();
-        Ok(pods
-            .items
-            .first()
-            .map(|pod| PodFacts::of(pod).awaited_by_upload(&pod.name_any(), now)))
+        let pod = pods.items.first();
+        Ok(pod.map(|pod| decide::held_up_by(&PodFacts::of(pod), &pod.name_any(), now)))
     }
 
     /// Names of the uploads into a repository between their acceptance and their end. The list is

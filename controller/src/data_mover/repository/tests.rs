@@ -44,6 +44,8 @@ impl World {
         let settings = MoverSettings {
             image: "i".to_owned(),
             memory_limit: "512Mi".to_owned(),
+            upload_limit: None,
+            download_limit: None,
             prepare_timeout: Duration::from_mins(30),
             concurrency: 2,
             upload_limit: None,

@@ -24,7 +24,7 @@ pub(super) mod unneeded;
 use std::time::Duration;
 
 use backup_core::{
-    api::{DataUpload, transfer::MovePhase},
+    api::{DataUpload, GoDuration, transfer::MovePhase},
     data_movement::{
         ATTEMPTS_ANNOTATION, DATA_MOVER, FINALIZER, FIRST_LOSS_ANNOTATION, MoverOutcome,
         MoverProgress, MoverResult,
@@ -37,6 +37,7 @@ use kube::ResourceExt as _;
 use super::source::{Source, SourceSnapshot};
 use crate::data_mover::{
     objects::REMOVAL_TIMEOUT, pod::REDUCED, pod_state::PodState, repository::RepositoryState,
+    repository_wait,
 };
 
 /// Annotation of a DataUpload: uid of the pod whose loss was counted last.
@@ -81,8 +82,10 @@ pub(super) enum Step {
     Nothing,
     /// Wait for other transfers.
     Queue(String),
-    /// Wait for the snapshot or the repository.
+    /// Wait for the snapshot, or for a pod that works on the repository.
     AwaitSource(String),
+    /// Wait until the repository can be used.
+    AwaitRepository(String),
     /// Reserve a place among the transfers, and add the finalizer.
     Accept,
     /// Make the volume and its pod, as far as they are missing; then the upload is Prepared.
@@ -261,17 +264,28 @@ fn new(upload: &DataUpload, facts: &Facts, now: Timestamp) -> Step {
     }
     match &facts.repository {
         RepositoryState::Ready => Step::Accept,
-        RepositoryState::Waiting(why) => Step::AwaitSource(why.clone()),
-        // Perhaps for a moment only, such as while the store does not answer.
-        RepositoryState::Unusable(why) => {
-            let created = upload.metadata.creation_timestamp.as_ref();
-            let since = created.map_or(now, |created| created.0);
-            if is_over(since, facts.prepare_timeout, now) {
-                Step::End(Ending::failed(why.clone()))
-            } else {
-                Step::AwaitSource(why.clone())
-            }
+        RepositoryState::Busy(why) => Step::AwaitSource(why.clone()),
+        RepositoryState::Waiting(why) => {
+            let failure = repository_wait::too_late(facts.prepare_timeout, why);
+            await_repository(upload, facts, now, why, failure)
         }
+        // Perhaps for a moment only, until a user has corrected that.
+        RepositoryState::Unusable(why) => await_repository(upload, facts, now, why, why.clone()),
+    }
+}
+
+/// Waits for a repository that cannot be used; `failure` is the message once that takes too long.
+fn await_repository(
+    upload: &DataUpload,
+    facts: &Facts,
+    now: Timestamp,
+    why: &str,
+    failure: String,
+) -> Step {
+    if repository_wait::is_over(upload.annotations(), facts.prepare_timeout, now) {
+        Step::End(Ending::failed(failure))
+    } else {
+        Step::AwaitRepository(why.to_owned())
     }
 }
 
@@ -404,8 +418,8 @@ fn overdue(upload: &DataUpload, facts: &Facts, now: Timestamp, why: &str) -> Opt
     let timeout = facts.prepare_timeout;
     is_over(since, timeout, now).then(|| {
         Step::End(Ending::failed(format!(
-            "its pod did not run within {} minutes (--data-mover-prepare-timeout): {why}",
-            timeout.as_secs() / 60
+            "its pod did not run within {} (--data-mover-prepare-timeout): {why}",
+            GoDuration::from(timeout)
         )))
     })
 }

@@ -20,15 +20,12 @@ use super::{
 };
 use crate::{
     data_mover::{
-        objects::{active_transfers, last_warning},
+        objects::{EVENT_DELAY, active_transfers, last_warning},
         pod_state::PodState,
         repository::RepositoryState,
     },
     error::ReconcileError,
 };
-
-/// Time from the acceptance after which Events are read for why pod or claim are not ready.
-const EVENT_DELAY: Duration = Duration::from_secs(15);
 
 impl Uploads {
     /// The facts about an upload that is not settled.
@@ -86,9 +83,11 @@ impl Uploads {
             RepositoryState::Ready => {
                 let name = repository_name(namespace, location);
                 let awaited = self.mover.awaited_maintenance(&name).await?;
-                awaited.map_or(RepositoryState::Ready, RepositoryState::Waiting)
+                awaited.unwrap_or(RepositoryState::Ready)
             }
-            state @ (RepositoryState::Waiting(_) | RepositoryState::Unusable(_)) => state,
+            state @ (RepositoryState::Busy(_)
+            | RepositoryState::Waiting(_)
+            | RepositoryState::Unusable(_)) => state,
         };
         Ok(())
     }

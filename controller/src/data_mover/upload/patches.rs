@@ -13,14 +13,25 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::decide::{Ending, LOST_POD, has_finalizer};
-use crate::data_mover::{objects::ACTIVE_LABEL, pod::REDUCED};
+use crate::data_mover::{objects::ACTIVE_LABEL, pod::REDUCED, repository_wait};
 
 /// Path of a volume in its snapshot.
 const ROOT: &str = "/";
 
-/// What an upload waits for.
-pub(super) fn waiting(why: &str) -> Value {
-    json!({ "status": { "message": why } })
+/// What an upload waits for, other than its repository; `None` if it says so already.
+pub(super) fn waiting(upload: &DataUpload, why: &str) -> Option<Value> {
+    let mut patch = repository_wait::ended(upload.annotations());
+    if upload.status.transfer.message.as_deref() != Some(why) {
+        let patch = patch.get_or_insert_with(|| json!({}));
+        patch["status"] = json!({ "message": why });
+    }
+    patch
+}
+
+/// Why an upload waits for its repository; `None` if it says so already.
+pub(super) fn awaiting_repository(upload: &DataUpload, why: &str, now: Timestamp) -> Option<Value> {
+    let message = upload.status.transfer.message.as_deref();
+    repository_wait::awaiting(upload.annotations(), message, why, now)
 }
 
 /// The upload takes its place among the transfers.
@@ -151,6 +162,23 @@ mod tests {
             released(&upload),
             Some(json!({ "metadata": { "finalizers": ["other"] } }))
         );
+    }
+
+    #[test]
+    fn another_wait_ends_the_time_of_the_wait_for_the_repository() {
+        let mut upload = upload();
+        let expected = json!({ "status": { "message": "why" } });
+        assert_eq!(waiting(&upload, "why"), Some(expected));
+        let begun = awaiting_repository(&upload, "why", now()).unwrap();
+        let annotations = begun["metadata"]["annotations"].clone();
+        upload.metadata.annotations = serde_json::from_value(annotations).unwrap();
+        upload.status.transfer.message = Some("why".to_owned());
+        assert_eq!(awaiting_repository(&upload, "why", now()), None);
+        let ended = waiting(&upload, "why").unwrap();
+        let annotation = &ended["metadata"]["annotations"][repository_wait::WAIT_ANNOTATION];
+        assert!(annotation.is_null() && ended["status"].is_null(), "{ended}");
+        upload.metadata.annotations = None;
+        assert_eq!(waiting(&upload, "why"), None);
     }
 
     #[test]

@@ -9,7 +9,10 @@ use kube::core::Status;
 use serde_json::json;
 
 use super::*;
-use crate::{data_mover::MoverSettings, testing};
+use crate::{
+    data_mover::{MoverSettings, repository_wait::WAIT_ANNOTATION},
+    testing,
+};
 
 const NAME: &str = "upload-data-1";
 const UPLOAD: &str = "/apis/velero.io/v2alpha1/namespaces/velero/datauploads/upload-data-1";
@@ -277,6 +280,57 @@ async fn an_upload_continues_after_a_crash_at_any_write() {
             assert!(annotations["backup-controller/attempts"].is_null());
         }
     }
+}
+
+/// The first backup with a wrong image of the mover.
+#[tokio::test(start_paused = true)]
+async fn an_upload_whose_repository_cannot_be_made_fails_in_time_with_the_reason_of_the_pod() {
+    const REASON: &str = "its pod does not start (ImagePullBackOff): no such image";
+    let fake = cluster();
+    fake.edit(UPLOAD, |upload| {
+        upload["status"] = json!({ "phase": "New" });
+        upload["metadata"]["labels"] = json!({});
+    });
+    let uploads = uploads(&fake);
+    uploads.reconcile(&key()).await.unwrap();
+    let name = repository_name("shop", "default");
+    let waiting =
+        json!({ "waiting": { "reason": "ImagePullBackOff", "message": "no such image" } });
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "namespace": "velero", "uid": "uid-p",
+            "creationTimestamp": Timestamp::now().to_string(),
+            "labels": { "backup-controller/mover-work": "init" } },
+        "spec": { "containers": [] },
+        "status": { "phase": "Pending", "containerStatuses": [{ "name": "mover", "image": "i",
+            "imageID": "", "ready": false, "restartCount": 0, "state": waiting }] },
+    });
+    fake.put(&format!("/api/v1/namespaces/velero/pods/{name}"), pod);
+    let action = uploads.reconcile(&key()).await.unwrap();
+    assert_eq!(action, Action::RequeueAfter(ACCEPT_INTERVAL));
+    let status = |field: &str| {
+        let upload = fake.get(UPLOAD).unwrap();
+        upload["status"][field]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    assert_eq!(status("phase"), "New");
+    assert!(status("message").ends_with(REASON), "{}", status("message"));
+    let half_an_hour_ago = Timestamp::now() - SignedDuration::from_mins(30);
+    fake.edit(UPLOAD, |upload| {
+        let annotations = &mut upload["metadata"]["annotations"];
+        assert!(annotations[WAIT_ANNOTATION].is_string());
+        annotations[WAIT_ANNOTATION] = json!(half_an_hour_ago.to_string());
+    });
+    uploads.reconcile(&key()).await.unwrap();
+    assert_eq!(status("phase"), "Failed");
+    let message = status("message");
+    assert!(
+        message.contains("within 30m0s (--data-mover-prepare-timeout)")
+            && message.ends_with(REASON),
+        "{message}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -133,8 +133,8 @@ impl ObjectBackend {
             if file_type == FileType::Key && self.only_key.is_some_and(|only| only != id) {
                 continue;
             }
-            let size = u32::try_from(size).map_err(|_| MoverError::Damaged {
-                detail: format!("{} has {size} bytes", key(file_type, &id)),
+            let size = u32::try_from(size).map_err(|_| {
+                MoverError::damaged(&key(file_type, &id), &format!("it has {size} bytes"))
             })?;
             files.push((id, size));
         }
@@ -217,9 +217,7 @@ fn exactly(bytes: Bytes, key: &str, length: u32) -> Result<Bytes, MoverError> {
     if bytes.len() == length as usize {
         return Ok(bytes);
     }
-    Err(MoverError::Damaged {
-        detail: format!("{key} is too short"),
-    })
+    Err(MoverError::damaged(key, "it is too short"))
 }
 
 /// Packs of folders, which are read in many small pieces: thousands of requests without a cache.

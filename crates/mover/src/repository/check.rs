@@ -16,7 +16,12 @@ use rustic_core::{
 };
 use sha2::{Digest as _, Sha256};
 
-use super::{Job, Repository, backend::key, errors::OrMoverError as _, session::Session};
+use super::{
+    Job, Repository,
+    backend::key,
+    errors::{OrMoverError as _, brief},
+    session::Session,
+};
 use crate::{MoverError, failures::FailureLog};
 
 /// Size of the pieces in which packs are read (bytes).
@@ -151,7 +156,7 @@ impl Check<'_> {
         for (level, finding) in &results.0 {
             // The level has no public name. Findings about packs are ours already.
             let is_error = format!("{level:?}") == "Error";
-            let text = finding.to_string();
+            let text = brief(finding);
             if is_error && !text.starts_with("pack ") {
                 self.failures.record("index".as_ref(), &text);
             }

@@ -77,7 +77,7 @@ impl<'a> Session<'a> {
             Ok(repository) => return Ok(repository),
             Err(error) => error,
         };
-        if !matches!(error, MoverError::Repository { .. }) {
+        if !is_of_key(&error) {
             return Err(error);
         }
         let keys = self.keys()?;
@@ -96,8 +96,8 @@ impl<'a> Session<'a> {
     pub(super) fn opens_with(&self, key: Id) -> Result<bool, MoverError> {
         match self.open_with(Some(key)) {
             Ok(_) => Ok(true),
-            // The key is of another password, or of an init that was interrupted.
-            Err(MoverError::WrongPassword { .. } | MoverError::Repository { .. }) => Ok(false),
+            Err(MoverError::WrongPassword { .. }) => Ok(false),
+            Err(error) if is_of_key(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -112,6 +112,15 @@ impl<'a> Session<'a> {
             .open(&self.credentials())
             .ours(self.url())
     }
+}
+
+/// Whether the repository may open with another key: this one may be of an init that was
+/// interrupted, and decrypts nothing.
+fn is_of_key(error: &MoverError) -> bool {
+    matches!(
+        error,
+        MoverError::Repository { .. } | MoverError::Damaged { .. }
+    )
 }
 
 #[cfg(test)]

@@ -52,12 +52,23 @@ fn answer(mut stream: &TcpStream, status: u16, body: &str) -> std::io::Result<()
     )
 }
 
-/// The message after `request` got this answer.
+/// The message about the store after `request` got this answer.
 fn message<T: std::fmt::Debug>(
     status: u16,
     code: &str,
     request: impl FnOnce(&Objects) -> Result<T, MoverError>,
 ) -> String {
+    let error = error(status, code, request);
+    assert_eq!(error.category(), "store");
+    error.to_string()
+}
+
+/// The error after `request` got this answer.
+fn error<T: std::fmt::Debug>(
+    status: u16,
+    code: &str,
+    request: impl FnOnce(&Objects) -> Result<T, MoverError>,
+) -> MoverError {
     // An error means that one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let body = format!("<Error><Code>{code}</Code><Message>Why.</Message></Error>");
@@ -93,10 +104,8 @@ fn message<T: std::fmt::Debug>(
         Arc::<Progress>::default(),
     );
     let error = request(&objects).unwrap_err();
-    assert_eq!(error.category(), "store");
-    let message = error.to_string();
-    assert!(!message.contains("TOPSECRET"), "{message}");
-    message
+    assert!(!error.to_string().contains("TOPSECRET"), "{error}");
+    error
 }
 
 fn written(objects: &Objects) -> Result<(), MoverError> {
@@ -162,10 +171,15 @@ fn a_bucket_that_is_gone_is_told_from_an_object_that_is_gone() {
             "{request}"
         );
     }
-    let object = message(404, "NoSuchKey", |objects| objects.get(KEY, None));
+}
+
+#[test]
+fn a_pack_that_is_gone_is_damage_and_another_object_may_have_been_replaced() {
+    let gone = error(404, "NoSuchKey", |objects| objects.get(KEY, None));
+    assert_eq!(gone, MoverError::damaged(KEY, "it is missing"));
+    let index = message(404, "NoSuchKey", |objects| objects.get("index/abcd", None));
     assert!(
-        object.contains("data/ab/abcd does not exist: 404 NoSuchKey"),
-        "{object}"
+        index.contains("index/abcd does not exist: 404 NoSuchKey") && index.contains("try again"),
+        "{index}"
     );
-    assert!(object.contains("run `backup-mover check`"), "{object}");
 }

@@ -1,7 +1,7 @@
 //! How a DataDownload ends, with messages that say what to do. Pure.
 
 use backup_core::{
-    api::{DataDownload, transfer::MovePhase},
+    api::{DataDownload, GoDuration, transfer::MovePhase},
     data_movement::MoverOutcome,
     text::{counted, listed},
 };
@@ -48,8 +48,9 @@ pub(super) fn too_late(reason: &str, facts: &Facts) -> Step {
     let warning = facts.warning.as_ref();
     let warning = warning.map_or_else(String::new, |text| format!(" (the claim: {text})"));
     failed(format!(
-        "the pod that restores the data did not start in time: {reason}{warning}; correct that \
-         and restore the claim again"
+        "the pod that restores the data did not start within {} (--data-mover-prepare-timeout): \
+         {reason}{warning}; correct that and restore the claim again",
+        GoDuration::from(facts.prepare_timeout)
     ))
 }
 

@@ -293,19 +293,46 @@ fn a_new_download_waits_for_its_claim_and_its_repository() {
         |_, f| f.repository = None,
         "repository",
     );
-    let preparing: Edit =
-        |_, f| f.repository = Some(RepositoryState::Waiting("it is being made".to_owned()));
-    waits(arrived(), nothing(), preparing, "it is being made");
-    let never_ready: Edit = |d, f| {
+    let checked: Edit = |d, f| {
         created_long_ago(d);
-        f.repository = Some(RepositoryState::Waiting("it is being made".to_owned()));
+        f.repository = Some(RepositoryState::Busy("it is checked".to_owned()));
     };
-    waits(arrived(), nothing(), never_ready, "it is being made");
+    waits(arrived(), nothing(), checked, "it is checked");
     let unusable: Edit =
         |_, f| f.repository = Some(RepositoryState::Unusable("no password".to_owned()));
     fails(arrived(), nothing(), unusable, "no password");
     let cancel: Edit = |d, _| d.spec.mover.cancel = true;
     check_end(arrived(), nothing(), cancel, &MovePhase::Canceled, "");
+}
+
+#[test]
+fn a_repository_that_is_not_ready_in_time_fails_the_download_with_the_reason() {
+    let awaiting = |minutes: i64| {
+        let mut download = arrived();
+        let begun = patches::awaiting_repository(&download, "no image", ago(minutes).0);
+        patch(&mut download, begun);
+        download
+    };
+    let waiting: Edit = |d, f| {
+        created_long_ago(d);
+        f.repository = Some(RepositoryState::Waiting("no image".to_owned()));
+    };
+    let awaited = Step::AwaitRepository("no image".to_owned());
+    check(arrived(), nothing(), waiting, &awaited);
+    check(awaiting(29), nothing(), waiting, &awaited);
+    let message = "not ready within 30m0s (--data-mover-prepare-timeout): no image";
+    fails(awaiting(30), nothing(), waiting, message);
+    // A wait for other transfers does not count.
+    let mut queued = awaiting(30);
+    let ready = patches::repository_is_ready(&queued);
+    patch(&mut queued, ready);
+    assert_eq!(queued.status.transfer.message, None);
+    check(queued, nothing(), waiting, &awaited);
+    assert_eq!(patches::repository_is_ready(&arrived()), None);
+    let mut download = awaiting(1);
+    let accepted = patches::accepted(&download, "uid-t", now());
+    patch(&mut download, accepted);
+    assert_eq!(download.status.transfer.message, None);
 }
 
 #[test]
@@ -355,7 +382,8 @@ fn claim_and_pod_are_made_until_the_time_is_over() {
         accepted_long_ago(d);
         f.pod = pod("p1", PodState::Waiting("no node fits".to_owned()));
     };
-    fails(accepted(), bound(), too_long, "no node fits");
+    let message = "did not start within 30m0s (--data-mover-prepare-timeout): no node fits";
+    fails(accepted(), bound(), too_long, message);
     let unprovisioned: Edit = |d, f| {
         accepted_long_ago(d);
         f.pod = pod("p1", PodState::Waiting("no node fits".to_owned()));

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use backup_core::{
+    api::{BackupRepository, GoDuration},
     data_movement::{MoverOutcome, MoverResult, failure_reason},
     repository_records::KeyWork,
 };
@@ -15,10 +16,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 
-use super::{Facts, Plan, left};
+use super::{Facts, Plan, is_prepared, left};
 use crate::data_mover::{
+    objects::EVENT_DELAY,
     pod::{VALID_FOR_ANNOTATION, WORK_LABEL},
     pod_state::PodState,
+    repository::RepositoryState,
 };
 
 /// Taint of a node that is off, as a user says (Kubernetes `pkg/controller/podgc`).
@@ -107,6 +110,11 @@ impl Work {
         }
     }
 
+    /// Whether it makes or opens the repository: nothing can use that before.
+    fn is_preparation(self) -> bool {
+        matches!(self, Self::Init | Self::Open)
+    }
+
     fn limit(self) -> Duration {
         match self {
             Self::Init | Self::Open | Self::ChangeKeys(_) => MAX_SMALL_WORK,
@@ -131,15 +139,30 @@ impl PodFacts {
         }
     }
 
+    /// Whether it has not started for a while.
+    pub(crate) fn is_slow(&self, now: Timestamp) -> bool {
+        let created = self.created.unwrap_or(now);
+        matches!(self.state, PodState::Waiting(_)) && left(created, EVENT_DELAY, now).is_none()
+    }
+
+    /// Adds why it does not start, as an Event says.
+    pub(crate) fn add_problem(&mut self, problem: &str) {
+        if let PodState::Waiting(why) = &mut self.state {
+            why.push_str(": ");
+            why.push_str(problem);
+        }
+    }
+
     /// Whether it should be gone, and is not.
     pub(crate) fn is_stuck(&self, now: Timestamp) -> bool {
         self.deleted
             .is_some_and(|deleted| left(deleted, STUCK_AFTER, now).is_none())
     }
 
-    /// The message of an upload that waits for this maintenance. The text changes only with the state
-    /// of the pod, so that it is written once.
-    pub(crate) fn awaited_by_upload(&self, name: &str, now: Timestamp) -> String {
+    /// The message of a transfer that waits for the end of this pod. The text changes only with the
+    /// state of the pod, so that it is written once.
+    fn awaited(&self, name: &str, now: Timestamp) -> String {
+        let verb = self.work.verb();
         let node = match &self.node {
             Some(node) => format!(" on node {node}"),
             None => String::new(),
@@ -148,12 +171,15 @@ impl PodFacts {
             Some(created) => format!(" since {created}"),
             None => String::new(),
         };
-        let end = if self.is_stuck(now) {
-            "; the pod does not end, and the BackupRepository of the same name says what to do"
-        } else {
-            ""
+        let detail = match &self.state {
+            _ if self.is_stuck(now) => {
+                "; the pod does not end, and the BackupRepository of the same name says what to do"
+                    .to_owned()
+            }
+            PodState::Waiting(why) => format!("; {why}"),
+            _ => String::new(),
         };
-        format!("it waits for maintenance pod {name}{node}{since}{end}")
+        format!("it waits for pod {name}{node}{since}, which {verb} the repository{detail}")
     }
 
     fn end(&self, failure: Option<String>, outcome: Option<&MoverOutcome>) -> PodEnd {
@@ -185,6 +211,40 @@ impl NodeState {
     }
 }
 
+/// The state of a repository for a transfer that waits for the end of this pod.
+pub(in crate::data_mover) fn held_up_by(
+    pod: &PodFacts,
+    name: &str,
+    now: Timestamp,
+) -> RepositoryState {
+    let message = pod.awaited(name, now);
+    if pod.is_stuck(now) {
+        RepositoryState::Waiting(message)
+    } else {
+        RepositoryState::Busy(message)
+    }
+}
+
+/// The state of a repository of which it is not known that it can be used. `said`: why it cannot be
+/// used for now, as its status says.
+pub(in crate::data_mover) fn awaited(
+    repository: &BackupRepository,
+    said: Option<String>,
+    pod: Option<&PodFacts>,
+    now: Timestamp,
+) -> RepositoryState {
+    if let Some(pod) = pod.filter(|pod| !pod.work.is_preparation()) {
+        return held_up_by(pod, &repository.name_any(), now);
+    }
+    let prepared = is_prepared(&repository.spec.volume_namespace);
+    let state = pod.map(|pod| &pod.state);
+    RepositoryState::Waiting(match (said, state) {
+        (Some(said), _) => said,
+        (None, Some(PodState::Waiting(why))) => format!("{prepared}: {why}"),
+        (None, _) => prepared,
+    })
+}
+
 pub(super) fn of_pod(pod: &PodFacts, facts: &Facts<'_>) -> Plan<'static> {
     if pod.deleted.is_some() {
         return of_deleted(pod, facts);
@@ -195,17 +255,16 @@ pub(super) fn of_pod(pod: &PodFacts, facts: &Facts<'_>) -> Plan<'static> {
     };
     let created = pod.created.unwrap_or(facts.now);
     let is_late = left(created, limit, facts.now).is_none();
+    let limit = GoDuration::from(limit);
     let (failure, outcome) = match &pod.state {
         PodState::Ended(outcome) => (failure(outcome, pod.work), Some(outcome)),
         PodState::Lost(why) => (Some(why.clone()), None),
         PodState::Waiting(why) if is_late => (
-            Some(format!("its pod has not started within {limit:?}: {why}")),
+            Some(format!("its pod has not started within {limit}: {why}")),
             None,
         ),
         PodState::Running if is_late => (
-            Some(format!(
-                "it has not ended within {limit:?}, and was stopped"
-            )),
+            Some(format!("it has not ended within {limit}, and was stopped")),
             None,
         ),
         PodState::Waiting(_) | PodState::Running => return Plan::Wait(POD_INTERVAL),

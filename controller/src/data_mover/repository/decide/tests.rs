@@ -129,6 +129,20 @@ fn a_repository_is_looked_for_when_that_may_give_another_result(
 }
 
 #[rstest]
+#[case(9, "wait 1")]
+#[case(10, "inspect")]
+fn a_repository_is_looked_for_several_times_while_a_transfer_waits(
+    #[case] age: i64,
+    #[case] expected: &str,
+) {
+    let repository = checked(Phase::NotReady, age, INPUTS, false);
+    let (location, password) = (location(false), present());
+    let mut facts = facts(&repository, Some(&location), &password);
+    facts.prepare_timeout = Duration::from_secs(30);
+    assert_eq!(shown(&decide(&facts)), expected);
+}
+
+#[rstest]
 #[case::known(checked(Phase::NotReady, 9999, INPUTS, true), "wait 300")]
 #[case::was_ready(checked(Phase::Ready, 1, "other", true), "publish NotReady")]
 #[case::new(repository(None), "publish NotReady")]

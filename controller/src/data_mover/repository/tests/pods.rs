@@ -4,6 +4,7 @@ use backup_core::{
     data_movement::{AffectedSnapshot, CheckReport, MoverFailure, MoverFailures},
     repository_records::{DATA_CHECK_ANNOTATION, DataCheck},
 };
+use backup_testkit::Fault;
 
 use super::*;
 use crate::data_mover::repository::check::Check;
@@ -101,6 +102,9 @@ async fn a_maintenance_on_a_node_that_does_not_answer_is_reported_and_not_remove
         .await
         .unwrap()
         .unwrap();
+    let RepositoryState::Waiting(awaited) = awaited else {
+        panic!("it is not bounded: {awaited:?}")
+    };
     for part in [&name[..], "on node n1", "since ", "does not end"] {
         assert!(awaited.contains(part), "{awaited}");
     }
@@ -137,6 +141,84 @@ async fn a_maintenance_on_a_node_that_is_off_is_removed_and_counts_as_failed() {
         let awaited = world.mover.awaited_maintenance(&name).await.unwrap();
         assert_eq!(awaited, None, "uploads continue");
     }
+}
+
+/// A pod that does not start, as its image is missing.
+fn without_image() -> Value {
+    let waiting = json!({"reason": "ImagePullBackOff", "message": "Back-off pulling image \"i\""});
+    json!({
+        "phase": "Pending",
+        "containerStatuses": [{
+            "name": "mover", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": waiting},
+        }],
+    })
+}
+
+#[tokio::test]
+async fn a_transfer_is_told_why_the_pod_of_its_repository_does_not_start() {
+    let world = World::new();
+    world.add_location("default", "aws", "b");
+    world.add_password("p");
+    let name = world.add_repository(json!({}));
+    let state = async || world.mover.repository("shop", "default").await.unwrap();
+    let prepared = "the repository of namespace shop is being prepared";
+    assert_eq!(state().await, RepositoryState::Waiting(prepared.to_owned()));
+    world.put_pod(&name, "init", None, &without_image());
+    let expected =
+        "its pod does not start (ImagePullBackOff): Back-off pulling image \"i\"".to_owned();
+    let waiting = RepositoryState::Waiting(format!("{prepared}: {expected}"));
+    assert_eq!(state().await, waiting);
+    let hour = jiff::SignedDuration::from_hours(1);
+    let created = Timestamp::now().checked_sub(hour).unwrap();
+    world.fake.edit(&pod_path(&name), |pod| {
+        pod["metadata"]["creationTimestamp"] = json!(created.to_string());
+    });
+    world.reconcile(&name).await;
+    let RepositoryState::Waiting(reason) = state().await else {
+        panic!("it is tried again")
+    };
+    assert!(
+        reason.contains("within 30m0s") && reason.ends_with(&expected),
+        "{reason}"
+    );
+}
+
+#[tokio::test]
+async fn a_pod_that_a_quota_refuses_is_published() {
+    let world = World::new();
+    world.add_location("default", "aws", "b");
+    world.add_password("p");
+    let name = world.add_repository(json!({}));
+    let stored = repository(&world, &name);
+    let location = world.mover.location("default").await.unwrap().unwrap();
+    let password = world.mover.password_secret().await.unwrap();
+    let facts = Facts {
+        inputs: world.inputs().await,
+        repository: &stored,
+        location: Some(&location),
+        password: &password,
+        pod: None,
+        node: NodeState::Unknown,
+        has_check_slot: false,
+        prepare_timeout: Duration::from_mins(30),
+        now: Timestamp::now(),
+    };
+    world.fake.fault(|_, request| {
+        let is_refused = request.method == "POST" && request.path.ends_with("/pods");
+        is_refused.then(|| Fault::refuse(403, "Forbidden", "exceeded quota: no-pods"))
+    });
+    let begun = world.mover.begin_pod(&facts, &location, PodWork::Init);
+    begun.await.unwrap();
+    let (phase, message) = world.status(&name);
+    assert_eq!(phase, "NotReady");
+    assert!(
+        message.ends_with("cannot be created: exceeded quota: no-pods"),
+        "{message}"
+    );
+    // A repository that can be used stays so.
+    let maintenance = world.mover.begin_pod(&facts, &location, PodWork::Maintain);
+    assert!(maintenance.await.is_err());
 }
 
 #[tokio::test]
@@ -183,6 +265,35 @@ async fn damage_that_a_check_has_found_is_an_event_and_stays_in_the_status() {
     known.await.unwrap();
     world.reconcile(&name).await;
     assert_eq!(world.status(&name), ("Ready".to_owned(), check.damage));
+}
+
+#[tokio::test]
+async fn a_pack_that_a_restore_could_not_read_is_noted_for_the_next_check() {
+    let world = World::new();
+    world.add_location("default", "aws", "b");
+    let name = world.add_repository(json!({"phase": "Ready"}));
+    let pack = "5f".repeat(32);
+    let outcome = MoverOutcome {
+        operation: "restore".to_owned(),
+        reason: Some(failure_reason::DAMAGED.to_owned()),
+        failures: MoverFailures {
+            count: 1,
+            first: vec![MoverFailure {
+                path: format!("data/5f/{pack}"),
+                reason: "it is missing".to_owned(),
+            }],
+        },
+        ..MoverOutcome::default()
+    };
+    let state = PodState::Ended(outcome);
+    for _ in 0..2 {
+        let noted = world.mover.note_pod("shop", "default", &state);
+        noted.await.unwrap();
+    }
+    let check = DataCheck::of(repository(&world, &name).annotations());
+    assert_eq!(check.damaged_packs, [pack]);
+    assert_eq!(world.status(&name).0, "Ready", "others can be restored");
+    assert_eq!(world.patches(&name), 1);
 }
 
 #[tokio::test]

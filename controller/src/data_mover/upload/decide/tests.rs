@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rstest::rstest;
 
 use super::*;
+use crate::data_mover::repository_wait::WAIT_ANNOTATION;
 
 const ACTIVE: [MovePhase; 3] = [
     MovePhase::Accepted,
@@ -174,21 +175,27 @@ fn a_new_upload_is_accepted_once_snapshot_place_and_repository_are_there(
     let upload = upload(phase);
     assert_eq!(step(&upload, &facts()), Step::Accept);
     let why = || "why".to_owned();
-    let awaited = Step::AwaitSource(why());
     let source = Facts {
         source: Source::Waiting(why()),
         ..facts()
     };
-    assert_eq!(step(&upload, &source), awaited);
-    for repository in [
-        RepositoryState::Waiting(why()),
-        RepositoryState::Unusable(why()),
+    assert_eq!(step(&upload, &source), Step::AwaitSource(why()));
+    for (repository, expected) in [
+        (RepositoryState::Busy(why()), Step::AwaitSource(why())),
+        (
+            RepositoryState::Waiting(why()),
+            Step::AwaitRepository(why()),
+        ),
+        (
+            RepositoryState::Unusable(why()),
+            Step::AwaitRepository(why()),
+        ),
     ] {
         let facts = Facts {
             repository,
             ..facts()
         };
-        assert_eq!(step(&upload, &facts), awaited);
+        assert_eq!(step(&upload, &facts), expected);
     }
     let full = Facts {
         has_room: false,
@@ -213,27 +220,55 @@ fn a_snapshot_that_can_never_be_read_fails_the_upload_at_any_time_before_its_pod
     }
 }
 
+/// An upload that was made long ago, and has waited for its repository for this time.
+fn awaiting_repository(minutes: i64) -> DataUpload {
+    let mut upload = annotated(
+        upload(None),
+        WAIT_ANNOTATION,
+        &minutes_ago(minutes).to_string(),
+    );
+    upload.metadata.creation_timestamp = Some(Time(minutes_ago(300)));
+    upload
+}
+
+#[test]
+fn a_repository_that_is_not_ready_in_time_fails_the_upload_with_the_reason() {
+    let pull = "its pod does not start (ImagePullBackOff)".to_owned();
+    let facts = Facts {
+        repository: RepositoryState::Waiting(pull.clone()),
+        ..facts()
+    };
+    let awaited = Step::AwaitRepository(pull.clone());
+    assert_eq!(step(&awaiting_repository(29), &facts), awaited);
+    assert_eq!(
+        failure(step(&awaiting_repository(30), &facts)),
+        format!("its repository was not ready within 30m0s (--data-mover-prepare-timeout): {pull}")
+    );
+    let mut queued = upload(None);
+    queued.metadata.creation_timestamp = Some(Time(minutes_ago(300)));
+    assert_eq!(step(&queued, &facts), awaited, "other waits do not count");
+}
+
 #[test]
 fn a_repository_that_stays_unusable_fails_the_upload() {
     let facts = Facts {
         repository: RepositoryState::Unusable("bring back the Secret".to_owned()),
         ..facts()
     };
-    let mut upload = upload(None);
-    upload.metadata.creation_timestamp = Some(Time(minutes_ago(30)));
-    assert_eq!(failure(step(&upload, &facts)), "bring back the Secret");
+    let awaited = Step::AwaitRepository("bring back the Secret".to_owned());
+    assert_eq!(step(&awaiting_repository(29), &facts), awaited);
+    let message = failure(step(&awaiting_repository(30), &facts));
+    assert_eq!(message, "bring back the Secret");
 }
 
 #[test]
 fn a_repository_in_maintenance_is_awaited_as_long_as_it_takes() {
     let facts = Facts {
-        repository: RepositoryState::Waiting("maintenance".to_owned()),
+        repository: RepositoryState::Busy("maintenance".to_owned()),
         ..facts()
     };
-    let mut upload = upload(None);
-    upload.metadata.creation_timestamp = Some(Time(minutes_ago(300)));
     let expected = Step::AwaitSource("maintenance".to_owned());
-    assert_eq!(step(&upload, &facts), expected);
+    assert_eq!(step(&awaiting_repository(300), &facts), expected);
 }
 
 #[rstest]
@@ -352,7 +387,7 @@ fn a_pod_that_does_not_run_in_time_fails_with_the_best_reason() {
         let said = |late: &Facts| failure(step(&upload, late));
         let message = said(&late);
         assert!(
-            message.starts_with("its pod did not run within 30 minutes")
+            message.starts_with("its pod did not run within 30m0s (--data-mover-prepare-timeout)")
                 && message.ends_with("its pod is being started"),
             "{message}"
         );
@@ -368,6 +403,16 @@ fn a_pod_that_does_not_run_in_time_fails_with_the_best_reason() {
         told.status.transfer.message = text("exceeded quota");
         assert!(failure(step(&told, &late)).ends_with("exceeded quota"));
     }
+}
+
+#[test]
+fn a_timeout_below_a_minute_is_named_in_seconds() {
+    let mut upload = upload(Some(MovePhase::Prepared));
+    upload.status.transfer.accepted_timestamp = Some(Time(minutes_ago(1)));
+    let mut late = with(waiting());
+    late.prepare_timeout = Duration::from_secs(20);
+    let message = failure(step(&upload, &late));
+    assert!(message.contains("within 20s (--data"), "{message}");
 }
 
 #[test]

@@ -48,33 +48,33 @@ fn plan(pod: PodFacts, node: NodeState, message: Option<&str>) -> String {
     Work::Init,
     PodState::Waiting("pull".to_owned()),
     1800,
-    "record Init Some(\"its pod has not started within 1800s: pull\")"
+    "record Init Some(\"its pod has not started within 30m0s: pull\")"
 )]
 #[case::runs(Work::Init, PodState::Running, 2699, "wait 3")]
 #[case::runs_too_long(
     Work::Init,
     PodState::Running,
     2700,
-    "record Init Some(\"it has not ended within 2700s, and was stopped\")"
+    "record Init Some(\"it has not ended within 45m0s, and was stopped\")"
 )]
 #[case::opens_too_long(
     Work::Open,
     PodState::Running,
     2700,
-    "record Open Some(\"it has not ended within 2700s, and was stopped\")"
+    "record Open Some(\"it has not ended within 45m0s, and was stopped\")"
 )]
 #[case::maintains(Work::Maintenance, PodState::Running, 12_599, "wait 3")]
 #[case::maintains_too_long(
     Work::Maintenance,
     PodState::Running,
     12_600,
-    "record Maintenance Some(\"it has not ended within 12600s, and was stopped\")"
+    "record Maintenance Some(\"it has not ended within 3h30m0s, and was stopped\")"
 )]
 #[case::checks_too_long(
     Work::Check,
     PodState::Running,
     12_600,
-    "record Check Some(\"it has not ended within 12600s, and was stopped\")"
+    "record Check Some(\"it has not ended within 3h30m0s, and was stopped\")"
 )]
 #[case::made(Work::Init, ended(MoverResult::Complete, None), 5, "record Init None")]
 #[case::made_before(
@@ -209,16 +209,66 @@ fn a_node_is_off_if_it_is_gone_or_a_user_says_so() {
 #[test]
 fn an_upload_says_which_pod_it_waits_for_where_and_since_when() {
     let mut maintenance = pod(Work::Maintenance, PodState::Running, 3600);
-    let said = |pod: &PodFacts| pod.awaited_by_upload("repository-shop", now());
-    let expected =
-        "it waits for maintenance pod repository-shop on node n1 since 2026-11-01T11:00:00Z";
-    assert_eq!(said(&maintenance), expected);
+    let state = |pod: &PodFacts| held_up_by(pod, "repository-shop", now());
+    let expected = "it waits for pod repository-shop on node n1 since 2026-11-01T11:00:00Z, which maintains \
+                    the repository";
+    let busy = |detail: &str| RepositoryState::Busy(format!("{expected}{detail}"));
+    assert_eq!(state(&maintenance), busy(""));
+    maintenance.state = PodState::Waiting("no image".to_owned());
+    assert_eq!(state(&maintenance), busy("; no image"));
+    maintenance.deleted = Some(ago(119));
+    assert_eq!(state(&maintenance), busy("; no image"));
+    // Without an end of the pod the wait has a bound.
     maintenance.deleted = Some(ago(120));
-    let stuck = said(&maintenance);
-    assert!(
-        stuck.starts_with(expected) && stuck.contains("BackupRepository"),
-        "{stuck}"
+    match state(&maintenance) {
+        RepositoryState::Waiting(stuck) => assert!(
+            stuck.starts_with(expected) && stuck.contains("BackupRepository"),
+            "{stuck}"
+        ),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_transfer_says_why_its_repository_is_not_ready() {
+    let repository = repository(None);
+    let state = |said: Option<&str>, pod: Option<&PodFacts>| {
+        awaited(&repository, said.map(str::to_owned), pod, now())
+    };
+    let waiting = |text: &str| RepositoryState::Waiting(text.to_owned());
+    let prepared = "the repository of namespace shop is being prepared";
+    assert_eq!(state(None, None), waiting(prepared));
+    assert_eq!(state(Some("why"), None), waiting("why"));
+    for work in [Work::Init, Work::Open] {
+        let running = pod(work, PodState::Running, 60);
+        assert_eq!(state(None, Some(&running)), waiting(prepared));
+        let pulling = pod(work, PodState::Waiting("no image".to_owned()), 60);
+        let expected = format!("{prepared}: no image");
+        assert_eq!(state(None, Some(&pulling)), waiting(&expected));
+        assert_eq!(state(Some("why"), Some(&pulling)), waiting("why"));
+    }
+    // A pod with other work has its own deadline.
+    for work in [Work::Check, Work::Maintenance] {
+        let other = pod(work, PodState::Running, 60);
+        let state = state(Some("why"), Some(&other));
+        assert!(matches!(state, RepositoryState::Busy(_)), "{state:?}");
+    }
+}
+
+#[test]
+fn events_are_read_of_a_pod_that_does_not_start_for_a_while() {
+    let mut waiting = pod(
+        Work::Init,
+        PodState::Waiting("it is being started".to_owned()),
+        15,
     );
+    assert!(waiting.is_slow(now()));
+    waiting.add_problem("no address for it");
+    let expected = "it is being started: no address for it";
+    assert_eq!(waiting.state, PodState::Waiting(expected.to_owned()));
+    waiting.created = Some(ago(14));
+    assert!(!waiting.is_slow(now()));
+    assert!(!pod(Work::Init, PodState::Running, 15).is_slow(now()));
 }
 
 #[test]
