@@ -109,7 +109,7 @@ fn own_text(error: &(dyn Error + 'static)) -> String {
 }
 
 /// As a cause of another error it is in a box.
-fn as_rustic(error: &(dyn Error + 'static)) -> Option<&RusticError> {
+fn as_rustic<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a RusticError> {
     error.downcast_ref::<RusticError>().or_else(|| {
         let boxed = error.downcast_ref::<Box<RusticError>>();
         boxed.map(AsRef::as_ref)
