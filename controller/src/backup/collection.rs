@@ -166,7 +166,7 @@ impl Worker<Backups> {
             )))
         ) {
             for problem in earlier.hooks.run_pending().await {
-                tracing::warn!(backup = self.name, problem, "what a pod was owed");
+                tracing::warn!(backup = self.name, problem, "a pending post hook");
             }
             earlier.snapshots.settle().await;
         }
