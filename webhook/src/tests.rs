@@ -118,7 +118,7 @@ impl Replica {
         }
     }
 
-    async fn ledger(&self) -> Ledger {
+    async fn ledger(&self) -> Arc<Ledger> {
         let stored = self.store.read(VELERO_SCOPE).await.unwrap();
         stored.unwrap().ledger
     }

@@ -64,11 +64,11 @@ impl JobWork for Backups {
         let name = backup.spec.storage_location.as_deref().unwrap_or_default();
         let reason = match worker.ctx.locations.get(name).await {
             Ok(location) if is_read_only(&location) => format!(
-                "BackupStorageLocation {name} is read-only, so nothing is written there: this backup goes on once its \
+                "BackupStorageLocation {name} is read-only, so nothing is written there: this backup continues once its \
                  spec.accessMode is ReadWrite"
             ),
             Err(error @ LocationError::NotFound { .. }) => {
-                format!("{error}; this backup goes on once {name} is there again")
+                format!("{error}; this backup continues once {name} exists again")
             }
             _ => return Ok(()),
         };
@@ -166,7 +166,7 @@ impl Worker<Backups> {
             )))
         ) {
             for problem in earlier.hooks.run_pending().await {
-                tracing::warn!(backup = self.name, problem, "what a pod was owed");
+                tracing::warn!(backup = self.name, problem, "a pending post hook");
             }
             earlier.snapshots.settle().await;
         }

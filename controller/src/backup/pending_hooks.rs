@@ -62,7 +62,7 @@ impl Worker<Backups> {
                 || started.elapsed() >= self.ctx.resource_timeout
             {
                 break vec![format!(
-                    "whether pods are owed commands after their backup is not known: {reason}"
+                    "whether post hooks of pods are pending is not known: {reason}"
                 )];
             }
             tries += 1;
@@ -72,7 +72,7 @@ impl Worker<Backups> {
             }
         };
         for problem in problems {
-            tracing::warn!(backup = self.name, problem, "what pods are owed");
+            tracing::warn!(backup = self.name, problem, "a pending post hook");
             self.ctx
                 .cluster
                 .events

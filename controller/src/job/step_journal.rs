@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn entries_about_other_things_are_ignored_and_undecodable_ones_are_errors() {
-        let other = [json!({ "hooksPaid": "x" }), json!(1), Value::Null];
+        let other = [json!({ "hooksCompleted": "x" }), json!(1), Value::Null];
         assert!(states::<Meal>(&other).unwrap().is_empty());
         for entry in [json!({ "mealBegun": 1 }), json!({ "mealEnded": 1 })] {
             let journal = Arc::new(MemoryJournal::default());

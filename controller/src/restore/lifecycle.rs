@@ -80,7 +80,7 @@ impl Lifecycle for Restores {
                 if matches!(stage, Stage::WaitingForOperations { .. }) {
                     let reason = format!(
                         "backup {name:?} is not there, so where the operations of this restore are recorded is not known; \
-                         it goes on once the backup is there again"
+                         it continues once the backup exists again"
                     );
                     return Err(WorkerError::Blocked {
                         reason,

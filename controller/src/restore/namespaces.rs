@@ -153,7 +153,7 @@ async fn create(
     }
     Ok(not_created(
         name,
-        "it was there each time, and gone or another when it was looked at",
+        "it was there each time, and gone or another one when it was read",
     ))
 }
 

@@ -104,7 +104,7 @@ impl Report {
             ""
         };
         let message = format!(
-            "the restore was cancelled by a user: {items_restored} of at least {total_items} items were looked at{earlier}; \
+            "the restore was cancelled by a user: {items_restored} of at least {total_items} items were handled{earlier}; \
              what is restored stays"
         );
         self.error(Scope::Velero, message);
@@ -124,7 +124,7 @@ impl Report {
             ""
         };
         let message = format!(
-            "its claim was released by force{}: {items_restored} of at least {total_items} items were looked at{earlier}; nothing \
+            "its claim was released by force{}: {items_restored} of at least {total_items} items were handled{earlier}; nothing \
              more was written, and what was written stays",
             backup_lock::ledger::by(by)
         );

@@ -265,7 +265,7 @@ impl Worker<Restores> {
         if restore.phase().has_failed_so_far() && report.counts().1 == 0 {
             report.error(
                 Scope::Velero,
-                "a first run ended with errors, and a restart lost which; all items were looked at again and none failed"
+                "a first run ended with errors, and a restart lost which; all items were checked again and none failed"
                     .to_owned(),
             );
         }

@@ -58,7 +58,7 @@ pub(super) async fn clean_up(
         let found = pass.store.find_job::<Backup>(name, uid).await?;
         let FoundJob::Committed(mut plan) = found else {
             return Ok(unfinished(
-                "it has changed while it was looked at; it is looked at again",
+                "it has changed while it was checked; it is checked again",
             ));
         };
         match publish(pass, &mut plan).await {
@@ -122,7 +122,7 @@ impl From<WorkerError> for ReconcileError {
             WorkerError::Stopped(reason) => Self::Postponed(reason.to_string()),
             WorkerError::Blocked { reason, .. } => Self::Postponed(reason),
             WorkerError::Conflict | WorkerError::Waiting => {
-                Self::Changed("it has changed meanwhile; it is looked at again".to_owned())
+                Self::Changed("it has changed meanwhile; it is checked again".to_owned())
             }
         }
     }

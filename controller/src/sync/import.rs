@@ -72,7 +72,7 @@ pub(super) async fn import_all(
     let mut last = String::new();
     while let Some((folder, outcome)) = outcomes.next().await {
         if pass.stop.is_cancelled() {
-            let why = "the process is asked to end; the rest is looked at by the next one";
+            let why = "the process is asked to end; the next one compares the rest";
             return Err(ReconcileError::Postponed(why.to_owned()));
         }
         if !matches!(outcome, Ok(FolderOutcome::Failed(_))) {
@@ -115,7 +115,7 @@ pub(super) async fn import_all(
 
 fn broken_off(failures: usize, last: &str) -> ReconcileError {
     ReconcileError::Postponed(format!(
-        "it was broken off after {failures} failures, the rest is looked at in the next pass: {last}"
+        "it was broken off after {failures} failures, the rest is compared in the next pass: {last}"
     ))
 }
 

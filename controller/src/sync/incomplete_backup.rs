@@ -53,7 +53,7 @@ fn classify(folder: &IncompleteBackup, ttl: Duration, now: Timestamp) -> Verdict
             stays("it holds files that are no part of a backup, so it is left alone")
         }
         Remnant::Contents => stays(
-            "its contents are there: a deletion was broken off, or its metadata was lost; remove it by hand if nobody needs it",
+            "its contents are there: a deletion was broken off, or its metadata was lost; remove it by hand if it is not needed",
         ),
         Remnant::Record => stays(
             "what it will hold is decided, and the cluster that has the Backup finishes it; remove it by hand if that is gone",
@@ -128,7 +128,7 @@ pub(super) async fn report_or_remove(
                     Ok(FolderOutcome::Pruned(note))
                 }
                 Ok(None) => Ok(stray(
-                    "it has changed while it was looked at; it is looked at again",
+                    "it has changed while it was checked; it is checked again",
                 )),
                 // Locked, or permission denied.
                 Err(ReconcileError::Store(error @ StoreError::Denied { .. })) => {

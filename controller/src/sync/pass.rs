@@ -77,7 +77,7 @@ impl Pass<'_> {
 }
 
 pub(super) fn location_changed() -> ReconcileError {
-    let why = "the location was changed meanwhile; the rest is looked at in the next pass";
+    let why = "the location was changed meanwhile; the rest is compared in the next pass";
     ReconcileError::Changed(why.to_owned())
 }
 

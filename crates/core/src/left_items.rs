@@ -79,7 +79,7 @@ impl fmt::Display for LeftItems {
         let mut sentences = Vec::new();
         if *left > 0 {
             let (differ, were) = if *left == 1 {
-                ("differs", "was left as it is")
+                ("differs", "was left unchanged")
             } else {
                 ("differ", "were left as they are")
             };
@@ -118,7 +118,7 @@ mod tests {
         left.add("ConfigMap", Some("shop"), "settings");
         assert_eq!(
             left.to_string(),
-            "1 item that differs from the backup was left as it is: ConfigMap shop/settings"
+            "1 item that differs from the backup was left unchanged: ConfigMap shop/settings"
         );
         assert_eq!(
             LeftItems::read(left.annotation().as_deref()),

@@ -233,7 +233,7 @@ impl Report {
         let good = if unknown == 0 {
             "Nothing is broken"
         } else {
-            "Nothing is broken in what could be looked at"
+            "Nothing is broken in what could be checked"
         };
         let verdict = match (bad, warn) {
             (0, 0) => format!("{good}."),

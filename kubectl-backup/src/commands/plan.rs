@@ -62,7 +62,7 @@ async fn read(
                     .map_err(|error| unreadable(file.name, &error.to_string()))?;
                 if let PlanLine::Progress { done, total } = read {
                     if shows_progress {
-                        terminal.say(&format!("{done} of {} looked at", counted(total, "item")));
+                        terminal.say(&format!("{done} of {} checked", counted(total, "item")));
                     }
                 } else {
                     end = Some(read);

@@ -326,7 +326,7 @@ fn deletion(backup: &Backup) -> Verdict {
     let again = minute(waits.again);
     verdict.because([
         plain(&format!("{waits}.")),
-        format!("It ends by itself; it is looked at again at {again}."),
+        format!("It ends by itself; it is checked again at {again}."),
     ])
 }
 

@@ -390,7 +390,7 @@ async fn moved_data_that_cannot_be_read_is_broken() {
     for expected in [
         "✗ volumes                backups of nightly move volume data (snapshotMoveData), and the controller has no image of the data mover: they are refused\n",
         "✗ volumes                the repository with the volume data of namespace shop in location default cannot be used: the password is wrong\n",
-        "✗ volumes                Secret velero-repo-credentials is missing: nobody can read the volume data in 1 repository without its password\n",
+        "✗ volumes                Secret velero-repo-credentials is missing: without its password the volume data in 1 repository cannot be read\n",
         "kubectl -n velero create secret generic velero-repo-credentials --from-file=repository-password=FILE\n",
     ] {
         assert!(seen.contains(expected), "{expected}{seen}");

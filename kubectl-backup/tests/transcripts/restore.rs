@@ -103,7 +103,7 @@ fn planned(lines: &[Value]) -> Vec<u8> {
 async fn what_a_restore_would_do_is_shown_item_by_item() {
     let plan = json!({ "plan": {
         "results": {
-            "warnings": { "namespaces": { "shop": ["ConfigMap \"colours\" exists and differs from the backup; it was left as it is"] } },
+            "warnings": { "namespaces": { "shop": ["ConfigMap \"colours\" exists and differs from the backup; it was left unchanged"] } },
             "errors": { "namespaces": { "shop": ["Pod \"web-1\" could not be created: pods \"web-1\" is forbidden: exceeded quota: small"] } },
         },
         "resourceList": {

@@ -94,7 +94,7 @@ impl Blocker {
             }
             (_, _) if key.kind == ObjectKind::Hold => {
                 format!(
-                    "{key} stands since {since} ({})",
+                    "{key} is in force since {since} ({})",
                     note.unwrap_or("no reason was given")
                 )
             }

@@ -137,7 +137,7 @@ fn what_is_pending_is_read_from_the_journal() {
         [a],
         "pending again in a later attempt"
     );
-    assert!(PendingPostHooks::read(&[json!({ "hooksOwed": { "pod": "x" } })]).is_err());
+    assert!(PendingPostHooks::read(&[json!({ "hooksPending": { "pod": "x" } })]).is_err());
 }
 
 #[tokio::test(start_paused = true)]

@@ -373,7 +373,7 @@ fn an_undecodable_entry_is_an_error() {
     let found = [json!({ "snapshotBegun": { "spec": 1 } })];
     assert!(SnapshotJournal::take_over(Arc::new(MemoryJournal::default()), &found).is_err());
     assert!(
-        prior_snapshots(&[json!({ "hooksPaid": "x" })])
+        prior_snapshots(&[json!({ "hooksCompleted": "x" })])
             .unwrap()
             .is_empty()
     );

@@ -48,8 +48,6 @@ impl World {
             download_limit: None,
             prepare_timeout: Duration::from_mins(30),
             concurrency: 2,
-            upload_limit: None,
-            download_limit: None,
         };
         Self {
             mover: Arc::new(DataMover::new(cluster, locations, settings)),

@@ -98,8 +98,8 @@ fn a_store_that_stays_away_is_an_error_in_time() {
     let error = world.backup().unwrap_err();
     assert_eq!(error.category(), "store");
     let message = error.to_string();
-    let begin = "could not look up memory://backups/restic/shop/config: ";
-    assert!(message.starts_with(begin), "{message}");
+    let first = "could not look up memory://backups/restic/shop/config: ";
+    assert!(message.starts_with(first), "{message}");
     for part in [
         "connection refused; it was tried again for ",
         "reach the store",

@@ -292,8 +292,8 @@ fn a_pack_that_was_damaged_is_read_again_whatever_the_part() {
     };
     let report = check_of(&world, &request);
     for key in &added {
-        let mut named = report.failures.first.iter();
-        let is_named = named.any(|failure| key.ends_with(failure.path.as_str()));
+        let mut failures = report.failures.first.iter();
+        let is_named = failures.any(|failure| key.ends_with(failure.path.as_str()));
         assert!(is_named, "{key}: {report:?}");
     }
     let gone = CheckRequest {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::*;
-use crate::CheckRequest;
+use crate::{CheckRequest, DataToRead};
 
 #[test]
 fn uploads_run_side_by_side_within_their_bound() {
@@ -60,8 +60,11 @@ fn a_snapshot_is_noted_before_it_is_written() {
     // Notes are no part of the repository.
     let restored = world.restore(&snapshot);
     assert_same(world.source.path(), restored.path());
-    let check = CheckRequest { read_data: true };
-    let report = world.run(|repository| repository.check(check, &Job::default()));
+    let check = CheckRequest {
+        read: DataToRead::Everything,
+        ..CheckRequest::default()
+    };
+    let report = world.run(|repository| repository.check(&check, &Job::default()));
     assert_eq!(report.unwrap().failures.count, 0);
 }
 

@@ -379,7 +379,7 @@ impl<'a> Removal<'a> {
     fn was_written(&self, key: &str) -> StoreError {
         self.failed(
             "remove versions under",
-            format!("{key} was written meanwhile; it is looked at again"),
+            format!("{key} was written meanwhile; it is checked again"),
         )
     }
 

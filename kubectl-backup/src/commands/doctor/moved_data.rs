@@ -238,7 +238,7 @@ fn judge_password(exists: bool, repositories: usize, home: &str) -> Finding {
     };
     ON.bad(
         format!(
-            "Secret {PASSWORD_SECRET} is missing: nobody can read the volume data in {of} without its password"
+            "Secret {PASSWORD_SECRET} is missing: without its password the volume data in {of} cannot be read"
         ),
         format!(
             "Bring it back from your copy: kubectl -n {home} create secret generic {PASSWORD_SECRET} \

@@ -105,7 +105,7 @@ fn place(plan: &Plan, observed: &ClusterState, namespace: &str) -> Finding {
             Mode::Engine => on.good(format!("{namespace} will be created")),
             Mode::Guard => on.bad(
                 format!(
-                    "{namespace} does not exist, and a guard stands in the namespace of the Velero server"
+                    "{namespace} does not exist, and a guard is installed in the namespace of the Velero server"
                 ),
                 "Choose that namespace with -n.",
             ),

@@ -83,6 +83,6 @@ fn judge(volumes: &Volumes, options: &mut Options, decision: Decision) -> Vec<Fi
 pub(super) fn not_looked(options: &Options) -> Option<&'static str> {
     let is_off = options.mode == Mode::Engine && !options.takes_snapshots();
     is_off.then_some(
-        "Snapshots of CSI volumes are off in these objects, as no cluster was looked at: --snapshots turns them on.",
+        "Snapshots of CSI volumes are off in these objects, as no cluster was checked: --snapshots turns them on.",
     )
 }

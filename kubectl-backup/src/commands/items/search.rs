@@ -68,7 +68,7 @@ async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
     if backups.is_empty() {
         let message = format!("there is no backup in namespace {}", session.namespace);
         return Err(Problem::new(ProblemKind::NotFound, message).with_remedy(
-            "-n names the installation; the namespace of an item stands before its type, as in shop/configmaps/web.",
+            "-n names the installation; the namespace of an item comes before its type, as in shop/configmaps/web.",
         ));
     }
     backups.sort_by_key(|backup| std::cmp::Reverse(began(backup)));

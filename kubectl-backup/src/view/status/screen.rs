@@ -67,11 +67,11 @@ fn verdict(status: &ClusterStatus, bad: usize, unknown: usize) -> (Tone, String)
     } else if unknown > 0 {
         (Tone::Warn, format!("{unknown} of {total} not checked"))
     } else if status.namespaces.is_empty() {
-        (Tone::Unknown, "no namespace is looked at".to_owned())
+        (Tone::Unknown, "no namespace is checked".to_owned())
     } else if status.unchecked.is_empty() {
         (Tone::Good, format!("{total}, all protected"))
     } else {
-        (Tone::Warn, format!("{total} looked at, all protected"))
+        (Tone::Warn, format!("{total} checked, all protected"))
     }
 }
 

@@ -116,7 +116,7 @@ use State::{Active, Collected, Intent, Reserved, Settling, Waiting};
     Hold,
     Reserved,
     None,
-    "stands since 2026-11-21T09:00:00Z (no reason was given)",
+    "is in force since 2026-11-21T09:00:00Z (no reason was given)",
     "Held"
 )]
 #[case(
@@ -252,7 +252,7 @@ fn the_reason_of_a_hold_is_told() {
     });
     assert!(
         hold.describe()
-            .ends_with("stands since 2026-11-21T09:00:00Z (ann: maintenance)"),
+            .ends_with("is in force since 2026-11-21T09:00:00Z (ann: maintenance)"),
         "{}",
         hold.describe()
     );
