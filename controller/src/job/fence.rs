@@ -115,7 +115,7 @@ impl Fence {
                     tracing::debug!(%key, %error, "whether the claim still exists is not known");
                 }
                 Err(_) => {
-                    tracing::debug!(%key, "whether the claim still exists is not known: no answer")
+                    tracing::debug!(%key, "whether the claim still exists is not known: no answer");
                 }
             }
             tokio::time::sleep(READ_INTERVAL).await;

@@ -120,7 +120,8 @@ async fn drive(fake: &FakeApi) -> Result<(), ReconcileError> {
             namespace: "velero".to_owned(),
             name: NAME.to_owned(),
         };
-        if reconcile(Arc::clone(&mover), key).await? == Action::AwaitChange {
+        let action = Box::pin(reconcile(Arc::clone(&mover), key)).await?;
+        if action == Action::AwaitChange {
             return Ok(());
         }
         others(fake);

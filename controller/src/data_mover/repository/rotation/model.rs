@@ -71,6 +71,10 @@ impl Secret {
     }
 }
 
+/// A pod that changes keys: what it was created for, and the current and the other password that it
+/// has read.
+type KeyPod = (KeyWork, u8, Option<(Password, Password)>);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Repository {
     exists: bool,
@@ -78,8 +82,7 @@ struct Repository {
     keys: [bool; 3],
     /// Work, version of the Secret, and whether it is done.
     change: Option<(KeyWork, u8, bool)>,
-    /// The pod that changes the keys: what it was created for, and the passwords that it has read.
-    pod: Option<(KeyWork, u8, Option<(Password, Password)>)>,
+    pod: Option<KeyPod>,
 }
 
 impl Repository {
