@@ -162,10 +162,10 @@ fn set_gauges(repository: &BackupRepository, known: &KnownRepository, metrics: &
     series
         .repository_maintenance_period_seconds
         .set(labels, Some(period).filter(|seconds| *seconds > 0));
-    let annotations = repository.annotations();
-    let check = annotations
-        .contains_key(DATA_CHECK_ANNOTATION)
-        .then(|| DataCheck::of(annotations));
+    // A check that cannot be read is not known, and not one without damage.
+    let annotation = repository.annotations().get(DATA_CHECK_ANNOTATION);
+    let check =
+        annotation.and_then(|annotation| serde_json::from_str::<DataCheck>(annotation).ok());
     let checked = check.as_ref().and_then(|check| check.checked);
     series
         .repository_last_check_timestamp_seconds
