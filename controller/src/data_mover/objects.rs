@@ -252,25 +252,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        data_mover::{MoverSettings, pod::PodWork},
-        testing,
-    };
+    use crate::{data_mover::pod::PodWork, testing};
 
     const POD: &str = "/api/v1/namespaces/velero/pods/p";
 
     fn mover(fake: &FakeApi) -> DataMover {
-        let cluster = testing::cluster(fake.client());
-        let locations = testing::locations(&cluster);
-        let settings = MoverSettings {
-            image: "i".to_owned(),
-            memory_limit: "512Mi".to_owned(),
-            upload_limit: None,
-            download_limit: None,
-            prepare_timeout: Duration::from_mins(30),
-            concurrency: 2,
-        };
-        DataMover::new(cluster, locations, settings)
+        testing::data_mover(testing::cluster(fake.client()))
     }
 
     fn location() -> BackupStorageLocation {

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::testing;
 
 fn ended() -> Backup {
     let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "spec": {},
@@ -10,16 +11,6 @@ fn ended() -> Backup {
             "volumeSnapshotsAttempted": 2, "volumeSnapshotsCompleted": 1,
             "csiVolumeSnapshotsAttempted": 3, "csiVolumeSnapshotsCompleted": 2 } });
     serde_json::from_value(object).unwrap()
-}
-
-fn has(metrics: &Metrics, lines: &[&str]) {
-    let text = metrics.encode();
-    for line in lines {
-        assert!(
-            text.lines().any(|found| found == *line),
-            "{line} not in\n{text}"
-        );
-    }
 }
 
 #[test]
@@ -42,7 +33,7 @@ fn names_and_labels_are_those_that_dashboards_know() {
         "velero_backup_total 0",
         "velero_restore_total 0",
     ];
-    has(&metrics, &lines);
+    testing::assert_exported(&metrics, &lines);
 }
 
 #[test]
@@ -171,6 +162,6 @@ fn a_backup_that_has_ended_tells_its_duration_its_warnings_and_its_snapshots() {
         "velero_csi_snapshot_success_total{schedule=\"nightly\",backupName=\"b\"} 2",
         "velero_csi_snapshot_failure_total{schedule=\"nightly\",backupName=\"b\"} 1",
     ];
-    has(&metrics, &lines);
+    testing::assert_exported(&metrics, &lines);
     assert!(!metrics.encode().contains("without"));
 }

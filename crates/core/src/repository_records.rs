@@ -150,9 +150,14 @@ pub struct DataCheck {
 }
 
 impl DataCheck {
+    /// `None` if there was none, or it cannot be read.
+    pub fn known(annotations: &BTreeMap<String, String>) -> Option<Self> {
+        read(annotations, DATA_CHECK_ANNOTATION)
+    }
+
     /// The default if there was none, or it cannot be read.
     pub fn of(annotations: &BTreeMap<String, String>) -> Self {
-        read(annotations, DATA_CHECK_ANNOTATION).unwrap_or_default()
+        Self::known(annotations).unwrap_or_default()
     }
 
     /// The part of the data that the next check reads.

@@ -5,7 +5,7 @@ use backup_testkit::{FakeApi, LastWrite};
 use serde_json::json;
 
 use super::*;
-use crate::{data_mover::MoverSettings, testing};
+use crate::testing;
 
 const NAME: &str = "download-data-1";
 const DOWNLOAD: &str = "/apis/velero.io/v2alpha1/namespaces/velero/datadownloads/download-data-1";
@@ -70,16 +70,7 @@ fn cluster() -> FakeApi {
 fn mover(fake: &FakeApi) -> Arc<DataMover> {
     let mut cluster = testing::cluster(fake.client());
     cluster.patch_budget = Duration::ZERO;
-    let locations = testing::locations(&cluster);
-    let settings = MoverSettings {
-        image: "i".to_owned(),
-        memory_limit: "512Mi".to_owned(),
-        prepare_timeout: Duration::from_mins(30),
-        concurrency: 2,
-        upload_limit: None,
-        download_limit: None,
-    };
-    Arc::new(DataMover::new(cluster, locations, settings))
+    Arc::new(testing::data_mover(cluster))
 }
 
 /// What binder and kubelet do next.

@@ -1,18 +1,15 @@
-use std::{num::NonZeroU64, time::Duration};
+use std::num::NonZeroU64;
 
 use backup_core::api::BackupStorageLocationSpec;
 use rstest::rstest;
 
 use super::*;
+use crate::testing;
 
 fn settings() -> MoverSettings {
     MoverSettings {
         image: "example.com/backup-mover:1".to_owned(),
-        memory_limit: "512Mi".to_owned(),
-        upload_limit: None,
-        download_limit: None,
-        prepare_timeout: Duration::from_mins(30),
-        concurrency: 20,
+        ..testing::mover_settings()
     }
 }
 

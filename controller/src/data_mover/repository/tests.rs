@@ -10,10 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{
-    data_mover::{MoverSettings, repository::check::CHECK_ANNOTATION},
-    testing,
-};
+use crate::{data_mover::repository::check::CHECK_ANNOTATION, testing};
 
 const SECRET: &str = "/api/v1/namespaces/velero/secrets/velero-repo-credentials";
 
@@ -40,17 +37,8 @@ impl World {
     fn new() -> Self {
         let fake = FakeApi::new();
         let cluster = testing::cluster(fake.client());
-        let locations = testing::locations(&cluster);
-        let settings = MoverSettings {
-            image: "i".to_owned(),
-            memory_limit: "512Mi".to_owned(),
-            upload_limit: None,
-            download_limit: None,
-            prepare_timeout: Duration::from_mins(30),
-            concurrency: 2,
-        };
         Self {
-            mover: Arc::new(DataMover::new(cluster, locations, settings)),
+            mover: Arc::new(testing::data_mover(cluster)),
             fake,
             folder: tempfile::tempdir().unwrap(),
         }

@@ -9,10 +9,7 @@ use kube::core::Status;
 use serde_json::json;
 
 use super::*;
-use crate::{
-    data_mover::{MoverSettings, repository_wait::WAIT_ANNOTATION},
-    testing,
-};
+use crate::{data_mover::repository_wait::WAIT_ANNOTATION, testing};
 
 const NAME: &str = "upload-data-1";
 const UPLOAD: &str = "/apis/velero.io/v2alpha1/namespaces/velero/datauploads/upload-data-1";
@@ -123,17 +120,8 @@ fn uploads(fake: &FakeApi) -> Uploads {
 fn uploads_within(fake: &FakeApi, patch_budget: Duration) -> Uploads {
     let mut cluster = testing::cluster(fake.client());
     cluster.patch_budget = patch_budget;
-    let locations = testing::locations(&cluster);
-    let settings = MoverSettings {
-        image: "i".to_owned(),
-        memory_limit: "512Mi".to_owned(),
-        upload_limit: None,
-        download_limit: None,
-        prepare_timeout: Duration::from_mins(30),
-        concurrency: 2,
-    };
     Uploads {
-        mover: Arc::new(DataMover::new(cluster, locations, settings)),
+        mover: Arc::new(testing::data_mover(cluster)),
     }
 }
 

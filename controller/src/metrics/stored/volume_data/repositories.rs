@@ -11,7 +11,7 @@ use backup_core::{
         transfer::UploaderType,
     },
     data_movement::repository_name,
-    repository_records::{DATA_CHECK_ANNOTATION, DataCheck},
+    repository_records::DataCheck,
 };
 use backup_runtime::watch::{Decoded, WatchEvent};
 use jiff::Timestamp;
@@ -162,10 +162,8 @@ fn set_gauges(repository: &BackupRepository, known: &KnownRepository, metrics: &
     series
         .repository_maintenance_period_seconds
         .set(labels, Some(period).filter(|seconds| *seconds > 0));
-    // A check that cannot be read is not known, and not one without damage.
-    let annotation = repository.annotations().get(DATA_CHECK_ANNOTATION);
-    let check =
-        annotation.and_then(|annotation| serde_json::from_str::<DataCheck>(annotation).ok());
+    // A check that is not known is not one without damage.
+    let check = DataCheck::known(repository.annotations());
     let checked = check.as_ref().and_then(|check| check.checked);
     series
         .repository_last_check_timestamp_seconds
@@ -208,10 +206,12 @@ fn count_maintenances(
 
 #[cfg(test)]
 mod tests {
+    use backup_core::repository_records::DATA_CHECK_ANNOTATION;
     use backup_runtime::queue::Key;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::testing;
 
     fn repository(namespace: &str, status: &Value) -> BackupRepository {
         let object = json!({
@@ -235,14 +235,6 @@ mod tests {
             .iter()
             .map(|namespace| repository_name(namespace, "default"));
         stored.touched(&WatchEvent::Listed(names.collect()), metrics);
-    }
-
-    fn has(metrics: &Metrics, line: &str) {
-        let text = metrics.encode();
-        assert!(
-            text.lines().any(|found| found == line),
-            "{line} not in\n{text}"
-        );
     }
 
     #[test]
@@ -273,7 +265,7 @@ mod tests {
             "velero_repositories{phase=\"NotReady\"} 1".to_owned(),
             "velero_repositories{phase=\"Unknown\"} 0".to_owned(),
         ] {
-            has(&metrics, &line);
+            testing::assert_exported(&metrics, &[line.as_str()]);
         }
         assert!(!metrics.encode().contains("theirs"));
         assert!(
@@ -291,7 +283,7 @@ mod tests {
         let text = metrics.encode();
         let left = ["shop", "db"].map(|namespace| text.contains(&format!("\"{namespace}\"")));
         assert_eq!(left, [false, false], "{text}");
-        has(&metrics, "velero_repositories{phase=\"NotReady\"} 0");
+        testing::assert_exported(&metrics, &["velero_repositories{phase=\"NotReady\"} 0"]);
     }
 
     #[test]
@@ -344,7 +336,7 @@ mod tests {
                 let line = format!(
                     "velero_repo_maintenance_{result}_total{{repository_name=\"{name}\"}} {count}"
                 );
-                has(&metrics, &line);
+                testing::assert_exported(&metrics, &[line.as_str()]);
             }
         };
         applied(&mut stored, &metrics, ran(&[("Succeeded", 1)]));
@@ -364,6 +356,6 @@ mod tests {
         listed(&mut stored, &metrics, &[]);
         applied(&mut stored, &metrics, ran(&[("Failed", 5)]));
         let line = format!("velero_repo_maintenance_failure_total{{repository_name=\"{name}\"}} 1");
-        has(&metrics, &line);
+        testing::assert_exported(&metrics, &[line.as_str()]);
     }
 }

@@ -193,6 +193,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::testing;
 
     fn download(name: &str, phase: &str) -> DataDownload {
         let object = json!({
@@ -223,16 +224,6 @@ mod tests {
         stored.touched(&WatchEvent::Listed(names), metrics);
     }
 
-    fn has(metrics: &Metrics, lines: &[&str]) {
-        let text = metrics.encode();
-        for line in lines {
-            assert!(
-                text.lines().any(|found| found == *line),
-                "{line} not in\n{text}"
-            );
-        }
-    }
-
     #[test]
     fn downloads_count_by_stage_and_each_end_counts_once() {
         let (metrics, mut stored) = (Metrics::default(), StoredDownloads::default());
@@ -251,7 +242,7 @@ mod tests {
             "velero_data_transfers_running{kind=\"DataDownload\"} 1",
             "velero_data_transfers_waiting{kind=\"DataDownload\"} 1",
         ];
-        has(&metrics, &gauges);
+        testing::assert_exported(&metrics, &gauges);
         assert!(!metrics.encode().contains("data_download_success_total{"));
         let ends = [
             ("runs", "Completed"),
@@ -274,7 +265,7 @@ mod tests {
             "velero_data_transfers_running{kind=\"DataDownload\"} 0",
             "velero_data_transfers_waiting{kind=\"DataDownload\"} 0",
         ];
-        has(&metrics, &counted);
+        testing::assert_exported(&metrics, &counted);
     }
 
     #[test]
