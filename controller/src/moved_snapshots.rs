@@ -98,7 +98,7 @@ impl BackupSnapshots {
         self.snapshots.iter().map(ToString::to_string).collect()
     }
 
-    /// Whether no data was moved, as far as it is known.
+    /// Whether no repository is known to have data of the backup.
     pub(crate) fn has_no_repository(&self) -> bool {
         self.namespaces.is_empty()
     }

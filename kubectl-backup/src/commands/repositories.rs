@@ -31,7 +31,7 @@ pub(crate) async fn run(command: RepositoriesCommand, terminal: &mut Terminal) -
     }
 }
 
-/// A rotation as it is shown.
+/// The printed form of a rotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rotation {
     state: RotationState,
