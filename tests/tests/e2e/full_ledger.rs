@@ -65,6 +65,38 @@ fn fill_with(
     None
 }
 
+/// Fills the rest completely. Few at a time: the more a change does, the likelier another writer of
+/// the ledger is faster.
+async fn fill_with_holds(world: &World) -> anyhow::Result<()> {
+    const AT_A_TIME: usize = 20;
+    let mut first = 0;
+    loop {
+        let mut held = 0;
+        fill(world, |ledger| {
+            let holds = (first..first + AT_A_TIME).map(|n| longest_hold(ledger, n));
+            held = holds.take_while(|held| *held).count();
+        })
+        .await?;
+        if held < AT_A_TIME {
+            return Ok(());
+        }
+        first += AT_A_TIME;
+    }
+}
+
+/// Adds a hold with the longest note that fits, up to 250 bytes. Returns whether any fits.
+fn longest_hold(ledger: &mut Ledger, n: usize) -> bool {
+    let key = ObjectKey::new(ObjectKind::Hold, "", &format!("filler-{n}"));
+    let footprint = Footprint::namespaces(["full-held"]);
+    let add = |length: usize| {
+        let by = "y".repeat(length);
+        ledger
+            .hold(&key, &n.to_string(), &footprint, SINCE, &by)
+            .is_ok()
+    };
+    (1..=250).rev().any(add)
+}
+
 /// Removes all entries of objects that do not exist.
 async fn empty(world: &World) -> anyhow::Result<()> {
     fill(world, |ledger| {
@@ -230,28 +262,7 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(world: &mut Wo
                 .create_object(&backup(fits))
                 .await
                 .context("the last byte")?;
-            // Holds fill the rest completely.
-            fill(&paused, |ledger| {
-                for n in 0.. {
-                    let key = ObjectKey::new(ObjectKind::Hold, "", &format!("filler-{n}"));
-                    let held = (1..=250).rev().find(|length| {
-                        let by = "y".repeat(*length);
-                        ledger
-                            .hold(
-                                &key,
-                                &n.to_string(),
-                                &Footprint::namespaces(["full-held"]),
-                                SINCE,
-                                &by,
-                            )
-                            .is_ok()
-                    });
-                    if held.is_none() {
-                        break;
-                    }
-                }
-            })
-            .await?;
+            fill_with_holds(&paused).await?;
             let bytes = paused.claims().await?.len();
             println!("    {bytes} bytes of {ALL_BYTES}");
             ensure!(bytes > ALL_BYTES * 2 / 3, "{bytes}");

@@ -51,7 +51,12 @@ async fn a_forged_transfer_or_repository_is_refused(world: &mut World) -> anyhow
         let new = wanted(kind, "forged")?;
         let broken = annotated(new.clone(), REASON, "mine");
         let mut ended = new.clone();
-        ended.data["status"] = json!({ "phase": "Completed" });
+        let last_phase = if kind == "BackupRepository" {
+            "Ready"
+        } else {
+            "Completed"
+        };
+        ended.data["status"] = json!({ "phase": last_phase });
         let editor = cast.objects(EDITOR, kind).await?;
         let refusal = "only backup-controller creates";
         eventually("the policy is in force", TIMEOUT, async || {
