@@ -303,7 +303,10 @@ impl Snapshots {
         collection: &str,
         name: &str,
     ) -> Result<Option<Object>, VolumeError> {
-        let found = match calls.until_gone(collection, name, volume::is_going).await {
+        let found = match calls
+            .until_gone(collection, name, existing::is_volume_going)
+            .await
+        {
             Ok(found) => found,
             Err(error) => {
                 let why = error.unless_stopped()?;
