@@ -15,6 +15,7 @@ use backup_core::{
     api::{Backup, Restore},
     names,
     snapshot::VolumeSnapshot,
+    volume_info::NativeSnapshotInfo,
 };
 use backup_plugins::{
     PluginLog,
@@ -273,7 +274,8 @@ impl Snapshots {
 
     /// Records the source of a created volume, and the namespace of its claim in the cluster.
     fn record(&self, created: &Object, namespace: Option<&str>, snapshot: &VolumeSnapshot) {
-        self.restored.native(created, namespace, snapshot.info());
+        self.restored
+            .native(created, namespace, NativeSnapshotInfo::of(snapshot));
     }
 
     /// Updates a claim whose volume was renamed.
