@@ -7,10 +7,8 @@ use axum::{
 use futures::stream;
 use serde_json::{Value, json};
 
-use crate::{
-    FakeApi,
-    serve::{Selection, Target},
-};
+use super::FakeApi;
+use crate::target::{Selection, Target};
 
 #[derive(Clone)]
 pub(crate) struct Event {
