@@ -33,7 +33,7 @@ use crate::{
         cancellation::{NotSent, StopReason},
         worker::WorkerError,
     },
-    snapshot_locations::{SnapshotLocationError, SnapshotLocations},
+    volumes::snapshot_locations::{SnapshotLocationError, SnapshotLocations},
 };
 
 mod journal;
