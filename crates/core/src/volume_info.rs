@@ -358,6 +358,7 @@ impl VolumeInfo {
 }
 
 impl NativeSnapshotInfo {
+    /// From the record of a snapshot.
     pub fn of(snapshot: &VolumeSnapshot) -> Self {
         let VolumeSnapshot { spec, status, .. } = snapshot;
         Self {
