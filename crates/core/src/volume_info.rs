@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::{
-    api::{Extra, common::is_default, kind::string_enum, null_default, transfer::MovePhase},
+    api::{Extra, go_json::is_default, kind::string_enum, null_default, transfer::MovePhase},
     data_movement::{DATA_MOVER, REPOSITORY_TYPE},
     snapshot::{SnapshotPhase, VolumeSnapshot},
 };
