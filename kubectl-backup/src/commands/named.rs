@@ -1,9 +1,14 @@
 //! Reads an object that the user has named, with a hint if the name belongs to another kind.
 
+use backup_core::api::{Backup, Restore, Schedule};
 use futures::join;
 
-use super::prelude::*;
-use crate::fetched::fetched;
+use crate::{
+    error::Problem,
+    fetched::fetched,
+    session::Session,
+    view::{TableKind, Workload as _},
+};
 
 /// The object of this name. If it does not exist, the remedy names an object of another kind with
 /// this name.

@@ -8,7 +8,7 @@ use std::error::Error;
 
 use rustic_core::{ErrorKind, FileType, Id, RusticError, RusticResult};
 
-use super::backend::key;
+use super::layout::key;
 use crate::{MoverError, error::CHANGED_CONTENTS};
 
 /// Begin of the kind of an error in [`RusticError::display_log`], after its message.
