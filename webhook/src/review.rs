@@ -29,6 +29,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
+    absent_namespaces,
     admission_review::{no_review, request_of},
     admit::{
         self, Change, Decision, WantedClaim,
@@ -68,7 +69,7 @@ pub(crate) struct Webhook {
 /// The answer to a request, and a word about it for metrics.
 struct Answer {
     refusal: Option<Status>,
-    warning: Option<String>,
+    warnings: Vec<String>,
     decision: &'static str,
 }
 
@@ -76,7 +77,7 @@ impl Answer {
     fn pass(decision: &'static str) -> Self {
         Self {
             refusal: None,
-            warning: None,
+            warnings: Vec::new(),
             decision,
         }
     }
@@ -84,7 +85,7 @@ impl Answer {
     fn refuse(status: Status, decision: &'static str) -> Self {
         Self {
             refusal: Some(status),
-            warning: None,
+            warnings: Vec::new(),
             decision,
         }
     }
@@ -92,13 +93,21 @@ impl Answer {
     fn warn(warning: String, decision: &'static str) -> Self {
         Self {
             refusal: None,
-            warning: Some(warning),
+            warnings: vec![warning],
             decision,
         }
     }
 
     fn trouble(why: &str) -> Self {
         Self::refuse(denial::trouble(&denial::not_in_time(why), 1), "errored")
+    }
+
+    /// The same with a further warning, unless it is a refusal.
+    fn and_warn(mut self, warning: Option<String>) -> Self {
+        if self.refusal.is_none() {
+            self.warnings.extend(warning);
+        }
+        self
     }
 }
 
@@ -153,20 +162,24 @@ impl Webhook {
     }
 
     /// A Schedule in a namespace without an installation passes: nothing runs it.
-    fn schedule(&self, request: &AdmissionRequest<DynamicObject>) -> Answer {
+    async fn schedule(
+        &self,
+        request: &AdmissionRequest<DynamicObject>,
+        deadline: Instant,
+    ) -> Answer {
         let velero = self
             .claims
             .iter()
             .find(|claims| claims.protected().profile.is_velero());
-        let refusal = velero
-            .filter(|claims| claims.count(request))
-            .and_then(|claims| {
-                schedules::refusal(&claims.protected().profile, &self.dialects, request)
-            });
-        refusal.map_or_else(
-            || Answer::pass("passed"),
-            |status| Answer::refuse(status, "invalid"),
-        )
+        let Some(claims) = velero.filter(|claims| claims.count(request)) else {
+            return Answer::pass("passed");
+        };
+        let protected = claims.protected();
+        if let Some(status) = schedules::refusal(&protected.profile, &self.dialects, request) {
+            return Answer::refuse(status, "invalid");
+        }
+        let warning = absence_warning(protected, request, deadline).await;
+        Answer::pass("passed").and_warn(warning)
     }
 
     async fn answer(
@@ -376,7 +389,8 @@ impl Webhook {
         deadline: Instant,
     ) -> Result<Option<Status>, String> {
         let of_velero = protected.profile.is_velero() && key.kind == ObjectKind::Restore;
-        let asks = self.authorization.checks_restores && !is_of_installation(name_of(user), key);
+        let asks = self.authorization.checks_restores
+            && !is_of_installation(name_of(user), &key.namespace);
         if !of_velero || !asks {
             return Ok(None);
         }
@@ -426,6 +440,24 @@ async fn is_taken(objects: &Objects, key: &ObjectKey, uid: &str) -> Result<bool,
     }
 }
 
+/// The warning about a Backup or Schedule of a user that includes namespaces which do not exist.
+async fn absence_warning(
+    protected: &ProtectedProfile,
+    request: &AdmissionRequest<DynamicObject>,
+    deadline: Instant,
+) -> Option<String> {
+    let has_namespaces = matches!(request.kind.kind.as_str(), "Backup" | schedules::KIND);
+    let namespace = request.namespace.as_deref().unwrap_or_default();
+    // No user reads the warnings that the controller gets.
+    if !has_namespaces
+        || !protected.profile.is_velero()
+        || is_of_installation(name_of(&request.user_info), namespace)
+    {
+        return None;
+    }
+    absent_namespaces::warning(protected.store.objects(), request, deadline).await
+}
+
 /// An object in a namespace without an installation passes without a claim: nothing runs it.
 fn elsewhere(request: &AdmissionRequest<DynamicObject>) -> Answer {
     if request.operation == Operation::Create {
@@ -456,7 +488,7 @@ fn requester(
     schedule: Option<&str>,
 ) -> String {
     let name = name_of(user);
-    if !profile.is_velero() || !is_of_installation(name, key) {
+    if !profile.is_velero() || !is_of_installation(name, &key.namespace) {
         return format!("user {name:?}");
     }
     schedule
@@ -466,11 +498,11 @@ fn requester(
 
 /// Whether this user is a service account of the object's namespace, which is the namespace of its
 /// installation.
-fn is_of_installation(user: &str, key: &ObjectKey) -> bool {
+fn is_of_installation(user: &str, namespace: &str) -> bool {
     let account = user
         .strip_prefix("system:serviceaccount:")
         .and_then(|rest| rest.split_once(':'));
-    account.is_some_and(|(namespace, _)| namespace == key.namespace)
+    account.is_some_and(|(of, _)| of == namespace)
 }
 
 fn name_of(user: &UserInfo) -> &str {
@@ -529,15 +561,24 @@ pub(crate) async fn validate(
             {
                 return answer;
             }
-            let answer = webhook
-                .answer(claims, decision, &request.user_info, deadline)
-                .await;
-            (kind, answer)
+            let starts = matches!(decision, Decision::Claim(_));
+            let warning = async {
+                if !starts {
+                    return None;
+                }
+                absence_warning(claims.protected(), &request, deadline).await
+            };
+            let (answer, warning) = tokio::join!(
+                webhook.answer(claims, decision, &request.user_info, deadline),
+                warning
+            );
+            (kind, answer.and_warn(warning))
         } else {
             (kind, elsewhere(&request))
         }
     } else if schedules::is_schedule(&request) {
-        (schedules::KIND, webhook.schedule(&request))
+        let answer = webhook.schedule(&request, deadline).await;
+        (schedules::KIND, answer)
     } else {
         let status = denial::not_guarded(&request.kind, &webhook.unusable);
         ("other", Answer::refuse(status, "invalid"))
@@ -553,7 +594,7 @@ pub(crate) async fn validate(
         "decided"
     );
     let mut response = AdmissionResponse::from(&request);
-    response.warnings = answer.warning.map(|warning| vec![warning]);
+    response.warnings = Some(answer.warnings).filter(|warnings| !warnings.is_empty());
     if let Some(status) = answer.refusal {
         let message = &status.message;
         tracing::info!(

@@ -46,7 +46,7 @@ pub(crate) async fn run(args: DiffArgs, terminal: &mut Terminal) -> CommandResul
 
 async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
-    let backup = get_named::<Backup>(&session, &args.name).await?;
+    let backup = get_named::<Backup>(&session, "diff", &args.name).await?;
     verify::has_files(&backup)?;
     let contents = contents(&session, &backup, terminal).await?;
     let mut comparison = Comparison::new(&session, &args);

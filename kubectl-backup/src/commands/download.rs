@@ -32,7 +32,10 @@ pub(super) async fn run(args: DownloadArgs, terminal: &mut Terminal) -> CommandR
         NewFile::check(&path, args.force)?;
     }
     let session = Session::connect(terminal).await?;
-    let meta = session.get_metadata::<Backup>(name).await?.metadata;
+    let read = session.get_metadata::<Backup>(name).await;
+    let meta = hinted::<Backup, _>(&session, "download", name, read)
+        .await?
+        .metadata;
     let contents = StoredFile::of(DownloadTargetKind::BackupContents, &meta);
     if to_stdout {
         let Terminal { out, err, .. } = &mut *terminal;

@@ -12,7 +12,7 @@ pub(crate) use kube::{
 };
 pub(crate) use serde_json::{Value, json};
 
-pub(super) use super::named::get_named;
+pub(super) use super::named::{get_named, hinted};
 
 pub(crate) use crate::{
     Terminal,
