@@ -32,8 +32,8 @@ pub(super) async fn run(args: DownloadArgs, terminal: &mut Terminal) -> CommandR
         NewFile::check(&path, args.force)?;
     }
     let session = Session::connect(terminal).await?;
-    let read = session.get_metadata::<Backup>(name).await;
-    let meta = hinted::<Backup, _>(&session, "download", name, read)
+    let got = session.get_metadata::<Backup>(name).await;
+    let meta = hinted::<Backup, _>(&session, "download", name, got)
         .await?
         .metadata;
     let contents = StoredFile::of(DownloadTargetKind::BackupContents, &meta);
