@@ -1,5 +1,6 @@
 //! Items that after a restore differ from the backup: existing items that were left unchanged, and
-//! items that the API server has stored without some of their fields. Pure.
+//! items that the API server has stored without some of their fields. Also counts objects that the
+//! restore has removed. Pure.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -25,6 +26,9 @@ pub struct LeftItems {
     /// Some of them, in the same form.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub incomplete_items: BTreeSet<String>,
+    /// Number of objects that were removed because the backup does not have them (`spec.prune`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub removed: usize,
 }
 
 #[expect(
@@ -62,9 +66,15 @@ impl LeftItems {
         serde_json::from_str(annotation?).ok()
     }
 
-    /// The annotation; `None` if every item equals the backup.
+    /// Whether an item differs from the backup.
+    pub fn differ(&self) -> bool {
+        self.left + self.incomplete > 0
+    }
+
+    /// The annotation; `None` if every item equals the backup, and nothing was removed.
     pub fn annotation(&self) -> Option<String> {
-        (self.left + self.incomplete > 0).then(|| serde_json::to_string(self).unwrap_or_default())
+        (self.differ() || self.removed > 0)
+            .then(|| serde_json::to_string(self).unwrap_or_default())
     }
 }
 
@@ -75,6 +85,7 @@ impl fmt::Display for LeftItems {
             items,
             incomplete,
             incomplete_items,
+            removed: _,
         } = self;
         let mut sentences = Vec::new();
         if *left > 0 {
@@ -134,6 +145,15 @@ mod tests {
         assert_eq!(
             LeftItems::read(incomplete.annotation().as_deref()),
             Some(incomplete)
+        );
+        let removed = LeftItems {
+            removed: 2,
+            ..LeftItems::default()
+        };
+        assert_eq!((removed.differ(), removed.to_string()), (false, String::new()));
+        assert_eq!(
+            LeftItems::read(removed.annotation().as_deref()),
+            Some(removed)
         );
         (0..30).for_each(|n| left.add("ClusterRole", None, &format!("role-{n:02}")));
         let text = left.to_string();
