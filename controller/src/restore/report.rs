@@ -21,6 +21,11 @@ use super::{
 use crate::job::{report, worker::WorkerError};
 use backup_plugins::log_line::{Level, LogLine};
 
+/// Maximum number of removed objects in the list of resources; the others are counted.
+const MAX_LISTED_REMOVALS: usize = 10_000;
+/// The word for a removed object in the list of resources.
+const REMOVED: &str = "removed";
+
 /// Shared by everything that works on one restore.
 #[derive(Debug)]
 pub(crate) struct Report {
@@ -185,6 +190,42 @@ impl Report {
         });
         self.list(about, ItemResult::quiet(Outcome::Skipped));
         self.info(&format!("left out {} {:?}: {why}", about.kind, about.name));
+    }
+
+    /// Records an object that was removed because the backup does not have it, or in a plan would
+    /// be. The first ones are in the list; the log has all.
+    pub(crate) fn removed(&self, about: About<'_>) {
+        let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
+        let fields = [
+            ("kind", about.kind),
+            ("namespace", about.namespace.unwrap_or_default()),
+            ("name", about.name),
+        ];
+        self.with(|inner| {
+            inner.left.removed += 1;
+            if inner.left.removed <= MAX_LISTED_REMOVALS {
+                inner.list.add(
+                    about.api_version,
+                    about.kind,
+                    about.namespace,
+                    about.name,
+                    Some(REMOVED),
+                );
+            }
+            inner
+                .report
+                .item(Level::Info, scope, REMOVED.to_owned(), &fields);
+        });
+    }
+
+    /// Number of claims whose data comes from a repository, once the sources of volumes are set.
+    pub(crate) fn moved_volumes(&self) -> usize {
+        self.with(|inner| {
+            let volumes = inner.volumes.iter();
+            volumes
+                .filter(|volume| volume.snapshot_data_moved == Some(true))
+                .count()
+        })
     }
 
     /// Messages about items that were left out on purpose.

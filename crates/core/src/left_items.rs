@@ -73,8 +73,7 @@ impl LeftItems {
 
     /// The annotation; `None` if every item equals the backup, and nothing was removed.
     pub fn annotation(&self) -> Option<String> {
-        (self.differ() || self.removed > 0)
-            .then(|| serde_json::to_string(self).unwrap_or_default())
+        (self.differ() || self.removed > 0).then(|| serde_json::to_string(self).unwrap_or_default())
     }
 }
 
@@ -150,7 +149,10 @@ mod tests {
             removed: 2,
             ..LeftItems::default()
         };
-        assert_eq!((removed.differ(), removed.to_string()), (false, String::new()));
+        assert_eq!(
+            (removed.differ(), removed.to_string()),
+            (false, String::new())
+        );
         assert_eq!(
             LeftItems::read(removed.annotation().as_deref()),
             Some(removed)

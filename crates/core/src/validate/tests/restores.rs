@@ -626,7 +626,8 @@ fn all_nonsense_of_a_restore_is_found_at_once() {
 
 #[test]
 fn all_reasons_against_a_removal_are_found_at_once() {
-    let fields = json!({ "prune": true, "includedObjects": ["pv/a"], "includedResources": ["pvc"] });
+    let fields =
+        json!({ "prune": true, "includedObjects": ["pv/a"], "includedResources": ["pvc"] });
     let all = found(with(&fields));
     assert_eq!(all.len(), 3, "{all:?}");
     assert!(all.iter().all(|finding| finding.field == "spec.prune"));
