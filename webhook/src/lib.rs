@@ -13,6 +13,7 @@ mod args;
 mod authorization;
 mod callers;
 mod claims;
+mod deletion_rights;
 mod external_leases;
 mod metrics;
 mod peers;

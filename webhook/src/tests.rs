@@ -2,6 +2,7 @@
 
 mod blockers;
 mod callers;
+mod deletion_rights;
 mod deletions;
 mod names;
 mod percona;
