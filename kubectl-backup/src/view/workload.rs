@@ -281,7 +281,7 @@ fn judged<W: Workload>(
         failed,
         ..
     } = W::WORDS;
-    let left = work.left_items();
+    let left = work.left_items().filter(LeftItems::differ);
     let elsewhere = work
         .data_elsewhere()
         .map(|data| data.sentence("cannot be restored here"));
