@@ -300,3 +300,35 @@ impl Report {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removed_objects_are_all_counted_and_the_first_ones_listed() {
+        let report = Report::new().unwrap();
+        for number in 0..MAX_LISTED_REMOVALS + 2 {
+            report.removed(About {
+                api_version: "v1",
+                kind: "ConfigMap",
+                namespace: Some("shop"),
+                name: &format!("extra-{number}"),
+            });
+        }
+        assert_eq!(report.summary().left.removed, MAX_LISTED_REMOVALS + 2);
+        assert_eq!(report.progress().items_restored, 0, "they are no items");
+        assert_eq!(report.into_files().resource_list.len(), MAX_LISTED_REMOVALS);
+    }
+
+    #[test]
+    fn claims_whose_data_comes_from_a_repository_are_counted() {
+        let report = Report::new().unwrap();
+        let moved = VolumeInfo {
+            snapshot_data_moved: Some(true),
+            ..VolumeInfo::default()
+        };
+        report.volumes(vec![moved, VolumeInfo::default()]);
+        assert_eq!(report.moved_volumes(), 1);
+    }
+}

@@ -36,14 +36,6 @@ pub(super) fn confirmed(
             )))
         };
     }
-    let remedy =
-        format!("See first what it would remove (--plan); confirm it with --yes-prune={names}.");
-    let no_terminal = || {
-        Problem::usage(format!(
-            "refusing to remove objects from namespace{s} {names} without --yes-prune: there is no terminal to ask on"
-        ))
-        .with_remedy(&*remedy)
-    };
     let from = spec.backup_name.as_deref().map_or_else(
         || "the backup".to_owned(),
         |name| format!("backup {}", plain(name)),
@@ -52,7 +44,14 @@ pub(super) fn confirmed(
         "After all else, the restore removes objects from namespace{s} {names} that {from} does not have; --plan shows which.\n\
          Type {names} to confirm: "
     );
-    let answer = terminal.ask(&question).ok_or_else(no_terminal)?;
+    let Some(answer) = terminal.ask(&question) else {
+        return Err(Problem::usage(format!(
+            "refusing to remove objects from namespace{s} {names} without --yes-prune: there is no terminal to ask on"
+        ))
+        .with_remedy(format!(
+            "See first what it would remove (--plan); confirm it with --yes-prune={names}."
+        )));
+    };
     let typed: BTreeSet<&str> = answer
         .split([',', ' '])
         .filter(|name| !name.is_empty())

@@ -14,8 +14,11 @@ pub(super) fn check(spec: &RestoreSpec, found: &mut Findings) {
         return;
     }
     let namespaces = &spec.included_namespaces;
-    let is_pattern = |name: &String| name.is_empty() || is_glob(name);
-    if namespaces.is_empty() || namespaces.iter().any(is_pattern) {
+    if namespaces.is_empty()
+        || namespaces
+            .iter()
+            .any(|name| name.is_empty() || is_glob(name))
+    {
         found.say(
             FIELD,
             "removes objects, so spec.includedNamespaces has to name each namespace, without wildcards",
