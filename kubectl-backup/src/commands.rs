@@ -26,6 +26,7 @@ mod plan;
 mod poll;
 mod prelude;
 mod profiles;
+mod prune;
 mod repositories;
 mod restore;
 mod schedules;

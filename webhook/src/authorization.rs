@@ -66,6 +66,18 @@ impl Authorization {
         self.may(user, "*", "*", "*", namespace).await
     }
 
+    /// Whether this user may delete objects of a type in a namespace, or in the whole cluster if
+    /// `namespace` is empty.
+    pub(crate) async fn may_delete(
+        &self,
+        user: &UserInfo,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+    ) -> Result<bool, String> {
+        self.may(user, "delete", group, resource, namespace).await
+    }
+
     async fn may(
         &self,
         user: &UserInfo,

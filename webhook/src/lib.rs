@@ -14,6 +14,7 @@ mod args;
 mod authorization;
 mod callers;
 mod claims;
+mod deletion_rights;
 mod external_leases;
 mod metrics;
 mod peers;

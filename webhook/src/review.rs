@@ -1,5 +1,7 @@
 //! Answers AdmissionReviews.
 
+mod deletion;
+
 use std::{sync::Arc, time::Duration};
 
 use axum::{
@@ -250,6 +252,12 @@ impl Webhook {
         {
             return Ok(Answer::refuse(refusal, "denied"));
         }
+        if let Some(refusal) = self
+            .lacking_deletion(protected, &key, &spec, &footprint, user, deadline)
+            .await?
+        {
+            return Ok(Answer::refuse(refusal, "denied"));
+        }
         let mut ask = Ask {
             queue: on_conflict == OnConflict::Queue,
             insists: on_conflict == OnConflict::Wait,
@@ -369,6 +377,12 @@ impl Webhook {
                 denial::grows(group, &key, &before, &after),
                 "denied",
             ));
+        }
+        if let Some(refusal) = self
+            .lacking_deletion(protected, &key, &new, &after, user, deadline)
+            .await?
+        {
+            return Ok(Answer::refuse(refusal, "denied"));
         }
         let lacking = self
             .lacking(protected, &key, &new, &after, user, deadline)

@@ -3,6 +3,7 @@
 mod absences;
 mod blockers;
 mod callers;
+mod deletion_rights;
 mod deletions;
 mod names;
 mod percona;

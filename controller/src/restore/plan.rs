@@ -156,6 +156,7 @@ impl Planner {
         let ignored = configuration.actions.ignored.clone();
         let restoring = Restoring {
             restore: &restore,
+            backup,
             contents: &contents,
             claimed: &claimed,
             guarded: &kind.guarded,

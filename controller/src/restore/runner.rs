@@ -215,6 +215,7 @@ impl Worker<Restores> {
         );
         let restoring = Restoring {
             restore,
+            backup,
             contents: &contents,
             claimed,
             guarded: &kind.guarded,

@@ -9,9 +9,11 @@ use backup_actions::restore::{
 };
 use backup_core::{
     api::{Backup, BackupPhase, BackupStorageLocation, LocationPhase, Restore, RestoreSpec},
+    labels,
     resource_policy::{self, FilterPolicies},
     resources::{self, VersionPriorities},
     selection::IncludesExcludes,
+    stored_scope,
     validate::{self, Finding},
 };
 use backup_lock::Footprint;
@@ -103,6 +105,7 @@ pub(super) fn findings(spec: &RestoreSpec, facts: &Facts) -> Vec<Finding> {
         return found;
     };
     found.extend(backup_finding(field, backup));
+    found.extend(prune_finding(spec, backup));
     found.extend(location_finding(field, backup, facts.location.as_ref()));
     found
 }
@@ -126,6 +129,32 @@ fn backup_finding(field: &str, backup: &Backup) -> Option<Finding> {
             format!("backup {name:?} is {phase}; only a backup that is Completed or PartiallyFailed can be restored"),
         )
     })
+}
+
+/// Only what the backup was asked for, and holds completely, tells which objects it does not have.
+/// It does not record what a resource policy left out: in the namespace of the backup itself, such
+/// objects are older than the backup and kept for that reason.
+fn prune_finding(spec: &RestoreSpec, backup: &Backup) -> Option<Finding> {
+    if spec.prune != Some(true) {
+        return None;
+    }
+    let name = backup.metadata.name.as_deref().unwrap_or_default();
+    let is_elsewhere = !spec.namespace_mapping.is_empty()
+        || labels::annotation(backup, labels::IMPORTED_ANNOTATION).is_some();
+    let why = if backup.phase() == BackupPhase::PartiallyFailed {
+        format!(
+            "backup {name:?} is PartiallyFailed: objects that it lacks because of an error would be removed; restore from a Completed \
+             backup, or without this field"
+        )
+    } else if is_elsewhere && stored_scope::scope(backup).resource_policy.is_some() {
+        format!(
+            "backup {name:?} has a resource policy, and which objects that left out is not recorded: they would be removed from mapped \
+             namespaces, and with a backup of another cluster; restore without this field"
+        )
+    } else {
+        return None;
+    };
+    Some(Finding::new("spec.prune", why))
 }
 
 fn location_finding(

@@ -15,6 +15,7 @@
 mod backup;
 mod engine;
 mod lists;
+mod prune;
 mod raw;
 mod restore;
 mod schedule;

@@ -15,10 +15,11 @@ use super::{
     create::{Connection, CreationOutcome, SpecErrors, finish, make},
     plan,
     prelude::*,
+    prune,
     spec::{self, config_map, over, select, set},
 };
 use crate::{
-    cli::{CreationArgs, DryRun, FileArgs, RestoreCreateArgs},
+    cli::{CreationArgs, DryRun, FileArgs, Output, RestoreCreateArgs},
     view::verdict,
 };
 
@@ -28,6 +29,11 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> CommandResult {
     if args.plan {
+        if args.creation.output == Some(Output::Name) {
+            return Err(Problem::usage(
+                "--plan has no names: expected -o json or yaml",
+            ));
+        }
         args.creation.dry_run = Some(DryRun::Server);
     }
     let connection = Connection::new();
@@ -67,21 +73,29 @@ pub(crate) async fn run(
         validate::restore(&restore.spec),
         validate::engine_restore(&restore.spec),
     );
-    if args.creation.dry_run == Some(DryRun::Server) && args.creation.output.is_none() {
+    let is_planned = args.creation.output.is_none() || args.plan;
+    if args.creation.dry_run == Some(DryRun::Server) && is_planned {
         let made = make(restore, &checked, &args.creation, &connection, terminal).await?;
         let (CreationOutcome::Dry(restore, _) | CreationOutcome::Stored(restore)) = made;
         let session = connection.session(terminal).await?;
-        return plan::run(session, &restore, terminal).await;
+        return plan::run(session, &restore, args.creation.output, terminal).await;
     }
-    if !restore.spec.included_objects.is_empty() && args.creation.dry_run.is_none() {
-        keeps_objects(&restore, &checked, &args.creation, &connection, terminal).await?;
+    if args.creation.dry_run.is_none() {
+        let spec = &restore.spec;
+        if !spec.included_objects.is_empty() || spec.prune == Some(true) {
+            keeps_fields(&restore, &checked, &args.creation, &connection, terminal).await?;
+        }
+        if !prune::confirmed(spec, &args.yes_prune, terminal)? {
+            terminal.say("no restore was created");
+            return Ok(Exit::Failed);
+        }
     }
     finish(restore, &checked, &args.creation, &connection, terminal).await
 }
 
-/// Velero's definition has no `includedObjects`: an API server would drop the field, and the
-/// restore would cover far more objects.
-async fn keeps_objects(
+/// Velero's definition has neither `includedObjects` nor `prune`: an API server would drop the
+/// field, and the restore would cover far more objects, or remove none.
+async fn keeps_fields(
     restore: &Restore,
     checked: &SpecErrors,
     creation: &CreationArgs,
@@ -95,12 +109,22 @@ async fn keeps_objects(
     };
     let made = make(restore.clone(), checked, &tried, connection, terminal).await?;
     let (CreationOutcome::Dry(kept, _) | CreationOutcome::Stored(kept)) = made;
-    if kept.spec.included_objects == restore.spec.included_objects {
+    let (field, consequence) = if kept.spec.included_objects != restore.spec.included_objects {
+        (
+            "spec.includedObjects",
+            "all of the namespaces would be restored",
+        )
+    } else if kept.spec.prune != restore.spec.prune {
+        ("spec.prune", "nothing would be removed")
+    } else {
         return Ok(());
-    }
-    Err(Problem::other("the definition of restores.velero.io in this cluster does not know spec.includedObjects, so all of the \
-                        namespaces would be restored")
-        .with_remedy("Bring the definitions up to date: `kubectl backup upgrade`. That of a Velero server cannot do it."))
+    };
+    let message = format!(
+        "the definition of restores.velero.io in this cluster does not know {field}, so {consequence}"
+    );
+    Err(Problem::other(message).with_remedy(
+        "Bring the definitions up to date: `kubectl backup upgrade`. That of a Velero server cannot do it.",
+    ))
 }
 
 /// Reports at once what the server would report later. A backup in an unknown phase is left to the
@@ -211,6 +235,7 @@ fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
         &mut spec.existing_resource_policy,
         args.existing_resource_policy.as_ref(),
     );
+    over(&mut spec.prune, args.prune.as_ref());
     over(
         &mut spec.existing_volume_data_policy,
         args.existing_volume_data_policy.as_ref(),

@@ -390,6 +390,10 @@ pub(crate) fn sections(
         let lines = shown.map(|one| volume::line(one, style)).collect();
         section(screen, "VOLUMES", lines, details);
     }
+    if let Some(contents) = stored.contents.value() {
+        let lines = contents.removed.iter().map(|item| style.bad(item));
+        section(screen, "REMOVED", lines.collect(), details);
+    }
     if let Some(contents) = stored.contents.value().filter(|_| details) {
         let lines = contents.kinds.iter().flat_map(items).collect();
         section(screen, "ITEMS", lines, details);

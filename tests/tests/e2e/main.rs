@@ -58,6 +58,7 @@ mod other_operators;
 mod percona;
 mod policy;
 mod prelude;
+mod pruned_namespaces;
 mod readme;
 mod repository_data;
 mod requests;
@@ -216,6 +217,7 @@ fn suites() -> Vec<Suite> {
                 describe::TESTS,
                 verify::TESTS,
                 restore_plans::TESTS,
+                pruned_namespaces::TESTS,
                 nothing_selected::TESTS,
                 disaster_recovery::TESTS,
                 debug_command::TESTS,

@@ -434,6 +434,16 @@ pub(crate) fn lacks_rights(
     forbidden(group, key, &message, vec![cause], 0)
 }
 
+/// A Restore may remove what its author may not delete; `rights` are the missing ones.
+pub(crate) fn lacks_deletion(group: &str, key: &ObjectKey, user: &str, rights: &str) -> Status {
+    let message = format!(
+        "{user:?} may not have {key} remove objects (spec.prune), which the controller does with its own rights: {user:?} may not \
+         {rights}. Either unset spec.prune, include only types that {user:?} may delete, or ask someone who may"
+    );
+    let cause = invalid_field("spec.prune", &format!("needs the right to {rights}"));
+    forbidden(group, key, &message, vec![cause], 0)
+}
+
 /// The target of an object cannot be changed after its creation.
 pub(crate) fn moved(group: &str, key: &ObjectKey) -> Status {
     let message = format!(

@@ -444,6 +444,22 @@ fn a_wish_is_told_what_it_can_be() {
 }
 
 #[test]
+fn who_may_not_delete_is_told_which_right_is_lacking() {
+    let rights = "delete *.* in namespace shop";
+    let refused = lacks_deletion(
+        "velero.io",
+        &ObjectKey::restore("velero", "r"),
+        "ann",
+        rights,
+    );
+    assert_says!(refused.message, "spec.prune", rights, "or ask someone");
+    assert_eq!(
+        (refused.code, details(&refused).causes[0].field.as_str()),
+        (403, "spec.prune")
+    );
+}
+
+#[test]
 fn who_may_not_restore_is_told_what_is_lacking_and_what_may_be_done_instead() {
     let lacking = MissingRights {
         field: "spec.namespaceMapping",

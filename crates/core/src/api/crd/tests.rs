@@ -6,7 +6,7 @@ use super::*;
 
 const VELERO: &str = include_str!("../../../tests/velero-crd-facts.txt");
 
-/// Fields that Velero has only after 1.18.2, and `includedObjects`, which it does not have.
+/// Fields that Velero has only after 1.18.2, and `includedObjects` and `prune`, which it does not have.
 const MORE_FIELDS: &[&str] = &[
     "backups spec.backupType",
     "backups spec.metadata.annotations",
@@ -26,6 +26,7 @@ const MORE_FIELDS: &[&str] = &[
     "restores spec.existingVolumeDataPolicy",
     "restores spec.includedObjects",
     "restores spec.includedObjects[]",
+    "restores spec.prune",
     "restores spec.resourcePolicy",
     "restores spec.resourcePolicy.apiGroup",
     "restores spec.resourcePolicy.kind",
