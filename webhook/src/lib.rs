@@ -15,6 +15,7 @@ mod callers;
 mod claims;
 mod external_leases;
 mod metrics;
+mod owner_rights;
 mod peers;
 mod published;
 mod registrations;

@@ -1,5 +1,8 @@
 //! Answers AdmissionReviews.
 
+mod author;
+mod reading;
+
 use std::{sync::Arc, time::Duration};
 
 use axum::{
@@ -15,7 +18,7 @@ use backup_core::{
     profile::{Mode, OnConflict, Profile, ScopeRule, published::UnusableProfile},
 };
 use backup_lock::{
-    Footprint, ObjectKey, ObjectKind, ProtectedProfile,
+    ObjectKey, ObjectKind, ProtectedProfile,
     admission::{ClaimRequest, Running},
     ledger::Ask,
     observe::{Objects, ObserveError},
@@ -25,9 +28,9 @@ use kube::core::{
     DynamicObject, Status,
     admission::{AdmissionRequest, AdmissionResponse, Operation},
 };
-use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
+use self::author::Author;
 use crate::{
     admission_review::{no_review, request_of},
     admit::{
@@ -40,7 +43,7 @@ use crate::{
     external_leases::ExternalLeases,
     metrics::Metrics,
     peers::{self, Peers},
-    restore_rights, schedules,
+    schedules,
 };
 
 /// Every request is answered within this time; the API server waits 10 s.
@@ -94,6 +97,16 @@ impl Answer {
             refusal: None,
             warning: Some(warning),
             decision,
+        }
+    }
+
+    /// The answer to a request that passes unless its author lacks rights; an error is a failure of
+    /// the webhook.
+    fn of_rights(lacking: Result<Option<Status>, String>) -> Self {
+        match lacking {
+            Ok(None) => Self::pass("passed"),
+            Ok(Some(status)) => Self::refuse(status, "denied"),
+            Err(why) => Self::trouble(&why),
         }
     }
 
@@ -152,21 +165,38 @@ impl Webhook {
         answer
     }
 
-    /// A Schedule in a namespace without an installation passes: nothing runs it.
-    fn schedule(&self, request: &AdmissionRequest<DynamicObject>) -> Answer {
-        let velero = self
-            .claims
-            .iter()
-            .find(|claims| claims.protected().profile.is_velero());
-        let refusal = velero
-            .filter(|claims| claims.count(request))
-            .and_then(|claims| {
-                schedules::refusal(&claims.protected().profile, &self.dialects, request)
-            });
-        refusal.map_or_else(
-            || Answer::pass("passed"),
-            |status| Answer::refuse(status, "invalid"),
-        )
+    /// The guard of Velero's kinds, if there is an installation in the namespace of this request.
+    /// Without one an object passes: nothing runs it.
+    fn velero(&self, request: &AdmissionRequest<DynamicObject>) -> Option<&ProtectedProfile> {
+        let mut all = self.claims.iter();
+        let velero = all.find(|claims| claims.protected().profile.is_velero())?;
+        velero.count(request).then(|| velero.protected())
+    }
+
+    async fn schedule(
+        &self,
+        request: &AdmissionRequest<DynamicObject>,
+        deadline: Instant,
+    ) -> Answer {
+        let Some(protected) = self.velero(request) else {
+            return Answer::pass("passed");
+        };
+        if let Some(status) = schedules::refusal(&protected.profile, &self.dialects, request) {
+            return Answer::refuse(status, "invalid");
+        }
+        Answer::of_rights(in_time(deadline, self.lacking_for_schedule(protected, request)).await)
+    }
+
+    async fn read_request(
+        &self,
+        request: &AdmissionRequest<DynamicObject>,
+        deadline: Instant,
+    ) -> Answer {
+        let Some(protected) = self.velero(request) else {
+            return Answer::pass("passed");
+        };
+        let lacking = Box::pin(self.lacking_to_read(protected, request));
+        Answer::of_rights(in_time(deadline, lacking).await)
     }
 
     async fn answer(
@@ -221,7 +251,8 @@ impl Webhook {
             }
         };
         let footprint = in_time(deadline, objects.footprint(&key, &spec));
-        let (footprint, taken) = tokio::join!(footprint, taken);
+        let is_owner = in_time(deadline, self.is_owner(protected, &key, user));
+        let (footprint, taken, is_owner) = tokio::join!(footprint, taken, is_owner);
         // Regardless of the object that has the name: a refused one is never stored, so it needs no
         // place.
         if taken? {
@@ -231,10 +262,12 @@ impl Webhook {
             ));
         }
         let footprint = footprint?;
-        if let Some(refusal) = self
-            .lacking(protected, &key, &spec, &footprint, user, deadline)
-            .await?
-        {
+        let author = Author {
+            user,
+            is_owner: is_owner?,
+        };
+        let lacking = Box::pin(self.lacking(protected, &key, &spec, &footprint, author));
+        if let Some(refusal) = in_time(deadline, lacking).await? {
             return Ok(Answer::refuse(refusal, "denied"));
         }
         let mut ask = Ask {
@@ -357,47 +390,12 @@ impl Webhook {
                 "denied",
             ));
         }
-        let lacking = self
-            .lacking(protected, &key, &new, &after, user, deadline)
-            .await?;
+        let is_owner = in_time(deadline, self.is_owner(protected, &key, user)).await?;
+        let author = Author { user, is_owner };
+        let lacking = Box::pin(self.lacking(protected, &key, &new, &after, author));
+        let lacking = in_time(deadline, lacking).await?;
         Ok(lacking.map_or(Answer::pass("passed"), |status| {
             Answer::refuse(status, "denied")
-        }))
-    }
-
-    /// The refusal of a Restore that does what its author may not do directly.
-    async fn lacking(
-        &self,
-        protected: &ProtectedProfile,
-        key: &ObjectKey,
-        spec: &Value,
-        written: &Footprint,
-        user: &UserInfo,
-        deadline: Instant,
-    ) -> Result<Option<Status>, String> {
-        let of_velero = protected.profile.is_velero() && key.kind == ObjectKind::Restore;
-        let asks = self.authorization.checks_restores && !is_of_installation(name_of(user), key);
-        if !of_velero || !asks {
-            return Ok(None);
-        }
-        // For an administrator nothing more is read.
-        if in_time(deadline, self.authorization.may_do_everything(user, "")).await? {
-            return Ok(None);
-        }
-        let unmapped = restore_rights::unmapped(spec);
-        let read = in_time(
-            deadline,
-            protected.store.objects().footprint(key, &unmapped),
-        )
-        .await?;
-        let reach = restore_rights::reach(spec, written, &read);
-        let lacking = in_time(
-            deadline,
-            restore_rights::lacking(&self.authorization, user, reach),
-        )
-        .await?;
-        Ok(lacking.map(|lacking| {
-            denial::lacks_rights(&protected.profile.group, key, name_of(user), &lacking)
         }))
     }
 
@@ -537,7 +535,12 @@ pub(crate) async fn validate(
             (kind, elsewhere(&request))
         }
     } else if schedules::is_schedule(&request) {
-        (schedules::KIND, webhook.schedule(&request))
+        (schedules::KIND, webhook.schedule(&request, deadline).await)
+    } else if reading::is_read(&request) {
+        (
+            reading::KIND,
+            webhook.read_request(&request, deadline).await,
+        )
     } else {
         let status = denial::not_guarded(&request.kind, &webhook.unusable);
         ("other", Answer::refuse(status, "invalid"))

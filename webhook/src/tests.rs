@@ -4,6 +4,7 @@ mod blockers;
 mod callers;
 mod deletions;
 mod names;
+mod owners;
 mod percona;
 mod policies;
 mod refusals;

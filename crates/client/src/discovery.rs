@@ -229,10 +229,7 @@ impl ServedTypes {
 
     /// The less preferred versions of a type that can be backed up in them, in the order of the API
     /// server.
-    pub fn other_versions(
-        &self,
-        group_resource: &str,
-    ) -> impl Iterator<Item = &ResourceType> {
+    pub fn other_versions(&self, group_resource: &str) -> impl Iterator<Item = &ResourceType> {
         let of_type = self
             .all
             .iter()

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::{Fault, Request, serve, watch::Event};
 
 type FaultFn = dyn Fn(&FakeApi, &Request) -> Option<Fault> + Send + Sync;
+type AllowFn = dyn Fn(&Value) -> bool + Send + Sync;
 /// An action that runs once, just before a request is served.
 type Hook = Box<dyn FnOnce(&FakeApi) + Send>;
 
@@ -37,6 +38,7 @@ pub(crate) struct Inner {
     requests: Mutex<Vec<Request>>,
     hooks: Mutex<Vec<(String, String, Hook)>>,
     fault: Mutex<Option<Arc<FaultFn>>>,
+    allows: Mutex<Option<Arc<AllowFn>>>,
     /// Status codes of the answers to writes.
     written: Mutex<Vec<u16>>,
     crashed: Arc<AtomicBool>,
@@ -150,6 +152,19 @@ impl FakeApi {
     /// Replaces the previous function.
     pub fn fault(&self, fault: impl Fn(&Self, &Request) -> Option<Fault> + Send + Sync + 'static) {
         *self.inner.fault.lock() = Some(Arc::new(fault));
+    }
+
+    /// Sets what users may do, by the spec of a SubjectAccessReview. By default they may do nothing.
+    pub fn allow(&self, allows: impl Fn(&Value) -> bool + Send + Sync + 'static) {
+        *self.inner.allows.lock() = Some(Arc::new(allows));
+    }
+
+    /// The answer to a SubjectAccessReview.
+    pub(crate) fn reviewed(&self, mut review: Value) -> Value {
+        let allows = self.inner.allows.lock().clone();
+        let allowed = allows.is_some_and(|allows| allows(&review["spec"]));
+        review["status"] = json!({ "allowed": allowed });
+        review
     }
 
     pub fn fail(&self, when: impl Fn(&Request) -> bool + Send + Sync + 'static) {
