@@ -154,7 +154,7 @@ impl FakeApi {
         *self.inner.fault.lock() = Some(Arc::new(fault));
     }
 
-    /// Sets what users may do, by the spec of a SubjectAccessReview. By default they may do nothing.
+    /// Sets what users may do, by the spec of a SubjectAccessReview; by default, nothing.
     pub fn allow(&self, allows: impl Fn(&Value) -> bool + Send + Sync + 'static) {
         *self.inner.allows.lock() = Some(Arc::new(allows));
     }
