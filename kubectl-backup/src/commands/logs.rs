@@ -31,7 +31,7 @@ pub(super) async fn run<W: Workload>(args: LogsArgs, terminal: &mut Terminal) ->
         return follow::<W>(&session, &args, terminal).await;
     }
     // Reads only the metadata: an object that cannot be decoded has a log, too.
-    let meta = session.get_metadata::<W>(&args.name).await?.metadata;
+    let meta = get_named_metadata::<W>(&session, &args.name).await?;
     let file = StoredFile::of(W::FILES.log, &meta);
     let mut tail = Tail::default();
     tokio::select! {

@@ -3,7 +3,7 @@
 use futures::join;
 
 use super::prelude::*;
-use crate::fetched::fetched;
+use crate::{fetched::fetched, owned};
 
 /// The object of this name. If it does not exist, the remedy names an object of another kind with
 /// this name.
@@ -18,7 +18,26 @@ pub(super) async fn get_named<K: TableKind>(session: &Session, name: &str) -> Re
                 None => problem,
             })
         }
+        Err(problem) if problem.kind == ProblemKind::Forbidden => {
+            let owned = Box::pin(owned::get(session, name)).await;
+            owned.unwrap_or(Err(problem))
+        }
         result => result,
+    }
+}
+
+/// The metadata of the object of this name: that of an object that cannot be decoded, too.
+pub(super) async fn get_named_metadata<K: TableKind>(
+    session: &Session,
+    name: &str,
+) -> Result<ObjectMeta, Problem> {
+    match session.get_metadata::<K>(name).await {
+        Ok(object) => Ok(object.metadata),
+        Err(problem) if problem.kind == ProblemKind::Forbidden => {
+            let owned = Box::pin(owned::get::<K>(session, name)).await;
+            Ok(owned.unwrap_or(Err(problem))?.meta().clone())
+        }
+        Err(problem) => Err(problem),
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) use kube::{
 };
 pub(crate) use serde_json::{Value, json};
 
-pub(super) use super::named::get_named;
+pub(super) use super::named::{get_named, get_named_metadata};
 
 pub(crate) use crate::{
     Terminal,
