@@ -13,7 +13,7 @@ use backup_core::{api::GoDuration, cron::Dialect, quantity, resources::RestoreOr
 use backup_store::{AllowedPlaces, Limits};
 use clap::{ArgAction, Parser, ValueEnum};
 
-use crate::{data_mover::MoverSettings, restore::ItemMemory};
+use crate::{restore::ItemMemory, volumes::data_mover::MoverSettings};
 
 const HOUR: i64 = 3600;
 const SYNC_FREQUENCY: GoDuration = GoDuration::from_secs(10);

@@ -43,7 +43,7 @@ use crate::{
     location::Locations,
     metrics::{Metrics, Outcome},
     recent_deletions::RecentDeletions,
-    snapshot_locations::SnapshotLocations,
+    volumes::snapshot_locations::SnapshotLocations,
 };
 use decide::{Plan, waits};
 

@@ -12,7 +12,6 @@ mod backup;
 mod claims;
 mod config_maps;
 mod connect;
-mod data_mover;
 mod deletion;
 mod discovery;
 mod download;
@@ -22,17 +21,16 @@ mod job;
 mod location;
 mod location_validation;
 mod metrics;
-mod moved_snapshots;
 mod recent_deletions;
 mod restore;
 mod retention;
 mod schedule;
 mod server_status;
-mod snapshot_locations;
 mod startup;
 mod sync;
 #[cfg(test)]
 mod testing;
+mod volumes;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -64,7 +62,6 @@ use tokio_util::sync::CancellationToken;
 pub use args::{Args, LogFormat, LogLevel, velero_flags::refusal_of_velero_flag};
 use backup::{Backups, prepare::Settings};
 use claims::ClaimsController;
-use data_mover::DataMover;
 use deletion::DeletionController;
 use discovery::KnownGroups;
 use download::DownloadContext;
@@ -81,9 +78,9 @@ use restore::{ItemMemory, Planner, Restores};
 use retention::RetentionController;
 use schedule::ScheduleController;
 use server_status::ServerStatusController;
-use snapshot_locations::SnapshotLocations;
 use startup::LedgerHome;
 use sync::{SkipCache, SyncController, WatchedBackups};
+use volumes::{data_mover::DataMover, snapshot_locations::SnapshotLocations};
 
 /// Time for controllers to stop after the process was asked to end; the pod's grace period is a
 /// little longer.

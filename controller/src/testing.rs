@@ -18,9 +18,9 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use crate::{
-    data_mover::{DataMover, MoverSettings},
     location::Locations,
     metrics::Metrics,
+    volumes::data_mover::{DataMover, MoverSettings},
 };
 
 /// Always leader; a patch is given up after two seconds.

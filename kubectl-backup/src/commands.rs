@@ -1,5 +1,6 @@
 //! The commands: they read, build views and print them.
 
+mod absent_namespaces;
 mod backup_volumes;
 mod cancel;
 mod changes;
@@ -18,6 +19,7 @@ mod known_profiles;
 mod locations;
 mod locks;
 mod logs;
+mod messages;
 mod named;
 mod operations;
 mod plan;

@@ -218,10 +218,12 @@ impl Node {
 
     /// Kills all processes in pods that run this program.
     pub fn kill_all(&self, program: &str) -> anyhow::Result<()> {
-        for process in running(program)? {
-            kill_process(process, Signal::KILL)?;
-        }
-        Ok(())
+        signal_all(program, Signal::KILL)
+    }
+
+    /// Pauses all processes in pods that run this program, until they are killed.
+    pub fn pause_all(&self, program: &str) -> anyhow::Result<()> {
+        signal_all(program, Signal::STOP)
     }
 
     /// The end of the log of every process and every container, for a test that failed.
@@ -281,6 +283,14 @@ async fn ctr(args: &[&str]) -> anyhow::Result<()> {
     let mut command = Command::new("ctr");
     command.arg("--namespace=k8s.io").args(args);
     Ran::of(command).await?.expect_code(0).map(drop)
+}
+
+/// Sends a signal to all processes of this program. Errors: there are none.
+fn signal_all(program: &str, signal: Signal) -> anyhow::Result<()> {
+    for process in running(program)? {
+        kill_process(process, signal)?;
+    }
+    Ok(())
 }
 
 /// Processes of this program, at least one.

@@ -7,6 +7,7 @@
 #[macro_use]
 extern crate backup_testkit;
 
+mod absent_namespaces;
 mod admission_review;
 mod admit;
 mod args;

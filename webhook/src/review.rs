@@ -32,6 +32,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::author::Author;
 use crate::{
+    absent_namespaces,
     admission_review::{no_review, request_of},
     admit::{
         self, Change, Decision, WantedClaim,
@@ -71,7 +72,7 @@ pub(crate) struct Webhook {
 /// The answer to a request, and a word about it for metrics.
 struct Answer {
     refusal: Option<Status>,
-    warning: Option<String>,
+    warnings: Vec<String>,
     decision: &'static str,
 }
 
@@ -79,7 +80,7 @@ impl Answer {
     fn pass(decision: &'static str) -> Self {
         Self {
             refusal: None,
-            warning: None,
+            warnings: Vec::new(),
             decision,
         }
     }
@@ -87,7 +88,7 @@ impl Answer {
     fn refuse(status: Status, decision: &'static str) -> Self {
         Self {
             refusal: Some(status),
-            warning: None,
+            warnings: Vec::new(),
             decision,
         }
     }
@@ -95,7 +96,7 @@ impl Answer {
     fn warn(warning: String, decision: &'static str) -> Self {
         Self {
             refusal: None,
-            warning: Some(warning),
+            warnings: vec![warning],
             decision,
         }
     }
@@ -112,6 +113,14 @@ impl Answer {
 
     fn trouble(why: &str) -> Self {
         Self::refuse(denial::trouble(&denial::not_in_time(why), 1), "errored")
+    }
+
+    /// The same with a further warning, unless it is a refusal.
+    fn and_warn(mut self, warning: Option<String>) -> Self {
+        if self.refusal.is_none() {
+            self.warnings.extend(warning);
+        }
+        self
     }
 }
 
@@ -184,7 +193,13 @@ impl Webhook {
         if let Some(status) = schedules::refusal(&protected.profile, &self.dialects, request) {
             return Answer::refuse(status, "invalid");
         }
-        Answer::of_rights(in_time(deadline, self.lacking_for_schedule(protected, request)).await)
+        let lacking = Box::pin(self.lacking_for_schedule(protected, request));
+        let answer = Answer::of_rights(in_time(deadline, lacking).await);
+        if answer.refusal.is_some() {
+            return answer;
+        }
+        let warning = absence_warning(protected, request, deadline).await;
+        answer.and_warn(warning)
     }
 
     async fn read_request(
@@ -424,6 +439,24 @@ async fn is_taken(objects: &Objects, key: &ObjectKey, uid: &str) -> Result<bool,
     }
 }
 
+/// The warning about a Backup or Schedule of a user that includes namespaces which do not exist.
+async fn absence_warning(
+    protected: &ProtectedProfile,
+    request: &AdmissionRequest<DynamicObject>,
+    deadline: Instant,
+) -> Option<String> {
+    let has_namespaces = matches!(request.kind.kind.as_str(), "Backup" | schedules::KIND);
+    let namespace = request.namespace.as_deref().unwrap_or_default();
+    // No user reads the warnings that the controller gets.
+    if !has_namespaces
+        || !protected.profile.is_velero()
+        || is_of_installation(name_of(&request.user_info), namespace)
+    {
+        return None;
+    }
+    absent_namespaces::warning(protected.store.objects(), request, deadline).await
+}
+
 /// An object in a namespace without an installation passes without a claim: nothing runs it.
 fn elsewhere(request: &AdmissionRequest<DynamicObject>) -> Answer {
     if request.operation == Operation::Create {
@@ -454,7 +487,7 @@ fn requester(
     schedule: Option<&str>,
 ) -> String {
     let name = name_of(user);
-    if !profile.is_velero() || !is_of_installation(name, key) {
+    if !profile.is_velero() || !is_of_installation(name, &key.namespace) {
         return format!("user {name:?}");
     }
     schedule
@@ -464,11 +497,11 @@ fn requester(
 
 /// Whether this user is a service account of the object's namespace, which is the namespace of its
 /// installation.
-fn is_of_installation(user: &str, key: &ObjectKey) -> bool {
+fn is_of_installation(user: &str, namespace: &str) -> bool {
     let account = user
         .strip_prefix("system:serviceaccount:")
         .and_then(|rest| rest.split_once(':'));
-    account.is_some_and(|(namespace, _)| namespace == key.namespace)
+    account.is_some_and(|(of, _)| of == namespace)
 }
 
 fn name_of(user: &UserInfo) -> &str {
@@ -527,10 +560,18 @@ pub(crate) async fn validate(
             {
                 return answer;
             }
-            let answer = webhook
-                .answer(claims, decision, &request.user_info, deadline)
-                .await;
-            (kind, answer)
+            let starts = matches!(decision, Decision::Claim(_));
+            let warning = async {
+                if !starts {
+                    return None;
+                }
+                absence_warning(claims.protected(), &request, deadline).await
+            };
+            let (answer, warning) = tokio::join!(
+                webhook.answer(claims, decision, &request.user_info, deadline),
+                warning
+            );
+            (kind, answer.and_warn(warning))
         } else {
             (kind, elsewhere(&request))
         }
@@ -556,7 +597,7 @@ pub(crate) async fn validate(
         "decided"
     );
     let mut response = AdmissionResponse::from(&request);
-    response.warnings = answer.warning.map(|warning| vec![warning]);
+    response.warnings = Some(answer.warnings).filter(|warnings| !warnings.is_empty());
     if let Some(status) = answer.refusal {
         let message = &status.message;
         tracing::info!(

@@ -1,5 +1,6 @@
 //! Whole requests through the router of one or more replicas, over one API server in memory.
 
+mod absences;
 mod blockers;
 mod callers;
 mod deletions;

@@ -21,7 +21,7 @@ pub struct Args {
     /// Number of the first history: to play one once more, with --count 1.
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// A mistake in the maintenance: it has to be caught.
+    /// A mistake: it has to be caught.
     #[arg(long, value_name = "MISTAKE")]
     mistake: Option<Mistake>,
 }
@@ -32,6 +32,8 @@ enum Mistake {
     BesideUpload,
     /// Nor is its delay between mark and removal longer than an upload.
     ShortDelay,
+    /// An upload does not note its snapshot.
+    NoNotes,
 }
 
 impl From<Mistake> for VolumeMistake {
@@ -39,6 +41,7 @@ impl From<Mistake> for VolumeMistake {
         match mistake {
             Mistake::BesideUpload => Self::BesideUpload,
             Mistake::ShortDelay => Self::ShortDelay,
+            Mistake::NoNotes => Self::NoNotes,
         }
     }
 }
@@ -79,7 +82,11 @@ pub fn of_the_tests() -> anyhow::Result<()> {
         return Ok(());
     }
     played?;
-    for mistake in [VolumeMistake::BesideUpload, VolumeMistake::ShortDelay] {
+    for mistake in [
+        VolumeMistake::BesideUpload,
+        VolumeMistake::ShortDelay,
+        VolumeMistake::NoNotes,
+    ] {
         let with_mistake = VolumeHistories {
             count: MAX_HISTORIES_PER_MISTAKE,
             mistake: Some(mistake),

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     discovery::KnownGroups,
     job::kind::{JobKind, Kind},
-    snapshot_locations::SnapshotLocations,
+    volumes::snapshot_locations::SnapshotLocations,
 };
 
 pub(crate) struct Backups {

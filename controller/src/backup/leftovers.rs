@@ -26,8 +26,10 @@ use crate::{
         worker::{Worker, WorkerError},
     },
     location::LocationError,
-    moved_snapshots::{self, BackupSnapshots},
-    snapshot_locations::SnapshotLocations,
+    volumes::{
+        moved_snapshots::{self, BackupSnapshots},
+        snapshot_locations::SnapshotLocations,
+    },
 };
 
 /// Removes the leftovers of a Backup that has begun and will not be stored: it fails, is deleted,

@@ -8,7 +8,7 @@ use backup_store::{Location, StoreError};
 use kube::ResourceExt as _;
 
 use super::{DeletionController, StepError, data::BackupStore, decide::owns_files};
-use crate::moved_snapshots::{BackupSnapshots, ForgottenSnapshots, MovedSnapshot, forget};
+use crate::volumes::moved_snapshots::{BackupSnapshots, ForgottenSnapshots, MovedSnapshot, forget};
 
 impl DeletionController {
     /// Removes the snapshots of a backup from their repositories, before the files that name them.

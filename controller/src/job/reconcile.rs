@@ -323,8 +323,8 @@ impl<L: Lifecycle> Worker<L> {
             let written =
                 status_patch_in(&api, &cluster.leadership, once, &now, |now: &L::Object| {
                     // Only for the claimed spec: one that was edited since is read, and claimed,
-                    // again.
-                    now.has_spec_of(object)
+                    // again. One that was cancelled since ends without having begun.
+                    (now.has_spec_of(object) && !now.is_cancelled())
                         .then(|| self.kind.begin_patch(now, facts))
                         .flatten()
                 });

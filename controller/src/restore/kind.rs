@@ -15,7 +15,7 @@ use super::{ItemMemory, validate::Facts};
 use crate::{
     hooks::exec::Executor,
     job::kind::{JobKind, Kind},
-    snapshot_locations::SnapshotLocations,
+    volumes::snapshot_locations::SnapshotLocations,
 };
 
 pub(crate) struct Restores {

@@ -177,7 +177,8 @@ impl Report {
         });
     }
 
-    /// Records an item that was left out on purpose; log and plan say why.
+    /// Records an item that was left out on purpose; log, plan and the annotation of the Restore
+    /// say why.
     pub(crate) fn left_out(&self, about: About<'_>, why: &str) {
         self.with(|inner| {
             inner.volume_outcomes.left_out(about);
@@ -222,7 +223,11 @@ impl Report {
     }
 
     pub(crate) fn summary(&self) -> Summary {
-        let (hooks, left) = self.with(|inner| (inner.hooks.clone(), inner.left.clone()));
+        let (hooks, left) = self.with(|inner| {
+            let mut left = inner.left.clone();
+            inner.left_out.count_in(&mut left);
+            (inner.hooks.clone(), left)
+        });
         let hooks = Some(hooks).filter(|hooks| hooks.hooks_attempted > 0);
         Summary {
             progress: self.progress(),

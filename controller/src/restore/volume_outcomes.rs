@@ -373,7 +373,7 @@ impl VolumeOutcomes {
                 )
             }
         };
-        let missing = why.and_then(|why| VolumeInfo::not_restored_of_pod(namespace, volume, &why));
+        let missing = why.and_then(|why| volume.not_restored(namespace, &why));
         Some(DataOutcome { message, missing })
     }
 }

@@ -10,6 +10,7 @@ mod change_image_name;
 mod change_storage_class;
 mod cluster;
 mod endpoints;
+pub mod equality;
 pub mod existing;
 mod init_hooks;
 pub mod json;

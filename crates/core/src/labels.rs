@@ -101,8 +101,8 @@ pub const IMPORTED_ANNOTATION: &str = "backup-controller/imported";
 /// cluster: since when. Removed when they are there again.
 pub const FILES_MISSING_ANNOTATION: &str = "backup-controller/files-missing";
 /// Our annotation of a Restore that has ended: the items that were there, differ from the backup,
-/// and were left as they are, and those that were stored without some of their fields
-/// ([`crate::left_items::LeftItems`]).
+/// and were left as they are, those that were stored without some of their fields, and the number
+/// of those that were left out on purpose, by kind and reason ([`crate::left_items::LeftItems`]).
 pub const LEFT_ITEMS_ANNOTATION: &str = "backup-controller/left-items";
 /// Our annotation of a Backup that is stored, and of a Restore that has begun: what it was asked to
 /// hold or restore, as JSON ([`crate::stored_scope`]). An edit of its spec changes nothing of that.

@@ -18,6 +18,7 @@ pub mod json_size;
 pub mod labels;
 pub mod left_items;
 pub mod names;
+pub mod namespace_names;
 pub mod operation;
 pub mod phase;
 pub mod profile;

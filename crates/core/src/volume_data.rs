@@ -398,7 +398,7 @@ mod tests {
         let restored = VolumeInfo::of(&restored).unwrap();
         let missing =
             VolumeInfo::not_restored("shop", "data", "pv-1", "its snapshot was not restored");
-        let pod = VolumeInfo::not_restored_of_pod("copy", &of_pod, "elsewhere").unwrap();
+        let pod = of_pod.not_restored("copy", "elsewhere").unwrap();
         let data = MissingData::of(&[restored, missing, pod]).unwrap();
         assert_eq!(
             data.sentence("was not restored"),
@@ -406,7 +406,7 @@ mod tests {
              volume cache of pod copy/web (elsewhere)"
         );
         assert_eq!(
-            VolumeInfo::not_restored_of_pod("copy", &RepositoryVolume::unnamed(), "elsewhere"),
+            RepositoryVolume::unnamed().not_restored("copy", "elsewhere"),
             None
         );
     }

@@ -14,6 +14,8 @@ pub(crate) const CHANGED_CONTENTS: &str =
 
 /// Begin of the keys of packs, below the repository.
 const PACKS: &str = "data/";
+/// Begin of the keys of index files, below the repository.
+const INDEX: &str = "index/";
 
 /// The request for the contents of an object, as messages call it.
 pub(crate) const READ: &str = "read";
@@ -57,13 +59,11 @@ pub enum MoverError {
     #[error("{path} cannot be restored into: {detail}")]
     Target { path: String, detail: String },
     /// Contents of the repository are missing or were changed.
-    #[error(
-        "the repository is damaged: {object}: {reason}. Volumes that do not need this data can be restored; the next check of \
-         the repository names those that do (`kubectl backup repositories`)"
-    )]
+    #[error("the repository is damaged: {object}: {reason}. {}", damage_advice(.object))]
     Damaged {
         /// Key below the repository, such as that of a pack, or what else is damaged.
         object: String,
+        /// Without a full stop at its end.
         reason: String,
     },
     /// Any other error of the repository's library.
@@ -134,6 +134,8 @@ impl MoverError {
 
     /// `object`: its key below the repository, or what else is damaged.
     pub(crate) fn damaged(object: &str, reason: &str) -> Self {
+        // Sentences of rustic_core have a full stop.
+        let reason = reason.trim_end().trim_end_matches('.');
         Self::Damaged {
             object: object.to_owned(),
             reason: shortened(reason, MAX_DETAIL),
@@ -164,5 +166,15 @@ impl MoverError {
         Self::Panicked {
             detail: shortened(detail, MAX_DETAIL),
         }
+    }
+}
+
+/// What damage means for volumes, and what to do.
+fn damage_advice(object: &str) -> &'static str {
+    if object.starts_with(INDEX) {
+        "Nothing can be saved or restored until restic has made the index again: docs/operate/stores.md#a-damaged-index"
+    } else {
+        "Volumes that do not need this data can be restored; the next check of the repository names those that do \
+         (`kubectl backup repositories`)"
     }
 }

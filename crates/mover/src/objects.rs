@@ -167,7 +167,8 @@ impl Objects {
         }
     }
 
-    /// Reads an object, or a range of it. The range ends at the object's end at the latest.
+    /// Reads an object, or a range of it. The range ends at the object's end at the latest: nothing
+    /// is read of one that begins there.
     pub(crate) fn get(&self, key: &str, range: Option<Range<u64>>) -> Result<Bytes, MoverError> {
         self.block(self.download(key, range))
     }
@@ -201,7 +202,20 @@ impl Objects {
                     range: range.clone().map(GetRange::Bounded),
                     ..GetOptions::default()
                 };
-                inner.store.get_opts(&path, options).await?.bytes().await
+                let error = match inner.store.get_opts(&path, options).await {
+                    Ok(found) => return found.bytes().await,
+                    Err(error) => error,
+                };
+                let Some(range) = &range else {
+                    return Err(error);
+                };
+                // Stores refuse such a range, each with an error of its own.
+                let size = self.find(&path).await.ok().flatten();
+                if size.is_some_and(|size| size <= range.start) {
+                    Ok(Bytes::new())
+                } else {
+                    Err(error)
+                }
             })
             .await?;
         let size = bytes.len() as u64;

@@ -21,6 +21,7 @@ mod errors;
 mod guard;
 mod init;
 mod keys;
+mod layout;
 mod maintain;
 mod record;
 mod restore;

@@ -14,7 +14,11 @@ use kube::Client;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
-use crate::{Fault, Request, serve, watch::Event};
+use self::watch::Event;
+use crate::{Fault, Request};
+
+mod serve;
+mod watch;
 
 type FaultFn = dyn Fn(&FakeApi, &Request) -> Option<Fault> + Send + Sync;
 type AllowFn = dyn Fn(&Value) -> bool + Send + Sync;

@@ -21,8 +21,7 @@ mod keys;
 mod objects;
 mod request;
 mod says;
-mod serve;
-mod watch;
+mod target;
 
 pub use fake_api::{FakeApi, LastWrite};
 pub use fuzz::Fuzz;

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use backup_core::api::{
-    GoDuration, backup::BackupResourceHookSpec, common::Extra, restore::RestoreResourceHookSpec,
+    Extra, GoDuration, backup::BackupResourceHookSpec, restore::RestoreResourceHookSpec,
 };
 use clap::{Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;

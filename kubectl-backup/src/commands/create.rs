@@ -29,6 +29,7 @@ pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandRes
     backup.metadata.name = Some(name.unwrap_or_else(|| names::unnamed(prefix, terminal.now())));
     spec::describe_object(&mut backup.metadata, &args.creation.object);
     spec::fill(&mut backup.spec, &args.spec);
+    spec::explain_zero_ttl(&args.spec, terminal);
     let checked = SpecErrors::new(
         validate::backup(&backup.spec),
         validate::engine_backup(&backup.spec),
@@ -46,7 +47,7 @@ pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandRes
 /// Takes the whole spec from the schedule's template (Velero `pkg/cmd/cli/backup/create.go`). The
 /// labels come from the template, or else from the schedule itself.
 async fn start_from(name: &str, backup: &mut Backup, session: &Session) -> Result<(), Problem> {
-    let schedule = session.get::<Schedule>(name).await?;
+    let schedule = get_named::<Schedule>(session, "trigger", name).await?;
     backup.spec = schedule.spec.template;
     let template = backup.spec.metadata.take();
     let (template_labels, annotations) = template

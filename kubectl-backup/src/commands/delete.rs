@@ -81,9 +81,10 @@ async fn ended_backup(
     let api: Api<DynamicObject> =
         Api::namespaced_with(session.client.clone(), &session.namespace, &resource);
     for _ in 0..MAX_ATTEMPTS {
-        let backup = session
+        let found = session
             .call(About::of::<Backup>("get", name), api.get(name))
-            .await?;
+            .await;
+        let backup = hinted::<Backup, _>(session, "delete", name, found).await?;
         let phase = BackupPhase::from(
             backup
                 .data
@@ -152,7 +153,11 @@ async fn delete_object<K: TableKind>(
     args: &DeleteArgs,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let uid = session.get_metadata::<K>(name).await?.metadata.uid;
+    let found = session.get_metadata::<K>(name).await;
+    let uid = hinted::<K, _>(session, "delete", name, found)
+        .await?
+        .metadata
+        .uid;
     // Deletes only the object that the user confirmed, not a newer one of the same name.
     session
         .delete::<K>(

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use backup_core::{
     api::{DeleteBackupRequest, download_request::DownloadTargetKind},
     labels,
-    phase::Stage,
     restorability::Place,
 };
 use futures::{FutureExt as _, future::LocalBoxFuture, join};
@@ -15,6 +14,7 @@ use tokio::time::timeout;
 
 use super::{
     locks::velero::read_ledger,
+    messages::stored_messages,
     poll::{Look, MAX_WAIT, poll},
     prelude::*,
     schedules, transfers,
@@ -50,7 +50,7 @@ pub(super) async fn run<W: Workload>(args: DescribeArgs, terminal: &mut Terminal
     if args.watch {
         return Box::pin(watch::<W>(&session, &name, &args, terminal)).await;
     }
-    let work = get_named::<W>(&session, &name).await?;
+    let work = get_named::<W>(&session, "describe", &name).await?;
     let description = Box::pin(describe(&session, &work, terminal.now())).await;
     show(&description, &args, terminal)?;
     Ok(Exit::Done)
@@ -229,11 +229,9 @@ async fn files<W: Workload>(session: &Session, work: &W) -> FileContents {
     let files = W::FILES;
     let is_whole = status.is_whole();
     let is_stored = status.stage.is_past_items() || is_whole;
-    let has_results = is_stored || status.stage == Stage::Failed && files.has_results_of_failed;
-    let with_messages = has_results && status.errors + status.warnings > 0;
     let with_operations = is_stored && status.operations.attempted > 0;
     let (messages, operations, contents, volumes) = join!(
-        file(session, work, with_messages, files.results),
+        stored_messages(session, work),
         file(session, work, with_operations, files.operations),
         seen_file(session, work, is_whole, files.resources),
         file(session, work, is_whole, files.volumes)
@@ -301,7 +299,7 @@ async fn watch<W: Workload>(
     terminal: &mut Terminal,
 ) -> CommandResult {
     if !terminal.out_is_terminal {
-        let work = session.get::<W>(name).await?;
+        let work = get_named::<W>(session, "describe", name).await?;
         let (exit, work) = match work.status().ended() {
             Some(completed) => (Exit::of_end(completed), Some(work)),
             None => until_ended::<W>(session, terminal, work, MAX_WAIT.into()).await?,
@@ -352,6 +350,7 @@ async fn watch<W: Workload>(
             Ok(ended.map_or(Look::Same, Look::Found))
         },
     )
-    .await?;
+    .await;
+    let waited = hinted::<W, _>(session, "describe", name, waited).await?;
     Ok(waited.map_or_else(|exit| exit, Exit::of_end))
 }

@@ -111,7 +111,7 @@ async fn keeps_objects(
 /// Reports at once what the server would report later. A backup in an unknown phase is left to the
 /// server.
 async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
-    let backup = match get_named::<Backup>(session, name).await {
+    let backup = match get_named::<Backup>(session, "restore", name).await {
         Err(problem)
             if problem.is_not_found()
                 && optional(session.get_metadata::<Schedule>(name).await)?.is_some() =>
@@ -164,7 +164,7 @@ async fn latest(
     if let Some((_, name)) = ended.into_iter().max() {
         return Ok(name);
     }
-    get_named::<Schedule>(session, schedule).await?;
+    get_named::<Schedule>(session, "restore", schedule).await?;
     let wanted = if allow_partially {
         "Completed or PartiallyFailed"
     } else {

@@ -9,6 +9,7 @@ use backup_core::{
 use serde_json::Map;
 
 use super::{
+    absent_namespaces::absent,
     create::{self, Connection, CreationOutcome, SpecErrors},
     delete, get,
     locations::change::patch_spec,
@@ -30,7 +31,7 @@ pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> C
         SchedulesCommand::Create(args) => Box::pin(make(*args, terminal)).await,
         SchedulesCommand::Set(args) => Box::pin(set(&args, terminal)).await,
         SchedulesCommand::Pause(args) => {
-            change(&args, &json!({"paused": true}), "paused", terminal).await
+            change(&args, "pause", &json!({"paused": true}), terminal).await
         }
         SchedulesCommand::Unpause(args) => {
             let spec = if args.skip_immediately {
@@ -38,7 +39,7 @@ pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> C
             } else {
                 json!({"paused": false})
             };
-            change(&args.selection, &spec, "unpaused", terminal).await
+            change(&args.selection, "unpause", &spec, terminal).await
         }
         SchedulesCommand::Trigger(args) => Box::pin(trigger(args, terminal)).await,
         SchedulesCommand::Delete(deletion) => {
@@ -56,9 +57,13 @@ pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> C
 async fn describe(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let name = &args.name;
-    let schedule = get_named::<Schedule>(&session, name).await?;
-    let (backups, places) = futures::join!(backups(&session, name), get::places(&session));
-    let view = view::describe(&schedule, backups, &places, terminal.now());
+    let schedule = get_named::<Schedule>(&session, "describe", name).await?;
+    let (backups, places, absent) = futures::join!(
+        backups(&session, name),
+        get::places(&session),
+        absent(&session, &schedule.spec.template.included_namespaces)
+    );
+    let view = view::describe(&schedule, backups, &places, &absent, terminal.now());
     json::show(
         "ScheduleDescription",
         &view,
@@ -87,6 +92,7 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
     }
     spec::describe_object(&mut schedule.metadata, &args.object);
     spec::fill(&mut schedule.spec.template, &args.template);
+    spec::explain_zero_ttl(&args.template, terminal);
     if let Some(cron) = &args.schedule {
         schedule.spec.schedule.clone_from(cron);
     }
@@ -148,9 +154,10 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     }
     let session = Session::connect(terminal).await?;
     let name = &args.name;
-    let before = session.get::<Schedule>(name).await?;
+    let before = get_named::<Schedule>(&session, "set", name).await?;
     let mut after = before.clone();
     spec::fill(&mut after.spec.template, &args.template);
+    spec::explain_zero_ttl(&args.template, terminal);
     if let Some(cron) = &args.schedule {
         after.spec.schedule.clone_from(cron);
     }
@@ -218,8 +225,8 @@ fn checked(schedule: &Schedule) -> SpecErrors {
 
 async fn change(
     args: &SelectionArgs,
+    verb: &str,
     spec: &Value,
-    done: &str,
     terminal: &mut Terminal,
 ) -> CommandResult {
     let session = Session::connect(terminal).await?;
@@ -228,11 +235,12 @@ async fn change(
         &all,
         terminal,
         async |name: &str, terminal: &mut Terminal| {
-            let found = session.get_metadata::<Schedule>(name).await?;
+            let found = session.get_metadata::<Schedule>(name).await;
+            let found = hinted::<Schedule, _>(&session, verb, name, found).await?;
             session
                 .patch::<Schedule>(name, found.metadata.uid.as_ref(), json!({ "spec": spec }))
                 .await?;
-            terminal.data(&format!("{} {done}\n", full_name::<Schedule>(name)))?;
+            terminal.data(&format!("{} {verb}d\n", full_name::<Schedule>(name)))?;
             Ok(Exit::Done)
         },
     )

@@ -149,6 +149,16 @@ pub(crate) fn fill(spec: &mut BackupSpec, args: &BackupSpecArgs) {
     );
 }
 
+/// Says what `--ttl=0` means, which may be taken for "for ever" or "remove it at once".
+pub(crate) fn explain_zero_ttl(args: &BackupSpecArgs, terminal: &mut Terminal) {
+    if args.ttl.is_some_and(GoDuration::is_zero) {
+        terminal.say(
+            "note: with --ttl=0 a backup is kept for the server's default time (--default-backup-ttl of the controller: 720h \
+             unless it was changed), and not for ever",
+        );
+    }
+}
+
 pub(crate) fn describe_object(meta: &mut ObjectMeta, args: &ObjectArgs) {
     if !args.labels.is_empty() {
         meta.labels

@@ -31,7 +31,7 @@ const DISAGREE: &str = "Don't rely on this backup alone: make another one, and l
 
 pub(crate) async fn run(args: VerifyArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
-    let backup = get_named::<Backup>(&session, &args.name).await?;
+    let backup = get_named::<Backup>(&session, "verify", &args.name).await?;
     has_files(&backup)?;
     let mut reading = FileReader {
         session: &session,

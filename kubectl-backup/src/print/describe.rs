@@ -5,16 +5,16 @@ mod volume;
 
 use std::fmt::Write as _;
 
-use backup_core::restorability::Answer;
+use backup_core::{left_items::LeftItems, restorability::Answer};
 use jiff::Timestamp;
 
-use super::{Screen, Style, Tone, ago, day, human, moment, seconds, took, until};
+use super::{Screen, Style, Tone, ago, day, human, moment, plain, seconds, took, until};
 use crate::{
     fetched::FetchResult,
     view::{
         Attempts, DeletionView, Description, EventView, FileContents, LocationSummary, LockView,
         Message, Moment, Restorable, RunView,
-        stored::{ItemType, operations::OperationView, volumes::summary},
+        stored::{ItemType, Messages, operations::OperationView, volumes::summary},
         transfer::TransferView,
     },
 };
@@ -59,6 +59,12 @@ pub(crate) fn text(
     screen.facts(12, evidence(description, now));
     let transfers = description.transfers.known().map_or(&[][..], Vec::as_slice);
     sections(&mut screen, &description.stored, transfers, now, details);
+    let left = description.left_items.as_ref();
+    let left_out = left.map(LeftItems::left_out_lines).unwrap_or_default();
+    if !left_out.is_empty() {
+        screen.section("LEFT OUT");
+        screen.lines(left_out.iter().map(|line| plain(line)));
+    }
     match &description.events {
         FetchResult::Known(events) => show_events(&mut screen, events, now, details),
         FetchResult::Missing { unavailable } => {
@@ -405,6 +411,14 @@ fn section(screen: &mut Screen, title: &str, mut lines: Vec<String>, details: bo
     if rest > 0 {
         screen.line(&format!("  and {rest} more: --details shows them"));
     }
+}
+
+/// A line for each error, then for each warning.
+pub(crate) fn message_lines(messages: &Messages, style: Style) -> Vec<String> {
+    let Messages { errors, warnings } = messages;
+    let errors = errors.iter().map(|one| message(one, Tone::Bad, style));
+    let warnings = warnings.iter().map(|one| message(one, Tone::Warn, style));
+    errors.chain(warnings).collect()
 }
 
 fn message(message: &Message, tone: Tone, style: Style) -> String {

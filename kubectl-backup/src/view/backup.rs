@@ -90,6 +90,7 @@ impl Workload for Backup {
         storing: "All items are collected and are being stored",
         too_late: "everything is collected, and it is being stored",
         failed: "It failed: there is nothing to restore from.",
+        cancelled_early: "It was cancelled before anything was saved",
     };
     const FILES: Files = Files {
         log: DownloadTargetKind::BackupLog,

@@ -52,7 +52,8 @@ pub(crate) struct Description {
     /// Volumes of an imported backup whose data only another server can read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data_elsewhere: Option<MissingData>,
-    /// Items that a restore left unchanged, although they differ from the backup.
+    /// Items that a restore left unchanged, although they differ from the backup, and those that it
+    /// left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) left_items: Option<LeftItems>,
     /// Facts that differ from the defaults, as title and text.

@@ -4,9 +4,10 @@
 mod obstacle;
 
 use backup_core::{
-    api::{Backup, Schedule, schedule::SchedulePhase},
+    api::{Backup, BackupSpec, Schedule, schedule::SchedulePhase},
     cron::Reading,
     labels::{CRON_ANNOTATION, SKIPPED_ANNOTATION},
+    namespace_names::absence,
     restorability::Places,
 };
 use jiff::Timestamp;
@@ -74,7 +75,7 @@ impl TableKind for Schedule {
                 self.metadata.creation_timestamp.as_ref().map(|at| at.0),
                 now,
             ),
-            template.ttl.map_or_else(dash, |ttl| ttl.to_string()),
+            ttl(template).unwrap_or_else(dash),
             if runs.is_empty() {
                 dash()
             } else {
@@ -88,6 +89,12 @@ impl TableKind for Schedule {
             difference(self, now).unwrap_or_else(dash),
         ]
     }
+}
+
+/// How long its backups are kept; `None` if that is the server's default, which zero means, too.
+fn ttl(template: &BackupSpec) -> Option<String> {
+    let ttl = template.ttl.filter(|ttl| !ttl.is_zero())?;
+    Some(ttl.to_string())
 }
 
 fn short(runs: &[Timestamp]) -> String {
@@ -164,6 +171,7 @@ pub(crate) struct ScheduleView {
     pub(crate) problems: Vec<String>,
     /// Scope of its backups, in words.
     pub(crate) scope: String,
+    /// Null for the server's default.
     pub(crate) ttl: Option<String>,
     pub(crate) location: Option<String>,
     pub(crate) backups: FetchResult<Vec<BackupLine>>,
@@ -186,14 +194,20 @@ pub(crate) struct BackupLine {
     pub(crate) completed: Option<Timestamp>,
 }
 
+/// `absent`: the namespaces that it includes by name, and that do not exist.
 pub(crate) fn describe(
     schedule: &Schedule,
     backups: FetchResult<Vec<Backup>>,
     places: &Places,
+    absent: &[String],
     now: Timestamp,
 ) -> ScheduleView {
     let obstacle = Obstacle::of(schedule, Some(places), now);
-    let (state, tone) = state(schedule, obstacle.as_ref());
+    let (state, mut tone) = state(schedule, obstacle.as_ref());
+    let absence = absence(absent);
+    if absence.is_some() && tone == Tone::Good {
+        tone = Tone::Warn;
+    }
     // For other obstacles the state says it.
     let obstacle = obstacle.filter(|obstacle| obstacle.remark().is_some());
     let errors = schedule
@@ -227,9 +241,10 @@ pub(crate) fn describe(
             .map(|at| SkippedRun { at: at.0, reason }),
         problems: errors
             .chain(obstacle.map(|obstacle| format!("It {obstacle}.")))
+            .chain(absence.map(|absence| format!("It {absence}.")))
             .collect(),
         scope: scope(template),
-        ttl: template.ttl.map(|ttl| ttl.to_string()),
+        ttl: ttl(template),
         location: template.storage_location.as_deref().map(plain),
         backups: backups.map(|all| lines(all, now)),
     }

@@ -1,6 +1,7 @@
 //! Which namespaces are protected: for each its last good backup, and whether that is as recent as
 //! schedules promise. Pure.
 
+mod absence;
 mod held;
 mod promise;
 mod scope;
@@ -10,7 +11,7 @@ use std::collections::HashMap;
 
 use backup_core::{
     api::{Backup, BackupStorageLocation, Schedule},
-    names::is_object_name,
+    namespace_names::included_by_name,
     restorability::{Answer, Evidence, Places, Restorability},
     stored_scope,
     text::counted,
@@ -22,6 +23,7 @@ use serde::Serialize;
 pub(crate) use held::{ClusterObject, HeldByBackup, HeldItems, UnreadBackup, lists_to_read};
 pub(crate) use screen::text;
 
+use absence::ScheduleAbsence;
 use held::LastGoodBackup;
 use promise::Promise;
 use scope::Scope;
@@ -159,6 +161,9 @@ pub(crate) struct ClusterStatus {
     pub(crate) except: Vec<String>,
     /// Types that were created after every last good backup.
     pub(crate) new_types: Vec<String>,
+    /// Schedules that include namespaces which do not exist.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) absent_namespaces: Vec<ScheduleAbsence>,
     pub(crate) running: Vec<WorkLine>,
     pub(crate) locations: Vec<LocationLine>,
     pub(crate) lock: FetchResult<Vec<String>>,
@@ -227,6 +232,7 @@ pub(crate) fn status(
     now: Timestamp,
 ) -> ClusterStatus {
     let mut unchecked = held::unchecked(&seen);
+    let absent_namespaces = absence::absences(&seen);
     let (except, there) = split(&seen, namespace, asked);
     let ClusterData {
         namespaces,
@@ -279,6 +285,7 @@ pub(crate) fn status(
         namespaces,
         except: except.into_iter().map(|one| one.name).collect(),
         new_types: held::new_types(last_of_everything, &types, held.known()),
+        absent_namespaces,
         running,
         locations,
         lock,
@@ -321,15 +328,11 @@ fn split(
 fn named(backups: &[BackupFacts], schedules: &[Schedule]) -> Vec<String> {
     let of_backups = backups
         .iter()
-        .flat_map(|backup| backup.scope.namespaces.included().iter());
+        .flat_map(|backup| included_by_name(backup.scope.namespaces.included()));
     let of_schedules = schedules
         .iter()
-        .flat_map(|one| one.spec.template.included_namespaces.iter());
-    let mut all: Vec<String> = of_backups
-        .chain(of_schedules)
-        .filter(|name| is_object_name(name))
-        .cloned()
-        .collect();
+        .flat_map(|one| included_by_name(&one.spec.template.included_namespaces));
+    let mut all: Vec<String> = of_backups.chain(of_schedules).map(str::to_owned).collect();
     all.sort();
     all.dedup();
     all

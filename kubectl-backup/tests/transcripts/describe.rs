@@ -536,3 +536,23 @@ async fn commands_in_what_is_shown_have_the_flags_that_were_given() {
     let remedy = "`kubectl backup --kubeconfig=~/.kube/config --context=here -n velero get` lists the backups";
     assert_says!(seen, remedy);
 }
+
+#[tokio::test]
+async fn what_a_restore_left_out_on_purpose_is_counted_with_the_reason() {
+    let left_out = json!([
+        {"kind": "Job", "count": 2, "reason": "the job had completed"},
+        {"kind": "Pod", "count": 1, "reason": "the pod had ended"},
+    ]);
+    let items = json!({"left": 0, "items": [], "leftOut": left_out}).to_string();
+    let over = json!({"metadata": {"annotations": {"backup-controller/left-items": items}}});
+    let api = FakeApi::with([with(completed_restore("r", "nightly"), &over)]).await;
+    let person = Person::at(&api);
+    assert_says!(
+        person.types("restore describe r").await,
+        "✓ r   Completed",
+        "  Everything was restored.\n",
+        "LEFT OUT\n  2 Job: the job had completed\n  1 Pod: the pod had ended\n"
+    );
+    let document = person.reads("restore describe r -o json").await;
+    assert_eq!(document["leftItems"]["leftOut"], left_out);
+}

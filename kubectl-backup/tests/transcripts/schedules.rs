@@ -24,6 +24,8 @@ async fn cluster() -> FakeApi {
         "status": {"lastSkipped": "2026-11-02T03:00:00Z"},
     });
     let broken = json!({"status": {"phase": "FailedValidation", "validationErrors": ["spec.schedule: \"every night\" is no cron expression: expected 5 fields"]}});
+    let shop = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    api.has_at("/api/v1/namespaces/shop", shop);
     api.has(with(schedule("nightly", "0 3 * * *"), &skipped))
         .has(with(schedule("paused", "@hourly"), &json!({"spec": {"paused": true}})))
         .has(with(schedule("broken", "every night"), &broken))
@@ -246,4 +248,58 @@ async fn a_schedule_without_backups_that_last_is_named_when_it_is_created() {
             "--- exit 0\n"
         );
     }
+}
+
+#[tokio::test]
+async fn a_schedule_of_a_namespace_that_does_not_exist_says_so() {
+    let api = cluster().await;
+    let of = |included: &[&str]| json!({"spec": {"template": {"includedNamespaces": included}}});
+    let person = Person::at(&api);
+    api.has(with(schedule("nightly", "@daily"), &of(&["shop", "shp"])));
+    let seen = person.types("schedules describe nightly").await;
+    assert_says!(
+        seen,
+        "! nightly   Enabled",
+        "  It includes namespace shp, which does not exist: nothing of it is saved.\n"
+    );
+    let document = person.reads("schedules describe nightly -o json").await;
+    assert_eq!(document["tone"], "warn");
+    // Globs may match a namespace later; and not every user may read namespaces.
+    api.has(with(schedule("nightly", "@daily"), &of(&["shop", "shp-*"])));
+    let seen = person.types("schedules describe nightly").await;
+    assert_says!(seen, "✓ nightly   Enabled");
+    api.has(with(schedule("nightly", "@daily"), &of(&["shp"])));
+    let forbidden = "namespaces \"shp\" is forbidden: User \"jane\" cannot get resource";
+    api.on_get("/namespaces/shp", Fault::forbidden(forbidden));
+    let seen = person.types("schedules describe nightly").await;
+    assert_says!(seen, "✓ nightly   Enabled");
+}
+
+#[tokio::test]
+async fn a_ttl_of_zero_is_the_default_of_the_server() {
+    let api = cluster().await;
+    let person = Person::at(&api);
+    let note = "note: with --ttl=0 a backup is kept for the server's default time";
+    for line in [
+        "create now --ttl=0",
+        "schedules create zero --schedule=@daily --ttl=0s",
+        "schedules set nightly --ttl=0",
+    ] {
+        assert_says!(person.types(line).await, note, "--- exit 0\n");
+    }
+    assert!(
+        !person
+            .types("create later --ttl=1h")
+            .await
+            .contains("note:")
+    );
+    assert_eq!(
+        api.stored("backups", "now").unwrap()["spec"]["ttl"],
+        "0s",
+        "as velero's command sends it"
+    );
+    let seen = person.types("schedules describe zero").await;
+    assert_says!(seen, "Kept for     as the server is set\n");
+    let seen = person.types("schedules get nightly -o wide").await;
+    assert!(!seen.contains("0s"), "{seen}");
 }

@@ -240,3 +240,29 @@ async fn without_the_right_to_list_namespaces_none_counts_as_protected() {
     );
     assert!(seen.ends_with("--- exit 1\n"), "{seen}");
 }
+
+#[tokio::test]
+async fn a_schedule_that_includes_a_namespace_which_does_not_exist_is_named() {
+    let api = FakeApi::start().await;
+    namespace(&api, "shop");
+    api.has(schedule("nightly", &["shop", "shp", "team-*"]))
+        .has(of("nightly-20261103030000", &["shop"]))
+        .has(location("default", &json!({"phase": "Available"})));
+    api.has_file(
+        "BackupResourceList",
+        "nightly-20261103030000",
+        &json!({ "v1/Namespace": ["shop"] }),
+    );
+    let person = Person::at(&api);
+    assert_says!(
+        person.types("status").await,
+        "! velero   1 namespace, all protected\n",
+        "  Schedule   nightly includes namespace shp, which does not exist: nothing of it is saved\n",
+        "NEXT\n  kubectl backup schedules describe nightly\n--- exit 0\n"
+    );
+    let document = person.reads("status -o json").await;
+    assert_eq!(
+        document["absentNamespaces"],
+        json!([{"schedule": "nightly", "namespaces": ["shp"]}])
+    );
+}

@@ -28,13 +28,15 @@ const WAITS: [Duration; 5] = [
     Duration::from_hours(73),
 ];
 
-/// What is wrong with the maintenance, on purpose: the histories have to catch it.
+/// What is wrong on purpose: the histories have to catch it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeMistake {
     /// A maintenance does not wait for uploads. It marks data that an upload relies on.
     BesideUpload,
     /// It also removes what was marked after a time that is shorter than that upload.
     ShortDelay,
+    /// An upload does not note its snapshot.
+    NoNotes,
 }
 
 /// When a program is killed.
@@ -44,6 +46,8 @@ pub(super) enum KillMoment {
     AfterPart { percent: u32 },
     /// This long after its first write into the store.
     AfterFirstWrite { delay: Duration },
+    /// It ends by itself, and its pod is gone before its outcome was read. Only of uploads.
+    OutcomeLost,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,6 +147,9 @@ fn backup(random: &mut Random, volume: usize) -> Step {
 }
 
 fn upload_kill(random: &mut Random) -> KillMoment {
+    if random.one_in(8) {
+        return KillMoment::OutcomeLost;
+    }
     if random.one_in(4) {
         let percent = percent(random, 15, 150);
         return KillMoment::AfterPart { percent };
@@ -190,6 +197,9 @@ mod tests {
             |step| matches!(step, Step::Backup { kills, is_given_up: true, .. } if kills.len() == 2),
         );
         has(|step| matches!(step, Step::Backup { kills, .. } if kills.is_empty()));
+        has(
+            |step| matches!(step, Step::Backup { kills, .. } if kills.contains(&KillMoment::OutcomeLost)),
+        );
         has(|step| matches!(step, Step::TwoBackups { kill: Some(_), .. }));
         has(|step| {
             matches!(

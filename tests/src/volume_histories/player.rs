@@ -65,9 +65,18 @@ pub(super) fn play(stage: Stage<'_>, steps: &[PlannedStep]) -> anyhow::Result<Hi
 
 struct CompletedBackup {
     volume: usize,
+    uid: String,
     snapshot: String,
     /// The volume when it was saved.
     saved: Listing,
+}
+
+/// An upload whose pods are gone.
+struct EndedUpload {
+    /// Uid of its backup.
+    backup: String,
+    /// The snapshot that the backup names.
+    snapshot: Option<String>,
 }
 
 struct Player<'a> {
@@ -79,11 +88,15 @@ struct Player<'a> {
     random: Random,
     /// Time that has passed.
     now: Duration,
+    /// Number of backups that have begun.
+    begun: u64,
     /// Oldest first.
     backups: Vec<CompletedBackup>,
+    /// Uploads since the last maintenance.
+    ended: Vec<EndedUpload>,
     /// Snapshots of deleted backups.
     forgotten: BTreeSet<String>,
-    /// Snapshots that killed uploads have left: no backup names them.
+    /// Snapshots that killed uploads have left since the last maintenance: no backup names them.
     unnamed: BTreeSet<String>,
     /// Time that the last program of each kind took.
     durations: BTreeMap<&'static str, Duration>,
@@ -108,7 +121,9 @@ impl<'a> Player<'a> {
                 .collect::<Result<_, _>>()?,
             random: Random::of(seed, 0),
             now: Duration::ZERO,
+            begun: 0,
             backups: Vec::new(),
+            ended: Vec::new(),
             forgotten: BTreeSet::new(),
             unnamed: BTreeSet::new(),
             durations: BTreeMap::new(),
@@ -167,9 +182,6 @@ impl<'a> Player<'a> {
         while !self.backups.is_empty() {
             self.delete(0)?;
         }
-        for snapshot in std::mem::take(&mut self.unnamed) {
-            self.repository.forget(&snapshot)?;
-        }
         self.compare_snapshots()?;
         self.maintain(None, None)?;
         self.pass(BEYOND_DELAY)?;
@@ -196,24 +208,29 @@ impl<'a> Player<'a> {
     ) -> anyhow::Result<()> {
         self.volumes[volume].change(&mut self.random)?;
         let saved = self.volumes[volume].listing()?;
+        let uid = self.next_uid();
         for moment in kills {
             let before = self.repository.files()?;
-            let mut upload = self.start_upload(volume, Some(KILLED_RATE))?;
+            let mut upload = self.start_upload(volume, &uid, Some(KILLED_RATE))?;
             self.kill(&mut upload, BACKUP, *moment, &before)?;
-            if let Some(outcome) = upload.end()? {
+            if let Some(outcome) = self.known_outcome(&mut upload, *moment)? {
                 self.record.count(VolumeEvent::UploadEndedBeforeKill);
-                self.record_upload(volume, saved, Some(outcome));
+                self.record_upload(volume, uid, saved, Some(outcome));
                 return Ok(());
             }
-            self.record_killed_upload(&before)?;
+            self.record_killed_upload(*moment, &before)?;
         }
         if is_given_up {
             self.record.count(VolumeEvent::BackupGivenUp);
+            self.ended.push(EndedUpload {
+                backup: uid,
+                snapshot: None,
+            });
             return Ok(());
         }
-        let mut upload = self.start_upload(volume, None)?;
+        let mut upload = self.start_upload(volume, &uid, None)?;
         let outcome = self.end(BACKUP, &mut upload)?;
-        self.record_upload(volume, saved, outcome);
+        self.record_upload(volume, uid, saved, outcome);
         Ok(())
     }
 
@@ -224,22 +241,28 @@ impl<'a> Player<'a> {
             self.volumes[volume].change(&mut self.random)?;
             saved.push((volume, self.volumes[volume].listing()?));
         }
+        let uids = [self.next_uid(), self.next_uid()];
         let before = self.repository.files()?;
-        let mut upload = self.start_upload(first, kill.map(|_| KILLED_RATE))?;
-        let mut other = self.start_upload(second, None)?;
+        let mut upload = self.start_upload(first, &uids[0], kill.map(|_| KILLED_RATE))?;
+        let mut other = self.start_upload(second, &uids[1], None)?;
         self.record.count(VolumeEvent::BackupsSideBySide);
-        if let Some(moment) = kill {
-            self.kill(&mut upload, BACKUP, moment, &before)?;
-        }
-        let mut ends = [upload.end()?, other.end()?];
-        if kill.is_some() && ends[0].is_none() {
+        let mut first_end = match kill {
+            Some(moment) => {
+                self.kill(&mut upload, BACKUP, moment, &before)?;
+                self.known_outcome(&mut upload, moment)?
+            }
+            None => upload.end()?,
+        };
+        let second_end = other.end()?;
+        if kill.is_some() && first_end.is_none() {
             // The files do not show its progress: the other upload writes the same files.
             self.record.count(VolumeEvent::UploadKilledBesideAnother);
-            let mut again = self.start_upload(first, None)?;
-            ends[0] = again.end()?;
+            let mut again = self.start_upload(first, &uids[0], None)?;
+            first_end = again.end()?;
         }
-        for ((volume, saved), outcome) in saved.into_iter().zip(ends) {
-            self.record_upload(volume, saved, outcome);
+        let ends = uids.into_iter().zip([first_end, second_end]);
+        for ((volume, saved), (uid, outcome)) in saved.into_iter().zip(ends) {
+            self.record_upload(volume, uid, saved, outcome);
         }
         if kill.is_some() {
             self.record_unnamed()?;
@@ -262,11 +285,12 @@ impl<'a> Player<'a> {
             self.delete(position)?;
         }
         let before = self.repository.files()?;
-        let mut upload = self.start_upload(volume, Some(SHARED_RATE))?;
+        let uid = self.next_uid();
+        let mut upload = self.start_upload(volume, &uid, Some(SHARED_RATE))?;
         self.wait_for_write(&mut upload, &before)?;
         upload.pause()?;
         match self.stage.mistake {
-            None => {
+            None | Some(VolumeMistake::NoNotes) => {
                 self.record.count(VolumeEvent::MaintenanceAwaitedUpload);
                 self.pass(UPLOAD_TIME)?;
             }
@@ -282,25 +306,62 @@ impl<'a> Player<'a> {
         }
         upload.resume()?;
         let outcome = upload.end()?;
-        self.record_upload(volume, saved, outcome);
+        self.record_upload(volume, uid, saved, outcome);
         if self.stage.mistake.is_none() {
             self.maintain(None, None)?;
         }
         self.restore_all(VolumePromise::Restorable)
     }
 
-    fn start_upload(&self, volume: usize, rate: Option<&str>) -> anyhow::Result<RunningMover> {
+    /// Uid of the next backup, which has one upload.
+    fn next_uid(&mut self) -> String {
+        self.begun += 1;
+        format!("backup-{}", self.begun)
+    }
+
+    fn start_upload(
+        &self,
+        volume: usize,
+        uid: &str,
+        rate: Option<&str>,
+    ) -> anyhow::Result<RunningMover> {
         let mut args = vec![
             format!("--folder={}", self.volumes[volume].folder().display()),
             format!("--host={NAMESPACE}"),
             format!("--label={}", volume_name(volume)),
         ];
+        if self.stage.mistake != Some(VolumeMistake::NoNotes) {
+            args.push(format!("--note={uid}/upload"));
+        }
         args.extend(rate.map(|rate| format!("--upload-limit={rate}")));
         self.mover.start(BACKUP, &args)
     }
 
+    /// The outcome of an upload that was to be killed; `None` if it was killed, or its outcome is
+    /// lost.
+    fn known_outcome(
+        &mut self,
+        upload: &mut RunningMover,
+        moment: KillMoment,
+    ) -> anyhow::Result<Option<MoverOutcome>> {
+        let outcome = upload.end()?;
+        if moment != KillMoment::OutcomeLost {
+            return Ok(outcome);
+        }
+        if !is_complete(outcome.as_ref()) {
+            self.record_failure(BACKUP, outcome.as_ref());
+        }
+        Ok(None)
+    }
+
     /// Records how an upload ended that was not killed.
-    fn record_upload(&mut self, volume: usize, saved: Listing, outcome: Option<MoverOutcome>) {
+    fn record_upload(
+        &mut self,
+        volume: usize,
+        uid: String,
+        saved: Listing,
+        outcome: Option<MoverOutcome>,
+    ) {
         match outcome {
             Some(MoverOutcome {
                 result: MoverResult::Complete,
@@ -308,8 +369,13 @@ impl<'a> Player<'a> {
                 ..
             }) => {
                 self.record.count(VolumeEvent::BackupCompleted);
+                self.ended.push(EndedUpload {
+                    backup: uid.clone(),
+                    snapshot: Some(snapshot.clone()),
+                });
                 self.backups.push(CompletedBackup {
                     volume,
+                    uid,
                     snapshot,
                     saved,
                 });
@@ -318,23 +384,45 @@ impl<'a> Player<'a> {
         }
     }
 
-    fn record_killed_upload(&mut self, before: &RepositoryFiles) -> anyhow::Result<()> {
-        let after = self.repository.files()?;
-        let event = VolumeEvent::of_killed_upload(before, &after);
+    fn record_killed_upload(
+        &mut self,
+        moment: KillMoment,
+        before: &RepositoryFiles,
+    ) -> anyhow::Result<()> {
+        let event = if moment == KillMoment::OutcomeLost {
+            VolumeEvent::OutcomeLost
+        } else {
+            VolumeEvent::of_killed_upload(before, &self.repository.files()?)
+        };
         self.record.count(event);
         self.record_unnamed()
     }
 
     /// Remembers the snapshots that a killed upload has left.
     fn record_unnamed(&mut self) -> anyhow::Result<()> {
-        let completed = self.completed();
-        let left = self
-            .repository
-            .files()?
-            .snapshots
-            .into_iter()
-            .filter(|id| !completed.contains(id) && !self.forgotten.contains(id));
+        let left = self.unnamed_snapshots()?;
         self.unnamed.extend(left);
+        Ok(())
+    }
+
+    /// The snapshots in the repository that no backup has named.
+    fn unnamed_snapshots(&self) -> anyhow::Result<BTreeSet<String>> {
+        let completed = self.completed();
+        let stored = self.repository.files()?.snapshots.into_iter();
+        Ok(stored
+            .filter(|id| !completed.contains(id) && !self.forgotten.contains(id))
+            .collect())
+    }
+
+    /// Removes the snapshots of ended uploads that no backup names, as the controller does.
+    fn remove_unnamed(&mut self) -> anyhow::Result<()> {
+        let before = self.unnamed_snapshots()?.len();
+        for EndedUpload { backup, snapshot } in std::mem::take(&mut self.ended) {
+            self.repository.forget_noted(&backup, snapshot.as_deref())?;
+        }
+        let removed = before.saturating_sub(self.unnamed_snapshots()?.len());
+        self.record
+            .add(VolumeEvent::UnnamedSnapshotRemoved, removed as u64);
         Ok(())
     }
 
@@ -345,16 +433,32 @@ impl<'a> Player<'a> {
 
     /// Deletes a backup, as the controller does.
     fn delete(&mut self, position: usize) -> anyhow::Result<()> {
-        let CompletedBackup { snapshot, .. } = self.backups.remove(position);
+        let CompletedBackup { uid, snapshot, .. } = self.backups.remove(position);
         self.repository.forget(&snapshot)?;
+        self.repository.forget_noted(&uid, None)?;
         self.forgotten.insert(snapshot);
         self.record.count(VolumeEvent::BackupDeleted);
         Ok(())
     }
 
-    /// Runs a maintenance with the arguments that the controller gives it; a mistake also gives a
-    /// delay.
+    /// Runs a maintenance. By its end each snapshot is one of a completed backup.
     fn maintain(&mut self, kill: Option<KillMoment>, delay: Option<&str>) -> anyhow::Result<()> {
+        self.remove_unnamed()?;
+        self.run_maintenance(kill, delay)?;
+        self.unnamed = self.unnamed_snapshots()?;
+        if !self.unnamed.is_empty() {
+            let detail = format!("no backup names these: {:?}", self.unnamed);
+            self.record.violate(VolumePromise::NoSnapshotIsLeft, detail);
+        }
+        Ok(())
+    }
+
+    /// With the arguments that the controller gives it; a mistake also gives a delay.
+    fn run_maintenance(
+        &mut self,
+        kill: Option<KillMoment>,
+        delay: Option<&str>,
+    ) -> anyhow::Result<()> {
         let before = self.repository.files()?;
         let mut args = vec!["--prune".to_owned()];
         args.extend(delay.map(|delay| format!("--removal-delay={delay}")));
@@ -493,8 +597,8 @@ impl<'a> Player<'a> {
         Ok(outcome)
     }
 
-    /// Waits for this moment, and kills the program, unless it has ended before. `before` are the
-    /// files when it began.
+    /// Waits for this moment, and kills the program, unless it has ended before, or ends by itself.
+    /// `before` are the files when it began.
     fn kill(
         &self,
         program: &mut RunningMover,
@@ -508,6 +612,7 @@ impl<'a> Player<'a> {
                 self.wait_for_write(program, before)?;
                 thread::sleep(delay);
             }
+            KillMoment::OutcomeLost => return Ok(()),
         }
         program.kill()
     }

@@ -11,8 +11,10 @@ use super::repository::RepositoryFiles;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum VolumePromise {
     /// The repository holds the snapshots of completed backups that were not deleted. Killed
-    /// uploads may leave more.
+    /// uploads may leave more until the next maintenance.
     SnapshotsOfBackups,
+    /// After a maintenance it holds no others.
+    NoSnapshotIsLeft,
     /// Each completed backup can be restored at any time.
     Restorable,
     /// Each completed backup can be restored after two more maintenances.
@@ -52,6 +54,8 @@ pub(super) enum VolumeEvent {
     UploadKilledWithSnapshot,
     UploadKilledBesideAnother,
     UploadEndedBeforeKill,
+    OutcomeLost,
+    UnnamedSnapshotRemoved,
     Restored,
     RestoreKilled,
     Maintained,
@@ -71,7 +75,7 @@ pub(super) enum VolumeEvent {
 
 impl VolumeEvent {
     /// The events that a run of many histories has to have.
-    pub(super) const EXPECTED: [Self; 15] = [
+    pub(super) const EXPECTED: [Self; 17] = [
         Self::BackupCompleted,
         Self::BackupGivenUp,
         Self::BackupDeleted,
@@ -79,6 +83,8 @@ impl VolumeEvent {
         Self::UploadKilledWithPacks,
         Self::UploadKilledWithSnapshot,
         Self::UploadKilledBesideAnother,
+        Self::OutcomeLost,
+        Self::UnnamedSnapshotRemoved,
         Self::Restored,
         Self::RestoreKilled,
         Self::MaintenanceAwaitedUpload,
@@ -156,7 +162,7 @@ impl HistoryRecord {
 }
 
 /// Compares the snapshots in the repository with the snapshots of completed backups. `unnamed` are
-/// the snapshots that killed uploads have left. Returns what is wrong.
+/// the snapshots that killed uploads have left since the last maintenance. Returns what is wrong.
 pub(super) fn compare_snapshots(
     stored: &BTreeSet<String>,
     completed: &BTreeSet<String>,

@@ -105,6 +105,7 @@ impl VolumeMistake {
         match self {
             Self::BesideUpload => VolumePromise::Restorable,
             Self::ShortDelay => VolumePromise::NeverLost,
+            Self::NoNotes => VolumePromise::NoSnapshotIsLeft,
         }
     }
 }
@@ -179,6 +180,17 @@ mod tests {
                 .is_err()
         );
         assert!(report(short, &[VolumePromise::NeverLost]).verdict().is_ok());
+        let no_notes = Some(VolumeMistake::NoNotes);
+        assert!(
+            report(no_notes, &[VolumePromise::SpaceIsFreed])
+                .verdict()
+                .is_err()
+        );
+        assert!(
+            report(no_notes, &[VolumePromise::NoSnapshotIsLeft])
+                .verdict()
+                .is_ok()
+        );
         let beside = Some(VolumeMistake::BesideUpload);
         assert!(
             report(beside, &[VolumePromise::Restorable])

@@ -90,6 +90,31 @@ impl RepositoryFolder {
             .with_context(|| format!("remove snapshot {snapshot}"))?;
         Ok(())
     }
+
+    /// Removes the snapshots that are noted for the backup with this uid, and their notes; not
+    /// `recorded`, which the backup names. The controller does so when the upload has ended, and
+    /// without `recorded` when the backup is deleted.
+    pub(super) fn forget_noted(
+        &self,
+        backup_uid: &str,
+        recorded: Option<&str>,
+    ) -> anyhow::Result<()> {
+        let listing = self.location.snapshot_notes(NAMESPACE, backup_uid);
+        let notes = self
+            .runtime
+            .block_on(listing)
+            .with_context(|| format!("list the notes of {backup_uid}"))?;
+        for note in notes {
+            if recorded != Some(note.snapshot.as_str()) {
+                self.forget(&note.snapshot)?;
+                let removal = self.location.delete_snapshot_note(&note, true);
+                self.runtime
+                    .block_on(removal)
+                    .with_context(|| format!("remove the note of {}", note.snapshot))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Names of the objects in a folder and below. The first object makes its folder.

@@ -1,6 +1,10 @@
 //! References of restored objects, and their owners: nothing is taken from another application, and
 //! nothing runs twice.
 
+use backup_core::{
+    labels::{LEFT_ITEMS_ANNOTATION, annotation},
+    left_items::LeftItems,
+};
 use k8s_openapi::api::{
     batch::v1::{CronJob, Job},
     core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
@@ -272,6 +276,12 @@ async fn what_ended_stays_out_and_what_a_job_makes_is_left_to_it(world: &mut Wor
     world.delete_namespace(name).await?;
     let restore = world.restore(name, from_backup(name)).await?;
     ensure!(restore.status.warnings == 0, "{:?}", restore.status);
+    let left = LeftItems::read(annotation(&restore, LEFT_ITEMS_ANNOTATION)).unwrap_or_default();
+    let counted = left.left_out_lines();
+    ensure!(
+        counted.contains(&"1 Job: the job had failed".to_owned()),
+        "{counted:?}"
+    );
 
     ensure!(
         !jobs.exists("charge-cards").await?,

@@ -9,14 +9,16 @@ use backup_core::{
         Backup, BackupPhase, BackupStorageLocation, DataUpload, LocationPhase, Restore,
         RestorePhase, transfer::MovePhase,
     },
-    data_movement::{ATTEMPTS_ANNOTATION, PASSWORD_KEY, PASSWORD_SECRET, repository_path},
+    data_movement::{
+        ATTEMPTS_ANNOTATION, FIRST_LOSS_ANNOTATION, PASSWORD_KEY, PASSWORD_SECRET, repository_path,
+    },
     labels::MISSING_DATA_ANNOTATION,
     volume_data::MissingData,
 };
 use backup_tests::{
     api::{ApiExt as _, objects_in},
     install::NAMESPACE,
-    node::{Node, image_of},
+    node::{NAME, Node, image_of},
     proxy::Fault,
     wait::{eventually, when},
     world::BUCKET,
@@ -38,10 +40,14 @@ use crate::{
 /// Flag of the controller: the time for a pod to start, so that a failure is seen soon.
 const SHORT_TIMEOUT: &str = "--controller-arg=--data-mover-prepare-timeout=30s";
 const MOVER: &str = "backup-mover";
+/// Program of a mover in its pod.
+pub(crate) const MOVER_PROGRAM: &str = "/backup-mover";
+/// Selects the pods that save volumes.
+pub(crate) const SAVING_PODS: &str = "backup-controller/mover-work=backup";
 const QUOTA: &str = "no-pods";
 
-/// Its node could have been drained. The tests after this one use the flags of the controller that
-/// are set here.
+/// The only node is drained: the next pod waits until pods may run on it again. The tests after this
+/// one use the flags of the controller that are set here.
 pub(crate) async fn a_pod_that_is_lost_while_data_moves_is_made_once_more(
     node: &mut Node,
 ) -> anyhow::Result<()> {
@@ -57,12 +63,7 @@ pub(crate) async fn a_pod_that_is_lost_while_data_moves_is_made_once_more(
         "--snapshot-move-data",
     ];
     let ended = async {
-        while_data_moves(node, "DataUpload", &create, async |upload| {
-            let delete = ["delete", "pod", &upload, "--namespace", NAMESPACE];
-            let ran = node.kubectl()?.succeeds(&delete).await;
-            ran.map(drop)
-        })
-        .await?;
+        while_data_moves(node, "DataUpload", &create, async |_| drain(node).await).await?;
         let completed = |backup: &Backup| backup.phase() == BackupPhase::Completed;
         let all = backups(node);
         all.wait_until(name, "is completed", LONG, completed)
@@ -76,9 +77,26 @@ pub(crate) async fn a_pod_that_is_lost_while_data_moves_is_made_once_more(
         .iter()
         .find(|upload| upload.spec.source_pvc == LARGE)
         .context("no upload of the large volume")?;
-    let attempts = large.annotations().get(ATTEMPTS_ANNOTATION);
+    let annotations = large.annotations();
+    let attempts = annotations.get(ATTEMPTS_ANNOTATION);
     ensure!(attempts.is_some_and(|count| count == "2"), "{large:?}");
+    let reason = annotations.get(FIRST_LOSS_ANNOTATION);
+    ensure!(
+        reason.is_some_and(|why| why.contains("its pod")),
+        "{large:?}"
+    );
     nothing_of_movers_is_left(node).await
+}
+
+/// Evicts the pods that save volumes, as before work on their node.
+async fn drain(node: &Node) -> anyhow::Result<()> {
+    let kubectl = node.kubectl()?;
+    let selector = format!("--pod-selector={SAVING_PODS}");
+    let drained = kubectl
+        .succeeds(&["drain", NAME, &selector, "--timeout=60s"])
+        .await;
+    kubectl.succeeds(&["uncordon", NAME]).await?;
+    drained.map(drop)
 }
 
 pub(crate) async fn a_bucket_that_is_away_for_a_while_only_delays_a_restore(
@@ -143,7 +161,7 @@ pub(crate) async fn a_mover_that_is_killed_twice_fails_its_volume(
 async fn kill_movers(node: &Node) -> anyhow::Result<()> {
     loop {
         // An error if none runs.
-        let _ = node.kill_all("/backup-mover");
+        let _ = node.kill_all(MOVER_PROGRAM);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -324,7 +342,7 @@ async fn restore_damaged(node: &Node, backup: &str) -> anyhow::Result<()> {
 
 /// Waits until a backup is partially failed, and checks that its description has these parts, and
 /// that the data of all volumes is missing.
-async fn saves_nothing(node: &Node, name: &str, parts: &[&str]) -> anyhow::Result<()> {
+pub(crate) async fn saves_nothing(node: &Node, name: &str, parts: &[&str]) -> anyhow::Result<()> {
     let plugin = node.kubectl_backup();
     let describe = ["describe", name, "--details"];
     let ended = plugin.fails(3, &["wait", name, "--timeout=2m"]).await;
@@ -344,7 +362,7 @@ async fn saves_nothing(node: &Node, name: &str, parts: &[&str]) -> anyhow::Resul
 }
 
 /// Waits until all uploads of a backup fulfil a condition.
-async fn wait_for_uploads(
+pub(crate) async fn wait_for_uploads(
     node: &Node,
     backup: &str,
     what: &str,
@@ -361,16 +379,16 @@ async fn wait_for_uploads(
 }
 
 /// What an object says about missing data of volumes.
-fn missing_data(object: &impl kube::ResourceExt) -> anyhow::Result<MissingData> {
+pub(crate) fn missing_data(object: &impl kube::ResourceExt) -> anyhow::Result<MissingData> {
     let annotation = object.annotations().get(MISSING_DATA_ANNOTATION);
     MissingData::read(annotation.map(String::as_str)).context("no volume is named")
 }
 
-fn backups(node: &Node) -> Api<Backup> {
+pub(crate) fn backups(node: &Node) -> Api<Backup> {
     Api::namespaced(node.client.clone(), NAMESPACE)
 }
 
-fn restores(node: &Node) -> Api<Restore> {
+pub(crate) fn restores(node: &Node) -> Api<Restore> {
     Api::namespaced(node.client.clone(), NAMESPACE)
 }
 

@@ -6,8 +6,10 @@
 
 mod creations;
 mod database;
+mod dead_node;
 mod disturbances;
 mod faults;
+mod in_place;
 mod installation;
 mod steps;
 mod volumes;
@@ -53,6 +55,8 @@ const TESTS: &[Test] = tests![
     faults::transfers_that_cannot_start_end_in_time_and_say_why,
     faults::a_wrong_password_is_named,
     faults::damaged_data_fails_its_volume_until_it_is_whole_again,
+    in_place::data_is_restored_into_claims_that_exist_once_no_pod_uses_them,
+    dead_node::transfers_of_a_dead_node_end_in_time_or_once_it_is_back,
     volumes::a_deleted_backup_leaves_no_data_in_the_repository,
     disturbances::a_killed_webhook_is_out_of_the_way_within_seconds,
     disturbances::a_kubelet_that_is_killed_takes_no_pod_along,

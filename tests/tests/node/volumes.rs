@@ -145,27 +145,28 @@ pub(crate) async fn a_deleted_backup_leaves_no_data_in_the_repository(
     node: &mut Node,
 ) -> anyhow::Result<()> {
     let plugin = node.kubectl_backup();
-    let repository = repository_path(FILES);
-    let snapshots = format!("{repository}/snapshots/");
-    let keys = async |prefix: &str| {
-        let mut keys = node.s3.keys(BUCKET).await?;
-        keys.retain(|key| key.starts_with(prefix));
-        anyhow::Ok(keys)
-    };
-    let stored = keys(&snapshots).await?;
+    let stored = stored_keys(node, "snapshots/").await?;
     ensure!(stored.len() == BACKUPS.len() * CLAIMS, "{stored:?}");
     for (number, name) in BACKUPS.into_iter().enumerate() {
         plugin
             .succeeds(&["delete", name, "--yes", "--wait", "--timeout=2m"])
             .await?;
-        let left = keys(&snapshots).await?;
+        let left = stored_keys(node, "snapshots/").await?;
         let expected = (BACKUPS.len() - number - 1) * CLAIMS;
         ensure!(left.len() == expected, "after {name}: {left:?}");
     }
-    let config = keys(&format!("{repository}/config")).await?;
+    let config = stored_keys(node, "config").await?;
     ensure!(config.len() == 1, "the repository is gone: {config:?}");
     nothing_of_movers_is_left(node).await?;
     lose(node, FILES).await
+}
+
+/// The keys in the repository that begin so.
+pub(crate) async fn stored_keys(node: &Node, prefix: &str) -> anyhow::Result<Vec<String>> {
+    let prefix = format!("{}/{prefix}", repository_path(FILES));
+    let mut keys = node.s3.keys(BUCKET).await?;
+    keys.retain(|key| key.starts_with(&prefix));
+    Ok(keys)
 }
 
 /// Runs a command while the store is slow, and kills all controllers while data moves.

@@ -65,8 +65,8 @@ impl Webhook {
             return Ok(None);
         };
         let Author { user, is_owner } = author;
-        let is_asked =
-            self.authorization.checks_restores && !is_of_installation(name_of(user), key);
+        let is_asked = self.authorization.checks_restores
+            && !is_of_installation(name_of(user), &key.namespace);
         let lacking = match key.kind {
             ObjectKind::Restore if is_owner || is_asked => {
                 self.lacking_to_restore(protected, key, spec, written, user)

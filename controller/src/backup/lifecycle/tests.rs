@@ -1,6 +1,6 @@
 use std::{sync::Arc, time::Duration};
 
-use backup_core::labels::BLOCKED_ANNOTATION;
+use backup_core::labels::{BLOCKED_ANNOTATION, CANCEL_ANNOTATION};
 use backup_lock::VELERO_SCOPE;
 use backup_runtime::{leader::Leadership, watch::WatchEvent};
 use serde_json::{Value, json};
@@ -170,6 +170,27 @@ async fn a_backup_that_was_cancelled_before_it_began_is_not_blamed_on_its_spec()
         (1, 0),
         "{results:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_is_cancelled_while_it_begins_never_begins() {
+    let cluster = Cluster::with(|cluster, method, path, body| {
+        let begins = method == "PATCH" && path == BACKUP && body["status"]["phase"] == "InProgress";
+        if begins && cluster.get(BACKUP)["metadata"]["annotations"][CANCEL_ANNOTATION].is_null() {
+            let cancelled = json!({"metadata": {"annotations": {CANCEL_ANNOTATION: "true"}}});
+            cluster.change_backup(&cancelled);
+        }
+        None
+    });
+    ready(&cluster);
+    run(&cluster).await;
+    let status = &cluster.get(BACKUP)["status"];
+    assert_eq!(
+        (&status["phase"], &status["failureReason"]),
+        (&json!("Failed"), &json!("never started: it was cancelled"))
+    );
+    assert!(status["startTimestamp"].is_null(), "{status}");
+    assert_eq!(collections(&cluster), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,8 +27,8 @@ use crate::{
         ItemMemory, runner,
         tests::fake::{self, FakeApi, backup},
     },
-    snapshot_locations::SnapshotLocations,
     testing::{self, velero},
+    volumes::snapshot_locations::SnapshotLocations,
 };
 
 const RESTORE: &str = "/apis/velero.io/v1/namespaces/velero/restores/r";

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 
 use super::{
-    common::{HookErrorMode, HookStatus, LocalReference, null_default},
+    common::{HookErrorMode, HookStatus, LocalReference},
     duration::GoDuration,
+    go_json::null_default,
     kind::{api_struct, column, string_enum, velero_kind},
 };
 

@@ -381,6 +381,11 @@ fn a_deletion_meets_whoever_has_to_do_with_its_backup() {
         (of("b"), Footprint::everything(), true),
         // A backup reads no other backup.
         (of("b"), Footprint::of_backup(&backup(&[], &[])), false),
+        (
+            Footprint::everything(),
+            Footprint::of_backup(&backup(&[], &[])),
+            false,
+        ),
     ] {
         assert_eq!(one.shares_backup(&other), meet, "{one:?}\n{other:?}");
         assert_eq!(other.shares_backup(&one), meet, "the other way round");
@@ -389,6 +394,12 @@ fn a_deletion_meets_whoever_has_to_do_with_its_backup() {
             "a deletion touches no namespace: {other:?}"
         );
     }
+}
+
+#[test]
+fn a_plain_name_takes_its_length_quotes_and_a_comma() {
+    let bytes = |names: &[&str]| Footprint::namespaces(names.iter().copied()).bytes_at_most();
+    assert_eq!(bytes(&["shop", "blog"]), bytes(&["shop"]) + 7);
 }
 
 #[test]

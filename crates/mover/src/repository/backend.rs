@@ -7,7 +7,7 @@ use object_store::PutPayload;
 use parking_lot::Mutex;
 use rustic_core::{BytesList, FileType, Id, ReadBackend, RusticResult, WriteBackend};
 
-use super::errors::to_rustic;
+use super::{errors::to_rustic, layout::key};
 use crate::{MoverError, objects::Objects};
 
 /// Largest pack of folders that is kept in memory (bytes). Larger ones are read piece by piece.
@@ -198,17 +198,6 @@ impl WriteBackend for ObjectBackend {
 
     fn remove(&self, file_type: FileType, id: &Id, _cacheable: bool) -> RusticResult<()> {
         self.objects.delete(&key(file_type, id)).map_err(to_rustic)
-    }
-}
-
-/// The key of a file below the repository's prefix, as restic lays it out.
-pub(super) fn key(file_type: FileType, id: &Id) -> String {
-    let name = id.to_hex();
-    let folder = file_type.dirname();
-    match file_type {
-        FileType::Config => folder.to_owned(),
-        FileType::Pack => format!("{folder}/{}/{}", &name[..2], &*name),
-        _ => format!("{folder}/{}", &*name),
     }
 }
 

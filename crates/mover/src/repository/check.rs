@@ -18,8 +18,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     Job, Repository,
-    backend::key,
     errors::{OrMoverError as _, brief},
+    layout::key,
     session::Session,
 };
 use crate::{MoverError, failures::FailureLog};

@@ -8,7 +8,7 @@ use std::error::Error;
 
 use rustic_core::{ErrorKind, FileType, Id, RusticError, RusticResult};
 
-use super::backend::key;
+use super::layout::key;
 use crate::{MoverError, error::CHANGED_CONTENTS};
 
 /// Begin of the kind of an error in [`RusticError::display_log`], after its message.
@@ -195,6 +195,14 @@ mod tests {
     }
 
     #[test]
+    fn a_damaged_index_is_told_from_damaged_data() {
+        let error = MoverError::damaged("index/4f1c0a7d…", CHANGED_CONTENTS);
+        let message = error.to_string();
+        assert!(message.ends_with("stores.md#a-damaged-index"), "{message}");
+        assert!(!message.contains("can be restored;"), "{message}");
+    }
+
+    #[test]
     fn what_the_index_does_not_name_is_damage() {
         for text in [
             "Tree ID `4f` not found in index",
@@ -205,7 +213,8 @@ mod tests {
             let error = RusticError::new(ErrorKind::Internal, text).ask_report();
             let error = from_rustic(&error, "memory://r");
             assert_eq!(error.category(), "damaged", "{error}");
-            assert!(error.to_string().contains(text), "{error}");
+            let sentence = format!("{}. Volumes", text.trim_end_matches('.'));
+            assert!(error.to_string().contains(&sentence), "{error}");
         }
         let other = RusticError::new(ErrorKind::Internal, "Tree stack is empty.");
         let error = from_rustic(&other, "memory://r");

@@ -4,7 +4,7 @@
 
 use rustic_core::{FileType, KeyOptions};
 
-use super::{Job, Password, Repository, backend::key, errors::OrMoverError as _, session::Session};
+use super::{Job, Password, Repository, errors::OrMoverError as _, layout::key, session::Session};
 use crate::MoverError;
 
 pub(super) fn open(repository: &Repository, job: &Job) -> Result<(), MoverError> {

@@ -19,7 +19,6 @@ use super::{
     errors::{OrMoverError as _, to_rustic},
     record::{VolumeKind, VolumeRecord},
     session::Session,
-    source::unix_permissions,
     verify::Verification,
 };
 use crate::{MoverError, failures::FailureLog};
@@ -311,9 +310,4 @@ fn remove_outdated(path: &Path, node: &Node, keeps_unchanged: bool) -> io::Resul
 fn flush(target: &Path) -> Result<(), MoverError> {
     let flushed = fs::File::open(target).and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
     flushed.map_err(|error| MoverError::target(target, &error))
-}
-
-/// The mode of a restored entry, without its type; `None` if the snapshot does not say.
-pub(super) fn mode(node: &Node) -> Option<u32> {
-    node.meta.mode.map(unix_permissions)
 }

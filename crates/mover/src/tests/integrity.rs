@@ -193,6 +193,27 @@ fn a_restore_names_a_pack_of_folders_that_is_damaged_or_missing() {
     }
 }
 
+/// Stores refuse to read behind the end of an object, which is no error of theirs.
+#[test]
+fn a_pack_that_was_cut_off_is_damage() {
+    for (is_of_folders, bytes) in [(false, 0), (false, 100), (true, 0), (true, 10)] {
+        let world = World::new();
+        world.write("file", noise(1, 4 << 20));
+        let (broken, added) = packs_of_backup(&world);
+        let [folders, data] = by_size(&world, added);
+        let key = if is_of_folders { folders } else { data };
+        world.runtime.block_on(world.store.cut_off(&key, bytes));
+        let target = tempfile::tempdir().unwrap();
+        let error = world.restore_to(&broken, target.path(), ExistingFiles::Refuse);
+        assert_names_damage(&error.unwrap_err(), below_repository(&key));
+        let report = check(&world, false);
+        let mut failures = report.failures.first.iter();
+        let is_named = failures.any(|failure| key.ends_with(failure.path.as_str()));
+        assert!(is_named, "{key}: {report:?}");
+        assert_eq!(report.affected[0].id, broken);
+    }
+}
+
 #[test]
 fn a_restore_of_a_device_names_its_damaged_pack() {
     let world = World::new();

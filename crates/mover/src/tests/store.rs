@@ -113,6 +113,14 @@ impl HookedStore {
         bytes[middle] ^= 1;
         self.inner.put(&path, bytes.into()).await.unwrap();
     }
+
+    /// Removes all bytes of an object after this number.
+    pub(super) async fn cut_off(&self, key: &str, bytes: usize) {
+        let path = Path::from(key);
+        let object = self.inner.get(&path).await.unwrap();
+        let begin = object.bytes().await.unwrap().slice(..bytes);
+        self.inner.put(&path, begin.into()).await.unwrap();
+    }
 }
 
 pub(super) fn is_pack(key: &Path) -> bool {

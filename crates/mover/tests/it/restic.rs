@@ -39,8 +39,14 @@ impl World {
         self.mover_with(PASSWORD, args)
     }
 
-    /// `PASSWORD` is also the other password, whose keys are changed.
     fn mover_with(&self, password: &str, args: &[&str]) -> MoverOutcome {
+        let outcome = self.outcome(password, args);
+        assert_eq!(outcome.result, MoverResult::Complete, "{outcome:?}");
+        outcome
+    }
+
+    /// `PASSWORD` is also the other password, whose keys are changed.
+    fn outcome(&self, password: &str, args: &[&str]) -> MoverOutcome {
         let store = self.path("store").display().to_string();
         let output = Command::new(env!("CARGO_BIN_EXE_backup-mover"))
             .args(args)
@@ -50,9 +56,7 @@ impl World {
             .env("BACKUP_REPOSITORY_OTHER_PASSWORD", PASSWORD)
             .output()
             .unwrap();
-        let outcome: MoverOutcome = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(outcome.result, MoverResult::Complete, "{outcome:?}");
-        outcome
+        serde_json::from_slice(&output.stdout).unwrap()
     }
 
     fn restic(&self, args: &[&str], folder: &Path) -> String {
@@ -73,6 +77,20 @@ impl World {
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "restic {args:?}: {stdout}{stderr}");
         stdout
+    }
+
+    /// Removes the index, or makes it unreadable.
+    fn damage_index(&self, is_missing: bool) {
+        for file in fs::read_dir(self.path("store/repository/index")).unwrap() {
+            let path = file.unwrap().path();
+            if is_missing {
+                fs::remove_file(path).unwrap();
+            } else {
+                let mut bytes = fs::read(&path).unwrap();
+                bytes[50] ^= 1;
+                fs::write(path, bytes).unwrap();
+            }
+        }
     }
 
     /// Without sockets, which restic leaves out.
@@ -198,4 +216,29 @@ fn restic_opens_a_repository_by_the_key_of_a_new_password() {
     let args = ["restore", &snapshot, "--target", "."];
     world.restic_with("rotated", &args, &target);
     world.assert_restored();
+}
+
+/// The command of docs/operate/stores.md, under the name that all versions of restic know.
+#[test]
+fn restic_makes_an_index_again_that_is_missing_or_unreadable() {
+    for is_missing in [true, false] {
+        let Some(world) = World::new() else { return };
+        world.fill();
+        world.mover(&["init"]);
+        let source = world.path("source").display().to_string();
+        let args = ["backup", "--host", "shop", "--folder", &source];
+        let snapshot = world.mover(&args).snapshot.unwrap();
+        world.damage_index(is_missing);
+        let target = world.path("target").display().to_string();
+        let restore = ["restore", "--snapshot", &snapshot, "--target", &target];
+        for args in [&restore[..], &["check"], &["maintain", "--prune"]] {
+            let outcome = world.outcome(PASSWORD, args);
+            assert_eq!(outcome.reason.as_deref(), Some("damaged"), "{outcome:?}");
+        }
+        world.restic(&["rebuild-index"], &world.path("target"));
+        world.mover(&["check", "--read-data"]);
+        world.mover(&["maintain", "--prune"]);
+        world.mover(&restore);
+        world.assert_restored();
+    }
 }

@@ -1,7 +1,7 @@
 //! `search`: which backups contain an item, and whether the item is the same there as in the
 //! cluster.
 
-use backup_actions::restore::existing;
+use backup_actions::restore::equality;
 use backup_core::{api::download_request::DownloadTargetKind, text::counted};
 use futures::{Stream, StreamExt as _, stream};
 use serde::Serialize;
@@ -271,7 +271,7 @@ async fn compared(
     let Some(cluster) = &both.cluster else {
         return Ok("missing".to_owned());
     };
-    if existing::same_objects(cluster, &both.backup) {
+    if equality::same_objects(cluster, &both.backup) {
         return Ok("same".to_owned());
     }
     let mut fields = Vec::new();

@@ -69,7 +69,12 @@ fn verdict(status: &ClusterStatus, bad: usize, unknown: usize) -> (Tone, String)
     } else if status.namespaces.is_empty() {
         (Tone::Unknown, "no namespace is checked".to_owned())
     } else if status.unchecked.is_empty() {
-        (Tone::Good, format!("{total}, all protected"))
+        let tone = if status.absent_namespaces.is_empty() {
+            Tone::Good
+        } else {
+            Tone::Warn
+        };
+        (tone, format!("{total}, all protected"))
     } else {
         (Tone::Warn, format!("{total} checked, all protected"))
     }
@@ -114,6 +119,9 @@ fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
     if let Some(why) = &status.lock_problem {
         let sentence = format!("nothing can be created: {why}");
         facts.push(("Lock", style.tone(Tone::Bad, &sentence)));
+    }
+    for absence in &status.absent_namespaces {
+        facts.push(("Schedule", style.tone(Tone::Warn, &absence.to_string())));
     }
     if !status.except.is_empty() {
         facts.push(("Left out", status.except.join(", ")));
@@ -241,13 +249,15 @@ fn next(status: &ClusterStatus, bad: &[&NamespaceStatus]) -> Vec<String> {
             named.join(",")
         ));
     }
-    let mut of_schedules: Vec<&String> = bad
+    let of_bad = bad.iter().filter_map(|one| one.schedule_command.clone());
+    let of_absences = status
+        .absent_namespaces
         .iter()
-        .filter_map(|one| one.schedule_command.as_ref())
-        .collect();
+        .map(|one| format!("kubectl backup schedules describe {}", one.schedule));
+    let mut of_schedules: Vec<String> = of_bad.chain(of_absences).collect();
     of_schedules.sort_unstable();
     of_schedules.dedup();
-    next.extend(of_schedules.into_iter().take(MAX_NAMES).cloned());
+    next.extend(of_schedules.into_iter().take(MAX_NAMES));
     let lacks_data = bad.iter().any(|one| {
         one.last_good
             .as_ref()
