@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 
 use backup_core::{resources::builtin_types, selection::is_glob, text::listed};
 use backup_lock::Footprint;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::authentication::v1::UserInfo;
+use k8s_openapi::api::{authentication::v1::UserInfo, authorization::v1::ResourceAttributes};
 use serde_json::Value;
 
-use crate::authorization::Authorization;
+use crate::{
+    authorization::{Authorization, right},
+    owner_rights::subject,
+};
 
-/// Maximum number of rights that are checked concurrently.
-const MAX_CONCURRENT_CHECKS: usize = 16;
 /// Maximum number of rights that a message names; the others are counted.
 const MAX_NAMED_RIGHTS: usize = 8;
 /// All groups, or all types of a group.
@@ -34,16 +34,9 @@ impl DeletedType {
         }
     }
 
-    /// "delete deployments.apps in namespace shop".
-    fn right(&self, namespace: &str) -> String {
-        let Self { plural, group } = self;
-        let dot = if group.is_empty() { "" } else { "." };
-        let place = if namespace.is_empty() {
-            "the whole cluster".to_owned()
-        } else {
-            format!("namespace {namespace}")
-        };
-        format!("delete {plural}{dot}{group} in {place}")
+    /// The right to delete these objects in a namespace; empty: in the whole cluster.
+    fn right(&self, namespace: &str) -> ResourceAttributes {
+        right("delete", &self.group, &self.plural, namespace)
     }
 }
 
@@ -96,33 +89,21 @@ pub(crate) async fn lacking(
     let everywhere = BTreeSet::from([String::new()]);
     let namespaces = written.names().unwrap_or(&everywhere);
     let types = deleted_types(spec);
-    let mut rights: Vec<(String, DeletedType)> = Vec::new();
-    for namespace in namespaces {
-        rights.extend(
-            types
-                .iter()
-                .map(|of_type| (namespace.clone(), of_type.clone())),
-        );
-    }
-    let answers = stream::iter(rights).map(async |(namespace, of_type)| {
-        let DeletedType { plural, group } = &of_type;
-        let may = authorization
-            .may_delete(user, group, plural, &namespace)
-            .await?;
-        Ok::<_, String>((!may).then(|| of_type.right(&namespace)))
-    });
-    let lacking: BTreeSet<String> = answers
-        .buffer_unordered(MAX_CONCURRENT_CHECKS)
-        .try_filter_map(async |lacking| Ok(lacking))
-        .try_collect()
-        .await?;
-    let named: Vec<&str> = lacking.iter().map(String::as_str).collect();
+    let rights = namespaces
+        .iter()
+        .flat_map(|namespace| types.iter().map(move |of_type| of_type.right(namespace)));
+    let lacking = authorization.lacking(user, rights.collect()).await?;
+    let named = lacking.iter();
+    let named: Vec<String> = named
+        .map(|right| format!("delete {}", subject(right)))
+        .collect();
     let first = named.get(..MAX_NAMED_RIGHTS).unwrap_or(&named);
     Ok((!named.is_empty()).then(|| listed(first, named.len())))
 }
 
 #[cfg(test)]
 mod tests {
+    use backup_core::resources::group_resource;
     use serde_json::json;
 
     use super::*;
@@ -144,12 +125,7 @@ mod tests {
         let types = deleted_types(&json!({ "includedResources": included }));
         let names: Vec<String> = types
             .iter()
-            .map(|of_type| {
-                let right = of_type.right("shop");
-                right["delete ".len()..]
-                    .trim_end_matches(" in namespace shop")
-                    .to_owned()
-            })
+            .map(|of_type| group_resource(&of_type.plural, &of_type.group))
             .collect();
         assert_eq!(names.join(", "), expected);
     }

@@ -17,6 +17,7 @@ mod claims;
 mod deletion_rights;
 mod external_leases;
 mod metrics;
+mod owner_rights;
 mod peers;
 mod published;
 mod registrations;

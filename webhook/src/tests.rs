@@ -6,6 +6,7 @@ mod callers;
 mod deletion_rights;
 mod deletions;
 mod names;
+mod owners;
 mod percona;
 mod policies;
 mod refusals;

@@ -156,6 +156,9 @@ pub const READ_UID_ANNOTATION: &str = "backup-controller/read-uid";
 /// Our annotation of a DownloadRequest in place of that uid: the spec of a Restore, as JSON; what
 /// it would do is asked for ([`crate::restore_plan`]).
 pub const PLAN_ANNOTATION: &str = "backup-controller/plan-restore";
+/// Our annotation of a DownloadRequest in place of that uid: which Backups, Restores or Schedules
+/// are to be read themselves, as JSON ([`crate::reading::ObjectQuery`]).
+pub const OBJECTS_ANNOTATION: &str = "backup-controller/read-objects";
 
 /// Label of objects outside of the installation's namespace that stand for a backup that was found
 /// in a bucket: the uid of the Backup in this cluster.

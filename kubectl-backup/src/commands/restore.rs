@@ -62,11 +62,16 @@ pub(crate) async fn run(
         && (args.allow_partially_failed || args.creation.dry_run != Some(DryRun::Client))
     {
         let session = connection.session(terminal).await?;
-        let newest = latest(schedule, args.allow_partially_failed, session).await?;
-        // For Completed backups the server itself selects the newest.
+        let newest = latest(schedule, args.allow_partially_failed, session).await;
+        // For Completed backups the server itself selects the newest, also for namespace owners,
+        // who may not list backups.
         if args.allow_partially_failed {
-            restore.spec.backup_name = Some(newest);
+            restore.spec.backup_name = Some(newest?);
             restore.spec.schedule_name = None;
+        } else if let Err(problem) = newest
+            && problem.kind != ProblemKind::Forbidden
+        {
+            return Err(problem);
         }
     }
     let checked = SpecErrors::new(
@@ -139,6 +144,11 @@ async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
                 "There is a schedule of this name; of its newest backup: kubectl backup restore --from-schedule={name}"
             )));
         }
+        // Of a backup of many namespaces, owners of one restore that without seeing the others.
+        Err(Problem {
+            kind: ProblemKind::Forbidden | ProblemKind::Refused { .. },
+            ..
+        }) => return Ok(()),
         found => found?,
     };
     let status = backup.status();

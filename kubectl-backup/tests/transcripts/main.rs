@@ -27,6 +27,7 @@ mod locations;
 mod locks;
 mod manifests;
 mod operations;
+mod owners;
 mod person;
 mod prelude;
 mod profiles;

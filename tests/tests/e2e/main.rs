@@ -55,6 +55,7 @@ mod object_store_plugins;
 mod operation_crashes;
 mod orphaned_claims;
 mod other_operators;
+mod owners;
 mod percona;
 mod policy;
 mod prelude;
@@ -214,6 +215,7 @@ fn suites() -> Vec<Suite> {
             "readers who reach nothing but the API server",
             &[
                 file_access::TESTS,
+                owners::TESTS,
                 describe::TESTS,
                 verify::TESTS,
                 restore_plans::TESTS,
@@ -312,6 +314,7 @@ fn suites() -> Vec<Suite> {
             &[
                 policy::TESTS,
                 policy::roles::TESTS,
+                policy::owners::TESTS,
                 policy::phases::TESTS,
                 policy::read_keys::TESTS,
                 policy::volume_data::TESTS,
