@@ -15,6 +15,7 @@ use crate::api::{
         ExecRestoreHook, InitRestoreHook, RestoreHooks, RestoreResourceHook,
         RestoreResourceHookSpec,
     },
+    schedule::KeepRules,
 };
 
 use Deeper::{Lists, Objects};
@@ -64,6 +65,15 @@ pub fn undecodable_restore(object: &Value) -> Vec<Finding> {
             inner::<InitRestoreHook>(path, hook, "init", json!({}), found);
         },
     )
+}
+
+/// The undecodable fields of the rules of retention of a Schedule; none if it has no rules.
+pub(super) fn keep(path: &str, rules: &Value) -> Vec<Finding> {
+    let mut found = Findings::default();
+    if !rules.is_null() {
+        fields::<KeepRules>(path, rules, json!({}), &Objects(&[]), &mut found);
+    }
+    found.0
 }
 
 /// Adds the errors in decodable fields. Undecodable ones are treated as unset: each alone, or if
