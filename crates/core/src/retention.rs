@@ -21,7 +21,7 @@ use kube::ResourceExt as _;
 use crate::{
     api::Backup,
     keep::{Generation, Keep, Rule},
-    labels::{KEEP_ANNOTATION, annotation},
+    labels::{GC_FAILURE, KEEP_ANNOTATION, annotation},
     phase::{Phase as _, Stage},
     restorability::{Answer, Evidence, Places},
 };
@@ -45,6 +45,8 @@ pub struct RetentionFacts {
     pub is_deleted: bool,
     /// Whether it was refused, and never stored anything.
     pub was_refused: bool,
+    /// Why it was not deleted: the value of Velero's label.
+    pub failure: Option<String>,
     scope: ProtectedScope,
     evidence: Evidence,
     /// The rules that its Schedule had when it was made.
@@ -67,6 +69,7 @@ impl RetentionFacts {
             stage: backup.phase().stage(),
             is_deleted: backup.metadata.deletion_timestamp.is_some(),
             was_refused: !backup.status.validation_errors.is_empty(),
+            failure: backup.labels().get(GC_FAILURE).cloned(),
             scope: ProtectedScope::of(backup),
             evidence: Evidence::of(backup),
             record: Keep::read(annotation(backup, KEEP_ANNOTATION)),
@@ -76,6 +79,12 @@ impl RetentionFacts {
     /// Name of its location; empty if it has none.
     pub fn location(&self) -> &str {
         &self.evidence.location
+    }
+
+    /// Whether it has ended, and its time is over.
+    pub fn has_expired(&self, now: Timestamp) -> bool {
+        let is_over = self.expiration.is_some_and(|expiration| expiration <= now);
+        is_over && self.stage.is_terminal() && !self.is_deleted
     }
 
     /// Whether it has data, by its phase.

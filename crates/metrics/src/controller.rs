@@ -116,6 +116,8 @@ metrics! {
         "Begin of the last comparison that ended, Unix time";
     backup_sync_period_seconds: Series<Gauge, 1> [backup_location_name],
         "Between two comparisons of a location; there is none while its synchronisation is off";
+    backup_retention_refused: Series<Gauge, 1> [backup_location_name],
+        "Expired backups that were not removed as too many have expired at once";
     lock_unclaimed: Series<Gauge, 1> [profile], "Objects that run without a place in the lock, beside others";
     lock_unknown_phase: Series<Gauge, 1> [profile], "Objects in a phase that this version does not know";
     profiles_unusable: Series<Gauge, 1> [profile],
