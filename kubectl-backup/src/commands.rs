@@ -26,6 +26,7 @@ mod prelude;
 mod profiles;
 mod repositories;
 mod restore;
+mod retained;
 mod schedules;
 mod selection;
 mod spec;

@@ -19,10 +19,9 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use crate::{
-    api::Backup,
+    api::{Backup, BackupPhase},
     keep::{Generation, Keep, Rule},
     labels::{GC_FAILURE, KEEP_ANNOTATION, annotation},
-    phase::{Phase as _, Stage},
     restorability::{Answer, Evidence, Places},
 };
 
@@ -40,7 +39,7 @@ pub struct RetentionFacts {
     /// Start of the work, or creation of the object if there is none.
     pub began: Timestamp,
     pub expiration: Option<Timestamp>,
-    pub stage: Stage,
+    pub phase: BackupPhase,
     /// Whether the object is being deleted.
     pub is_deleted: bool,
     /// Whether it was refused, and never stored anything.
@@ -66,7 +65,7 @@ impl RetentionFacts {
             schedule: backup.schedule().unwrap_or_default().to_owned(),
             began: time.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             expiration: backup.status.expiration.as_ref().map(|time| time.0),
-            stage: backup.phase().stage(),
+            phase: backup.phase(),
             is_deleted: backup.metadata.deletion_timestamp.is_some(),
             was_refused: !backup.status.validation_errors.is_empty(),
             failure: backup.labels().get(GC_FAILURE).cloned(),
@@ -84,12 +83,15 @@ impl RetentionFacts {
     /// Whether it has ended, and its time is over.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         let is_over = self.expiration.is_some_and(|expiration| expiration <= now);
-        is_over && self.stage.is_terminal() && !self.is_deleted
+        is_over && self.phase.is_terminal() && !self.is_deleted
     }
 
     /// Whether it has data, by its phase.
     pub fn is_stored(&self) -> bool {
-        matches!(self.stage, Stage::Completed | Stage::PartiallyFailed) && !self.is_deleted
+        matches!(
+            self.phase,
+            BackupPhase::Completed | BackupPhase::PartiallyFailed
+        ) && !self.is_deleted
     }
 
     fn generation(&self) -> Generation {
@@ -155,7 +157,7 @@ impl<'a> Retention<'a> {
                 // A comparison of its location may have found the files.
                 is_good: stays && (alone.is_good || there.is_good),
                 can_replace: stays && there.is_good,
-                may_be_good: facts.stage == Stage::Completed && alone.answer != Answer::No,
+                may_be_good: facts.phase == BackupPhase::Completed && alone.answer != Answer::No,
             }
         });
         let mut backups: Vec<_> = judged.collect();
