@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use backup_core::{
     api::{Backup, BackupPhase},
     brake::{Brake, BrakeDecision},
-    labels::{FILES_MISSING_ANNOTATION, SYNC_PENDING_ANNOTATION},
+    labels::{FILES_MISSING_ANNOTATION, KEEP_ANNOTATION, SYNC_PENDING_ANNOTATION},
     names,
 };
 use backup_runtime::{Cluster, list};
@@ -24,7 +24,7 @@ pub(super) struct ClusterBackup {
     /// Its BackupStorageLocation; empty if it has none yet.
     pub(super) location: String,
     pub(super) stored: bool,
-    /// Time at which it may be deleted.
+    /// Time at which it may be deleted; `None` if the rules of its schedule may keep it longer.
     pub(super) expiration: Option<Timestamp>,
     /// Whether its deletion was requested.
     pub(super) deleting: bool,
@@ -53,6 +53,7 @@ impl ClusterBackup {
             stored: is_stored(&phase),
             expiration: status["expiration"]
                 .as_str()
+                .filter(|_| !backup.annotations().contains_key(KEEP_ANNOTATION))
                 .and_then(|text| text.parse().ok()),
             deleting: backup.metadata.deletion_timestamp.is_some(),
             pending: backup.annotations().contains_key(SYNC_PENDING_ANNOTATION),
@@ -195,6 +196,10 @@ mod tests {
             marked: false,
         };
         assert_eq!(read(good), expected);
+        let kept = json!({ "metadata": { "name": "b", "annotations": { KEEP_ANNOTATION: "{}" } },
+            "spec": { "storageLocation": "default" },
+            "status": { "phase": "Completed", "expiration": "2026-01-01T00:00:00Z" } });
+        assert_eq!(read(kept).expiration, None);
         for bare in [
             json!({ "metadata": { "name": "b" } }),
             json!({ "metadata": { "name": "b" }, "spec": { "storageLocation": 7 }, "status": { "phase": [] } }),

@@ -178,6 +178,11 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     terminal.say(&format!(
         "Backups that exist stay as they are. When it runs: kubectl backup schedules describe {name}"
     ));
+    if changes_rules {
+        terminal.say(&format!(
+            "How long they are kept has changed: kubectl backup schedules keep {name} --dry-run"
+        ));
+    }
     Ok(Exit::Done)
 }
 
