@@ -245,6 +245,11 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value_t = GC_FREQUENCY, allow_hyphen_values = true)]
     pub garbage_collection_frequency: GoDuration,
 
+    /// Maximum share of the backups of a location that retention removes within an hour without a
+    /// user's consent, in percent, if they are more than 5; 100 turns the limit off.
+    #[arg(long, value_name = "PERCENT", default_value_t = 30, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub retention_max_share: u8,
+
     /// Whether to work only while holding the Lease `backup-controller`.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub leader_elect: bool,

@@ -43,6 +43,7 @@ use crate::{
     location::Locations,
     metrics::{Metrics, Outcome},
     recent_deletions::RecentDeletions,
+    retention,
     volumes::snapshot_locations::SnapshotLocations,
 };
 use decide::{Plan, waits};
@@ -126,6 +127,12 @@ impl DeletionController {
         backup: &Backup,
     ) -> Result<Action, ReconcileError> {
         if let Some(why) = self.keeps_for_its_data(request, backup).await? {
+            return self.answer(request, Some(backup), vec![why]).await;
+        }
+        // Only a user may delete the last good one.
+        if request.name_any() == retention::request_name(backup)
+            && let Some(why) = retention::kept(&self.cluster, &self.locations, backup).await?
+        {
             return self.answer(request, Some(backup), vec![why]).await;
         }
         let labels = json!({

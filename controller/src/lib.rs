@@ -19,6 +19,7 @@ mod error;
 mod hooks;
 mod job;
 mod location;
+mod location_requests;
 mod location_validation;
 mod metrics;
 mod notify;
@@ -393,11 +394,13 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             secrets: SecretVersions::default(),
             validations: Mutex::default(),
         };
-        let retention = RetentionController {
-            cluster: cluster.clone(),
-            locations: locations.clone(),
-            period: args.retention_pace().as_std(),
-        };
+        let retention = RetentionController::new(
+            cluster.clone(),
+            locations.clone(),
+            Arc::clone(&metrics),
+            args.retention_pace().as_std(),
+            retention::brake(args.retention_max_share),
+        );
         let schedule = ScheduleController {
             cluster: cluster.clone(),
             metrics: Arc::clone(&metrics),

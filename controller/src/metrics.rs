@@ -374,6 +374,13 @@ impl Metrics {
         }
     }
 
+    /// Sets the number of expired backups that stay because they are too many at once; `None` if the
+    /// location is gone.
+    pub(crate) fn retention_refused(&self, name: &str, refused: Option<u64>) {
+        let refused = refused.map(gauge);
+        self.series.backup_retention_refused.set([name], refused);
+    }
+
     /// Removes the series about the sync of a deleted location.
     pub(crate) fn forget_sync(&self, name: &str) {
         let series = &self.series;

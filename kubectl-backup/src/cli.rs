@@ -33,14 +33,16 @@ pub(crate) use installation::{
 };
 pub(crate) use locations::{
     LocationCreateArgs, LocationFlags, LocationSetArgs, LocationsCommand, ProviderFlags,
-    SnapshotLocationCreateArgs, SnapshotLocationSetArgs, SnapshotLocationsArgs,
+    RetentionArgs, SnapshotLocationCreateArgs, SnapshotLocationSetArgs, SnapshotLocationsArgs,
     SnapshotLocationsCommand, SyncArgs, TrialArgs,
 };
 pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs, Target};
 pub(crate) use output::{DocumentArgs, ListFlags, Output, OutputArgs, TableParts};
 pub(crate) use repositories::{RepositoriesCommand, RotatePasswordArgs};
 pub(crate) use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
-pub(crate) use schedules::{ScheduleCreateArgs, ScheduleSetArgs, SchedulesCommand, TriggerArgs};
+pub(crate) use schedules::{
+    KeepArgs, KeepFlags, ScheduleCreateArgs, ScheduleSetArgs, SchedulesCommand, TriggerArgs,
+};
 pub(crate) use selector::Alternatives;
 pub(crate) use spec::{
     BackupSpecArgs, CreationArgs, DryRun, FileArgs, ItemArgs, ObjectArgs, WaitArgs,

@@ -29,6 +29,7 @@ mod profiles;
 mod prune;
 mod repositories;
 mod restore;
+mod retained;
 mod schedules;
 mod selection;
 mod spec;

@@ -4,12 +4,19 @@ use std::collections::HashMap;
 
 use backup_core::{
     api::{Backup, BackupPhase},
-    labels::{FILES_MISSING_ANNOTATION, SYNC_PENDING_ANNOTATION},
+    brake::{Brake, BrakeDecision},
+    labels::{FILES_MISSING_ANNOTATION, KEEP_ANNOTATION, SYNC_PENDING_ANNOTATION},
     names,
 };
 use backup_runtime::{Cluster, list};
 use jiff::Timestamp;
 use kube::{ResourceExt as _, api::DynamicObject};
+
+/// More than one, and more than half: a user has to agree.
+const BRAKE: Brake = Brake {
+    free: 1,
+    percent: 50,
+};
 
 /// The fields of a Backup that are compared with a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +24,7 @@ pub(super) struct ClusterBackup {
     /// Its BackupStorageLocation; empty if it has none yet.
     pub(super) location: String,
     pub(super) stored: bool,
-    /// Time at which it may be deleted.
+    /// Time at which it may be deleted; `None` if the rules of its schedule may keep it longer.
     pub(super) expiration: Option<Timestamp>,
     /// Whether its deletion was requested.
     pub(super) deleting: bool,
@@ -46,6 +53,7 @@ impl ClusterBackup {
             stored: is_stored(&phase),
             expiration: status["expiration"]
                 .as_str()
+                .filter(|_| !backup.annotations().contains_key(KEEP_ANNOTATION))
                 .and_then(|text| text.parse().ok()),
             deleting: backup.metadata.deletion_timestamp.is_some(),
             pending: backup.annotations().contains_key(SYNC_PENDING_ANNOTATION),
@@ -140,18 +148,6 @@ impl<'a> Comparison<'a> {
         if gone == 0 {
             return None;
         }
-        if let Some(agreed) = agreed {
-            let more = usize::try_from(agreed).is_ok_and(|agreed| gone > agreed);
-            return more.then(|| {
-                format!("{gone} backups are gone from the bucket, more than the {agreed} that were agreed to")
-            });
-        }
-        if folders == 0 {
-            return Some(format!(
-                "the listing of the bucket is empty, and would take all {gone} stored backups out of the cluster; check bucket, \
-                 prefix and credentials"
-            ));
-        }
         let lost = self
             .orphans
             .iter()
@@ -162,12 +158,20 @@ impl<'a> Comparison<'a> {
             .iter()
             .filter(|known| !known.has_expired(now))
             .count();
-        (lost > 1 && lost * 2 > all).then(|| {
-            format!(
+        match BRAKE.decide(gone as u64, lost as u64, all as u64, agreed) {
+            BrakeDecision::BeyondConsent(agreed) => Some(format!(
+                "{gone} backups are gone from the bucket, more than the {agreed} that were agreed to"
+            )),
+            _ if folders == 0 && agreed.is_none() => Some(format!(
+                "the listing of the bucket is empty, and would take all {gone} stored backups out of the cluster; check bucket, \
+                 prefix and credentials"
+            )),
+            BrakeDecision::NeedsConsent => Some(format!(
                 "{lost} of {all} stored backups that have not expired are gone from the bucket at once; check bucket, prefix and \
                  credentials"
-            )
-        })
+            )),
+            BrakeDecision::Free => None,
+        }
     }
 }
 
@@ -192,6 +196,10 @@ mod tests {
             marked: false,
         };
         assert_eq!(read(good), expected);
+        let kept = json!({ "metadata": { "name": "b", "annotations": { KEEP_ANNOTATION: "{}" } },
+            "spec": { "storageLocation": "default" },
+            "status": { "phase": "Completed", "expiration": "2026-01-01T00:00:00Z" } });
+        assert_eq!(read(kept).expiration, None);
         for bare in [
             json!({ "metadata": { "name": "b" } }),
             json!({ "metadata": { "name": "b" }, "spec": { "storageLocation": 7 }, "status": { "phase": [] } }),

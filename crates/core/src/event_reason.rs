@@ -70,6 +70,7 @@ event_reasons! {
     PostHookNotRun on "Backup": "a post hook could not be run: its application may still be frozen",
     Refused on "Schedule": "the creation of its Backup was refused; it is retried",
     RemovalRefused on "BackupStorageLocation": "more than half of its backups are gone; nothing is removed until a user agrees",
+    RetentionStopped on "BackupStorageLocation": "too many of its backups have expired at once; none is removed until a user agrees",
     Skipped on "Schedule": "no Backup is made for a time; which, and why",
     SnapshotsNotRemoved on "Backup, DataUpload": "one of its snapshots, which no backup needs, could not be removed",
     Started on "Backup, Restore": "it has started",

@@ -124,6 +124,15 @@ pub const SKIPPED_ANNOTATION: &str = "backup-controller/skipped";
 /// Our annotation of a Schedule: the last verification of one of its backups, as JSON
 /// ([`crate::verification::ScheduleVerification`]). Removing it makes the next one due.
 pub const VERIFICATION_ANNOTATION: &str = "backup-controller/verification";
+/// Our annotation of a Backup that a Schedule has made: the rules by which backups of the Schedule
+/// were kept then ([`crate::keep::Keep`]). They count once the Schedule is gone.
+pub const KEEP_ANNOTATION: &str = "backup-controller/keep";
+/// Our annotation of a BackupStorageLocation: what retention removed last, and what it was kept from
+/// removing ([`crate::retention::RetentionRecord`]).
+pub const RETENTION_ANNOTATION: &str = "backup-controller/retention";
+/// Our annotation that a user sets on a BackupStorageLocation to have expired backups removed now
+/// ([`crate::sync::Request`]). Removed when that is done.
+pub const RETENTION_REQUEST_ANNOTATION: &str = "backup-controller/retention-request";
 /// Our annotation of a Schedule: how its expression is read ([`crate::cron::Reading`]).
 pub const CRON_ANNOTATION: &str = "backup-controller/cron";
 /// Our annotation that a user sets on a Backup to cancel it, or on a Restore to stop its

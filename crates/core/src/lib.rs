@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod api_warnings;
+pub mod brake;
 pub mod bucket;
 pub mod cluster;
 pub mod config_map;
@@ -15,6 +16,7 @@ pub mod deletion;
 pub mod digest;
 pub mod event_reason;
 pub mod json_size;
+pub mod keep;
 pub mod labels;
 pub mod left_items;
 pub mod names;
@@ -31,6 +33,7 @@ pub mod resources;
 pub mod restorability;
 pub mod restore_plan;
 pub mod results;
+pub mod retention;
 pub mod selection;
 pub mod snapshot;
 pub mod stored_scope;

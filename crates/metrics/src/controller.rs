@@ -126,6 +126,8 @@ metrics! {
     notifications_sent: Counter [], "Notifications that --notify-url has accepted";
     notifications_failed: Counter [], "Notifications that --notify-url has refused, or not accepted in time";
     notifications_dropped: Counter [], "Notifications that were dropped, as too many waited";
+    backup_retention_refused: Series<Gauge, 1> [backup_location_name],
+        "Expired backups that were not removed as too many have expired at once";
     lock_unclaimed: Series<Gauge, 1> [profile], "Objects that run without a place in the lock, beside others";
     lock_unknown_phase: Series<Gauge, 1> [profile], "Objects in a phase that this version does not know";
     profiles_unusable: Series<Gauge, 1> [profile],

@@ -13,6 +13,7 @@ use kube::api::Preconditions;
 use super::{
     poll::{Look, Polled, poll},
     prelude::*,
+    retained,
     selection::delete_each,
 };
 use crate::{
@@ -35,6 +36,7 @@ pub(super) async fn backups(
     let what = " with all that is stored of it, and the restores from it";
     delete_each::<Backup, _>(
         &args.deletion,
+        retained::last_good_warning,
         async |_, _| what.to_owned(),
         terminal,
         async |session: &Session, name: &str, terminal: &mut Terminal| {
@@ -138,6 +140,7 @@ pub(super) async fn objects<K: TableKind>(
 ) -> CommandResult {
     delete_each::<K, _>(
         &args.deletion,
+        async |_: &Session, _: &[String]| None,
         consequence,
         terminal,
         async |session: &Session, name: &str, terminal: &mut Terminal| {

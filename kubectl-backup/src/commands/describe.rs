@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use backup_core::{
-    api::{DeleteBackupRequest, download_request::DownloadTargetKind},
+    api::{BackupPhase, DeleteBackupRequest, download_request::DownloadTargetKind},
     labels,
     restorability::Place,
 };
@@ -17,7 +17,7 @@ use super::{
     messages::stored_messages,
     poll::{Look, MAX_WAIT, poll},
     prelude::*,
-    schedules, transfers,
+    retained, schedules, transfers,
     wait::until_ended,
 };
 use crate::{
@@ -105,6 +105,7 @@ async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<Workloa
         source,
         deletions(session, work.as_backup()).map(|all| parts.borrow_mut().deletions = all),
         previous(session, work.as_backup()).map(|run| parts.borrow_mut().previous = run),
+        last_good(session, work.as_backup()).map(|is_last| parts.borrow_mut().last_good = is_last),
         events::<W>(session, work.meta()).map(|events| parts.borrow_mut().events = events),
         fetched(session, read_ledger(session)).map(|ledger| parts.borrow_mut().ledger = ledger),
         moved_data(session, work).map(|all| parts.borrow_mut().transfers = all),
@@ -182,6 +183,13 @@ async fn previous(session: &Session, backup: Option<&Backup>) -> FetchResult<Opt
     schedules::backups(session, schedule)
         .await
         .map(|all| backup::previous(&all, backup))
+}
+
+async fn last_good(session: &Session, backup: Option<&Backup>) -> FetchResult<bool> {
+    match backup.filter(|backup| backup.phase() == BackupPhase::Completed) {
+        Some(backup) => retained::is_last_good(session, &backup.name_any()).await,
+        None => FetchResult::Known(false),
+    }
 }
 
 async fn moved_data<W: Workload>(session: &Session, work: &W) -> FetchResult<Vec<TransferView>> {

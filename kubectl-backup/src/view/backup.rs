@@ -231,6 +231,15 @@ impl Workload for Backup {
             verified: evidence.verified,
         });
         description.expires = status.expiration.as_ref().map(|at| at.0);
+        if description.last_good && description.expires.is_some() {
+            let scope = scope(&stored_scope::scope(self));
+            description.facts.push(Fact {
+                title: "Kept",
+                text: format!(
+                    "also beyond its time, until there is a newer good backup: it is the last one of {scope}"
+                ),
+            });
+        }
         let attempted = status.volume_snapshots_attempted + status.csi_volume_snapshots_attempted;
         let completed = status.volume_snapshots_completed + status.csi_volume_snapshots_completed;
         description.snapshots = (attempted > 0).then_some(Attempts {

@@ -35,6 +35,9 @@ pub(crate) struct Description {
     /// Whether a backup can be restored; null for a restore.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) restorable: Option<Restorable>,
+    /// Whether a backup is known to be the last good one of what it protects: only users delete it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) last_good: bool,
     pub(crate) created: Option<Timestamp>,
     pub(crate) started: Option<Timestamp>,
     pub(crate) completed: Option<Timestamp>,

@@ -29,7 +29,9 @@ use held::LastGoodBackup;
 use promise::Promise;
 use scope::Scope;
 
-use super::{LocationSummary, WorkStatus, Workload, related::began, sync::tone, verdict};
+use super::{
+    LocationSummary, WorkStatus, Workload, related::began, retention, sync::tone, verdict,
+};
 use crate::{
     fetched::FetchResult,
     print::{Tone, human, plain},
@@ -582,11 +584,12 @@ fn location(location: &BackupStorageLocation) -> LocationLine {
     let tone = tone(summary.phase.as_deref());
     let phase = summary.phase.unwrap_or_else(|| "New".to_owned());
     let message = summary.message.filter(|_| tone == Tone::Bad);
+    let stopped = retention::stopped(location).filter(|_| tone != Tone::Bad);
     LocationLine {
         name: summary.name,
         phase,
-        message,
-        tone,
+        tone: if stopped.is_some() { Tone::Warn } else { tone },
+        message: message.or(stopped),
     }
 }
 

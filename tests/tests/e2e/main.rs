@@ -67,6 +67,7 @@ mod restore_hooks;
 mod restore_item_plugins;
 mod restore_plans;
 mod restore_rights;
+mod retention;
 mod runner;
 mod schedules;
 mod store_faults;
@@ -185,7 +186,12 @@ fn suites() -> Vec<Suite> {
         ),
         suite(
             "schedules, and backups that expire",
-            &[schedules::TESTS, deletion::TESTS, gitops::TESTS],
+            &[
+                schedules::TESTS,
+                retention::TESTS,
+                deletion::TESTS,
+                gitops::TESTS,
+            ],
             World::builder().webhooks(1).controller_args(&[
                 "--garbage-collection-frequency=2s",
                 "--concurrent-backups=4",

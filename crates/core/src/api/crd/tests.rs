@@ -7,7 +7,7 @@ use super::*;
 const VELERO: &str = include_str!("../../../tests/velero-crd-facts.txt");
 
 /// Fields that Velero has only after 1.18.2, and those that it does not have: `includedObjects` and
-/// `prune` of Restores, `verify` of Schedules.
+/// `prune` of Restores, `keep` and `verify` of Schedules.
 const MORE_FIELDS: &[&str] = &[
     "backups spec.backupType",
     "backups spec.metadata.annotations",
@@ -34,6 +34,13 @@ const MORE_FIELDS: &[&str] = &[
     "restores spec.resourcePolicy.name",
     "restores spec.skipDefaultResourceModifier",
     "restores spec.uploaderConfig.deleteExtraFiles",
+    "schedules spec.keep",
+    "schedules spec.keep.daily",
+    "schedules spec.keep.hourly",
+    "schedules spec.keep.last",
+    "schedules spec.keep.monthly",
+    "schedules spec.keep.weekly",
+    "schedules spec.keep.yearly",
     "schedules spec.template.backupType",
     "schedules spec.template.metadata.annotations",
     "schedules spec.template.metadata.annotations{}",
