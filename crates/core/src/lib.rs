@@ -9,6 +9,7 @@ pub mod api_warnings;
 pub mod bucket;
 pub mod cluster;
 pub mod config_map;
+pub mod copies;
 pub mod cron;
 pub mod data_movement;
 pub mod deletion;

@@ -5,7 +5,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    backup::BackupSpec,
+    backup::{BackupCopy, BackupSpec},
     kind::{api_struct, column, string_enum, velero_kind},
 };
 
@@ -37,6 +37,8 @@ api_struct! {
         paused?: bool,
         /// Whether a backup that is due at once is left out; unset: as the server is set.
         skip_immediately?: Option<bool>,
+        /// Copies of each backup in other locations. Not of Velero.
+        copies?: Vec<BackupCopy>,
     }
 }
 

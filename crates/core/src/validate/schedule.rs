@@ -3,7 +3,7 @@
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use super::{Finding, backup, engine_backup, raw_backup, undecodable_backup};
+use super::{Finding, backup, copies, engine_backup, raw_backup, undecodable_backup};
 use crate::{
     api::schedule::ScheduleSpec,
     cron::{Cron, Dialect},
@@ -13,27 +13,30 @@ use crate::{
 /// accepts it: a caller that does not know the controller's dialect (`--cron-dialect`) passes all,
 /// and leaves the rest to the controller.
 pub fn schedule(spec: &ScheduleSpec, dialects: &[Dialect]) -> Vec<Finding> {
-    with_expression(&spec.schedule, dialects, backup(&spec.template))
+    let found = with_expression(&spec.schedule, dialects, backup(&spec.template));
+    copies::and_of_schedule(found, spec)
 }
 
 /// All reasons for which this engine refuses a Schedule that can be found without the cluster.
 pub fn engine_schedule(spec: &ScheduleSpec, dialects: &[Dialect]) -> Vec<Finding> {
-    with_expression(&spec.schedule, dialects, engine_backup(&spec.template))
+    let found = with_expression(&spec.schedule, dialects, engine_backup(&spec.template));
+    copies::and_of_schedule(found, spec)
 }
 
 /// The same for the `spec` of a whole Schedule, as JSON, including undecodable fields of the
 /// template.
 pub fn raw_schedule(object: &Value, dialects: &[Dialect]) -> Vec<Finding> {
     let expression = object["spec"]["schedule"].as_str().unwrap_or_default();
-    with_expression(expression, dialects, raw_backup(&template(object)))
+    let mut found = with_expression(expression, dialects, raw_backup(&template(object)));
+    found.extend(copies::raw(object));
+    found
 }
 
 /// The undecodable fields of the template of a whole Schedule, as JSON.
 pub fn undecodable_schedule(object: &Value) -> Vec<Finding> {
-    undecodable_backup(&template(object))
-        .into_iter()
-        .map(in_template)
-        .collect()
+    let of_template = undecodable_backup(&template(object));
+    let of_template = of_template.into_iter().map(in_template);
+    of_template.chain(copies::undecodable(object)).collect()
 }
 
 fn with_expression(text: &str, dialects: &[Dialect], of_template: Vec<Finding>) -> Vec<Finding> {
