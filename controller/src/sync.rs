@@ -68,7 +68,8 @@ const DEFAULT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Time limit for a write; the next pass writes again.
 const WRITE_BUDGET: Duration = Duration::from_secs(30);
 
-/// Maximum number of Backups that a pass marks as having no files; the next pass marks the others.
+/// Maximum number of Backups that a pass marks as having no files, and of lost copies that it
+/// records; the next pass does the others.
 const MAX_MARKS_PER_PASS: usize = 500;
 
 pub(crate) struct SyncController {
@@ -300,6 +301,9 @@ impl SyncController {
         }
         for backup in &compared.pending {
             side_objects::resume(&pass, backup, summary).await?;
+        }
+        for backup in compared.lost_copies.iter().take(MAX_MARKS_PER_PASS) {
+            pass::renew_copy(&pass, backup, summary).await?;
         }
 
         inspection::inspect(

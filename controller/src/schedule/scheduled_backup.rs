@@ -36,10 +36,13 @@ pub(super) fn backup(schedule: &Schedule, slot: Timestamp) -> Backup {
         &names::timestamped(&name, slot),
         schedule.spec.template.clone(),
     );
-    let copies = &schedule.spec.copies;
-    let is_named = |location: &str| copies.iter().any(|copy| copy.location == location);
-    backup.spec.copies.retain(|copy| !is_named(&copy.location));
-    backup.spec.copies.splice(..0, copies.iter().cloned());
+    let mut copies = schedule.spec.copies.clone();
+    for copy in std::mem::take(&mut backup.spec.copies) {
+        if copies.iter().all(|other| other.location != copy.location) {
+            copies.push(copy);
+        }
+    }
+    backup.spec.copies = copies;
     let metadata = schedule.spec.template.metadata.clone().unwrap_or_default();
     let labels = metadata.labels.unwrap_or_else(|| schedule.labels().clone());
     let annotations = metadata

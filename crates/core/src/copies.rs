@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::{
     api::{
-        Backup,
+        Backup, BackupPhase,
         backup::{BackupCopy, BackupCopyStatus, CopyPhase},
     },
     time::whole_seconds,
@@ -28,6 +28,29 @@ impl Backup {
     pub fn copy_in(&self, location: &str) -> Option<&BackupCopyStatus> {
         let copies = &self.status.copies;
         copies.iter().find(|copy| copy.location == location)
+    }
+
+    /// The locations of copies that are due and not complete.
+    pub fn incomplete_copies(&self) -> Vec<&str> {
+        if !self.has_copyable_files() {
+            return Vec::new();
+        }
+        let is_incomplete = |copy: &&BackupCopy| {
+            let state = self.copy_in(&copy.location).map(BackupCopyStatus::phase);
+            !matches!(
+                state,
+                Some(CopyPhase::Completed | CopyPhase::Deleting | CopyPhase::Expired)
+            )
+        };
+        let wanted = self.wanted_copies().into_iter().filter(is_incomplete);
+        wanted.map(|copy| copy.location.as_str()).collect()
+    }
+
+    /// Whether it has ended with files that can be restored, and is not being deleted.
+    pub fn has_copyable_files(&self) -> bool {
+        let phase = self.phase();
+        self.metadata.deletion_timestamp.is_none()
+            && matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed)
     }
 
     /// The copies that can be read.
@@ -97,6 +120,37 @@ mod tests {
             .map(|copy| (copy.location.as_str(), copy.ttl.map(|ttl| ttl.as_secs())))
             .collect();
         assert_eq!(wanted, [("second", Some(3600)), ("third", None)]);
+    }
+
+    #[test]
+    fn copies_are_incomplete_until_they_are_complete_or_over() {
+        for (phase, state, expected) in [
+            ("Completed", None, 1),
+            ("Completed", Some("New"), 1),
+            ("Completed", Some("InProgress"), 1),
+            ("Completed", Some("Failed"), 1),
+            ("Completed", Some("Later"), 1),
+            ("Completed", Some("Completed"), 0),
+            ("Completed", Some("Deleting"), 0),
+            ("Completed", Some("Expired"), 0),
+            ("PartiallyFailed", None, 1),
+            ("Failed", None, 0),
+            ("InProgress", None, 0),
+            ("Deleting", None, 0),
+        ] {
+            let mut backup = backup(&json!({ "copies": [{ "location": "second" }] }));
+            backup.status.phase = Some(phase.into());
+            backup
+                .status
+                .copies
+                .extend(state.map(|state| BackupCopyStatus {
+                    location: "second".to_owned(),
+                    phase: Some(state.into()),
+                    ..BackupCopyStatus::default()
+                }));
+            let found = backup.incomplete_copies().len();
+            assert_eq!(found, expected, "{phase} {state:?}");
+        }
     }
 
     #[test]

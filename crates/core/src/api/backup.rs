@@ -281,8 +281,10 @@ string_enum! {
         Completed = "Completed",
         /// It could not be made; it is tried again.
         Failed = "Failed",
-        /// Its time is over; its files are removed.
+        /// Its time is over; its files are being removed.
         Deleting = "Deleting",
+        /// Its time is over, and its files are gone.
+        Expired = "Expired",
     }
 }
 

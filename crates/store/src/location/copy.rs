@@ -214,8 +214,8 @@ impl Location {
     }
 
     /// Removes a copy of the backup with this uid in its stored metadata; returns the number of its
-    /// keys, and the versions that the store keeps. Files that are not those of the copy stay. With
-    /// `hidden`, an earlier call has hidden all keys. Safe to repeat.
+    /// keys, and the versions that the store keeps. Files that are not those of the copy stay. Safe to
+    /// repeat, also if an earlier call has hidden all keys but the marker.
     ///
     /// `keeps_versions`: see [`Location::may_keep_versions`].
     pub async fn delete_copy(
@@ -223,11 +223,7 @@ impl Location {
         backup: &str,
         uid: &str,
         keeps_versions: bool,
-        hidden: bool,
     ) -> Result<DeletedBackup, StoreError> {
-        if hidden {
-            return self.delete_backup_and_versions(backup, Some(uid)).await;
-        }
         let keys = self.layout().backup(backup)?;
         let found = self.list(&keys.folder).await?;
         // The metadata goes before the note.

@@ -228,7 +228,7 @@ async fn the_original_is_never_taken_for_a_copy() {
     store_backup(&location, false).await;
     let error = copy(&location, &location).await.unwrap_err();
     assert_says!(error, "holds the original");
-    let deleted = location.delete_copy("b", "u1", false, false).await.unwrap();
+    let deleted = location.delete_copy("b", "u1", false).await.unwrap();
     assert_eq!(deleted.keys, 0);
     assert!(location.read_metadata("b").await.unwrap().is_some());
 }
@@ -267,13 +267,13 @@ async fn only_the_copy_of_this_backup_is_removed_complete_or_not() {
                 }
                 begun.finish().await.unwrap();
             }
-            let others = target.delete_copy("b", "u2", false, false).await.unwrap();
+            let others = target.delete_copy("b", "u2", false).await.unwrap();
             assert_eq!(others.keys, 0);
-            let own = target.delete_copy("b", "u1", true, false).await.unwrap();
+            let own = target.delete_copy("b", "u1", true).await.unwrap();
             assert!(own.keys > 5, "{own:?}");
             assert_eq!(keys(&target).await, Vec::<String>::new());
             // Once more.
-            let again = target.delete_copy("b", "u1", false, false).await.unwrap();
+            let again = target.delete_copy("b", "u1", false).await.unwrap();
             assert_eq!(again.keys, 0);
         }
         assert!(source.read_metadata("b").await.unwrap().is_some());
