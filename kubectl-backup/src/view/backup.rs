@@ -3,7 +3,7 @@
 use backup_core::{
     api::{Backup, BackupSpec, DataUpload, download_request::DownloadTargetKind},
     deletion::Waits,
-    labels::{self, DATA_ELSEWHERE_ANNOTATION, annotation},
+    labels::{self, COPY_OF_ANNOTATION, DATA_ELSEWHERE_ANNOTATION, annotation},
     operation::BackupOperation,
     phase::{Phase as _, Stage},
     restorability::{Answer, Evidence, Place, Places, Restorability},
@@ -157,6 +157,10 @@ impl Workload for Backup {
         facts.extend(self.schedule().map(|name| Fact {
             title: "From",
             text: format!("schedule {}", plain(name)),
+        }));
+        facts.extend(annotation(self, COPY_OF_ANNOTATION).map(|source| Fact {
+            title: "Copy of",
+            text: format!("a backup in {}", plain(source)),
         }));
         facts.push(Fact {
             title: "Scope",
