@@ -93,7 +93,10 @@ async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<Workloa
     let source = async {
         let source = source(session, work.source().as_deref()).await;
         let (location, place) = match work.as_backup().or(source.value()) {
-            Some(backup) => location(session, backup).await,
+            Some(backup) => {
+                let read_from = labels::annotation(work, labels::READ_FROM_ANNOTATION);
+                location(session, backup, read_from).await
+            }
             None => (FetchResult::Known(None), Place::Gone),
         };
         let mut parts = parts.borrow_mut();
@@ -133,16 +136,14 @@ async fn source(session: &Session, name: Option<&str>) -> FetchResult<Option<Bac
     fetched(session, async { optional(session.get(name).await) }).await
 }
 
+/// The location that the files are read from: the backup's own, unless a restore has chosen another.
 async fn location(
     session: &Session,
     backup: &Backup,
+    chosen: Option<&str>,
 ) -> (FetchResult<Option<LocationSummary>>, Place) {
-    let Some(name) = backup
-        .spec
-        .storage_location
-        .as_deref()
-        .filter(|name| !name.is_empty())
-    else {
+    let own = backup.spec.storage_location.as_deref();
+    let Some(name) = chosen.or(own).filter(|name| !name.is_empty()) else {
         return (FetchResult::Known(None), Place::Gone);
     };
     let about = About::called("get", "location", "backupstoragelocations", name);
