@@ -1,12 +1,12 @@
 //! `describe`: fetches the object, then all its parts concurrently, each within its time limit.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, collections::BTreeMap};
 
 use backup_core::{
     api::{DeleteBackupRequest, download_request::DownloadTargetKind},
     labels,
     phase::Stage,
-    restorability::Place,
+    restorability::{Evidence, Place, Places},
 };
 use futures::{FutureExt as _, future::LocalBoxFuture, join};
 use k8s_openapi::api::core::v1::Event;
@@ -95,7 +95,8 @@ async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<Workloa
         let (location, place) = match work.as_backup().or(source.value()) {
             Some(backup) => {
                 let read_from = labels::annotation(work, labels::READ_FROM_ANNOTATION);
-                location(session, backup, read_from).await
+                let (found, place) = location(session, backup, read_from).await;
+                (found, place_of_copy(session, backup, place).await)
             }
             None => (FetchResult::Known(None), Place::Gone),
         };
@@ -171,6 +172,21 @@ async fn location(
             Place::Unread(unavailable),
         ),
     }
+}
+
+/// The place itself, or the first copy that can be read if it is unusable.
+async fn place_of_copy(session: &Session, backup: &Backup, place: Place) -> Place {
+    let copies = backup.complete_copies().filter(|_| place.is_unusable());
+    let mut places = BTreeMap::new();
+    for copy in copies {
+        let name = &copy.location;
+        if let Ok(location) = session.get::<BackupStorageLocation>(name).await {
+            places.insert(name.clone(), Place::of(&location));
+        }
+    }
+    let own = backup.spec.storage_location.clone().unwrap_or_default();
+    places.insert(own, place);
+    Places(Ok(places)).of_backup(&Evidence::of(backup))
 }
 
 async fn previous(session: &Session, backup: Option<&Backup>) -> FetchResult<Option<RunView>> {

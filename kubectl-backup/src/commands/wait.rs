@@ -294,7 +294,7 @@ async fn waits_for<W: Workload>(session: &Session, work: Option<&W>) -> Option<S
 async fn judge<W: Workload>(session: &Session, work: Option<&W>) -> Option<Restorability> {
     let backup = work.filter(|work| work.status().is_whole())?.as_backup()?;
     let evidence = Evidence::of(backup);
-    let place = places(session).await.find(&evidence.location);
+    let place = places(session).await.of_backup(&evidence);
     let is_read = !matches!(place, Place::Unread(_));
     Some(evidence.judge(is_read.then_some(&place)))
 }

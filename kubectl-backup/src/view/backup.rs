@@ -298,7 +298,7 @@ impl Workload for Backup {
 /// or at all.
 fn remark(backup: &Backup, places: Option<&Places>) -> Option<String> {
     let evidence = Evidence::of(backup);
-    let place = places.map(|places| places.find(&evidence.location));
+    let place = places.map(|places| places.of_backup(&evidence));
     // If the user may not read locations, they are ignored.
     let place = place
         .as_ref()

@@ -82,7 +82,7 @@ impl<'a> JudgedBackup<'a> {
         let evidence = &facts.evidence;
         Self {
             facts,
-            restorable: evidence.judge(Some(&places.find(&evidence.location))),
+            restorable: evidence.judge(Some(&places.of_backup(evidence))),
         }
     }
 
@@ -195,6 +195,9 @@ pub(crate) struct GoodBackup {
     pub(crate) began: Option<Timestamp>,
     /// Whether it can be restored: `yes`, or `partly`.
     pub(crate) restorable: Restorability,
+    /// Locations of its complete copies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) copies: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -471,6 +474,13 @@ fn of_namespace(
             name: good.facts.name.clone(),
             began: good.facts.began,
             restorable: good.restorable.clone(),
+            copies: good
+                .facts
+                .evidence
+                .copies
+                .iter()
+                .map(|name| plain(name))
+                .collect(),
         }),
         next_run: running.filter_map(|one| one.next).min(),
         schedule: strictest.map(|one| one.name.clone()),
