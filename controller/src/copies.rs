@@ -52,7 +52,7 @@ use crate::{
 };
 
 pub(crate) use decide::of_deletion;
-pub(crate) use patches::renewed;
+pub(crate) use patches::{added, renewed};
 pub(crate) use running::RunningCopies;
 
 /// Maximum number of backups that are copied concurrently.

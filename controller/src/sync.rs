@@ -6,6 +6,7 @@
 //! that are gone from the bucket unless these are too many (`pass`), and writes a summary to the
 //! location. A problem with one backup is part of the summary; the pass continues.
 
+mod adopted_copy;
 mod comparison;
 mod csi;
 mod decide;
@@ -276,11 +277,6 @@ impl SyncController {
         let folders = store.list_backups().await?;
         summary.found = folders.len() as u64;
         let compared = Comparison::of(&folders, &backups, &location.name_any());
-        for (backup, other) in &compared.conflicts {
-            let reason =
-                format!("the cluster has a Backup of this name that is stored in location {other}");
-            summary.skip(backup, NoteKind::Conflict, &reason);
-        }
         for folder in &compared.foreign {
             summary.skip(
                 folder,
@@ -288,7 +284,21 @@ impl SyncController {
                 "no Backup can have this name; it is left alone",
             );
         }
-        cache.retain(&|folder| compared.missing.binary_search(&folder).is_ok());
+        cache.retain(&|folder| {
+            let conflicts = &compared.conflicts;
+            compared.missing.binary_search(&folder).is_ok()
+                || conflicts
+                    .binary_search_by(|(name, _)| (*name).cmp(folder))
+                    .is_ok()
+        });
+        adopted_copy::adopt_or_report(
+            &pass,
+            &compared.conflicts,
+            cache,
+            summary,
+            request.is_some(),
+        )
+        .await?;
         let mut due = Vec::new();
         for folder in &compared.missing {
             match cache.skip_now(folder, began).filter(|_| request.is_none()) {

@@ -22,6 +22,14 @@ pub(super) fn state(current: &Backup, state: &BackupCopyStatus) -> Option<Value>
     Some(json!({ "status": { "copies": copies } }))
 }
 
+/// Adds the state of a copy; `None` if there is one for its location.
+pub(crate) fn added(current: &Backup, found: &BackupCopyStatus) -> Option<Value> {
+    if current.copy_in(&found.location).is_some() {
+        return None;
+    }
+    state(current, found)
+}
+
 /// Has a complete copy made again, as its files are gone; `None` if there is none.
 pub(crate) fn renewed(current: &Backup, location: &str) -> Option<Value> {
     let gone = current
@@ -63,6 +71,8 @@ mod tests {
         assert_eq!(all[2], failed("c"));
         backup.status.copies = serde_json::from_value(all).unwrap();
         assert_eq!(patched(&backup, "c"), None);
+        assert_eq!(added(&backup, &of("a")), None);
+        assert!(added(&backup, &of("d")).is_some());
         let again = renewed(&backup, "a").unwrap();
         assert_eq!(again["status"]["copies"][0]["phase"], "New");
         assert_eq!(renewed(&backup, "b"), None, "it was never complete");

@@ -36,7 +36,7 @@ use super::{
     side_objects,
     skip_cache::LocationCache,
 };
-use crate::error::ReconcileError;
+use crate::{error::ReconcileError, location::is_available};
 
 /// Maximum number of backups that are read and created concurrently.
 const CONCURRENCY: usize = 32;
@@ -209,6 +209,19 @@ async fn import(
             ..
         } => (*backup, lists, copy),
     };
+    if let Some(copy) = &copy {
+        match original_location(pass, name, copy).await {
+            Ok(None) => {}
+            Ok(Some(location)) => {
+                let reason = format!("its original is in location {location}, which imports it");
+                return Ok(FolderOutcome::Skipped(Skip::transient(
+                    NoteKind::Copy,
+                    reason,
+                )));
+            }
+            Err(error) => return Ok(FolderOutcome::Failed(error.to_string())),
+        }
+    }
     let gaps = match gaps(pass, &stored, copy.is_some()).await {
         Ok(gaps) => gaps,
         Err(error) => return Ok(FolderOutcome::Failed(error.to_string())),
@@ -253,6 +266,33 @@ async fn import(
         );
     }
     Ok(FolderOutcome::Created(gaps.sentence()))
+}
+
+/// The location of this cluster that has the original of a copy, and can be read.
+async fn original_location(
+    pass: &Pass<'_>,
+    name: &str,
+    copy: &CopyNote,
+) -> Result<Option<String>, ReconcileError> {
+    let own = pass.location.name_any();
+    let others = retry::read(RETRY_BUDGET, || pass.locations.all()).await?;
+    for location in others
+        .iter()
+        .filter(|other| other.name_any() != own && is_available(other))
+    {
+        let store = pass.locations.store(location).await?;
+        if store.url() != copy.source {
+            continue;
+        }
+        let stored = match store.read_metadata(name).await {
+            Err(StoreError::Corrupt { .. }) => None,
+            stored => stored?,
+        };
+        if stored.is_some_and(|stored| stored.uid().as_deref() == Some(copy.uid.as_str())) {
+            return Ok(Some(location.name_any()));
+        }
+    }
+    Ok(None)
 }
 
 /// The volumes of a backup whose data cannot be restored from it in this cluster.
@@ -604,7 +644,7 @@ mod tests {
         let store = open(&second);
         let note = CopyNote {
             uid: "u".to_owned(),
-            source: "s3://first/p".to_owned(),
+            source: source.url(),
             expiration: Some("2031-01-01T00:00:00Z".parse().unwrap()),
         };
         let copy = store.begin_copy(&source, "b", &claimant, &note).await;
@@ -632,14 +672,29 @@ mod tests {
             schedules: Some(HashMap::new()),
             deletions: BTreeSet::new(),
         };
-        let outcome = import(&pass, &facts, &Semaphore::new(1024), "b").await;
-        assert!(matches!(outcome, Ok(FolderOutcome::Created(None))));
+        let memory = Semaphore::new(1024);
+        // The original is imported where it can be.
+        let mut location = serde_json::to_value(testing::local_location(first.path())).unwrap();
+        location["metadata"]["name"] = serde_json::json!("first");
+        location["status"] = serde_json::json!({ "phase": "Available" });
+        api.put(&velero_path("BackupStorageLocation", "first"), location);
+        let outcome = import(&pass, &facts, &memory, "b").await.unwrap();
+        let FolderOutcome::Skipped(skip) = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert_eq!(skip.what, NoteKind::Copy);
+        source.delete_backup("b").await.unwrap();
+        let outcome = import(&pass, &facts, &memory, "b").await.unwrap();
+        assert!(
+            matches!(outcome, FolderOutcome::Created(None)),
+            "{outcome:?}"
+        );
         let imported = api.get(&velero_path("Backup", "b")).unwrap();
         assert_eq!(imported["spec"]["storageLocation"], "default");
         assert_eq!(imported["status"]["expiration"], "2031-01-01T00:00:00Z");
         assert_eq!(
             imported["metadata"]["annotations"][COPY_OF_ANNOTATION],
-            "s3://first/p"
+            source.url()
         );
     }
 }

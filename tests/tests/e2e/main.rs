@@ -13,6 +13,7 @@ mod claims;
 mod clients;
 mod collection;
 mod collisions;
+mod copies;
 mod crash_points;
 mod csi;
 mod debug_command;
@@ -183,7 +184,12 @@ fn suites() -> Vec<Suite> {
         ),
         suite(
             "schedules, and backups that expire",
-            &[schedules::TESTS, deletion::TESTS, gitops::TESTS],
+            &[
+                schedules::TESTS,
+                deletion::TESTS,
+                gitops::TESTS,
+                copies::TESTS,
+            ],
             World::builder().webhooks(1).controller_args(&[
                 "--garbage-collection-frequency=2s",
                 "--concurrent-backups=4",
@@ -230,6 +236,7 @@ fn suites() -> Vec<Suite> {
             "a controller that is killed",
             &[
                 crash_points::TESTS,
+                copies::KILLED,
                 operation_crashes::TESTS,
                 changing_lists::TESTS,
             ],

@@ -20,10 +20,11 @@ pub(super) fn line(copies: &[CopyView], now: Timestamp) -> Option<String> {
 fn show(copy: &CopyView, now: Timestamp) -> String {
     let state = match copy.phase() {
         CopyPhase::Completed => {
-            let bytes = size(u64::try_from(copy.bytes).unwrap_or_default());
+            let bytes = u64::try_from(copy.bytes).ok().filter(|bytes| *bytes > 0);
+            let bytes = bytes.map_or_else(String::new, |bytes| size(bytes) + ", ");
             match copy.expires {
-                Some(at) => format!("{bytes}, expires {}", until(at, now)),
-                None => format!("{bytes}, never expires"),
+                Some(at) => format!("{bytes}expires {}", until(at, now)),
+                None => format!("{bytes}never expires"),
             }
         }
         CopyPhase::New => "not begun".to_owned(),
