@@ -6,8 +6,8 @@
 //! that are gone from the bucket unless these are too many (`pass`), and writes a summary to the
 //! location. A problem with one backup is part of the summary; the pass continues.
 
-mod adopted_copy;
 mod comparison;
+mod copies;
 mod csi;
 mod decide;
 mod folder_outcome;
@@ -291,7 +291,7 @@ impl SyncController {
                     .binary_search_by(|(name, _)| (*name).cmp(folder))
                     .is_ok()
         });
-        adopted_copy::adopt_or_report(
+        copies::adopt_or_report(
             &pass,
             &compared.conflicts,
             cache,

@@ -29,6 +29,7 @@ use kube::{Api, ResourceExt as _, api::PostParams};
 use tokio::sync::Semaphore;
 
 use super::{
+    copies,
     folder_outcome::{FolderOutcome, Skip},
     incomplete_backup,
     pass::Pass,
@@ -36,7 +37,7 @@ use super::{
     side_objects,
     skip_cache::LocationCache,
 };
-use crate::{error::ReconcileError, location::is_available};
+use crate::error::ReconcileError;
 
 /// Maximum number of backups that are read and created concurrently.
 const CONCURRENCY: usize = 32;
@@ -210,7 +211,7 @@ async fn import(
         } => (*backup, lists, copy),
     };
     if let Some(copy) = &copy {
-        match original_location(pass, name, copy).await {
+        match copies::original_location(pass, name, copy).await {
             Ok(None) => {}
             Ok(Some(location)) => {
                 let reason = format!("its original is in location {location}, which imports it");
@@ -266,33 +267,6 @@ async fn import(
         );
     }
     Ok(FolderOutcome::Created(gaps.sentence()))
-}
-
-/// The location of this cluster that has the original of a copy, and can be read.
-async fn original_location(
-    pass: &Pass<'_>,
-    name: &str,
-    copy: &CopyNote,
-) -> Result<Option<String>, ReconcileError> {
-    let own = pass.location.name_any();
-    let others = retry::read(RETRY_BUDGET, || pass.locations.all()).await?;
-    for location in others
-        .iter()
-        .filter(|other| other.name_any() != own && is_available(other))
-    {
-        let store = pass.locations.store(location).await?;
-        if store.url() != copy.source {
-            continue;
-        }
-        let stored = match store.read_metadata(name).await {
-            Err(StoreError::Corrupt { .. }) => None,
-            stored => stored?,
-        };
-        if stored.is_some_and(|stored| stored.uid().as_deref() == Some(copy.uid.as_str())) {
-            return Ok(Some(location.name_any()));
-        }
-    }
-    Ok(None)
 }
 
 /// The volumes of a backup whose data cannot be restored from it in this cluster.

@@ -1,6 +1,7 @@
-//! Copies that the state of their Backup does not name: the Backup was imported after they were
-//! made, such as into a new cluster.
+//! Copies of backups of other locations. Where the original can be read, it is imported, and its
+//! copies are recorded in the state of the Backup.
 
+use backup_client::retry;
 use backup_core::{
     api::{
         Backup,
@@ -10,6 +11,7 @@ use backup_core::{
     time::whole_seconds,
 };
 use backup_runtime::retry::{PatchOutcome, status_patch_in};
+use backup_store::{CopyNote, StoreError};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
@@ -19,7 +21,7 @@ use super::{
     pass::{Pass, READ_BUDGET},
     skip_cache::LocationCache,
 };
-use crate::{copies, error::ReconcileError, restore::is_another};
+use crate::{copies, error::ReconcileError, location::is_available, restore::is_another};
 
 /// Maximum number of folders that one pass reads for this.
 const MAX_READ: usize = 200;
@@ -101,4 +103,31 @@ async fn adopt(pass: &Pass<'_>, name: &str) -> Result<bool, ReconcileError> {
         tracing::info!(backup = name, location, "a copy of the backup was found");
     }
     Ok(is_adopted)
+}
+
+/// The location of this cluster that has the original of a copy, and can be read.
+pub(super) async fn original_location(
+    pass: &Pass<'_>,
+    name: &str,
+    copy: &CopyNote,
+) -> Result<Option<String>, ReconcileError> {
+    let own = pass.location.name_any();
+    let others = retry::read(READ_BUDGET, || pass.locations.all()).await?;
+    for location in others
+        .iter()
+        .filter(|other| other.name_any() != own && is_available(other))
+    {
+        let store = pass.locations.store(location).await?;
+        if store.url() != copy.source {
+            continue;
+        }
+        let stored = match store.read_metadata(name).await {
+            Err(StoreError::Corrupt { .. }) => None,
+            stored => stored?,
+        };
+        if stored.is_some_and(|stored| stored.uid().as_deref() == Some(copy.uid.as_str())) {
+            return Ok(Some(location.name_any()));
+        }
+    }
+    Ok(None)
 }
