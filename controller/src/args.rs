@@ -271,7 +271,7 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = disableable)]
     pub disable_controllers: Vec<&'static str>,
 
-    /// Turns off backup, backup-deletion, gc and schedule.
+    /// Turns off backup, backup-deletion, gc and schedule, and copies of backups.
     #[arg(long)]
     pub restore_only: bool,
 
@@ -451,7 +451,7 @@ impl Args {
     /// Whether a controller of this name runs.
     pub(crate) fn runs(&self, controller: &str) -> bool {
         let in_restore_only =
-            !["backup", "deletion", "retention", "schedule"].contains(&controller);
+            !["backup", "copies", "deletion", "retention", "schedule"].contains(&controller);
         !self.disable_controllers.contains(&controller) && (!self.restore_only || in_restore_only)
     }
 

@@ -4,10 +4,11 @@
 //! after a restart: the request stays InProgress and the Backup Deleting until the last step, and
 //! every step can be repeated. Because of the order of the steps a half-deleted backup never looks
 //! complete: phase, data of plugins and drivers (`external_data`), volume data in repositories
-//! (`volume_data`), metadata, other files, versions of them, restores (`data`), the Backup, the
-//! request. Files that a store locks are hidden, and the deletion waits for the end of the lock
+//! (`volume_data`), copies in other locations (`copies`), metadata, other files, versions of them,
+//! restores (`data`), the Backup, the request. Files that a store locks are hidden, and the deletion waits for the end of the lock
 //! (`object_lock`).
 
+mod copies;
 mod data;
 mod decide;
 mod external_data;
@@ -39,6 +40,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    copies::RunningCopies,
     error::ReconcileError,
     location::Locations,
     metrics::{Metrics, Outcome},
@@ -47,6 +49,7 @@ use crate::{
     volumes::snapshot_locations::SnapshotLocations,
 };
 use decide::{Plan, waits};
+pub(crate) use observe::users;
 
 /// Maximum number of backups that are deleted concurrently.
 const CONCURRENCY: usize = 2;
@@ -64,6 +67,7 @@ pub(crate) struct DeletionController {
     pub(crate) ledger: LedgerStore,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) recent: RecentDeletions,
+    pub(crate) copies: RunningCopies,
     /// Limits on a backup's contents when its items are read.
     pub(crate) limits: Limits,
 }
@@ -193,9 +197,13 @@ impl DeletionController {
             );
             return Ok(REQUEUE_LATER);
         }
+        // A copy that begins from now on sees the phase.
+        if self.copies.stop(&backup.name_any()) {
+            return Ok(REQUEUE_NOW);
+        }
         self.recent.record(&backup.name_any());
         let waits = waits(backup);
-        let deleted = match self.delete_data(backup, waits.as_ref()).await {
+        let deleted = match Box::pin(self.delete_data(request, backup, waits.as_ref())).await {
             Ok(deleted) => deleted,
             Err(StepError::Final(errors)) => {
                 return self.answer(request, Some(backup), errors).await;

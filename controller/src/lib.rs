@@ -12,6 +12,7 @@ mod backup;
 mod claims;
 mod config_maps;
 mod connect;
+mod copies;
 mod deletion;
 mod discovery;
 mod download;
@@ -66,6 +67,7 @@ use tokio_util::sync::CancellationToken;
 pub use args::{Args, LogFormat, LogLevel, velero_flags::refusal_of_velero_flag};
 use backup::{Backups, prepare::Settings};
 use claims::ClaimsController;
+use copies::{CopyController, RunningCopies};
 use deletion::DeletionController;
 use discovery::KnownGroups;
 use download::DownloadContext;
@@ -375,6 +377,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             plugins: plugins.clone(),
         };
         let deletions = RecentDeletions::default();
+        let running_copies = RunningCopies::default();
         let backups = Backups {
             silent_client: silent_client.clone(),
             plugins: plugins.clone(),
@@ -431,7 +434,16 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             ledger,
             metrics: Arc::clone(&metrics),
             recent: deletions.clone(),
+            copies: running_copies.clone(),
             limits: args.restore_limits(),
+        };
+        let copies = CopyController {
+            cluster: cluster.clone(),
+            locations: locations.clone(),
+            metrics: Arc::clone(&metrics),
+            installation: installation.clone(),
+            running: running_copies,
+            stop: stop.clone(),
         };
         let sync = SyncController {
             cluster: cluster.clone(),
@@ -460,6 +472,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             deletion.run(health.clone(), stop.clone()).map(Ok).boxed(),
         ));
         all.push(("sync", sync.run(health.clone()).map(Ok).boxed()));
+        all.push(("copies", copies.run(health.clone()).map(Ok).boxed()));
         all.push((
             "retention",
             retention.run(health.clone(), stop.clone()).map(Ok).boxed(),

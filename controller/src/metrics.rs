@@ -142,6 +142,18 @@ impl Metrics {
         );
     }
 
+    /// Counts an attempt to copy a backup into a location, or its end.
+    pub(crate) fn copy(&self, outcome: Outcome, location: &str) {
+        let family = match outcome {
+            Outcome::Attempt => &self.series.backup_copy_attempt,
+            Outcome::Success => &self.series.backup_copy_success,
+            Outcome::PartialFailure | Outcome::Failure | Outcome::ValidationFailure => {
+                &self.series.backup_copy_failure
+            }
+        };
+        family.of([location]).inc();
+    }
+
     pub(crate) fn restore(&self, outcome: Outcome, schedule: &str) {
         let family = match outcome {
             Outcome::Attempt => &self.series.restore_attempt,

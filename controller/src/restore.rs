@@ -37,6 +37,7 @@ mod volume_outcomes;
 mod volume_snapshots;
 mod work;
 
+pub(crate) use identity::is_another;
 pub(crate) use item_memory::ItemMemory;
 pub(crate) use kind::Restores;
 pub(crate) use plan::Planner;

@@ -373,6 +373,9 @@ impl RetentionController {
                 .map(|(label, value)| (label.to_owned(), value))
                 .into(),
         );
+        // Each copy has a time of its own.
+        let keep = (labels::KEEP_COPIES_ANNOTATION.to_owned(), "true".to_owned());
+        request.metadata.annotations = Some([keep].into());
         let api = self.cluster.api();
         let leadership = &self.cluster.leadership;
         leadership.check()?;

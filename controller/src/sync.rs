@@ -7,6 +7,7 @@
 //! location. A problem with one backup is part of the summary; the pass continues.
 
 mod comparison;
+mod copies;
 mod csi;
 mod decide;
 mod folder_outcome;
@@ -67,7 +68,8 @@ const CONCURRENCY: usize = 16;
 const MAX_WAIT_FOR_DEFAULT: Duration = Duration::from_secs(10);
 const DEFAULT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Maximum number of Backups that a pass marks as having no files; the next pass marks the others.
+/// Maximum number of Backups that a pass marks as having no files, and of lost copies that it
+/// records; the next pass does the others.
 const MAX_MARKS_PER_PASS: usize = 500;
 
 pub(crate) struct SyncController {
@@ -245,11 +247,6 @@ impl SyncController {
         let folders = store.list_backups().await?;
         summary.found = folders.len() as u64;
         let compared = Comparison::of(&folders, &backups, &location.name_any());
-        for (backup, other) in &compared.conflicts {
-            let reason =
-                format!("the cluster has a Backup of this name that is stored in location {other}");
-            summary.skip(backup, NoteKind::Conflict, &reason);
-        }
         for folder in &compared.foreign {
             summary.skip(
                 folder,
@@ -257,7 +254,21 @@ impl SyncController {
                 "no Backup can have this name; it is left alone",
             );
         }
-        cache.retain(&|folder| compared.missing.binary_search(&folder).is_ok());
+        cache.retain(&|folder| {
+            let conflicts = &compared.conflicts;
+            compared.missing.binary_search(&folder).is_ok()
+                || conflicts
+                    .binary_search_by(|(name, _)| (*name).cmp(folder))
+                    .is_ok()
+        });
+        copies::adopt_or_report(
+            &pass,
+            &compared.conflicts,
+            cache,
+            summary,
+            request.is_some(),
+        )
+        .await?;
         let mut due = Vec::new();
         for folder in &compared.missing {
             match cache.skip_now(folder, began).filter(|_| request.is_none()) {
@@ -270,6 +281,9 @@ impl SyncController {
         }
         for backup in &compared.pending {
             side_objects::resume(&pass, backup, summary).await?;
+        }
+        for backup in compared.lost_copies.iter().take(MAX_MARKS_PER_PASS) {
+            pass::renew_copy(&pass, backup, summary).await?;
         }
 
         inspection::inspect(

@@ -4,6 +4,7 @@ mod absent_namespaces;
 mod backup_volumes;
 mod cancel;
 mod changes;
+mod copy;
 mod create;
 mod debug;
 mod delete;
@@ -65,6 +66,7 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
         Command::Search(args) => Box::pin(items::search::run(args, terminal)).await,
         Command::Download(args) => Box::pin(download::run(args, terminal)).await,
         Command::Cancel(args) => Box::pin(cancel::run::<Backup>(args, terminal)).await,
+        Command::Copy(args) => Box::pin(copy::run(args, terminal)).await,
         Command::Wait(args) => Box::pin(wait::backups(args, terminal)).await,
         Command::Schedules(args) => {
             let command = args.or_list(SchedulesCommand::Get);

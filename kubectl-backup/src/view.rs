@@ -2,6 +2,7 @@
 //! from objects of the API and the time.
 
 pub(crate) mod backup;
+pub(crate) mod copies;
 pub(crate) mod description;
 pub(crate) mod keep;
 pub(crate) mod location;

@@ -9,7 +9,7 @@ use backup_actions::restore::{
 };
 use backup_core::{
     api::{Backup, BackupPhase, BackupStorageLocation, LocationPhase, Restore, RestoreSpec},
-    labels,
+    labels::{self, FILES_MISSING_ANNOTATION, annotation},
     resource_policy::{self, FilterPolicies},
     resources::{self, VersionPriorities},
     selection::IncludesExcludes,
@@ -25,6 +25,7 @@ use crate::config_maps;
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) backup: Option<Backup>,
+    /// The location that the backup is read from: its own, or that of a copy.
     pub(crate) location: Option<BackupStorageLocation>,
     /// The data of the ConfigMap with the resource modifiers that the Restore names, if there is
     /// one.
@@ -48,6 +49,26 @@ pub(crate) struct DefaultModifier {
 }
 
 impl Facts {
+    /// Name of the location with the files of backup and restore; empty if it is not known.
+    pub(super) fn location_name(&self) -> &str {
+        let read = self
+            .location
+            .as_ref()
+            .and_then(|location| location.metadata.name.as_deref());
+        read.unwrap_or_else(|| self.own_location())
+    }
+
+    /// The location of the copy that is read instead of the backup's own files.
+    pub(super) fn copy_location(&self) -> Option<&str> {
+        Some(self.location_name()).filter(|name| *name != self.own_location())
+    }
+
+    fn own_location(&self) -> &str {
+        let backup = self.backup.as_ref();
+        let own = backup.and_then(|backup| backup.spec.storage_location.as_deref());
+        own.unwrap_or_default()
+    }
+
     /// The versions that users prefer, if the layout of the backup has folders of versions (Velero
     /// `pkg/restore/restore.go`, `execute`, v1.18).
     pub(super) fn versions(&self) -> Option<&VersionPriorities> {
@@ -63,6 +84,12 @@ impl Facts {
             .iter()
             .flat_map(|priorities| &priorities.ignored)
     }
+}
+
+/// Whether the files of a backup can be read from its own location, as far as is known.
+pub(super) fn is_readable(backup: &Backup, own: Option<&BackupStorageLocation>) -> bool {
+    let is_usable = own.is_some_and(|own| own.status.phase != Some(LocationPhase::Unavailable));
+    is_usable && annotation(backup, FILES_MISSING_ANNOTATION).is_none()
 }
 
 /// Start time and name of a Completed backup of this schedule: the newest is restored. `None` for
@@ -163,7 +190,9 @@ fn location_finding(
     location: Option<&BackupStorageLocation>,
 ) -> Option<Finding> {
     let name = backup.metadata.name.as_deref().unwrap_or_default();
-    let at = backup.spec.storage_location.as_deref().unwrap_or_default();
+    let at = location.and_then(|location| location.metadata.name.as_deref());
+    let at = at.or(backup.spec.storage_location.as_deref());
+    let at = at.unwrap_or_default();
     let Some(location) = location else {
         return Some(Finding::new(
             field,

@@ -37,6 +37,13 @@ pub(super) fn backup(schedule: &Schedule, slot: Timestamp) -> Backup {
         &names::timestamped(&name, slot),
         schedule.spec.template.clone(),
     );
+    let mut copies = schedule.spec.copies.clone();
+    for copy in std::mem::take(&mut backup.spec.copies) {
+        if copies.iter().all(|other| other.location != copy.location) {
+            copies.push(copy);
+        }
+    }
+    backup.spec.copies = copies;
     let metadata = schedule.spec.template.metadata.clone().unwrap_or_default();
     let labels = metadata.labels.unwrap_or_else(|| schedule.labels().clone());
     let annotations = metadata
@@ -120,6 +127,17 @@ mod tests {
         assert_eq!(made, backup(&schedule, slot()));
         assert!(is_of(&made, &schedule) && made.metadata.owner_references.is_none());
         assert_eq!(made.status, Backup::default().status);
+    }
+
+    #[test]
+    fn a_backup_has_the_copies_of_its_schedule_and_of_the_template() {
+        let template = json!({ "copies": [{ "location": "third" }, { "location": "second" }] });
+        let mut schedule = schedule(&json!({}), &template);
+        schedule.spec.copies =
+            serde_json::from_value(json!([{ "location": "second", "ttl": "1h" }])).unwrap();
+        let made = backup(&schedule, slot());
+        let locations = made.spec.copies.iter().map(|copy| copy.location.as_str());
+        assert_eq!(locations.collect::<Vec<_>>(), ["second", "third"]);
     }
 
     #[test]

@@ -59,6 +59,9 @@ pub(super) fn sanitize(stored: Backup, target: &ImportTarget<'_>) -> Result<Back
     labels.insert(labels::STORAGE_LOCATION.to_owned(), label);
     backup.spec.storage_location = Some(target.location.to_owned());
     backup.spec.hooks = None;
+    // Locations of its old cluster.
+    backup.spec.copies.clear();
+    backup.status.copies.clear();
     Ok(backup)
 }
 
@@ -176,8 +179,8 @@ mod tests {
                 "annotations": { "velero.io/source-cluster-k8s-gitversion": "v1.33.1", "backup-lock/break-glass": "why",
                     "backup-controller/cancel": "", "backup-controller/keep": "{}", "argocd.argoproj.io/tracking-id": "x" } },
             "spec": { "storageLocation": "other", "hooks": { "resources": [{ "name": "h" }] }, "ttl": "1h0m0s",
-                "later": 1 },
-            "status": { "phase": "Completed", "formatVersion": "1.1.0", "expiration": "2026-01-02T00:00:00Z", "errors": 2 },
+                "copies": [{ "location": "second" }], "later": 1 },
+            "status": { "phase": "Completed", "copies": [{ "location": "second", "phase": "Completed" }], "formatVersion": "1.1.0", "expiration": "2026-01-02T00:00:00Z", "errors": 2 },
         });
         json_patch::merge(&mut object, patch);
         serde_json::from_value(object).unwrap()

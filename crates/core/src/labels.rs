@@ -119,6 +119,15 @@ pub const NOTIFIED_ANNOTATION: &str = "backup-controller/notified";
 /// Our annotation of a DeleteBackupRequest that is InProgress and waits for the same: it works on
 /// nothing until then, and holds no place in the ledger. Any value.
 pub const DELETION_RESTS_ANNOTATION: &str = "backup-controller/deletion-rests";
+/// Our annotation of a DeleteBackupRequest: complete copies in other locations whose time is not
+/// over stay. Any value.
+pub const KEEP_COPIES_ANNOTATION: &str = "backup-controller/keep-copies";
+/// Our annotation of a Backup that was imported from a copy: URL of the location that it was copied
+/// from.
+pub const COPY_OF_ANNOTATION: &str = "backup-controller/copy-of";
+/// Our annotation of a Restore that reads a copy of its backup: name of the location, which has the
+/// files of the restore, too. It is chosen when the restore begins.
+pub const READ_FROM_ANNOTATION: &str = "backup-controller/read-from";
 /// Our annotation of a Schedule: which slot was skipped last, and why.
 pub const SKIPPED_ANNOTATION: &str = "backup-controller/skipped";
 /// Our annotation of a Schedule: the last verification of one of its backups, as JSON

@@ -10,6 +10,7 @@ pub mod brake;
 pub mod bucket;
 pub mod cluster;
 pub mod config_map;
+pub mod copies;
 pub mod cron;
 pub mod data_movement;
 pub mod deletion;

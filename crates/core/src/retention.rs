@@ -150,6 +150,7 @@ impl<'a> Retention<'a> {
     ) -> Self {
         let judged = backups.iter().map(|facts| {
             let alone = facts.evidence.judge(None);
+            // A copy does not count: it may have a time of its own.
             let there = facts.evidence.judge(Some(&places.find(facts.location())));
             let stays = !leaves(facts);
             JudgedBackup {

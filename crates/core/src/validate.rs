@@ -13,6 +13,7 @@
 //! cannot read such objects either.
 
 mod backup;
+mod copies;
 mod engine;
 mod lists;
 mod prune;

@@ -32,6 +32,12 @@ metrics! {
     backup_deletion_attempt: Series<Counter, 1> [schedule], "Deletions of backups that began";
     backup_deletion_success: Series<Counter, 1> [schedule], "Backups that were deleted";
     backup_deletion_failure: Series<Counter, 1> [schedule], "Deletions of backups that failed";
+    backup_copy_attempt: Series<Counter, 1> [backup_location_name], "Attempts to copy a backup into the location";
+    backup_copy_success: Series<Counter, 1> [backup_location_name], "Backups that were copied into the location";
+    backup_copy_failure: Series<Counter, 1> [backup_location_name],
+        "Attempts to copy a backup into the location that failed; they are repeated after an hour";
+    backup_copies_incomplete: Series<Gauge, 1> [backup_location_name],
+        "Copies of ended backups in the location that are named and not complete";
     restore_attempt: Series<Counter, 1> [schedule], "Restores that began";
     restore_success: Series<Counter, 1> [schedule], "Restores that completed";
     restore_partial_failure: Series<Counter, 1> [schedule], "Restores that miss some items";

@@ -1,5 +1,6 @@
 //! The describe screen: verdict, causes, evidence, and the next command.
 
+mod copies;
 mod transfers;
 mod volume;
 
@@ -149,6 +150,13 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
             }
         },
     );
+    add("Copies", copies::line(&description.copies, now));
+    let volumes = stored
+        .volumes
+        .value()
+        .filter(|_| !description.copies.is_empty());
+    let left_behind = volumes.and_then(|volumes| copies::left_behind(volumes));
+    add("Not copied", left_behind);
     for fact in &description.facts {
         add(fact.title, Some(fact.text.clone()));
     }

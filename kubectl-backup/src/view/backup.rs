@@ -3,7 +3,7 @@
 use backup_core::{
     api::{Backup, BackupSpec, DataUpload, download_request::DownloadTargetKind},
     deletion::Waits,
-    labels::{self, DATA_ELSEWHERE_ANNOTATION, annotation},
+    labels::{self, COPY_OF_ANNOTATION, DATA_ELSEWHERE_ANNOTATION, annotation},
     operation::BackupOperation,
     phase::{Phase as _, Stage},
     restorability::{Answer, Evidence, Place, Places, Restorability},
@@ -159,6 +159,10 @@ impl Workload for Backup {
             title: "From",
             text: format!("schedule {}", plain(name)),
         }));
+        facts.extend(annotation(self, COPY_OF_ANNOTATION).map(|source| Fact {
+            title: "Copy of",
+            text: format!("a backup in {}", plain(source)),
+        }));
         facts.push(Fact {
             title: "Scope",
             text: scope(&stored_scope::scope(self)),
@@ -304,7 +308,7 @@ impl Workload for Backup {
 /// or at all.
 fn remark(backup: &Backup, places: Option<&Places>) -> Option<String> {
     let evidence = Evidence::of(backup);
-    let place = places.map(|places| places.find(&evidence.location));
+    let place = places.map(|places| places.of_backup(&evidence));
     // If the user may not read locations, they are ignored.
     let place = place
         .as_ref()

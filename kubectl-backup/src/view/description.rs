@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::{
     DeletionView, EventView, FileContents, LocationSummary, LockView, RunView,
+    copies::CopyView,
     transfer::{TransferView, are_none},
 };
 use crate::{fetched::FetchResult, print::Tone};
@@ -59,6 +60,9 @@ pub(crate) struct Description {
     /// left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) left_items: Option<LeftItems>,
+    /// Copies of a backup in other locations.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) copies: Vec<CopyView>,
     /// Facts that differ from the defaults, as title and text.
     pub(crate) facts: Vec<Fact>,
     /// Times of events, oldest first, as far as they are recorded.

@@ -87,7 +87,7 @@ impl<'a> JudgedBackup<'a> {
         let evidence = &facts.evidence;
         Self {
             facts,
-            restorable: evidence.judge(Some(&places.find(&evidence.location))),
+            restorable: evidence.judge(Some(&places.of_backup(evidence))),
         }
     }
 
@@ -205,6 +205,9 @@ pub(crate) struct GoodBackup {
     pub(crate) restorable: Restorability,
     /// The last verification of its files, which has found no faults; null if there was none.
     pub(crate) verified: Option<Verification>,
+    /// Locations of its complete copies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) copies: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -480,6 +483,13 @@ fn of_namespace(
             began: good.facts.began,
             restorable: good.restorable.clone(),
             verified: good.facts.evidence.verified.clone(),
+            copies: good
+                .facts
+                .evidence
+                .copies
+                .iter()
+                .map(|name| plain(name))
+                .collect(),
         }),
         next_run: running.filter_map(|one| one.next).min(),
         schedule: strictest.map(|one| one.name.clone()),

@@ -24,7 +24,7 @@ use turn::{in_the_way, waits_for_turn};
 
 use super::{
     Attempts, Count, DeletionView, Description, Fact, FileContents, HolderView, LocationSummary,
-    LockView, Moment, RunView, TableKind, Verdict,
+    LockView, Moment, RunView, TableKind, Verdict, copies,
     related::{self},
     selection::list,
     stored::{FilesState, operations::OperationView, volumes::VolumeView},
@@ -529,6 +529,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         missing_data,
         data_elsewhere: work.data_elsewhere(),
         left_items: work.left_items(),
+        copies: work.as_backup().map(copies::of).unwrap_or_default(),
         facts: work.facts(&source),
         timeline: timeline(created, &status, &stored),
         phase: status.phase,

@@ -9,6 +9,7 @@ extern crate backup_testkit;
 
 mod cancel;
 mod complete;
+mod copy;
 mod create;
 mod debug;
 mod delete;

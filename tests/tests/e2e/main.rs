@@ -13,6 +13,7 @@ mod claims;
 mod clients;
 mod collection;
 mod collisions;
+mod copies;
 mod crash_points;
 mod csi;
 mod debug_command;
@@ -191,6 +192,7 @@ fn suites() -> Vec<Suite> {
                 retention::TESTS,
                 deletion::TESTS,
                 gitops::TESTS,
+                copies::TESTS,
             ],
             World::builder().webhooks(1).controller_args(&[
                 "--garbage-collection-frequency=2s",
@@ -240,6 +242,7 @@ fn suites() -> Vec<Suite> {
             "a controller that is killed",
             &[
                 crash_points::TESTS,
+                copies::KILLED,
                 operation_crashes::TESTS,
                 changing_lists::TESTS,
             ],

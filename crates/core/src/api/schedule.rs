@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
     GoDuration,
-    backup::BackupSpec,
+    backup::{BackupCopy, BackupSpec},
     kind::{api_struct, column, string_enum, velero_kind},
 };
 
@@ -42,6 +42,8 @@ api_struct! {
         verify?: Option<VerifySpec>,
         /// Which of its backups are kept beyond their ttl; unset: none.
         keep?: Option<KeepRules>,
+        /// Copies of each backup in other locations. Not of Velero.
+        copies?: Vec<BackupCopy>,
     }
 }
 

@@ -119,6 +119,14 @@ fn the_state_of_a_location_changes_nothing_of_what_lies_in_it() {
     }
     let gone = places(&[("default", "Available")]);
     assert_eq!(last(&backups, &gone, &[]), ["newer", "older"]);
+    // Its copy may go before it.
+    let copied = json!({ "spec": { "storageLocation": "other" },
+        "status": { "copies": [{ "location": "default", "phase": "Completed" }] } });
+    let with_copy = [
+        backup("older", None, 1, &json!({})),
+        backup("newer", None, 2, &copied),
+    ];
+    assert_eq!(last(&with_copy, &gone, &[]), ["newer", "older"]);
     // Object lock or read-only: it can be restored all the same.
     let read_only: BackupStorageLocation =
         serde_json::from_value(json!({ "metadata": { "name": "other" },

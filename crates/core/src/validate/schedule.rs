@@ -5,7 +5,8 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::{
-    Finding, Findings, backup, engine_backup, raw::raw_field, raw_backup, undecodable_backup,
+    Finding, Findings, backup, copies, engine_backup, raw::raw_field, raw_backup,
+    undecodable_backup,
 };
 use crate::{
     api::{
@@ -40,6 +41,7 @@ pub fn raw_schedule(object: &Value, dialects: &[Dialect]) -> Vec<Finding> {
     found.extend(raw_field("spec.keep", &spec["keep"], keep));
     found.extend(raw_field("spec.verify", &spec["verify"], verify));
     found.extend(raw_backup(&template(object)).into_iter().map(in_template));
+    found.extend(copies::raw(object));
     found
 }
 
@@ -72,10 +74,9 @@ pub fn keep(rules: &KeepRules) -> Vec<Finding> {
 
 /// The undecodable fields of the template of a whole Schedule, as JSON.
 pub fn undecodable_schedule(object: &Value) -> Vec<Finding> {
-    undecodable_backup(&template(object))
-        .into_iter()
-        .map(in_template)
-        .collect()
+    let of_template = undecodable_backup(&template(object));
+    let of_template = of_template.into_iter().map(in_template);
+    of_template.chain(copies::undecodable(object)).collect()
 }
 
 fn all(spec: &ScheduleSpec, dialects: &[Dialect], template: Vec<Finding>) -> Vec<Finding> {
@@ -83,7 +84,7 @@ fn all(spec: &ScheduleSpec, dialects: &[Dialect], template: Vec<Finding>) -> Vec
     found.extend(spec.keep.iter().flat_map(keep));
     found.extend(spec.verify.iter().flat_map(verify));
     found.extend(template.into_iter().map(in_template));
-    found
+    copies::and_of_schedule(found, spec)
 }
 
 fn of_expression(text: &str, dialects: &[Dialect]) -> Vec<Finding> {

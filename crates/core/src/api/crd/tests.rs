@@ -6,12 +6,26 @@ use super::*;
 
 const VELERO: &str = include_str!("../../../tests/velero-crd-facts.txt");
 
-/// Fields that Velero has only after 1.18.2, and those that it does not have: `includedObjects` and
-/// `prune` of Restores, `keep` and `verify` of Schedules.
+/// Fields that Velero has only after 1.18.2, and those that it does not have: `copies` of Backups,
+/// `includedObjects` and `prune` of Restores, `copies`, `keep` and `verify` of Schedules.
 const MORE_FIELDS: &[&str] = &[
     "backups spec.backupType",
+    "backups spec.copies",
+    "backups spec.copies[]",
+    "backups spec.copies[].location",
+    "backups spec.copies[].ttl",
     "backups spec.metadata.annotations",
     "backups spec.metadata.annotations{}",
+    "backups status.copies",
+    "backups status.copies[]",
+    "backups status.copies[].bytes",
+    "backups status.copies[].completionTimestamp",
+    "backups status.copies[].expiration",
+    "backups status.copies[].location",
+    "backups status.copies[].message",
+    "backups status.copies[].phase",
+    "backups status.copies[].startTimestamp",
+    "backups status.copies[].uid",
     "datadownloads spec.csiSnapshot",
     "datadownloads spec.csiSnapshot.driver",
     "datadownloads spec.csiSnapshot.snapshotClass",
@@ -34,6 +48,10 @@ const MORE_FIELDS: &[&str] = &[
     "restores spec.resourcePolicy.name",
     "restores spec.skipDefaultResourceModifier",
     "restores spec.uploaderConfig.deleteExtraFiles",
+    "schedules spec.copies",
+    "schedules spec.copies[]",
+    "schedules spec.copies[].location",
+    "schedules spec.copies[].ttl",
     "schedules spec.keep",
     "schedules spec.keep.daily",
     "schedules spec.keep.hourly",
@@ -42,6 +60,10 @@ const MORE_FIELDS: &[&str] = &[
     "schedules spec.keep.weekly",
     "schedules spec.keep.yearly",
     "schedules spec.template.backupType",
+    "schedules spec.template.copies",
+    "schedules spec.template.copies[]",
+    "schedules spec.template.copies[].location",
+    "schedules spec.template.copies[].ttl",
     "schedules spec.template.metadata.annotations",
     "schedules spec.template.metadata.annotations{}",
     "schedules spec.verify",
