@@ -95,7 +95,14 @@ pub(crate) async fn run(
             return Ok(Exit::Failed);
         }
     }
-    finish(restore, &checked, &args.creation, &connection, terminal).await
+    Box::pin(finish(
+        restore,
+        &checked,
+        &args.creation,
+        &connection,
+        terminal,
+    ))
+    .await
 }
 
 /// Velero's definition has neither `includedObjects` nor `prune`: an API server would drop the
