@@ -261,13 +261,13 @@ impl SyncController {
                     .binary_search_by(|(name, _)| (*name).cmp(folder))
                     .is_ok()
         });
-        copies::adopt_or_report(
+        Box::pin(copies::adopt_or_report(
             &pass,
             &compared.conflicts,
             cache,
             summary,
             request.is_some(),
-        )
+        ))
         .await?;
         let mut due = Vec::new();
         for folder in &compared.missing {

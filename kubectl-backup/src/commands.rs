@@ -80,7 +80,7 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
             let command = args.or_list(RepositoriesCommand::Get);
             Box::pin(repositories::run(command, terminal)).await
         }
-        Command::Delete(args) => delete::backups(args, terminal).await,
+        Command::Delete(args) => Box::pin(delete::backups(args, terminal)).await,
         Command::Locks(args) => match args.command {
             None => Box::pin(locks::list(args.list, terminal)).await,
             Some(LocksCommand::Release(args)) => {

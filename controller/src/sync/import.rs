@@ -211,7 +211,7 @@ async fn import(
         } => (*backup, lists, copy),
     };
     if let Some(copy) = &copy {
-        match copies::original_location(pass, name, copy).await {
+        match Box::pin(copies::original_location(pass, name, copy)).await {
             Ok(None) => {}
             Ok(Some(location)) => {
                 let reason = format!("its original is in location {location}, which imports it");

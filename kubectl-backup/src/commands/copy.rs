@@ -30,7 +30,9 @@ pub(super) async fn run(args: CopyArgs, terminal: &mut Terminal) -> CommandResul
     selection::each(
         &args.names,
         terminal,
-        async |name: &str, terminal: &mut Terminal| one(&session, name, &args, terminal).await,
+        async |name: &str, terminal: &mut Terminal| {
+            Box::pin(one(&session, name, &args, terminal)).await
+        },
     )
     .await
 }
@@ -136,7 +138,8 @@ fn patch(backup: &Backup, args: &CopyArgs) -> Value {
 /// The volumes whose data is not copied, in one sentence; `None` if there are none.
 async fn left_behind(session: &Session, backup: &Backup) -> Option<String> {
     let file = StoredFile::of(Backup::FILES.volumes, &backup.metadata);
-    match fetched(session, document::<Vec<VolumeInfo>>(session, &file)).await {
+    let read = Box::pin(document::<Vec<VolumeInfo>>(session, &file));
+    match fetched(session, read).await {
         FetchResult::Known(records) => {
             let left = MissingData::left_behind(&records, &[])?;
             Some(plain(&left.sentence("is not copied")))

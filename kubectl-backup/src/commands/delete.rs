@@ -45,7 +45,9 @@ pub(super) async fn backups(
     delete_each::<Backup, _>(
         &args.deletion,
         retained::last_good_warning,
-        async |session: &Session, names: &[String]| consequence(session, names, keep_copies).await,
+        async |session: &Session, names: &[String]| {
+            Box::pin(consequence(session, names, keep_copies)).await
+        },
         terminal,
         async |session: &Session, name: &str, terminal: &mut Terminal| {
             delete_backup(session, name, &wishes, &args, terminal).await

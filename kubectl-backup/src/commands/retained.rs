@@ -1,6 +1,9 @@
 //! The backups of an installation, for questions about their retention.
 
-use backup_core::retention::{Retention, RetentionFacts};
+use backup_core::{
+    restorability::Places,
+    retention::{Retention, RetentionFacts},
+};
 
 use super::{get, prelude::*, selection::named};
 
@@ -13,15 +16,19 @@ pub(super) async fn facts(session: &Session) -> Result<Vec<RetentionFacts>, Prob
         .await
 }
 
+async fn known(session: &Session) -> (FetchResult<Vec<RetentionFacts>>, Places) {
+    futures::join!(fetched(session, facts(session)), get::places(session))
+}
+
 /// Whether a backup is the last good one of what it protects.
 pub(super) async fn is_last_good(session: &Session, name: &str) -> FetchResult<bool> {
-    let (all, places) = futures::join!(fetched(session, facts(session)), get::places(session));
+    let (all, places) = Box::pin(known(session)).await;
     all.map(|all| Retention::new(&all, &places, |_| false).is_last_good(name))
 }
 
 /// A warning if the last good backup of something is among these; `None` if it is not.
 pub(super) async fn last_good_warning(session: &Session, names: &[String]) -> Option<String> {
-    let (all, places) = futures::join!(fetched(session, facts(session)), get::places(session));
+    let (all, places) = Box::pin(known(session)).await;
     let all = match all {
         FetchResult::Known(all) => all,
         FetchResult::Missing { unavailable } => {
