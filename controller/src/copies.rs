@@ -145,19 +145,19 @@ impl CopyController {
         wanted: &BackupCopy,
     ) -> Result<Option<Duration>, ReconcileError> {
         let running = self.running.begin(&backup.name_any());
-        let Some(backup) = &self.current(backup).await? else {
+        let Some(backup) = self.current(backup).await? else {
             return Ok(None);
         };
-        let mut state = decide::state(backup, &wanted.location);
+        let mut state = decide::state(&backup, &wanted.location);
         let copied = tokio::select! {
-            copied = Box::pin(self.copy(backup, wanted, &mut state)) => copied,
+            copied = Box::pin(self.copy(&backup, wanted, &mut state)) => copied,
             // The deletion removes what was copied, or the next process resumes.
             () = running.stopped() => return Ok(None),
             () = self.stop.cancelled() => return Ok(None),
         };
         match copied {
-            Ok(()) => self.publish_copied(backup, state).await.map(|()| None),
-            Err(error) => self.publish_problem(backup, state, error).await,
+            Ok(()) => self.publish_copied(&backup, state).await.map(|()| None),
+            Err(error) => self.publish_problem(&backup, state, error).await,
         }
     }
 

@@ -5,8 +5,8 @@
 //! every step can be repeated. Because of the order of the steps a half-deleted backup never looks
 //! complete: phase, data of plugins and drivers (`external_data`), volume data in repositories
 //! (`volume_data`), copies in other locations (`copies`), metadata, other files, versions of them,
-//! restores (`data`), the Backup, the request. Files that a store locks are hidden, and the deletion waits for the end of the lock
-//! (`object_lock`).
+//! restores (`data`), the Backup, the request. Files that a store locks are hidden, and the deletion
+//! waits for the end of the lock (`object_lock`).
 
 mod copies;
 mod data;

@@ -43,7 +43,7 @@ pub(super) async fn adopt_or_report(
         } else {
             read += 1;
             match adopt(pass, name).await {
-                // That is no reason to stop the pass.
+                // Other backups of the pass do not depend on it.
                 Err(ReconcileError::Store(error)) => {
                     tracing::debug!(folder = name, %error, "whether it is a copy is not known");
                     false
@@ -97,8 +97,9 @@ async fn adopt(pass: &Pass<'_>, name: &str) -> Result<bool, ReconcileError> {
         READ_BUDGET,
         &backup,
         |now: &Backup| copies::added(now, &state),
-    );
-    let is_adopted = matches!(adopted.await?, PatchOutcome::Written(_));
+    )
+    .await?;
+    let is_adopted = matches!(adopted, PatchOutcome::Written(_));
     if is_adopted {
         tracing::info!(backup = name, location, "a copy of the backup was found");
     }

@@ -2,7 +2,8 @@
 //! they are old enough.
 //!
 //! Only useless folders are removed: folders of a backup that was begun and never decided, or of a
-//! copy that was never completed, to which nothing was written for `--stray-folder-ttl`, and without a Backup of that name in the cluster.
+//! copy that was never completed, to which nothing was written for `--stray-folder-ttl`, and without
+//! a Backup of that name in the cluster.
 //! Another cluster that shares the bucket and works on the backup writes to the folder.
 
 use backup_core::sync::NoteKind;

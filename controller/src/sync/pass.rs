@@ -170,8 +170,9 @@ pub(super) async fn renew_copy(
         READ_BUDGET,
         &backup,
         |now: &Backup| copies::renewed(now, &location),
-    );
-    if matches!(renewed.await?, PatchOutcome::Written(_)) {
+    )
+    .await?;
+    if matches!(renewed, PatchOutcome::Written(_)) {
         tracing::warn!(
             backup = name,
             location,

@@ -116,7 +116,7 @@ pub enum Place {
     Gone,
     /// It could not be read, with the reason.
     Unread(String),
-    /// It cannot be used, and a restore reads the copy in the location of this name.
+    /// Cannot be used, and a restore reads the copy in the location of this name.
     Copied(String),
 }
 

@@ -14,7 +14,7 @@ string_enum! {
     NoteKind {
         /// The name is used by another location.
         Conflict = "conflict",
-        /// It is a copy, and its original is in another location.
+        /// A copy, whose original is in another location.
         Copy = "copy",
         /// The copy of a backup of another location is gone; it is made again.
         CopyGone = "copy_gone",

@@ -275,11 +275,11 @@ api_struct! {
 string_enum! {
     /// State of a copy of a backup.
     CopyPhase {
-        /// It has not begun.
+        /// Waits to be made.
         New = "New",
         InProgress = "InProgress",
         Completed = "Completed",
-        /// It could not be made; it is tried again.
+        /// Could not be made; the controller tries again.
         Failed = "Failed",
         /// Its time is over; its files are being removed.
         Deleting = "Deleting",

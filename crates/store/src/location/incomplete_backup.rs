@@ -62,10 +62,10 @@ impl Location {
         self.owner(&self.layout().backup(backup)?).await
     }
 
-    /// Removes a folder that holds scrap or an incomplete copy only; returns the number of keys. It is listed again, and
-    /// exactly the listed keys are removed: files that another program writes meanwhile stay. The
-    /// owner marker goes last, so that no backup starts there before. Returns `None` and removes
-    /// nothing if the folder differs from `seen`, or holds more. Safe to repeat.
+    /// Removes a folder that holds scrap or an incomplete copy only; returns the number of keys. It
+    /// is listed again, and exactly the listed keys are removed: files that another program writes
+    /// meanwhile stay. The owner marker goes last, so that no backup starts there before. Returns
+    /// `None` and removes nothing if the folder differs from `seen`, or holds more. Safe to repeat.
     pub async fn remove_incomplete(
         &self,
         backup: &str,
