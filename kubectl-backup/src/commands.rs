@@ -4,6 +4,7 @@ mod absent_namespaces;
 mod backup_volumes;
 mod cancel;
 mod changes;
+mod copy;
 mod create;
 mod debug;
 mod delete;
@@ -26,8 +27,10 @@ mod plan;
 mod poll;
 mod prelude;
 mod profiles;
+mod prune;
 mod repositories;
 mod restore;
+mod retained;
 mod schedules;
 mod selection;
 mod spec;
@@ -63,6 +66,7 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
         Command::Search(args) => Box::pin(items::search::run(args, terminal)).await,
         Command::Download(args) => Box::pin(download::run(args, terminal)).await,
         Command::Cancel(args) => Box::pin(cancel::run::<Backup>(args, terminal)).await,
+        Command::Copy(args) => Box::pin(copy::run(args, terminal)).await,
         Command::Wait(args) => Box::pin(wait::backups(args, terminal)).await,
         Command::Schedules(args) => {
             let command = args.or_list(SchedulesCommand::Get);
@@ -76,7 +80,7 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
             let command = args.or_list(RepositoriesCommand::Get);
             Box::pin(repositories::run(command, terminal)).await
         }
-        Command::Delete(args) => delete::backups(args, terminal).await,
+        Command::Delete(args) => Box::pin(delete::backups(args, terminal)).await,
         Command::Locks(args) => match args.command {
             None => Box::pin(locks::list(args.list, terminal)).await,
             Some(LocksCommand::Release(args)) => {

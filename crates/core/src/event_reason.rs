@@ -46,6 +46,9 @@ event_reasons! {
     Blocked on "Backup, BackupRepository, DataUpload, Restore, Secret": "it waits for something that has to be corrected; it continues by itself",
     BreakGlass on "Backup, Restore": "it was admitted in spite of a conflict; who asked, and the reason given",
     Completed on "Backup, Restore": "it has ended, and everything was saved or restored",
+    Copied on "Backup": "it was copied into another location; which",
+    CopyFailed on "Backup": "it could not be copied into another location; why, and that it is tried again",
+    CopyRemoved on "Backup": "the time of one of its copies is over, and its files were removed",
     Damaged on "BackupRepository": "data of volumes is missing or was changed in the bucket; which backups cannot be restored whole",
     DeletesDenied on "BackupStorageLocation": "backups can be stored there and not deleted",
     Enabled on "Schedule": "it is valid; the next three times",
@@ -70,6 +73,7 @@ event_reasons! {
     PostHookNotRun on "Backup": "a post hook could not be run: its application may still be frozen",
     Refused on "Schedule": "the creation of its Backup was refused; it is retried",
     RemovalRefused on "BackupStorageLocation": "more than half of its backups are gone; nothing is removed until a user agrees",
+    RetentionStopped on "BackupStorageLocation": "too many of its backups have expired at once; none is removed until a user agrees",
     Skipped on "Schedule": "no Backup is made for a time; which, and why",
     SnapshotsNotRemoved on "Backup, DataUpload": "one of its snapshots, which no backup needs, could not be removed",
     Started on "Backup, Restore": "it has started",
@@ -78,6 +82,7 @@ event_reasons! {
     Unclaimed on "Backup, Restore": "it runs without a claim, beside others",
     UnknownPhase on "Backup, Restore": "a newer version wrote its phase; it counts as running",
     Unreadable on "any of `velero.io`": "it cannot be decoded; the field",
+    VerificationFailed on "Backup": "a scheduled verification has found files that are missing, damaged or changed; the first one, and what to do",
     Waiting on "Restore, DeleteBackupRequest": "what it waits for; it starts when that has ended",
 }
 

@@ -5,8 +5,9 @@ use futures::join;
 use kube::api::ObjectMeta;
 
 use crate::{
-    error::Problem,
+    error::{Problem, ProblemKind},
     fetched::fetched,
+    owned,
     session::Session,
     view::{TableKind, Workload as _},
 };
@@ -65,18 +66,33 @@ pub(super) async fn get_named<K: TableKind>(
     verb: &str,
     name: &str,
 ) -> Result<K, Problem> {
-    let read = session.get::<K>(name).await;
+    let read = match session.get::<K>(name).await {
+        Err(problem) if problem.kind == ProblemKind::Forbidden => {
+            let owned = Box::pin(owned::get(session, name)).await;
+            owned.unwrap_or(Err(problem))
+        }
+        read => read,
+    };
     hinted::<K, _>(session, verb, name, read).await
 }
 
-/// Its metadata alone: an object that cannot be decoded has some, too.
+/// The metadata of the object of this name, read as by [`get_named`]; also of an object that cannot
+/// be decoded.
 pub(super) async fn get_named_metadata<K: TableKind>(
     session: &Session,
     verb: &str,
     name: &str,
 ) -> Result<ObjectMeta, Problem> {
-    let read = session.get_metadata::<K>(name).await;
-    Ok(hinted::<K, _>(session, verb, name, read).await?.metadata)
+    let read = match session.get_metadata::<K>(name).await {
+        Err(problem) if problem.kind == ProblemKind::Forbidden => {
+            let owned = Box::pin(owned::get::<K>(session, name)).await;
+            owned
+                .unwrap_or(Err(problem))
+                .map(|object| object.meta().clone())
+        }
+        read => read.map(|object| object.metadata),
+    };
+    hinted::<K, _>(session, verb, name, read).await
 }
 
 /// Sets the remedy of an object of kind `K` that does not exist, as [`get_named`] does.

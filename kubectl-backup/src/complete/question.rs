@@ -204,7 +204,7 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
         "backup" if path == ["debug"] => Noun::Backup,
         "restore" if path == ["debug"] => Noun::Restore,
         "from_schedule" => Noun::Schedule,
-        "storage_location" | "location" => Noun::Location,
+        "storage_location" | "location" | "to" => Noun::Location,
         "volume_snapshot_locations" => Noun::SnapshotLocation,
         "namespace" | "namespaces" | "include_namespaces" | "exclude_namespaces" | "containing" => {
             Noun::Namespace
@@ -253,6 +253,8 @@ mod tests {
             ("delete a ", Some(Noun::Backup), "", ""),
             ("describe a ", None, "", ""),
             ("volumes ni", Some(Noun::Backup), "ni", ""),
+            ("copy ni", Some(Noun::Backup), "ni", ""),
+            ("copy a --to=se", Some(Noun::Location), "se", "--to="),
             ("restore describe ", Some(Noun::Restore), "", ""),
             ("restores describe ", Some(Noun::Restore), "", ""),
             ("schedule pause ", Some(Noun::Schedule), "", ""),

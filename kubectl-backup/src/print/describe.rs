@@ -1,5 +1,6 @@
 //! The describe screen: verdict, causes, evidence, and the next command.
 
+mod copies;
 mod transfers;
 mod volume;
 
@@ -149,6 +150,13 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
             }
         },
     );
+    add("Copies", copies::line(&description.copies, now));
+    let volumes = stored
+        .volumes
+        .value()
+        .filter(|_| !description.copies.is_empty());
+    let left_behind = volumes.and_then(|volumes| copies::left_behind(volumes));
+    add("Not copied", left_behind);
     for fact in &description.facts {
         add(fact.title, Some(fact.text.clone()));
     }
@@ -188,7 +196,8 @@ fn show_restorable(restorable: &Restorable, now: Timestamp) -> String {
     let mut parts = vec![answer.as_str().to_owned()];
     parts.extend((!why.is_empty()).then(|| why.clone()));
     if let Some(last) = verified {
-        parts.push(format!("verified {}", ago(last.at, now)));
+        let result = plain(&last.result());
+        parts.push(format!("last verified {}: {result}", ago(last.at, now)));
     } else if matches!(answer, Answer::Yes | Answer::Partly) {
         parts.push("never verified".to_owned());
     }
@@ -389,6 +398,10 @@ pub(crate) fn sections(
             .filter(|one| details || one.succeeded == Some(false));
         let lines = shown.map(|one| volume::line(one, style)).collect();
         section(screen, "VOLUMES", lines, details);
+    }
+    if let Some(contents) = stored.contents.value() {
+        let lines = contents.removed.iter().map(|item| style.bad(item));
+        section(screen, "REMOVED", lines.collect(), details);
     }
     if let Some(contents) = stored.contents.value().filter(|_| details) {
         let lines = contents.kinds.iter().flat_map(items).collect();

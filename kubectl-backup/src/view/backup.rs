@@ -3,7 +3,7 @@
 use backup_core::{
     api::{Backup, BackupSpec, DataUpload, download_request::DownloadTargetKind},
     deletion::Waits,
-    labels::{self, DATA_ELSEWHERE_ANNOTATION, annotation},
+    labels::{self, COPY_OF_ANNOTATION, DATA_ELSEWHERE_ANNOTATION, annotation},
     operation::BackupOperation,
     phase::{Phase as _, Stage},
     restorability::{Answer, Evidence, Place, Places, Restorability},
@@ -159,6 +159,10 @@ impl Workload for Backup {
             title: "From",
             text: format!("schedule {}", plain(name)),
         }));
+        facts.extend(annotation(self, COPY_OF_ANNOTATION).map(|source| Fact {
+            title: "Copy of",
+            text: format!("a backup in {}", plain(source)),
+        }));
         facts.push(Fact {
             title: "Scope",
             text: scope(&stored_scope::scope(self)),
@@ -231,6 +235,15 @@ impl Workload for Backup {
             verified: evidence.verified,
         });
         description.expires = status.expiration.as_ref().map(|at| at.0);
+        if description.last_good && description.expires.is_some() {
+            let scope = scope(&stored_scope::scope(self));
+            description.facts.push(Fact {
+                title: "Kept",
+                text: format!(
+                    "also beyond its time, until there is a newer good backup: it is the last one of {scope}"
+                ),
+            });
+        }
         let attempted = status.volume_snapshots_attempted + status.csi_volume_snapshots_attempted;
         let completed = status.volume_snapshots_completed + status.csi_volume_snapshots_completed;
         description.snapshots = (attempted > 0).then_some(Attempts {
@@ -295,7 +308,7 @@ impl Workload for Backup {
 /// or at all.
 fn remark(backup: &Backup, places: Option<&Places>) -> Option<String> {
     let evidence = Evidence::of(backup);
-    let place = places.map(|places| places.find(&evidence.location));
+    let place = places.map(|places| places.of_backup(&evidence));
     // If the user may not read locations, they are ignored.
     let place = place
         .as_ref()
@@ -380,7 +393,11 @@ fn doubt(description: &mut Description, judged: &Restorability, evidence: &Evide
             format!("It cannot be restored now: {why}.")
         }
         Answer::Unknown => {
-            if evidence.verified.is_some_and(|last| last.findings > 0) {
+            if evidence
+                .verified
+                .as_ref()
+                .is_some_and(|last| last.findings > 0)
+            {
                 format!(
                     "When its files were verified, they were not all that they should be: `kubectl backup verify {}` says more.",
                     description.name

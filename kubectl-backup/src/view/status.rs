@@ -15,6 +15,7 @@ use backup_core::{
     restorability::{Answer, Evidence, Places, Restorability},
     stored_scope,
     text::counted,
+    verification::Verification,
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
@@ -28,7 +29,9 @@ use held::LastGoodBackup;
 use promise::Promise;
 use scope::Scope;
 
-use super::{LocationSummary, WorkStatus, Workload, related::began, sync::tone, verdict};
+use super::{
+    LocationSummary, WorkStatus, Workload, related::began, retention, sync::tone, verdict,
+};
 use crate::{
     fetched::FetchResult,
     print::{Tone, human, plain},
@@ -84,7 +87,7 @@ impl<'a> JudgedBackup<'a> {
         let evidence = &facts.evidence;
         Self {
             facts,
-            restorable: evidence.judge(Some(&places.find(&evidence.location))),
+            restorable: evidence.judge(Some(&places.of_backup(evidence))),
         }
     }
 
@@ -200,6 +203,11 @@ pub(crate) struct GoodBackup {
     pub(crate) began: Option<Timestamp>,
     /// Whether it can be restored: `yes`, or `partly`.
     pub(crate) restorable: Restorability,
+    /// The last verification of its files, which has found no faults; null if there was none.
+    pub(crate) verified: Option<Verification>,
+    /// Locations of its complete copies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) copies: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -474,6 +482,14 @@ fn of_namespace(
             name: good.facts.name.clone(),
             began: good.facts.began,
             restorable: good.restorable.clone(),
+            verified: good.facts.evidence.verified.clone(),
+            copies: good
+                .facts
+                .evidence
+                .copies
+                .iter()
+                .map(|name| plain(name))
+                .collect(),
         }),
         next_run: running.filter_map(|one| one.next).min(),
         schedule: strictest.map(|one| one.name.clone()),
@@ -578,11 +594,12 @@ fn location(location: &BackupStorageLocation) -> LocationLine {
     let tone = tone(summary.phase.as_deref());
     let phase = summary.phase.unwrap_or_else(|| "New".to_owned());
     let message = summary.message.filter(|_| tone == Tone::Bad);
+    let stopped = retention::stopped(location).filter(|_| tone != Tone::Bad);
     LocationLine {
         name: summary.name,
         phase,
-        message,
-        tone,
+        tone: if stopped.is_some() { Tone::Warn } else { tone },
+        message: message.or(stopped),
     }
 }
 

@@ -1,4 +1,5 @@
 use backup_core::{
+    api::BackupSpec,
     resource_policy::FilterPolicies,
     resources::{DEFINITIONS, ResourceType},
     volume_info::VolumeInfo,
@@ -9,7 +10,7 @@ use futures::FutureExt as _;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::{item_coordinator::ItemCoordinator, plugin_turns::PluginTurns, *};
+use super::{item_coordinator::ItemCoordinator, plugin_turns::PluginTurns, prune::RenamedItems, *};
 use crate::{
     discovery::ServedTypes,
     hooks::tests::fake::FakePods,
@@ -150,7 +151,7 @@ async fn resumed_in(fake: &FakeApi, items: Items<'_>) -> Report {
         resumed: true,
         ..World::new(fake, &calls, &claimed)
     };
-    let (report, done) = world.run(items, json!({})).await;
+    let (report, done) = Box::pin(world.run(items, json!({}))).await;
     done.unwrap();
     report
 }
@@ -163,12 +164,11 @@ async fn run(
     claimed: &Footprint,
     plugins: Vec<Arc<dyn RestoreItemAction>>,
 ) -> (Report, Result<Vec<StartedOperation>, RestoreError>) {
-    World {
+    let world = World {
         plugins,
         ..World::new(fake, calls, claimed)
-    }
-    .run(items, spec)
-    .await
+    };
+    Box::pin(world.run(items, spec)).await
 }
 
 /// The environment of a restore.
@@ -176,6 +176,7 @@ struct World<'a> {
     fake: &'a FakeApi,
     calls: &'a Calls,
     claimed: &'a Footprint,
+    backup: Backup,
     plugins: Vec<Arc<dyn RestoreItemAction>>,
     resumed: bool,
     saved: SavedVolumes,
@@ -195,6 +196,7 @@ impl<'a> World<'a> {
             fake,
             calls,
             claimed,
+            backup: Backup::new("b", BackupSpec::default()),
             plugins: Vec::new(),
             resumed: false,
             saved: SavedVolumes::default(),
@@ -226,6 +228,7 @@ impl<'a> World<'a> {
         let restoring = Restoring {
             contents: &contents,
             restore: &restore,
+            backup: &self.backup,
             memory: &ItemMemory::new(256 << 20),
             actions: ActionContext {
                 plugins: self.plugins,
@@ -237,6 +240,7 @@ impl<'a> World<'a> {
                 downloads: (!self.calls.is_dry_run()).then(|| fake::downloads(fake)),
                 coordinator: ItemCoordinator::default(),
                 started: Mutex::default(),
+                renamed: RenamedItems::default(),
             },
             calls: self.calls,
             report: &report,
@@ -247,7 +251,7 @@ impl<'a> World<'a> {
             guarded: &["databaserestores.example.com".to_owned()],
             claimed: self.claimed,
             patience: Duration::from_secs(5),
-            created: self.resumed.then(|| CREATED.to_owned()),
+            created: (self.resumed || restore.spec.prune == Some(true)).then(|| CREATED.to_owned()),
             resumed: self.resumed,
             rules: RestoreRules {
                 backup_label: "b".to_owned(),
@@ -611,6 +615,7 @@ mod names;
 mod namespaces;
 mod objects;
 mod plan;
+mod prune;
 mod related;
 mod status;
 mod unreadable;

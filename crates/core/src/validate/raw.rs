@@ -66,6 +66,35 @@ pub fn undecodable_restore(object: &Value) -> Vec<Finding> {
     )
 }
 
+/// Errors in one field of a spec, as JSON: fields of it that cannot be decoded, and errors in the
+/// others, which are checked as if those were not set. An unset field has none.
+pub(super) fn raw_field<T: DeserializeOwned>(
+    path: &str,
+    value: &Value,
+    check: impl Fn(&T) -> Vec<Finding>,
+) -> Vec<Finding> {
+    if value.is_null() {
+        return Vec::new();
+    }
+    let mut found = Findings::default();
+    fields::<T>(path, value, json!({}), &Objects(&[]), &mut found);
+    let undecodable: Vec<String> = found.0.iter().map(|one| one.field.clone()).collect();
+    let mut others = value.clone();
+    if let Value::Object(fields) = &mut others {
+        fields.retain(|key, _| !undecodable.contains(&format!("{path}.{key}")));
+    }
+    if let Ok(decoded) = serde_json::from_value::<T>(others) {
+        // An undecodable field is not missing, neither itself nor as a part of the whole.
+        let errors = check(&decoded).into_iter().filter(|error| {
+            !undecodable
+                .iter()
+                .any(|field| field.starts_with(&error.field))
+        });
+        found.0.extend(errors);
+    }
+    found.0
+}
+
 /// Adds the errors in decodable fields. Undecodable ones are treated as unset: each alone, or if
 /// that leaves no valid spec (it is required, or an item of a list) the whole field of the spec
 /// that contains it.

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::{ClusterStatus, NamespaceStatus, WorkLine};
 use crate::{
     fetched::FetchResult,
-    print::{Screen, Style, Tone, table, until},
+    print::{Screen, Style, Tone, ago, table, until},
     view::table_kind::{age, dash},
 };
 
@@ -19,6 +19,8 @@ use crate::{
 const MAX_UNPROTECTED_ROWS: usize = 20;
 /// Up to this number protected namespaces get a row each; more are counted by schedule.
 const MAX_PROTECTED_ROWS: usize = 20;
+/// Place of the column with the number of copies, which is left out if there are none.
+const COPIES_COLUMN: usize = 3;
 /// Maximum number of namespaces in a suggested command.
 const MAX_NAMES: usize = 5;
 
@@ -33,7 +35,7 @@ pub(crate) fn text(
     let (tone, verdict) = verdict(status, bad.len(), unknown.len());
     let mut screen = Screen::of(style, tone, &status.namespace, &[&verdict]);
     screen.line("");
-    screen.facts(11, facts(status, style));
+    screen.facts(11, facts(status, now, style));
     let most = if all {
         usize::MAX
     } else {
@@ -80,7 +82,7 @@ fn verdict(status: &ClusterStatus, bad: usize, unknown: usize) -> (Tone, String)
     }
 }
 
-fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
+fn facts(status: &ClusterStatus, now: Timestamp, style: Style) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
     for WorkLine {
         kind,
@@ -123,6 +125,7 @@ fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
     for absence in &status.absent_namespaces {
         facts.push(("Schedule", style.tone(Tone::Warn, &absence.to_string())));
     }
+    facts.extend(verified(status, now).map(|text| ("Verified", text)));
     if !status.except.is_empty() {
         facts.push(("Left out", status.except.join(", ")));
     }
@@ -143,6 +146,29 @@ fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
     facts
 }
 
+/// How many of the last good backups were verified; `None` if no one was.
+fn verified(status: &ClusterStatus, now: Timestamp) -> Option<String> {
+    let good = status
+        .namespaces
+        .iter()
+        .filter_map(|one| one.last_good.as_ref());
+    // Many namespaces have one last good backup.
+    let backups: BTreeMap<&str, Option<Timestamp>> = good
+        .map(|good| {
+            let at = good.verified.as_ref().map(|verified| verified.at);
+            (good.name.as_str(), at)
+        })
+        .collect();
+    let times = backups.values().flatten();
+    let last = times.clone().max()?;
+    let count = times.count();
+    let total = counted(backups.len(), "last good backup");
+    Some(format!(
+        "{count} of {total} found whole, last {}",
+        ago(*last, now)
+    ))
+}
+
 fn section(
     screen: &mut Screen,
     title: &str,
@@ -154,15 +180,19 @@ fn section(
         return Ok(());
     }
     screen.section(title);
-    let rows = namespaces.iter().take(most).map(|one| row(one, now));
-    screen.lines(
-        table(
-            &["NAMESPACE", "LAST GOOD BACKUP", "AGE", "NEXT RUN", "REMARK"],
-            true,
-            rows,
-        )?
-        .lines(),
-    );
+    let has_copies = namespaces.iter().any(|one| copies(one) > 0);
+    let rows = namespaces.iter().take(most).map(|one| {
+        let mut row = row(one, now);
+        if has_copies {
+            row.insert(COPIES_COLUMN, copies(one).to_string());
+        }
+        row
+    });
+    let mut headers = vec!["NAMESPACE", "LAST GOOD BACKUP", "AGE", "NEXT RUN", "REMARK"];
+    if has_copies {
+        headers.insert(COPIES_COLUMN, "COPIES");
+    }
+    screen.lines(table(&headers, true, rows)?.lines());
     if namespaces.len() > most {
         screen.line(&format!(
             "  and {} more: -o wide has them all",
@@ -170,6 +200,11 @@ fn section(
         ));
     }
     Ok(())
+}
+
+/// Number of copies of the last good backup.
+fn copies(one: &NamespaceStatus) -> usize {
+    one.last_good.as_ref().map_or(0, |good| good.copies.len())
 }
 
 fn row(one: &NamespaceStatus, now: Timestamp) -> Vec<String> {
