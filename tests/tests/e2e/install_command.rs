@@ -104,6 +104,25 @@ async fn the_command_installs_upgrades_and_removes(world: &mut World) -> TestRes
             "Nothing was changed.",
         ],
     )?;
+    // A dry run reads the cluster, which has no node, and stores nothing.
+    let dry_run = [
+        "install",
+        "--replace-definitions",
+        "--dry-run",
+        "-o",
+        "name",
+    ];
+    let planned = plugin.succeeds(&dry_run).await?;
+    says(
+        &planned.stderr,
+        &[
+            "an unknown platform (Kubernetes v",
+            "2 of each program; no node takes pods yet",
+            "engine: no namespace has a Velero server",
+            "off: the cluster does not serve PodMonitors",
+        ],
+    )?;
+    says(&planned.stdout, &["deployment.apps/backup-webhook"])?;
     ensure!(
         cluster.registrations().await?.is_empty(),
         "something was installed"
