@@ -119,11 +119,11 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
                 )
                 .with_remedy("kubectl backup restore create --from-backup=NAME"));
             }
-            restores(command, terminal).await
+            Box::pin(restores(command, terminal)).await
         }
         Command::Restores(args) => {
             let command = args.or_list(RestoreCommand::Get);
-            restores(command, terminal).await
+            Box::pin(restores(command, terminal)).await
         }
     }
 }

@@ -76,7 +76,14 @@ pub(crate) async fn run(
     if !restore.spec.included_objects.is_empty() && args.creation.dry_run.is_none() {
         keeps_objects(&restore, &checked, &args.creation, &connection, terminal).await?;
     }
-    finish(restore, &checked, &args.creation, &connection, terminal).await
+    Box::pin(finish(
+        restore,
+        &checked,
+        &args.creation,
+        &connection,
+        terminal,
+    ))
+    .await
 }
 
 /// Velero's definition has no `includedObjects`: an API server would drop the field, and the
