@@ -65,9 +65,10 @@ mod tests {
     }
 
     #[test]
-    fn controllers_that_can_be_turned_off_are_those_of_the_table() {
+    fn controllers_and_features_are_those_of_the_table() {
         let ours = crate::args::DISABLEABLE.map(|(theirs, _)| theirs);
         assert_eq!(ours, backup_core::velero_flags::CONTROLLERS);
+        assert_eq!(crate::args::FEATURES, backup_core::velero_flags::FEATURES);
     }
 
     #[test]

@@ -135,6 +135,9 @@ pub const CONTROLLERS: [&str; 8] = [
     "server-status-request",
 ];
 
+/// Features that `--features` of the controller knows.
+pub const FEATURES: [&str; 2] = ["EnableCSI", "EnableAPIGroupVersions"];
+
 /// The support of a flag (without its dashes); `None` if Velero's server has no such flag.
 pub fn flag_support(name: &str) -> Option<FlagSupport> {
     let found = FLAGS.iter().find(|(known, _)| *known == name);
