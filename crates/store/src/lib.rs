@@ -52,7 +52,7 @@ pub use listed_names::{ListedNames, UnlistedItems};
 pub use location::{
     AllowedPlaces, BUILT_IN, BackupFolder, DeletedBackup, IncompleteBackup, Location, Regions,
     Remnant, RetainedVersions, SavedVolumes, SideFile, SnapshotNote, bucket_and_prefix,
-    is_built_in, plugin_of,
+    check_settings, is_built_in, plugin_of,
 };
 pub use logfile::LogFile;
 pub use object_plugin::{Body, Fault, ObjectPlugin, PluginFault};

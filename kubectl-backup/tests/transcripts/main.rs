@@ -26,6 +26,7 @@ mod items;
 mod locations;
 mod locks;
 mod manifests;
+mod migrate;
 mod operations;
 mod person;
 mod prelude;

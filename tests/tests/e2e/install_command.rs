@@ -23,14 +23,14 @@ crate::tests! {
 const DEFINITION: &str = "apiextensions.k8s.io/v1";
 
 /// An empty cluster.
-struct Cluster {
+pub(crate) struct Cluster {
     plane: ControlPlane,
-    client: Client,
-    plugin: KubectlBackup,
-    folder: std::path::PathBuf,
+    pub(crate) client: Client,
+    pub(crate) plugin: KubectlBackup,
+    pub(crate) folder: std::path::PathBuf,
 }
 
-async fn cluster(world: &World, name: &str) -> anyhow::Result<Cluster> {
+pub(crate) async fn cluster(world: &World, name: &str) -> anyhow::Result<Cluster> {
     if std::env::var_os("KUBECONFIG_FOR_TESTS").is_some() {
         return Err(Skip("it needs a cluster of its own, without definitions").into());
     }
@@ -54,7 +54,7 @@ impl Cluster {
     }
 
     /// The arguments of a program.
-    async fn args(&self, program: &str) -> anyhow::Result<Vec<String>> {
+    pub(crate) async fn args(&self, program: &str) -> anyhow::Result<Vec<String>> {
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), NAMESPACE);
         let spec = api.get(program).await?.spec.context("no spec")?;
         let pod = spec.template.spec.context("no pod")?;
