@@ -136,7 +136,7 @@ fn given_or_before(given: &[String], before: Vec<String>) -> Vec<String> {
 pub(crate) struct RolloutArgs {
     /// Store nothing, and print what would be sent: server, as without a value, makes the choices
     /// and checks by the cluster; client makes none
-    #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true, num_args = 0..=1, default_missing_value = "server", require_equals = true)]
+    #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true, num_args = 0..=1, default_missing_value = "server")]
     pub(crate) dry_run: Option<DryRun>,
     /// Print the objects: json, yaml or name
     #[arg(short, long, value_parser = FormParser(&["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true, requires = "dry_run")]

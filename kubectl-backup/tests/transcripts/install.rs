@@ -259,8 +259,12 @@ async fn a_dry_run_of_the_client_asks_no_cluster() {
     let list = person.reads("install --dry-run=client -o json").await;
     assert_eq!(list["kind"], "List");
     assert!(list["items"].as_array().unwrap().len() > 40);
-    let seen = person.types("install --dry-run -o yaml").await;
-    assert_says!(seen, "there is no kubeconfig", "--- exit 1");
+    let apart = person.types("install --dry-run client -o name").await;
+    assert_says!(apart, "No cluster was asked.", "--- exit 0");
+    for line in ["install --dry-run -o yaml", "install --dry-run server"] {
+        let seen = person.types(line).await;
+        assert_says!(seen, "there is no kubeconfig", "--- exit 1");
+    }
 }
 
 /// A cluster of EKS with three nodes, all that snapshots need, Prometheus' operator and Argo CD.

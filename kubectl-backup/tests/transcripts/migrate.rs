@@ -65,7 +65,8 @@ async fn plain_installation() -> FakeApi {
     api
 }
 
-/// A server with node agents, a plugin of its own, and data in a repository.
+/// A server with node agents, a plugin of its own, a pod whose files are copied, and data in a
+/// repository.
 async fn installation() -> FakeApi {
     let api = FakeApi::with([
         completed_backup("nightly-20261103030000"),
@@ -107,6 +108,11 @@ async fn installation() -> FakeApi {
                 "maintenanceFrequency": "1h0m0s" } }),
     );
     secret(&api, "cloud-credentials");
+    let annotations = json!({ "backup.velero.io/backup-volumes": "data" });
+    api.has_at(
+        "/api/v1/namespaces/shop/pods/web-0",
+        json!({ "metadata": { "name": "web-0", "namespace": "shop", "annotations": annotations } }),
+    );
     secret(&api, "velero-repo-credentials");
     api
 }

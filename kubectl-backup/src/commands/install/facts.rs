@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 
 use backup_core::cluster;
 use backup_deploy::kind;
-use futures::future::try_join_all;
+use futures::{
+    FutureExt as _,
+    future::{LocalBoxFuture, try_join_all},
+};
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment},
     core::v1::Node,
@@ -104,9 +107,11 @@ pub(super) async fn read(session: &Session, snapshots: FetchResult<Snapshottable
     }
 }
 
-/// Reads one part within its time.
-pub(super) async fn part<T>(read: impl Future<Output = Result<T, Problem>>) -> FetchResult<T> {
-    within(MAX_READ_TIME, read).await
+/// Reads one part within its time. Boxed: a caller that reads many parts would be a large future.
+pub(super) fn part<'a, T: 'a>(
+    read: impl Future<Output = Result<T, Problem>> + 'a,
+) -> LocalBoxFuture<'a, FetchResult<T>> {
+    within(MAX_READ_TIME, read).boxed_local()
 }
 
 async fn version(session: &Session) -> Result<String, Problem> {

@@ -9,10 +9,11 @@ use backup_core::{
         VolumeSnapshotLocation, transfer::UploaderType,
     },
     data_movement::DATA_MOVER,
-    labels::BACKUP_NAME,
+    labels::{BACKUP_NAME, VOLUMES_TO_COPY},
     phase::{Phase, Stage},
 };
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 use super::{
@@ -36,6 +37,8 @@ pub(crate) struct VeleroInstallation {
     pub(crate) unfinished: Vec<UnfinishedWork>,
     /// Volumes whose data is in a repository of Velero.
     pub(crate) volumes: Vec<RepositoryVolume>,
+    /// Pods of all namespaces that ask node agents for copies of files, as `namespace/name`.
+    pub(crate) pods_to_copy: Vec<String>,
     /// Formats of the repositories, one for each.
     pub(crate) repositories: Vec<String>,
     /// Data of the ConfigMaps that flags and policies name; `None` if one does not exist.
@@ -178,6 +181,13 @@ impl RepositoryVolume {
             format: format_of(&backup.spec.volume.uploader_type),
         })
     }
+}
+
+/// The name of a pod that asks node agents for copies of the files of its volumes; `None` for others.
+pub(crate) fn pod_to_copy(pod: &Pod) -> Option<String> {
+    let volumes = pod.annotations().get(VOLUMES_TO_COPY)?;
+    let namespace = pod.namespace().unwrap_or_default();
+    (!volumes.trim().is_empty()).then(|| plain(&format!("{namespace}/{}", pod.name_any())))
 }
 
 /// Values of `spec.datamover` that mean Velero's node agents.

@@ -10,18 +10,18 @@ use backup_core::{
 };
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment},
-    core::v1::{ConfigMap, Secret, ServiceAccount},
+    core::v1::{ConfigMap, Pod, Secret, ServiceAccount},
 };
 use serde::de::DeserializeOwned;
 
 use super::{
     installation::{
         BackupState, RepositoryVolume, Stored, UnfinishedWork, Unread, VeleroInstallation,
-        format_of,
+        format_of, pod_to_copy,
     },
     server::{NodeAgent, Server},
 };
-use crate::commands::prelude::*;
+use crate::commands::{prelude::*, volumes};
 
 /// The Secret that our controller reads for locations that name no credential.
 const DEFAULT_SECRET: &str = "cloud-credentials";
@@ -61,6 +61,7 @@ pub(crate) async fn observe(session: &Session) -> Result<VeleroInstallation, Pro
             .decoded(|one: BackupRepository| Some(format_of(&one.spec.repository_type)))
             .await,
         action_settings: reader.action_settings().await,
+        pods_to_copy: reader.pods_to_copy().await,
         server,
         ..VeleroInstallation::default()
     };
@@ -162,13 +163,11 @@ impl Reader<'_> {
         let kept = self
             .list::<K, T>(|object| {
                 let name = object["metadata"]["name"].as_str().map(str::to_owned);
-                match decode::<K>(object) {
-                    Some(decoded) => keep(decoded),
-                    None => {
-                        unreadable.extend(name);
-                        None
-                    }
+                let decoded = decode::<K>(object);
+                if decoded.is_none() {
+                    unreadable.extend(name);
                 }
+                keep(decoded?)
             })
             .await;
         if !unreadable.is_empty() {
@@ -204,6 +203,11 @@ impl Reader<'_> {
             })
         });
         let listed = listed.await;
+        self.known(listed)
+    }
+
+    async fn pods_to_copy(&mut self) -> Vec<String> {
+        let listed = volumes::all(self.session, |pod: Pod| pod_to_copy(&pod)).await;
         self.known(listed)
     }
 

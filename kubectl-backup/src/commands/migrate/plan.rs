@@ -1,6 +1,8 @@
 //! The files of a move: what our controller is installed with, the commands in their order, and the
 //! way back. Pure.
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -130,7 +132,7 @@ impl Script {
             return;
         }
         self.steps += 1;
-        self.text += &format!("\n# {}. {title}\n", self.steps);
+        let _ = writeln!(self.text, "\n# {}. {title}", self.steps);
         for command in commands {
             self.text += command;
             self.text.push('\n');

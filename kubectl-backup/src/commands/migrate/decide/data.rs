@@ -1,8 +1,12 @@
-//! Backups, the data of volumes that only Velero reads, and work that has not ended.
+//! Backups, the data of volumes that only Velero saves or reads, and work that has not ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use backup_core::{data_movement::PASSWORD_SECRET, labels::valid_value, text::counted};
+use backup_core::{
+    data_movement::PASSWORD_SECRET,
+    labels::{VOLUMES_TO_COPY, valid_value},
+    text::counted,
+};
 
 use super::some_of;
 use crate::{
@@ -14,6 +18,7 @@ use crate::{
 };
 
 const BACKUPS: Subject = Subject("backups");
+const PODS: Subject = Subject("pods");
 const REPOSITORIES: Subject = Subject("repositories");
 const WORK: Subject = Subject("work");
 /// The format of our repositories, which is also one of Velero's.
@@ -27,12 +32,29 @@ pub(crate) fn consequences(installation: &VeleroInstallation) -> Vec<Consequence
             "{backups} in the cluster: files in the bucket and expiration stay as they are"
         )));
     }
+    all.extend(pods_to_copy(installation));
     all.extend(saved_by_velero(installation));
     all.extend(unlisted(installation));
     all.extend(repositories(installation));
     all.extend(password(installation));
     all.extend(work(&installation.unfinished));
     all
+}
+
+/// Pods that ask by an annotation for copies of the files of their volumes.
+fn pods_to_copy(installation: &VeleroInstallation) -> Option<Consequence> {
+    let pods = &installation.pods_to_copy;
+    (!pods.is_empty()).then(|| {
+        PODS.lost(
+            format!(
+                "the annotation {VOLUMES_TO_COPY} of {} ({}) is not followed, and is an error of each backup with such a pod",
+                counted(pods.len(), "pod"),
+                some_of(pods)
+            ),
+            "Take snapshots of volumes of CSI drivers and move their data, and remove the annotation \
+             (docs/use/volumes.md#moved-into-the-bucket). Others: keep Velero for them.",
+        )
+    })
 }
 
 /// Data in repositories, one line for each format.

@@ -75,7 +75,10 @@ fn of_backups(name: &str, location: &BackupStorageLocation) -> Consequence {
     let provider = plain(&spec.provider);
     if let Err(error) = check_settings(spec) {
         let plugin = if is_built_in(&spec.provider) {
-            format!(", or keep its plugin (--controller-arg=--object-store-plugins={provider})")
+            format!(
+                ", or have its plugin serve it: --controller-arg=--object-store-plugins={provider}, and its init container in \
+                 our controller (docs/operate/plugins.md#stores)"
+            )
         } else {
             String::new()
         };

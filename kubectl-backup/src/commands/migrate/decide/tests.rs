@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::commands::migrate::{
     consequence::Effect::{self, Changes, Lost, Stays, Unknown},
-    installation::{BackupState, RepositoryVolume, Stored, UnfinishedWork, Unread},
+    installation::{BackupState, RepositoryVolume, Stored, UnfinishedWork, Unread, pod_to_copy},
     server::{Manager, NodeAgent, SecretEntry, Server},
 };
 
@@ -555,6 +555,33 @@ fn data_that_only_velero_restores_is_counted_by_backup() {
         &["1 backup may have", "synced"],
     );
     assert_has(&all, Stays, "backups", &["3 backups"]);
+}
+
+#[test]
+fn pods_that_ask_for_copies_of_files_are_named() {
+    for (annotations, expected) in [
+        (
+            json!({ "backup.velero.io/backup-volumes": "data" }),
+            Some("shop/web"),
+        ),
+        (json!({ "backup.velero.io/backup-volumes": "" }), None),
+        (
+            json!({ "backup.velero.io/backup-volumes-excludes": "cache" }),
+            None,
+        ),
+    ] {
+        let pod = json!({ "metadata": { "name": "web", "namespace": "shop", "annotations": annotations } });
+        let found = pod_to_copy(&serde_json::from_value(pod).unwrap());
+        assert_eq!(found.as_deref(), expected, "{annotations}");
+        let mut installation = installation();
+        installation.pods_to_copy.extend(found);
+        let all = decided(&installation);
+        let is_named = all.iter().any(|one| one.subject == "pods");
+        assert_eq!(is_named, expected.is_some(), "{all:#?}");
+        if let Some(name) = expected {
+            assert_has(&all, Lost, "pods", &["of 1 pod (", name]);
+        }
+    }
 }
 
 #[test]
