@@ -76,8 +76,8 @@ fn of_backups(name: &str, location: &BackupStorageLocation) -> Consequence {
     if let Err(error) = check_settings(spec) {
         let plugin = if is_built_in(&spec.provider) {
             format!(
-                ", or have its plugin serve it: --controller-arg=--object-store-plugins={provider}, and its init container in \
-                 our controller (docs/operate/plugins.md#stores)"
+                ", or let the plugin serve the location: --controller-arg=--object-store-plugins={provider}, and its init \
+                 container in our controller (docs/operate/plugins.md#stores)"
             )
         } else {
             String::new()
