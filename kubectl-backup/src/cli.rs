@@ -7,6 +7,7 @@ mod install;
 mod installation;
 mod locations;
 mod locks;
+mod migrate;
 mod output;
 mod repositories;
 mod restore;
@@ -37,6 +38,7 @@ pub(crate) use locations::{
     SnapshotLocationsCommand, SyncArgs, TrialArgs,
 };
 pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs, Target};
+pub(crate) use migrate::MigrateArgs;
 pub(crate) use output::{DocumentArgs, ListFlags, Output, OutputArgs, TableParts};
 pub(crate) use repositories::{RepositoriesCommand, RotatePasswordArgs};
 pub(crate) use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
@@ -146,6 +148,9 @@ pub(crate) enum Command {
     Upgrade(Box<UpgradeArgs>),
     /// Remove the webhook and the controller; what they work on stays
     Uninstall(UninstallArgs),
+    /// Say what becomes of a Velero installation here, and write the commands of the move and of the
+    /// way back
+    Migrate(MigrateArgs),
     /// Check that everything is in place: CRDs, webhook configuration, certificate, permissions,
     /// controller, locations, clock
     Doctor(DocumentArgs),

@@ -21,6 +21,7 @@ mod locations;
 mod locks;
 mod logs;
 mod messages;
+mod migrate;
 mod named;
 mod operations;
 mod plan;
@@ -96,6 +97,7 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
         Command::Install(args) => Box::pin(install::install(*args, terminal)).await,
         Command::Upgrade(args) => Box::pin(install::upgrade(*args, terminal)).await,
         Command::Uninstall(args) => Box::pin(uninstall::run(args, terminal)).await,
+        Command::Migrate(args) => Box::pin(migrate::run(args, terminal)).await,
         Command::Doctor(args) => Box::pin(doctor::run(args, terminal)).await,
         Command::Debug(args) => Box::pin(debug::run(args, terminal)).await,
         Command::Version(args) => Box::pin(version::run(args, terminal)).await,

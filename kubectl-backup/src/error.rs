@@ -14,8 +14,8 @@ pub enum Exit {
     /// Done.
     Done = 0,
     /// An error, a refusal, something broken that `doctor` has found (a check that it could not
-    /// make leaves 0), a namespace that is not protected (`status`), or a difference that `diff`
-    /// has found.
+    /// make leaves 0), a namespace that is not protected (`status`), a difference that `diff` has
+    /// found, or something that a move would lose or that is not known (`migrate --check`).
     Failed = 1,
     /// Invalid arguments; of `diff`, any error.
     Usage = 2,

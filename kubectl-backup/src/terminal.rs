@@ -49,7 +49,7 @@ pub struct Terminal {
 }
 
 /// Quotes a word for a shell, if necessary.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     if word
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || "-_./:@%+=,~".contains(c))

@@ -160,6 +160,15 @@ async fn apply_all(
     Ok(())
 }
 
+/// Applies all objects of a file, workloads as well.
+pub(crate) async fn apply_file(client: &Client, file: &Path) -> anyhow::Result<()> {
+    let discovery = Discovery::new(client.clone()).run_aggregated().await?;
+    for object in documents_of(file)? {
+        apply(&api_of(client, &discovery, &object)?, &object).await?;
+    }
+    Ok(())
+}
+
 /// The API of an object of a manifest; without a namespace in the object, in that of the
 /// installation.
 pub fn api_of(

@@ -41,6 +41,7 @@ mod skip;
 pub mod snapshots;
 pub mod taking;
 pub mod updating;
+pub mod velero;
 pub mod velero_plugins;
 pub mod volume_histories;
 pub mod wait;

@@ -35,16 +35,11 @@ fn version_number(text: &str) -> u32 {
         .unwrap_or(0)
 }
 
-/// Whether a Deployment is a Velero server that has pods or wants some: two engines in one
-/// namespace would both run every backup. A Velero server is recognized by its image and the
-/// argument `server` (Velero `pkg/install/deployment.go`, v1.18).
-pub fn runs_velero(deployment: &Value) -> bool {
-    let spec = &deployment["spec"];
-    let status = &deployment["status"];
-    let replicas = status["replicas"].as_i64().unwrap_or(0);
-    let wanted = spec["replicas"].as_i64().unwrap_or(1);
-    let containers = spec["template"]["spec"]["containers"].as_array();
-    let velero = containers.into_iter().flatten().any(|container| {
+/// The container of a Velero server in a Deployment; `None` if it has none. Recognized by its image
+/// and the argument `server` (Velero `pkg/install/deployment.go`, v1.18).
+pub fn velero_container(deployment: &Value) -> Option<&Value> {
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
+    containers.into_iter().flatten().find(|container| {
         let image = container["image"].as_str().unwrap_or_default();
         let repository = image
             .split('@')
@@ -58,8 +53,15 @@ pub fn runs_velero(deployment: &Value) -> bool {
             .filter_map(|list| container[list].as_array())
             .flatten();
         repository.split(':').next() == Some("velero") && words.any(|word| word == "server")
-    });
-    velero && (replicas > 0 || wanted > 0)
+    })
+}
+
+/// Whether a Deployment is a Velero server that has pods or wants some: two engines in one
+/// namespace would both run every backup.
+pub fn runs_velero(deployment: &Value) -> bool {
+    let replicas = deployment["status"]["replicas"].as_i64().unwrap_or(0);
+    let wanted = deployment["spec"]["replicas"].as_i64().unwrap_or(1);
+    velero_container(deployment).is_some() && (replicas > 0 || wanted > 0)
 }
 
 #[cfg(test)]
@@ -111,6 +113,9 @@ mod tests {
                 "status": {"replicas": replicas},
             });
             assert_eq!(runs_velero(&deployment), found, "{image} {args:?}");
+            // A server that is stopped has its container.
+            let is_server = found || replicas == 0;
+            assert_eq!(velero_container(&deployment).is_some(), is_server);
         }
     }
 }

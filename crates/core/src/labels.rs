@@ -26,6 +26,8 @@ pub const STORAGE_LOCATION: &str = "velero.io/storage-location";
 pub const GC_FAILURE: &str = "velero.io/gc-failure";
 /// Label that keeps an object, or a whole namespace, out of backups; the value is `true`.
 pub const EXCLUDE_FROM_BACKUP: &str = "velero.io/exclude-from-backup";
+/// Annotation of a pod: volumes whose files should be copied (`pkg/podvolume`).
+pub const VOLUMES_TO_COPY: &str = "backup.velero.io/backup-volumes";
 /// Annotation by which an action leaves the item out that it was given; whatever its value.
 pub const SKIP_FROM_BACKUP: &str = "velero.io/skip-from-backup";
 /// Annotation of an object in a backup: whether its status is restored, `true` or `false`, over

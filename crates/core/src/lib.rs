@@ -42,6 +42,7 @@ pub mod sync;
 pub mod text;
 pub mod time;
 pub mod validate;
+pub mod velero_flags;
 pub mod verification;
 pub mod volume_data;
 pub mod volume_info;

@@ -55,7 +55,7 @@ pub use listed_names::{ListedNames, UnlistedItems};
 pub use location::{
     AllowedPlaces, BUILT_IN, BackupFolder, CopiedFile, CopyNote, DeletedBackup, IncompleteBackup,
     Location, PendingCopy, Regions, Remnant, RetainedVersions, SavedVolumes, SideFile,
-    SnapshotNote, bucket_and_prefix, is_built_in, plugin_of,
+    SnapshotNote, bucket_and_prefix, check_settings, is_built_in, plugin_of,
 };
 pub use logfile::LogFile;
 pub use object_plugin::{Body, Fault, ObjectPlugin, PluginFault};

@@ -8,7 +8,11 @@ use std::{
     },
 };
 
-use backup_core::{api::BackupStorageLocation, bucket::Facts, labels::BUCKET_ANNOTATION};
+use backup_core::{
+    api::{BackupStorageLocation, BackupStorageLocationSpec},
+    bucket::Facts,
+    labels::BUCKET_ANNOTATION,
+};
 use object_store::{ObjectStore, multipart::MultipartStore, path::Path};
 
 use crate::{StoreError, layout::Layout};
@@ -49,6 +53,23 @@ pub use read::{BackupFolder, SavedVolumes, SideFile};
 pub use repositories::SnapshotNote;
 pub use s3::Regions;
 use store_identity::StoreIdentity;
+
+/// Checks the settings of a location as far as neither its credentials nor its store are needed. A
+/// provider that is not built in has the settings of its plugin: of these, only those are refused
+/// that no location may have.
+pub fn check_settings(spec: &BackupStorageLocationSpec) -> Result<(), StoreError> {
+    let mut spec = spec.clone();
+    // The bundle that it has to repeat may be in a Secret, which is not read here.
+    spec.config.remove("caCert");
+    let provider = spec.provider.as_str();
+    match provider.strip_prefix("velero.io/").unwrap_or(provider) {
+        "aws" => s3::check(&spec),
+        "azure" => azure::check(&spec),
+        "gcp" => gcs::check(&spec, None),
+        "local" => settings::known(&spec, None, &[]),
+        _ => settings::common(&spec),
+    }
+}
 
 /// A store that can be read and written. Cheap to clone.
 #[derive(Clone)]

@@ -200,7 +200,10 @@ async fn snapshot_controller(session: &Session, now: Timestamp) -> SnapshotContr
 }
 
 /// Lists all objects of a kind in the cluster.
-async fn all<K, T>(session: &Session, keep: impl FnMut(K) -> Option<T>) -> Result<Vec<T>, Problem>
+pub(crate) async fn all<K, T>(
+    session: &Session,
+    keep: impl FnMut(K) -> Option<T>,
+) -> Result<Vec<T>, Problem>
 where
     K: Resource<DynamicType = ()>
         + Clone

@@ -51,7 +51,7 @@ pub(crate) fn ask(root: &Command, words: &[String]) -> Question {
     let mut open: Option<&Arg> = None;
     let mut only_names = false;
     for word in before {
-        if open.take().is_some() {
+        if open.take().is_some_and(|arg| is_value(arg, word)) {
             continue;
         }
         if word == "--" {
@@ -71,7 +71,7 @@ pub(crate) fn ask(root: &Command, words: &[String]) -> Question {
             taken.push(word.clone());
         }
     }
-    if let Some(arg) = open {
+    if let Some(arg) = open.filter(|arg| is_value(arg, last)) {
         return value(arg, &path, last, String::new());
     }
     if !only_names && last.starts_with('-') {
@@ -125,8 +125,16 @@ fn option<'command>(command: &'command Command, word: &str) -> Option<&'command 
 }
 
 fn takes_value(arg: &Arg) -> bool {
-    // An option with an optional value takes it only after =.
+    // Most options with an optional value take it only after =.
     matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) && !arg.is_require_equals_set()
+}
+
+/// Whether the word after an option is its value: an optional value begins with no hyphen.
+fn is_value(arg: &Arg, word: &str) -> bool {
+    let is_optional = arg
+        .get_num_args()
+        .is_some_and(|count| count.min_values() == 0);
+    !(is_optional && word.starts_with('-'))
 }
 
 fn options(command: &Command) -> Vec<(String, String)> {
@@ -383,6 +391,8 @@ mod tests {
                 && has("create --", "--context=")
         );
         assert_eq!(names("create --dry-run="), ["client", "server"]);
+        assert_eq!(names("install --dry-run "), ["client", "server"]);
+        assert!(has("install --dry-run -", "--output=") && has("install --dry-run -o ", "yaml"));
         assert!(has("get -o ", "json") && has("describe -o ", "yaml"));
         assert!(has("completion ", "fish"));
         assert_eq!(asked("delete a ").taken, ["a"]);

@@ -27,6 +27,7 @@ mod items;
 mod locations;
 mod locks;
 mod manifests;
+mod migrate;
 mod operations;
 mod owners;
 mod person;

@@ -23,14 +23,14 @@ crate::tests! {
 const DEFINITION: &str = "apiextensions.k8s.io/v1";
 
 /// An empty cluster.
-struct Cluster {
+pub(crate) struct Cluster {
     plane: ControlPlane,
-    client: Client,
-    plugin: KubectlBackup,
-    folder: std::path::PathBuf,
+    pub(crate) client: Client,
+    pub(crate) plugin: KubectlBackup,
+    pub(crate) folder: std::path::PathBuf,
 }
 
-async fn cluster(world: &World, name: &str) -> anyhow::Result<Cluster> {
+pub(crate) async fn cluster(world: &World, name: &str) -> anyhow::Result<Cluster> {
     if std::env::var_os("KUBECONFIG_FOR_TESTS").is_some() {
         return Err(Skip("it needs a cluster of its own, without definitions").into());
     }
@@ -54,7 +54,7 @@ impl Cluster {
     }
 
     /// The arguments of a program.
-    async fn args(&self, program: &str) -> anyhow::Result<Vec<String>> {
+    pub(crate) async fn args(&self, program: &str) -> anyhow::Result<Vec<String>> {
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), NAMESPACE);
         let spec = api.get(program).await?.spec.context("no spec")?;
         let pod = spec.template.spec.context("no pod")?;
@@ -104,6 +104,25 @@ async fn the_command_installs_upgrades_and_removes(world: &mut World) -> TestRes
             "Nothing was changed.",
         ],
     )?;
+    // A dry run reads the cluster, which has no node, and stores nothing.
+    let dry_run = [
+        "install",
+        "--replace-definitions",
+        "--dry-run",
+        "-o",
+        "name",
+    ];
+    let planned = plugin.succeeds(&dry_run).await?;
+    says(
+        &planned.stderr,
+        &[
+            "an unknown platform (Kubernetes v",
+            "2 of each program; no node takes pods yet",
+            "engine: no namespace has a Velero server",
+            "off: the cluster does not serve PodMonitors",
+        ],
+    )?;
+    says(&planned.stdout, &["deployment.apps/backup-webhook"])?;
     ensure!(
         cluster.registrations().await?.is_empty(),
         "something was installed"

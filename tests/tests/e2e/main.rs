@@ -49,6 +49,7 @@ mod locks_command;
 mod main_job;
 mod many_operations;
 mod metrics;
+mod migrate_command;
 mod modified_restores;
 mod moved_clocks;
 mod nothing_selected;
@@ -335,6 +336,7 @@ fn suites() -> Vec<Suite> {
                 policy::volume_data::TESTS,
                 policy::registration::TESTS,
                 install_command::TESTS,
+                migrate_command::TESTS,
             ],
             World::builder().webhooks(0).controllers(0),
         ),

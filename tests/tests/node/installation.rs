@@ -33,7 +33,7 @@ pub(crate) async fn both_programs_become_ready_as_they_are_installed(
 ) -> anyhow::Result<()> {
     let installed = node
         .kubectl_backup()
-        .succeeds(&["install", FREQUENT_POLLS, "--timeout=90s"])
+        .succeeds(&["install", "--replicas=2", FREQUENT_POLLS, "--timeout=90s"])
         .await?;
     ensure!(
         installed

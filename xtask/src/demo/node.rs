@@ -86,7 +86,7 @@ async fn play(node: &Node, story: &Story) -> anyhow::Result<()> {
     story.say(
         "Installing what is shipped: two replicas of webhook and controller in pods, under their own rights.",
     );
-    show(&plugin, &["install", "--timeout=90s"], 0).await?;
+    show(&plugin, &["install", "--replicas=2", "--timeout=90s"], 0).await?;
     node.create_location().await?;
     show(&plugin, &["doctor"], 0).await?;
 

@@ -40,6 +40,21 @@ const KEYS: [&str; 9] = [
     "blockSizeInBytes",
 ];
 
+/// Checks the settings as far as no credentials are needed.
+pub(super) fn check(spec: &BackupStorageLocationSpec) -> Result<(), StoreError> {
+    settings::known(spec, None, &KEYS)?;
+    storage_account(&spec.config).map(drop)
+}
+
+fn storage_account(config: &BTreeMap<String, String>) -> Result<&str, StoreError> {
+    settings::get(config, "storageAccount").ok_or_else(|| {
+        StoreError::config(
+            "spec.config[storageAccount]",
+            "it is missing: the name of the storage account is needed",
+        )
+    })
+}
+
 pub(super) fn open(
     spec: &BackupStorageLocationSpec,
     secret: Option<&[u8]>,
@@ -48,12 +63,7 @@ pub(super) fn open(
     let container = settings::bucket(&spec.object_storage.bucket, "container")?;
     let config = &spec.config;
     settings::known(spec, ca, &KEYS)?;
-    let account = settings::get(config, "storageAccount").ok_or_else(|| {
-        StoreError::config(
-            "spec.config[storageAccount]",
-            "it is missing: the name of the storage account is needed",
-        )
-    })?;
+    let account = storage_account(config)?;
     let variables = secret.map(parse).transpose()?.unwrap_or_default();
     let endpoint = settings::endpoint(config, "storageAccountURI")?;
     let cloud = cloud(&variables)?;

@@ -54,6 +54,12 @@ fn domain(region: &str) -> &'static str {
     }
 }
 
+/// Checks the settings as far as no credentials are needed.
+pub(super) fn check(spec: &BackupStorageLocationSpec) -> Result<(), StoreError> {
+    settings::known(spec, None, &KEYS)?;
+    Settings::of(spec, &|_: &str| None).map(drop)
+}
+
 pub(super) fn open(
     spec: &BackupStorageLocationSpec,
     secret: Option<&[u8]>,

@@ -188,7 +188,27 @@ pub(super) fn assert_each_is_read(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::spec;
+    use crate::{location::check_settings, testing::spec};
+
+    #[test]
+    fn settings_are_checked_without_credentials() {
+        for (provider, key, value, fine) in [
+            ("aws", "region", "eu-west-1", true),
+            ("velero.io/aws", "signatureVersion", "1", false),
+            ("aws", "customerKeyEncryptionSecret", "s/k", false),
+            ("aws", "caCert", "PEM", true),
+            ("azure", "storageAccount", "acct", true),
+            ("azure", "resourceGroup", "g", false),
+            ("gcp", "kmsKeyName", "k", false),
+            ("velero.io/gcp", "serviceAccount", "s", true),
+            ("local", "region", "r", false),
+            ("example.com/store", "anything", "x", true),
+            ("example.com/store", "credentialsFile", "/etc/passwd", false),
+        ] {
+            let found = check_settings(&spec(provider, "b", &[(key, value)]));
+            assert_eq!(found.is_ok(), fine, "{provider} {key}: {found:?}");
+        }
+    }
 
     #[test]
     fn what_says_something_else_than_a_field_is_refused() {
