@@ -27,7 +27,7 @@ pub(crate) use backup::{
     OperationsArgs, SearchArgs, Until, UntilArgs, VerifyArgs, VolumesArgs, WaitForArgs,
 };
 pub(crate) use debug::DebugArgs;
-pub(crate) use install::{InstallArgs, RolloutArgs, UninstallArgs, UpgradeArgs};
+pub(crate) use install::{ChoiceArgs, InstallArgs, RolloutArgs, UninstallArgs, UpgradeArgs};
 pub(crate) use installation::{
     CheckProfilesArgs, CompletionArgs, DescribeOneArgs, ProfilesArgs, ProfilesCommand, Shell,
     ShowProfilesArgs, StatusArgs, VersionArgs,

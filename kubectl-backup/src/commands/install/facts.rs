@@ -180,6 +180,7 @@ mod tests {
         let session = Session {
             client: api.client(),
             namespace: "velero".to_owned(),
+            own_namespace: "default".to_owned(),
             server: "https://cluster".to_owned(),
             request_timeout: MAX_READ_TIME,
             part_timeout: MAX_READ_TIME,
