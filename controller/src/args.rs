@@ -9,7 +9,9 @@ pub(crate) mod velero_flags;
 
 use std::{net::SocketAddr, num::NonZeroU64, path::PathBuf};
 
-use backup_core::{api::GoDuration, cron::Dialect, quantity, resources::RestoreOrder};
+use backup_core::{
+    api::GoDuration, cron::Dialect, names::is_object_name, quantity, resources::RestoreOrder,
+};
 use backup_store::{AllowedPlaces, Limits, StoreError};
 use clap::{ArgAction, Parser, ValueEnum};
 
@@ -217,7 +219,7 @@ pub struct Args {
 
     /// Secret, in the namespace of the installation, whose key `authorization` is sent to
     /// --notify-url as the header of this name.
-    #[arg(long, value_name = "NAME", requires = "notify_url")]
+    #[arg(long, value_name = "NAME", requires = "notify_url", value_parser = secret_name)]
     pub notify_secret: Option<String>,
 
     /// Page size of LIST requests (objects).
@@ -386,6 +388,15 @@ fn positive(text: &str) -> Result<GoDuration, String> {
         |duration| duration > GoDuration::from_secs(0),
         "it has to be more than 0",
     )
+}
+
+/// Empty counts as unset.
+fn secret_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || is_object_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("it has to be the name of a Secret".to_owned())
+    }
 }
 
 /// As many as have an index of 32 bits.

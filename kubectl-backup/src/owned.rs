@@ -63,6 +63,21 @@ pub(crate) async fn list(
     objects(session, resource, of).await
 }
 
+/// The same, decoded. Objects that cannot be decoded are left out.
+pub(crate) async fn list_readable<K: NamespacedKind>(
+    session: &Session,
+) -> Option<Result<Vec<K>, Problem>> {
+    let all = list(session, &ApiResource::erase::<K>(&())).await?;
+    Some(all.map(|all| {
+        all.into_iter()
+            .filter_map(|object| {
+                let object = serde_json::to_value(object).ok()?;
+                serde_json::from_value(object).ok()
+            })
+            .collect()
+    }))
+}
+
 async fn objects(
     session: &Session,
     resource: &ApiResource,

@@ -36,6 +36,8 @@ pub const BARE_OPERATOR: &str = "otto";
 pub const VIEWER: &str = "vera";
 /// Has the role backup-reader and nothing else.
 pub const READER: &str = "rita";
+/// Has the role backup-operator and nothing else: changes Backups and reads no files.
+pub const PLANNER: &str = "paula";
 /// Has the role backup-owner and nothing else.
 pub const OWNER: &str = "oscar";
 /// An editor with the role backup-owner, which limits such a user, too.
@@ -68,6 +70,7 @@ impl<'w> People<'w> {
             ("backup-lock-operator", BARE_OPERATOR),
             ("backup-lock-view", VIEWER),
             ("backup-reader", READER),
+            ("backup-operator", PLANNER),
             ("backup-owner", OWNER),
             ("backup-owner", OWNING_EDITOR),
             ("backup-break-glass", BREAKER),

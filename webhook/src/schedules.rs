@@ -123,6 +123,13 @@ mod tests {
         json!({ "schedule": "@daily", "template": {}, "verify": { "every": "1s", "which": "oldest" } }),
         &["Schedule velero/nightly is not valid: spec.verify.every: ", "; spec.verify.which: "],
     )]
+    #[case::protected_by_nonsense(
+        json!({ "schedule": "@daily", "template": { "storageLocation": "first" }, "keep": { "daily": -1, "last": "x" },
+            "verify": { "every": "7d" }, "copies": [{ "location": "first" }, { "location": 7 }, { "location": "a", "ttl": "soon" }] }),
+        &["Schedule velero/nightly is not valid: spec.keep.last: ", "; spec.keep.daily: -1 is negative", "; spec.verify.every: ",
+          "; spec.copies[0].location: \"first\" is the location of the backup itself", "; spec.copies[1].location: ",
+          "; spec.copies[2].ttl: "],
+    )]
     fn a_schedule_is_refused_for_its_spec(#[case] spec: Value, #[case] expected: &[&str]) {
         let message = message(true, &spec, None);
         assert_eq!(message.is_empty(), expected.is_empty(), "{message}");

@@ -196,6 +196,44 @@ fn notifications_go_to_an_allowed_host_only() {
 }
 
 #[test]
+fn notifications_with_a_url_or_secret_that_cannot_be_meant_are_refused() {
+    let settings = |flags: &[&str]| {
+        let flags = std::iter::once(&"backup-controller").chain(flags);
+        Args::try_parse_from(flags).map(|args| args.notify())
+    };
+    for url in [
+        "hooks.example.com",
+        "hooks.example.com:8080/x",
+        "ftp://hooks.example.com/x",
+        "mailto:ops@example.com",
+        "https://",
+        "https://hooks.example.com:99999/",
+        "https://jane:secret@hooks.example.com/x",
+        "https://jane@hooks.example.com/x",
+        " ",
+        "7",
+    ] {
+        let flag = format!("--notify-url={url}");
+        let error = settings(&[flag.as_str()]).unwrap().unwrap_err().to_string();
+        assert_says!(
+            error,
+            "--notify-url: an http:// or https:// URL without user"
+        );
+        assert!(!error.contains("secret"), "{error}");
+    }
+    let url = "--notify-url=https://hooks.example.com/x";
+    for secret in ["My Secret", "../hook", "a/b"] {
+        let flag = format!("--notify-secret={secret}");
+        let error = settings(&[url, flag.as_str()]).unwrap_err();
+        assert_says!(
+            error,
+            "--notify-secret",
+            "it has to be the name of a Secret"
+        );
+    }
+}
+
+#[test]
 fn verifications_read_at_a_bounded_rate() {
     let rate = |flags: &[&str]| {
         let flags = std::iter::once(&"backup-controller").chain(flags);

@@ -10,8 +10,8 @@ use backup_core::{
         restore::RestoreProgress,
     },
     labels::{
-        BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION, READ_FROM_ANNOTATION,
-        STORED_SCOPE_ANNOTATION,
+        BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION, NOTIFIED_ANNOTATION,
+        READ_FROM_ANNOTATION, STORED_SCOPE_ANNOTATION,
     },
     left_items::LeftItems,
     operation::{Counts as Operations, RestoreOperation},
@@ -158,7 +158,11 @@ pub(crate) fn begin(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Opt
     Some(json!({
         "metadata": {
             "finalizers": finalizers::with::<Restores>(restore),
-            "annotations": {STORED_SCOPE_ANNOTATION: stored_scope::annotation(spec)},
+            "annotations": {
+                STORED_SCOPE_ANNOTATION: stored_scope::annotation(spec),
+                // Deliveries in a manifest are those of another Restore.
+                NOTIFIED_ANNOTATION: null,
+            },
         },
         "spec": {
             "backupName": spec.backup_name,
@@ -492,6 +496,8 @@ mod tests {
         };
         let patch = begin(&restore, &spec, Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(patch["metadata"]["finalizers"], json!(Restores::FINALIZERS));
+        let annotations = patch["metadata"]["annotations"].as_object().unwrap();
+        assert_eq!(annotations[NOTIFIED_ANNOTATION], Value::Null);
         assert_eq!(
             (&patch["spec"]["backupName"], &patch["status"]["phase"]),
             (&json!("b"), &json!("InProgress"))

@@ -35,6 +35,7 @@ pub mod restorability;
 pub mod restore_plan;
 pub mod results;
 pub mod retention;
+pub mod scheduled_backup;
 pub mod selection;
 pub mod snapshot;
 pub mod stored_scope;

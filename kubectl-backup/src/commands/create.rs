@@ -2,8 +2,7 @@
 //! creation that is refused because of a conflict is retried, at the pace that the refusal names.
 
 use backup_core::{
-    keep::Keep,
-    labels, names,
+    names, scheduled_backup,
     validate::{self, Finding},
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -20,11 +19,10 @@ const MAX_ATTEMPTS: usize = 5;
 
 pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandResult {
     let connection = Connection::new();
-    let mut backup: Backup = spec::start(&args.file, terminal)?;
-    if let Some(schedule) = &args.from_schedule {
-        let session = connection.session(terminal).await?;
-        start_from(schedule, &mut backup, session).await?;
-    }
+    let mut backup: Backup = match &args.from_schedule {
+        Some(schedule) => start_from(schedule, connection.session(terminal).await?).await?,
+        None => spec::start(&args.file, terminal)?,
+    };
     let prefix = args.from_schedule.as_deref().unwrap_or("backup");
     let name = args.name.clone().or(backup.metadata.name.take());
     backup.metadata.name = Some(name.unwrap_or_else(|| names::unnamed(prefix, terminal.now())));
@@ -45,29 +43,12 @@ pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandRes
     .await
 }
 
-/// Takes the whole spec from the schedule's template (Velero `pkg/cmd/cli/backup/create.go`). The
-/// labels come from the template, or else from the schedule itself.
-async fn start_from(name: &str, backup: &mut Backup, session: &Session) -> Result<(), Problem> {
+/// The Backup that the schedule would make now, still without a name.
+async fn start_from(name: &str, session: &Session) -> Result<Backup, Problem> {
     let schedule = get_named::<Schedule>(session, "trigger", name).await?;
-    let keep = Keep::of(&schedule.spec);
-    backup.spec = schedule.spec.template;
-    let template = backup.spec.metadata.take();
-    let (template_labels, annotations) = template
-        .map(|all| (all.labels, all.annotations))
-        .unwrap_or_default();
-    let mut all = template_labels
-        .or(schedule.metadata.labels)
-        .unwrap_or_default();
-    all.insert(labels::SCHEDULE_NAME.to_owned(), labels::valid_value(name));
-    backup.metadata.labels = Some(all);
-    backup.metadata.annotations = annotations;
-    if let Some(keep) = keep {
-        let rules = keep.annotation();
-        backup
-            .annotations_mut()
-            .insert(labels::KEEP_ANNOTATION.to_owned(), rules);
-    }
-    Ok(())
+    let mut backup = scheduled_backup::backup_of(&schedule, "");
+    backup.metadata.name = None;
+    Ok(backup)
 }
 
 /// A session that is created when it is first needed: `--dry-run=client` needs none.

@@ -86,9 +86,7 @@ async fn keep(
 ) {
     let last = annotation(backup, VERIFIED_ANNOTATION);
     let last = verification::Verification::read(last);
-    if findings.is_empty()
-        && let Some(last) = last.filter(|last| last.findings > 0 && last.compared)
-    {
+    if let Some(last) = last.filter(|last| last.findings > 0 && last.compared) {
         terminal.say(&format!(
             "the scheduled verification has compared digests, which this command cannot: {}. Its result stays until the next one",
             plain(&last.result())

@@ -50,7 +50,9 @@ pub(crate) struct ClusterData {
     pub(crate) backups: Vec<BackupFacts>,
     pub(crate) restores: Vec<WorkLine>,
     pub(crate) schedules: Vec<Schedule>,
-    pub(crate) locations: Vec<BackupStorageLocation>,
+    pub(crate) locations: FetchResult<Vec<BackupStorageLocation>>,
+    /// Why only a part of the backups and schedules was read; `None` if it is all of them.
+    pub(crate) restriction: Option<String>,
     /// Holders and waiting objects.
     pub(crate) lock: FetchResult<Vec<String>>,
     /// Why the lock grants nothing, and the remedy.
@@ -83,11 +85,13 @@ struct JudgedBackup<'a> {
 }
 
 impl<'a> JudgedBackup<'a> {
-    fn of(facts: &'a BackupFacts, places: &Places) -> Self {
+    /// Without `places` the state of its location does not count.
+    fn of(facts: &'a BackupFacts, places: Option<&Places>) -> Self {
         let evidence = &facts.evidence;
+        let place = places.map(|places| places.of_backup(evidence));
         Self {
             facts,
-            restorable: evidence.judge(Some(&places.of_backup(evidence))),
+            restorable: evidence.judge(place.as_ref()),
         }
     }
 
@@ -168,8 +172,11 @@ pub(crate) struct ClusterStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) absent_namespaces: Vec<ScheduleAbsence>,
     pub(crate) running: Vec<WorkLine>,
-    pub(crate) locations: Vec<LocationLine>,
+    pub(crate) locations: FetchResult<Vec<LocationLine>>,
     pub(crate) lock: FetchResult<Vec<String>>,
+    /// Whether only a part of the backups and schedules was read.
+    #[serde(skip)]
+    pub(crate) is_partial: bool,
     /// Why no Backup or Restore can be created, if the lock is the reason, and the remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lock_problem: Option<String>,
@@ -251,27 +258,31 @@ pub(crate) fn status(
         restores,
         schedules,
         locations,
+        restriction,
         lock,
         lock_problem,
     } = seen;
+    let is_partial = restriction.is_some();
+    unchecked.extend(restriction);
     let knows_namespaces = namespaces.known().is_some();
     if let FetchResult::Missing { unavailable } = namespaces {
         unchecked.push(format!("only namespaces that a backup or schedule names are shown, and whether one of them was created after its backups is not known: {unavailable}"));
     }
-    let places = Places::of(&locations);
-    let judged = judged(&backups, &places);
+    let places = locations.known().map(Places::of);
+    let judged = judged(&backups, places.as_ref());
     let newest = newest(&judged);
     let promises: Vec<Promise> = schedules
         .iter()
-        .map(|one| Promise::of(one, &places, now))
+        .map(|one| Promise::of(one, places.as_ref(), now))
         .collect();
-    let locations: Vec<LocationLine> = locations.iter().map(location).collect();
+    let locations = locations.map(|all| all.iter().map(location).collect());
     let names: Vec<String> = there.iter().map(|one| one.name.clone()).collect();
     let covering = covering(&names, &newest, &promises);
     let since = ComparisonData {
         held: held.known(),
         claims: &claims,
         knows_namespaces,
+        is_partial,
     };
     let namespaces: Vec<NamespaceStatus> = there
         .iter()
@@ -297,12 +308,13 @@ pub(crate) fn status(
         running,
         locations,
         lock,
+        is_partial,
         lock_problem,
         unchecked,
     }
 }
 
-fn judged<'a>(backups: &'a [BackupFacts], places: &Places) -> Vec<JudgedBackup<'a>> {
+fn judged<'a>(backups: &'a [BackupFacts], places: Option<&Places>) -> Vec<JudgedBackup<'a>> {
     backups
         .iter()
         .map(|backup| JudgedBackup::of(backup, places))
@@ -410,6 +422,8 @@ struct ComparisonData<'a> {
     claims: &'a FetchResult<Vec<ClusterObject>>,
     /// Whether the namespaces of the cluster could be listed.
     knows_namespaces: bool,
+    /// Whether there may be backups and schedules that were not read.
+    is_partial: bool,
 }
 
 fn of_namespace(
@@ -477,7 +491,7 @@ fn of_namespace(
     NamespaceStatus {
         name: name.to_owned(),
         protected: protected && is_known,
-        checked: unread.is_none() && is_known,
+        checked: unread.is_none() && is_known && (protected || !since.is_partial),
         last_good: good.map(|good| GoodBackup {
             name: good.facts.name.clone(),
             began: good.facts.began,

@@ -64,7 +64,7 @@ async fn a_schedule_gives_its_template_and_flags_go_over_it() {
     );
     assert_eq!(
         stored["spec"],
-        json!({"includedNamespaces": ["shop"], "ttl": "24h0m0s", "fieldOfANewerServer": 1})
+        json!({"metadata": {"labels": {"tier": "gold"}}, "includedNamespaces": ["shop"], "ttl": "24h0m0s", "fieldOfANewerServer": 1})
     );
 }
 

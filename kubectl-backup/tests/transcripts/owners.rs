@@ -88,6 +88,80 @@ async fn a_list_of_an_owner_is_that_of_the_contexts_namespace_and_says_so() {
 }
 
 #[tokio::test]
+async fn the_status_of_an_owner_is_that_of_the_contexts_namespace() {
+    let api = FakeApi::start().await;
+    let namespace =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default" } });
+    api.has_at("/api/v1/namespaces/default", namespace);
+    let own = json!({ "spec": { "includedNamespaces": ["default"], "excludedNamespaces": null } });
+    let schedule = json!({
+        "apiVersion": "velero.io/v1", "kind": "Schedule",
+        "metadata": { "name": "nightly", "namespace": "velero", "creationTimestamp": "2026-10-01T00:00:00Z" },
+        "spec": { "schedule": "0 3 * * *", "template": { "includedNamespaces": ["default"], "storageLocation": "default" } },
+        "status": { "phase": "Enabled" },
+    });
+    api.has_file(
+        "BackupResourceList",
+        "mine",
+        &json!({ "v1/Namespace": ["default"] }),
+    );
+    let person = Person::at(&api);
+    let restricted = || {
+        api.on_get("/backups", forbidden("list", "backups"));
+        let locations = || forbidden("list", "backupstoragelocations");
+        // The first list may be abandoned because of the other refusal.
+        api.meets(
+            &Method::GET,
+            "/backupstoragelocations",
+            [locations(), locations()],
+        );
+    };
+    restricted();
+    answers(&api, 0, &[with(completed_backup("mine"), &own)]);
+    answers(&api, 1, &[]);
+    answers(&api, 2, &[schedule]);
+    let screen = person.types("status").await;
+    assert_says!(
+        screen,
+        "1 namespace checked, all protected",
+        "you may not list all backups: these are about no other namespace than default",
+        "PROTECTED",
+        "mine",
+        "--- exit 0"
+    );
+    assert!(!screen.contains("there is none"), "{screen}");
+    for (number, kind) in [(0, "Backup"), (1, "Restore"), (2, "Schedule")] {
+        assert_eq!(
+            query(&api, number),
+            json!({ "kind": kind, "of": { "namespaces": ["default"] } })
+        );
+    }
+    // A backup of more namespaces may protect it.
+    let next = api.all("downloadrequests").len();
+    restricted();
+    for number in next..next + 3 {
+        answers(&api, number, &[]);
+    }
+    let screen = person.types("status").await;
+    assert_says!(
+        screen,
+        "1 of 1 namespace not checked",
+        "NOT CHECKED",
+        "there is no backup of all of it",
+        "--- exit 1"
+    );
+}
+
+#[tokio::test]
+async fn the_status_tells_who_is_no_owner_which_role_it_takes() {
+    let api = FakeApi::start().await;
+    api.on_get("/backups", forbidden("list", "backups"));
+    api.on_post("/downloadrequests", forbidden("create", "downloadrequests"));
+    let said = Person::at(&api).types("status").await;
+    assert_says!(said, "cannot list resource \"backups\"", "backup-viewer");
+}
+
+#[tokio::test]
 async fn what_is_of_others_is_refused_with_the_reason_of_the_webhook() {
     let api = FakeApi::start().await;
     let words = "\"jane\" may not see Backup velero/theirs: that takes the right to get and list secrets in namespace prod";

@@ -380,18 +380,35 @@ async fn what_rules_keep_is_shown_before_it_goes() {
 }
 
 #[tokio::test]
-async fn a_backup_made_by_hand_records_the_rules_of_its_schedule() {
+async fn a_backup_made_by_hand_is_what_the_schedule_would_make() {
     let api = cluster().await;
-    let rules = json!({"spec": {"keep": {"weekly": 4}}});
-    api.has(with(api.stored("schedules", "nightly").unwrap(), &rules));
+    let more = json!({
+        "metadata": {"labels": {"team": "a", "argocd.argoproj.io/instance": "x"},
+            "annotations": {"backup-lock/on-conflict": "queue", "backup-controller/skipped": "x"}},
+        "spec": {"keep": {"weekly": 4}, "copies": [{"location": "offsite", "ttl": "48h0m0s"}], "useOwnerReferencesInBackup": true},
+    });
+    api.has(with(api.stored("schedules", "nightly").unwrap(), &more));
     let person = Person::at(&api);
     let seen = person.types("schedules trigger nightly").await;
     assert_says!(seen, "--- exit 0\n");
     let made = api
         .stored("backups", "nightly-20261103051412-000000")
         .unwrap();
+    let rules = r#"{"rules":{"weekly":4},"zone":"UTC"}"#;
     assert_eq!(
-        made["metadata"]["annotations"]["backup-controller/keep"],
-        r#"{"rules":{"weekly":4},"zone":"UTC"}"#
+        made["metadata"]["annotations"],
+        json!({"backup-controller/keep": rules, "backup-lock/on-conflict": "queue"})
+    );
+    assert_eq!(
+        made["metadata"]["labels"],
+        json!({"team": "a", "velero.io/schedule-name": "nightly"})
+    );
+    assert_eq!(
+        made["metadata"]["ownerReferences"][0]["uid"],
+        "uid-of-nightly"
+    );
+    assert_eq!(
+        made["spec"]["copies"],
+        json!([{"location": "offsite", "ttl": "48h0m0s"}])
     );
 }

@@ -94,6 +94,12 @@ async fn an_owner_backs_up_reads_and_restores_what_is_the_owners(world: &mut Wor
     let list = owner.succeeds(&["get", "-o", "name"]).await?;
     says(&list.stdout, &["backup.velero.io/owned\n"])?;
     says(&list.stderr, &["You may not list all backups"])?;
+    // Without a schedule of the owner others may protect it.
+    let status = owner.fails(1, &["status"]).await?;
+    says(
+        &status.stdout,
+        &["NOT CHECKED", "owned-shop", "you may not list all backups"],
+    )?;
     for other in ["owned-theirs", "owned-both"] {
         ensure!(!list.stdout.contains(other), "{}", list.stdout);
         let words = ["may not see Backup", prod];

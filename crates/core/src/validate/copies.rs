@@ -14,30 +14,47 @@ const OF_SCHEDULE: &str = "spec.copies";
 
 /// `own` is the location of the backup itself, if it is known.
 pub(super) fn check(field: &str, copies: &[BackupCopy], own: Option<&str>, found: &mut Findings) {
-    if copies.len() > MAX_COPIES {
-        let count = copies.len();
+    check_number(field, copies.len(), found);
+    for (at, copy) in copies.iter().enumerate() {
+        let mut earlier = copies[..at].iter().map(|other| other.location.as_str());
+        let is_second = earlier.any(|location| location == copy.location);
+        let errors = of_one(&format!("{field}[{at}]"), copy, is_second, own);
+        found.0.extend(errors);
+    }
+}
+
+pub(super) fn check_number(field: &str, count: usize, found: &mut Findings) {
+    if count > MAX_COPIES {
         found.say(
             field,
             format!("{count} copies are more than the {MAX_COPIES} that a backup may have"),
         );
     }
-    for (at, copy) in copies.iter().enumerate() {
-        let field = format!("{field}[{at}]");
-        let name = &copy.location;
-        let wrong = if !is_object_name(name) {
-            Some("cannot be the name of a BackupStorageLocation")
-        } else if Some(name.as_str()) == own {
-            Some("is the location of the backup itself; name another one")
-        } else if copies[..at].iter().any(|other| other.location == *name) {
-            Some("is named twice; a location has one copy of a backup")
-        } else {
-            None
-        };
-        if let Some(wrong) = wrong {
-            found.say(format!("{field}.location"), format!("{name:?} {wrong}"));
-        }
-        found.not_negative(&format!("{field}.ttl"), copy.ttl);
+}
+
+/// The errors in one copy. `is_second`: an earlier one is in the same location.
+pub(super) fn of_one(
+    field: &str,
+    copy: &BackupCopy,
+    is_second: bool,
+    own: Option<&str>,
+) -> Vec<Finding> {
+    let mut found = Findings::default();
+    let name = &copy.location;
+    let wrong = if !is_object_name(name) {
+        Some("cannot be the name of a BackupStorageLocation")
+    } else if Some(name.as_str()) == own {
+        Some("is the location of the backup itself; name another one")
+    } else if is_second {
+        Some("is named twice; a location has one copy of a backup")
+    } else {
+        None
+    };
+    if let Some(wrong) = wrong {
+        found.say(format!("{field}.location"), format!("{name:?} {wrong}"));
     }
+    found.not_negative(&format!("{field}.ttl"), copy.ttl);
+    found.0
 }
 
 /// Adds the errors in the copies of a Schedule.
@@ -46,19 +63,6 @@ pub(super) fn and_of_schedule(found: Vec<Finding>, spec: &ScheduleSpec) -> Vec<F
     let own = spec.template.storage_location.as_deref();
     check(OF_SCHEDULE, &spec.copies, own, &mut all);
     all.0
-}
-
-/// The errors in the copies of a whole Schedule, as JSON.
-pub(super) fn raw(object: &Value) -> Vec<Finding> {
-    let mut found = Findings::default();
-    match decoded(object) {
-        Ok(copies) => {
-            let own = object["spec"]["template"]["storageLocation"].as_str();
-            check(OF_SCHEDULE, &copies, own, &mut found);
-        }
-        Err(error) => found.0.push(error),
-    }
-    found.0
 }
 
 /// The error of a whole Schedule, as JSON, whose copies cannot be decoded.
@@ -79,12 +83,13 @@ fn decoded(object: &Value) -> Result<Vec<BackupCopy>, Finding> {
 mod tests {
     use serde_json::json;
 
+    use super::*;
     use crate::{
         cron::Dialect,
         validate::{raw_backup, raw_schedule, undecodable_schedule},
     };
 
-    fn said(found: &[super::Finding]) -> Vec<String> {
+    fn said(found: &[Finding]) -> Vec<String> {
         found.iter().map(ToString::to_string).collect()
     }
 
@@ -116,22 +121,29 @@ mod tests {
 
     #[test]
     fn what_is_no_list_of_copies_is_named() {
-        for copies in [
-            json!("second"),
-            json!(["second"]),
-            json!([{ "ttl": "1h" }]),
-            json!([{ "location": 7 }]),
-            json!([{ "location": "second", "ttl": true }]),
+        for (copies, field) in [
+            (json!("second"), "spec.copies"),
+            (json!({ "location": "second" }), "spec.copies"),
+            (json!(["second"]), "spec.copies[0]"),
+            (json!([null]), "spec.copies[0]"),
+            (json!([{ "ttl": "1h" }]), "spec.copies[0].location"),
+            (json!([{ "location": 7 }]), "spec.copies[0].location"),
+            (
+                json!([{ "location": "second", "ttl": true }]),
+                "spec.copies[0].ttl",
+            ),
         ] {
             let schedule = json!({ "spec": { "schedule": "@daily", "copies": copies } });
             for found in [
                 raw_schedule(&schedule, &[Dialect::Robfig]),
-                undecodable_schedule(&schedule),
                 raw_backup(&json!({ "spec": { "copies": copies } })),
             ] {
                 assert_eq!(found.len(), 1, "{copies}: {found:?}");
-                assert_eq!(found[0].field, "spec.copies", "{copies}");
+                assert_eq!(found[0].field, field, "{copies}");
             }
+            let found = undecodable_schedule(&schedule);
+            assert_eq!(found.len(), 1, "{copies}: {found:?}");
+            assert_eq!(found[0].field, "spec.copies", "{copies}");
         }
         for good in [
             json!(null),
@@ -141,6 +153,34 @@ mod tests {
             let schedule = json!({ "spec": { "schedule": "@daily", "copies": good } });
             assert_eq!(raw_schedule(&schedule, &[Dialect::Robfig]), [], "{good}");
         }
+    }
+
+    #[test]
+    fn an_undecodable_copy_hides_no_other_error() {
+        let copies = json!([
+            { "location": 7, "ttl": "-1h" },
+            { "location": "second", "ttl": "soon" },
+            { "location": "second" },
+            "third",
+            { "location": "" },
+        ]);
+        let backup = json!({ "spec": { "copies": copies, "ttl": "-2h" } });
+        let fields: Vec<String> = raw_backup(&backup)
+            .into_iter()
+            .map(|one| one.field)
+            .collect();
+        assert_eq!(
+            fields,
+            [
+                "spec.ttl",
+                "spec.copies[0].location",
+                "spec.copies[0].ttl",
+                "spec.copies[1].ttl",
+                "spec.copies[2].location",
+                "spec.copies[3]",
+                "spec.copies[4].location",
+            ]
+        );
     }
 
     #[test]

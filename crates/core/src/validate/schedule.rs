@@ -5,8 +5,9 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::{
-    Finding, Findings, backup, copies, engine_backup, raw::raw_field, raw_backup,
-    undecodable_backup,
+    Finding, Findings, backup, copies, engine_backup,
+    raw::{raw_copies, raw_field},
+    raw_backup, undecodable_backup,
 };
 use crate::{
     api::{
@@ -19,6 +20,8 @@ use crate::{
 
 /// Minimum time between two verifications.
 const MIN_VERIFY_INTERVAL: GoDuration = GoDuration::from_secs(60);
+/// Maximum time between two verifications: 366 days.
+const MAX_VERIFY_INTERVAL: GoDuration = GoDuration::from_secs(366 * 24 * 3600);
 
 /// All errors in the spec of a Schedule. The expression is an error if none of these dialects
 /// accepts it: a caller that does not know the controller's dialect (`--cron-dialect`) passes all,
@@ -38,10 +41,12 @@ pub fn raw_schedule(object: &Value, dialects: &[Dialect]) -> Vec<Finding> {
     let spec = &object["spec"];
     let expression = spec["schedule"].as_str().unwrap_or_default();
     let mut found = of_expression(expression, dialects);
-    found.extend(raw_field("spec.keep", &spec["keep"], keep));
-    found.extend(raw_field("spec.verify", &spec["verify"], verify));
+    let none = json!({});
+    found.extend(raw_field("spec.keep", &spec["keep"], &none, keep));
+    found.extend(raw_field("spec.verify", &spec["verify"], &none, verify));
     found.extend(raw_backup(&template(object)).into_iter().map(in_template));
-    found.extend(copies::raw(object));
+    let own = spec["template"]["storageLocation"].as_str();
+    found.extend(raw_copies("spec.copies", &spec["copies"], own));
     found
 }
 
@@ -126,6 +131,9 @@ fn verify(spec: &VerifySpec) -> Vec<Finding> {
             if every < MIN_VERIFY_INTERVAL {
                 let message = format!("{every} is less than {MIN_VERIFY_INTERVAL}, the least");
                 found.push(Finding::new("spec.verify.every", message));
+            } else if every > MAX_VERIFY_INTERVAL {
+                let message = format!("{every} is more than {MAX_VERIFY_INTERVAL}, the most");
+                found.push(Finding::new("spec.verify.every", message));
             }
         }
     }
@@ -150,6 +158,8 @@ mod tests {
     #[case::no_interval(json!({ "which": "random" }), "spec.verify.every: is required: give the time between two verifications, such as \"24h\"")]
     #[case::often(json!({ "every": "59s" }), "spec.verify.every: 59s is less than 1m0s, the least")]
     #[case::negative(json!({ "every": "-24h" }), "spec.verify.every: -24h0m0s is less than 1m0s, the least")]
+    #[case::hardly_ever(json!({ "every": "8784h1s" }), "spec.verify.every: 8784h0m1s is more than 8784h0m0s, the most")]
+    #[case::once_a_year(json!({ "every": "8784h" }), "")]
     #[case::days(json!({ "every": "7d" }), "spec.verify.every: \"7d\" is not a duration: expected numbers with units such as \"720h\", \"1h30m\" or \"45s\" (days are written in hours: 7d is \"168h\")")]
     #[case::unknown(
         json!({ "every": "0", "which": "oldest" }),

@@ -1,3 +1,4 @@
+mod protection;
 mod restores;
 
 use serde_json::{Value, json};

@@ -97,7 +97,7 @@ fn facts(status: &ClusterStatus, now: Timestamp, style: Style) -> Vec<(&'static 
             format!("{kind} {name}: {}. {verdict}", style.tone(*tone, phase)),
         ));
     }
-    for location in &status.locations {
+    for location in status.locations.known().into_iter().flatten() {
         let message = location
             .message
             .as_ref()
@@ -105,12 +105,9 @@ fn facts(status: &ClusterStatus, now: Timestamp, style: Style) -> Vec<(&'static 
         let phase = style.tone(location.tone, &location.phase);
         facts.push(("Location", format!("{} {phase}{message}", location.name)));
     }
-    if status.locations.is_empty() {
-        facts.push((
-            "Location",
-            style.tone(Tone::Bad, "there is none: nothing can be stored"),
-        ));
-    }
+    let none = || style.tone(Tone::Bad, "there is none: nothing can be stored");
+    let without = status.locations.shown(|all| all.is_empty().then(none));
+    facts.extend(without.map(|text| ("Location", text)));
     let lock = status
         .lock
         .shown(|held| Some(held.join("; ")).filter(|held| !held.is_empty()));
@@ -256,10 +253,8 @@ fn summary(good: &[&NamespaceStatus], now: Timestamp) -> Vec<String> {
 
 fn next(status: &ClusterStatus, bad: &[&NamespaceStatus]) -> Vec<String> {
     let mut next = Vec::new();
-    let down = status
-        .locations
-        .iter()
-        .find(|location| location.tone == Tone::Bad);
+    let mut locations = status.locations.known().into_iter().flatten();
+    let down = locations.find(|location| location.tone == Tone::Bad);
     next.extend(
         down.map(|location| format!("kubectl backup locations describe {}", location.name)),
     );
@@ -298,10 +293,9 @@ fn next(status: &ClusterStatus, bad: &[&NamespaceStatus]) -> Vec<String> {
             .as_ref()
             .is_some_and(|good| good.restorable.answer == Answer::Partly)
     });
-    if matches!(status.lock, FetchResult::Missing { .. })
-        || status.lock_problem.is_some()
-        || lacks_data
-    {
+    // Who reads only a part may not run `doctor` either.
+    let is_lock_unknown = matches!(status.lock, FetchResult::Missing { .. }) && !status.is_partial;
+    if is_lock_unknown || status.lock_problem.is_some() || lacks_data {
         next.push("kubectl backup doctor".to_owned());
     }
     next

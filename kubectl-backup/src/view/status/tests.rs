@@ -75,9 +75,12 @@ fn judged_with(
             .iter()
             .map(|one| serde_json::from_value(one.clone()).unwrap())
             .collect(),
-        locations: [location, down]
-            .map(|one| serde_json::from_value(one).unwrap())
-            .to_vec(),
+        locations: FetchResult::Known(
+            [location, down]
+                .map(|one| serde_json::from_value(one).unwrap())
+                .to_vec(),
+        ),
+        restriction: None,
         lock: FetchResult::Known(Vec::new()),
         lock_problem: None,
     };
@@ -322,6 +325,27 @@ fn the_schedule_that_runs_most_often_counts_and_a_new_one_promises_nothing_of_be
 }
 
 #[test]
+fn of_a_part_of_the_backups_only_what_is_good_counts() {
+    let owned = |seen: &mut ClusterData| {
+        seen.locations = FetchResult::missing("forbidden");
+        seen.restriction = Some("others may protect it, too".to_owned());
+    };
+    let good = backup("b", &["shop"], "2026-11-03T03:00:10Z", "Completed");
+    for (backups, protected, section) in [
+        (&[good][..], true, "PROTECTED"),
+        (&[][..], false, "NOT CHECKED"),
+    ] {
+        let status = judged_with(backups, &[daily()], None, owned);
+        let shop = &status.namespaces[0];
+        assert_eq!((shop.protected, shop.checked), (protected, protected));
+        assert_eq!(status.unchecked, ["others may protect it, too"]);
+        let shown = text(&status, NOW.parse().unwrap(), Style::new(false), false).unwrap();
+        assert_says!(shown, section, "unavailable: forbidden");
+        assert!(!shown.contains("NOT PROTECTED"), "{shown}");
+    }
+}
+
+#[test]
 fn without_the_right_to_list_namespaces_those_that_are_named_are_shown() {
     let now = NOW.parse().unwrap();
     let seen = ClusterData {
@@ -342,7 +366,8 @@ fn without_the_right_to_list_namespaces_those_that_are_named_are_shown() {
             ))
             .unwrap(),
         ],
-        locations: Vec::new(),
+        locations: FetchResult::Known(Vec::new()),
+        restriction: None,
         lock: FetchResult::Known(Vec::new()),
         lock_problem: None,
     };

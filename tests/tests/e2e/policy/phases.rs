@@ -2,7 +2,7 @@
 //! break the glass, for a reason.
 
 use backup_tests::people::{
-    BREAKER, CONTROLLER, EDITOR, OPERATOR, People, WEBHOOK, object, refused,
+    BREAKER, CONTROLLER, EDITOR, OPERATOR, PLANNER, People, WEBHOOK, object, refused,
 };
 use kube::api::{Patch, PatchParams};
 
@@ -15,6 +15,9 @@ crate::tests! {
     everything_but_phase_and_work_finalizer_is_everybodys,
     a_work_finalizer_is_taken_off_by_the_controller,
     what_is_said_of_an_end_is_the_controllers_to_change,
+    a_verification_by_hand_hides_nothing_that_digests_have_shown,
+    rules_that_keep_a_backup_are_taken_off_and_never_forged,
+    copies_are_recorded_by_the_controller,
     a_glass_is_broken_by_those_who_may_and_for_a_reason,
     the_reason_for_breaking_a_glass_is_written_by_those_who_may,
 }
@@ -219,6 +222,9 @@ async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) 
         "stored-scope",
         "files-missing",
         "imported",
+        "copy-of",
+        "read-from",
+        "notified",
     ];
     for kind in KINDS {
         let ours = cast.objects(CONTROLLER, kind).await?;
@@ -256,6 +262,106 @@ async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) 
             Some([("backup-controller/missing-data".to_owned(), "x".to_owned())].into());
         theirs.create(&dry_run(), &copy).await?;
     }
+    Ok(())
+}
+
+/// `kubectl backup verify` records its result with the rights of its user.
+async fn a_verification_by_hand_hides_nothing_that_digests_have_shown(
+    world: &mut World,
+) -> TestResult {
+    let kind = "Backup";
+    let cast = People::of(world).await?;
+    let ours = cast.objects(CONTROLLER, kind).await?;
+    let record = |value: &str| json!({ "metadata": { "annotations": { "backup-controller/verified": value } } });
+    let by_hand = r#"{"at":"2026-11-03T05:14:12Z","findings":0}"#;
+    let damage = r#"{"at":"2026-11-03T05:14:12Z","findings":2,"first":"a \"b\": c"}"#;
+    let compared = r#"{"at":"2026-11-03T05:14:12Z","findings":0,"compared":true}"#;
+    let shown =
+        r#"{"at":"2026-11-03T05:14:12Z","findings":1,"first":"it is missing","compared":true}"#;
+    stored(&ours, kind, "verified", "Completed").await?;
+    let editor = cast.objects(EDITOR, kind).await?;
+    let planner = cast.objects(PLANNER, kind).await?;
+    let none = json!({ "metadata": { "annotations": { "backup-controller/verified": null } } });
+    let needle = "only backup-controller changes annotation backup-controller/verified";
+    // The record so far, the new one, and whether who may read the files may write it.
+    for (before, after, passes) in [
+        (None, by_hand, true),
+        (None, damage, true),
+        (Some(by_hand), damage, true),
+        (Some(compared), by_hand, true),
+        (Some(compared), damage, true),
+        (None, compared, false),
+        (
+            None,
+            r#"{"at":"2026-11-03T05:14:12Z","findings":0,"compared": true}"#,
+            false,
+        ),
+        (Some(by_hand), "unreadable", false),
+        (Some(shown), by_hand, false),
+        (Some(shown), damage, false),
+    ] {
+        let what = || format!("from {before:?} to {after}");
+        ours.merge_patch("verified", before.map_or_else(|| none.clone(), record))
+            .await?;
+        let result = editor.dry_patch("verified", record(after)).await;
+        if passes {
+            result.with_context(what)?;
+        } else {
+            refused(result, needle).with_context(what)?;
+        }
+        refused(planner.dry_patch("verified", record(after)).await, needle).with_context(what)?;
+    }
+    refused(editor.dry_patch("verified", none).await, needle)?;
+    gone(&ours, "verified").await?;
+    Ok(())
+}
+
+async fn rules_that_keep_a_backup_are_taken_off_and_never_forged(world: &mut World) -> TestResult {
+    let kind = "Backup";
+    let cast = People::of(world).await?;
+    let ours = cast.objects(CONTROLLER, kind).await?;
+    let theirs = cast.objects(EDITOR, kind).await?;
+    let rules = |value: Value| json!({ "metadata": { "annotations": { "backup-controller/keep": value } } });
+    let needle = "only backup-controller changes annotation backup-controller/keep";
+    stored(&ours, kind, "kept", "Completed").await?;
+    let daily = json!(r#"{"rules":{"daily":7}}"#);
+    refused(theirs.dry_patch("kept", rules(daily.clone())).await, needle)?;
+    ours.merge_patch("kept", rules(daily)).await?;
+    let others = json!(r#"{"rules":{"daily":700}}"#);
+    refused(theirs.dry_patch("kept", rules(others)).await, needle)?;
+    theirs.merge_patch("kept", rules(Value::Null)).await?;
+    gone(&ours, "kept").await?;
+    Ok(())
+}
+
+async fn copies_are_recorded_by_the_controller(world: &mut World) -> TestResult {
+    let kind = "Backup";
+    let cast = People::of(world).await?;
+    let ours = cast.objects(CONTROLLER, kind).await?;
+    let theirs = cast.objects(EDITOR, kind).await?;
+    let copies = |all: Value| json!({ "status": { "copies": all } });
+    let failed = json!({ "location": "second", "phase": "Failed" });
+    let complete = json!({ "location": "third", "phase": "Completed" });
+    stored(&ours, kind, "copied", "Completed").await?;
+    for (before, after, passes) in [
+        (json!([]), json!([complete]), false),
+        (
+            json!([failed]),
+            json!([{ "location": "second", "phase": "Completed" }]),
+            false,
+        ),
+        (json!([failed, complete]), json!([complete]), true),
+    ] {
+        let what = || format!("from {before} to {after}");
+        ours.merge_patch("copied", copies(before.clone())).await?;
+        let result = theirs.dry_patch("copied", copies(after.clone())).await;
+        if passes {
+            result.with_context(what)?;
+        } else {
+            refused(result, "only backup-controller records the copies").with_context(what)?;
+        }
+    }
+    gone(&ours, "copied").await?;
     Ok(())
 }
 

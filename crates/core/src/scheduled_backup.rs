@@ -1,18 +1,17 @@
-//! Creates the backup of a slot. Pure.
+//! The Backup that a Schedule makes: by the controller at its time, or by the command on request.
 //!
 //! Velero: `FromSchedule` in `pkg/builder/backup_builder.go`, v1.18.
 
 use std::collections::BTreeMap;
 
-use backup_core::{
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt as _;
+
+use crate::{
     api::{Backup, Schedule},
     keep::Keep,
     labels::{self, BREAK_GLASS_ANNOTATION, KEEP_ANNOTATION},
-    names,
 };
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::ResourceExt as _;
 
 /// Marks by which deployment tools know their objects. A backup with one of them would look like an
 /// object that was removed from the repository, and would be deleted: during its work, or all
@@ -30,13 +29,10 @@ const TRACKED: [&str; 8] = [
 /// Prefix of our annotations about the Schedule itself.
 const OURS: &str = "backup-controller/";
 
-/// The backup of a slot. Its name is derived from schedule and slot.
-pub(super) fn backup(schedule: &Schedule, slot: Timestamp) -> Backup {
-    let name = schedule.name_any();
-    let mut backup = Backup::new(
-        &names::timestamped(&name, slot),
-        schedule.spec.template.clone(),
-    );
+/// A Backup of this name with everything that it gets from its Schedule: the template, copies,
+/// labels, annotations with the rules that keep it, and the owner.
+pub fn backup_of(schedule: &Schedule, name: &str) -> Backup {
+    let mut backup = Backup::new(name, schedule.spec.template.clone());
     let mut copies = schedule.spec.copies.clone();
     for copy in std::mem::take(&mut backup.spec.copies) {
         if copies.iter().all(|other| other.location != copy.location) {
@@ -49,6 +45,7 @@ pub(super) fn backup(schedule: &Schedule, slot: Timestamp) -> Backup {
     let annotations = metadata
         .annotations
         .unwrap_or_else(|| schedule.annotations().clone());
+    let name = schedule.name_any();
     let mut labels = inherited(labels);
     labels.insert(labels::SCHEDULE_NAME.to_owned(), labels::valid_value(&name));
     backup.metadata.labels = Some(labels);
@@ -92,7 +89,7 @@ fn is_inherited(key: &str) -> bool {
 }
 
 /// Whether an existing backup was made by a schedule of this name.
-pub(super) fn is_of(backup: &Backup, schedule: &Schedule) -> bool {
+pub fn is_of(backup: &Backup, schedule: &Schedule) -> bool {
     backup.schedule() == Some(labels::valid_value(&schedule.name_any()).as_str())
 }
 
@@ -111,20 +108,19 @@ mod tests {
         schedule
     }
 
-    fn slot() -> Timestamp {
-        "2026-03-04T05:06:00Z".parse().unwrap()
+    fn made_by(schedule: &Schedule) -> Backup {
+        backup_of(schedule, "nightly-20260304050600")
     }
 
     #[test]
-    fn a_slot_has_one_name_and_the_spec_of_the_template() {
+    fn a_backup_has_the_given_name_and_the_spec_of_the_template() {
         let schedule = schedule(
             &json!({}),
             &json!({ "includedNamespaces": ["a"], "ttl": "24h0m0s", "new": 1 }),
         );
-        let made = backup(&schedule, slot());
+        let made = made_by(&schedule);
         assert_eq!(made.name_any(), "nightly-20260304050600");
         assert_eq!(made.spec, schedule.spec.template);
-        assert_eq!(made, backup(&schedule, slot()));
         assert!(is_of(&made, &schedule) && made.metadata.owner_references.is_none());
         assert_eq!(made.status, Backup::default().status);
     }
@@ -135,7 +131,7 @@ mod tests {
         let mut schedule = schedule(&json!({}), &template);
         schedule.spec.copies =
             serde_json::from_value(json!([{ "location": "second", "ttl": "1h" }])).unwrap();
-        let made = backup(&schedule, slot());
+        let made = made_by(&schedule);
         let locations = made.spec.copies.iter().map(|copy| copy.location.as_str());
         assert_eq!(locations.collect::<Vec<_>>(), ["second", "third"]);
     }
@@ -157,7 +153,7 @@ mod tests {
             &json!({ "metadata": { "labels": tracked, "annotations": notes } }),
         );
         for schedule in [inherits, given] {
-            let made = backup(&schedule, slot());
+            let made = made_by(&schedule);
             let keys: Vec<&str> = made.labels().keys().map(String::as_str).collect();
             assert_eq!(
                 keys,
@@ -178,7 +174,7 @@ mod tests {
             &json!({ "labels": { "a": "schedule" }, "annotations": { "b": "schedule" } }),
             &json!({ "metadata": { "labels": { "c": "template" } } }),
         );
-        let made = backup(&of_both, slot());
+        let made = made_by(&of_both);
         assert!(made.labels().contains_key("c") && !made.labels().contains_key("a"));
         assert_eq!(made.annotations()["b"], "schedule");
     }
@@ -188,10 +184,10 @@ mod tests {
         let text = r#"{"rules":{"daily":9}}"#;
         let forged = json!({ "annotations": { KEEP_ANNOTATION: text } });
         let mut with_rules = schedule(&forged, &json!({}));
-        assert!(backup(&with_rules, slot()).metadata.annotations.is_none());
+        assert!(made_by(&with_rules).metadata.annotations.is_none());
         with_rules.spec.keep = serde_json::from_value(json!({ "daily": 7 })).unwrap();
         with_rules.spec.schedule = "TZ=Europe/Paris @daily".to_owned();
-        let made = backup(&with_rules, slot());
+        let made = made_by(&with_rules);
         assert_eq!(
             made.annotations()[KEEP_ANNOTATION],
             r#"{"rules":{"daily":7},"zone":"Europe/Paris"}"#
@@ -202,7 +198,7 @@ mod tests {
     fn an_owner_is_named_where_that_is_asked_for() {
         let mut owner = schedule(&json!({}), &json!({}));
         owner.spec.use_owner_references_in_backup = Some(true);
-        let made = backup(&owner, slot());
+        let made = made_by(&owner);
         let owners = made.metadata.owner_references.unwrap();
         assert_eq!(
             (
