@@ -67,34 +67,34 @@ pub(crate) struct ScheduleCreateArgs {
 #[command(next_help_heading = "What is kept beyond its ttl")]
 pub(crate) struct KeepFlags {
     /// Number of newest good backups to keep; 0 takes the rule away
-    #[arg(long, value_name = "N", value_parser = periods())]
-    pub(crate) keep_last: Option<i64>,
+    #[arg(long = "keep-last", value_name = "N", value_parser = periods())]
+    pub(crate) last: Option<i64>,
     /// Number of hours that have a good backup, of which to keep the newest one each
-    #[arg(long, value_name = "N", value_parser = periods())]
-    pub(crate) keep_hourly: Option<i64>,
+    #[arg(long = "keep-hourly", value_name = "N", value_parser = periods())]
+    pub(crate) hourly: Option<i64>,
     /// The same for days
-    #[arg(long, value_name = "N", value_parser = periods())]
-    pub(crate) keep_daily: Option<i64>,
+    #[arg(long = "keep-daily", value_name = "N", value_parser = periods())]
+    pub(crate) daily: Option<i64>,
     /// The same for weeks, which begin on Monday
-    #[arg(long, value_name = "N", value_parser = periods())]
-    pub(crate) keep_weekly: Option<i64>,
+    #[arg(long = "keep-weekly", value_name = "N", value_parser = periods())]
+    pub(crate) weekly: Option<i64>,
     /// The same for months
-    #[arg(long, value_name = "N", value_parser = periods())]
-    pub(crate) keep_monthly: Option<i64>,
+    #[arg(long = "keep-monthly", value_name = "N", value_parser = periods())]
+    pub(crate) monthly: Option<i64>,
     /// The same for years
-    #[arg(long, value_name = "N", value_parser = periods())]
-    pub(crate) keep_yearly: Option<i64>,
+    #[arg(long = "keep-yearly", value_name = "N", value_parser = periods())]
+    pub(crate) yearly: Option<i64>,
 }
 
 impl KeepFlags {
     pub(crate) fn of(&self, rule: Rule) -> Option<i64> {
         match rule {
-            Rule::Last => self.keep_last,
-            Rule::Hourly => self.keep_hourly,
-            Rule::Daily => self.keep_daily,
-            Rule::Weekly => self.keep_weekly,
-            Rule::Monthly => self.keep_monthly,
-            Rule::Yearly => self.keep_yearly,
+            Rule::Last => self.last,
+            Rule::Hourly => self.hourly,
+            Rule::Daily => self.daily,
+            Rule::Weekly => self.weekly,
+            Rule::Monthly => self.monthly,
+            Rule::Yearly => self.yearly,
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn confirmed(
         };
     }
     let targets = targets(spec);
-    let names = Vec::from_iter(targets.iter().copied()).join(",");
+    let names = targets.iter().copied().collect::<Vec<_>>().join(",");
     let s = if targets.len() == 1 { "" } else { "s" };
     if !given.is_empty() {
         let given: BTreeSet<&str> = given.iter().map(String::as_str).collect();

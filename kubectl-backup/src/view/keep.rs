@@ -147,20 +147,19 @@ impl KeepPlan {
         let headers = [
             "BACKUP", "AGE", "PHASE", "LOCATION", "EXPIRES", "KEPT BY", "GOES",
         ];
-        let mut text = if self.backups.is_empty() {
+        let backups = if self.backups.is_empty() {
             format!("{} has no backups.\n", self.schedule)
         } else {
             table(&headers, true, rows)?
         };
         let going = self.backups.iter().filter(|one| one.kept_by.is_empty());
         let going = counted(going.count(), "backup");
-        text += &format!(
-            "\nRules of {}: {} ({}). {going} would be removed now.\n",
+        Ok(format!(
+            "{backups}\nRules of {}: {} ({}). {going} would be removed now.\n",
             self.schedule,
             rules(&self.rules),
             self.zone,
-        );
-        Ok(text)
+        ))
     }
 }
 
