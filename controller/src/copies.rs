@@ -155,6 +155,10 @@ impl CopyController {
             () = running.stopped() => return Ok(None),
             () = self.stop.cancelled() => return Ok(None),
         };
+        // The state that was published has changed it.
+        let Some(backup) = self.current(&backup).await? else {
+            return Ok(None);
+        };
         match copied {
             Ok(()) => self.publish_copied(&backup, state).await.map(|()| None),
             Err(error) => self.publish_problem(&backup, state, error).await,

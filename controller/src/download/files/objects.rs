@@ -184,7 +184,8 @@ mod tests {
             ("h-unreadable", of(json!("shop"))),
         ] {
             put(&api, "Backup", name, &spec);
-            put(&api, "Schedule", name, &json!({ "template": spec }));
+            let schedule = json!({ "schedule": "@daily", "template": spec });
+            put(&api, "Schedule", name, &schedule);
         }
         assert_eq!(names::<Backup>(&api, &["shop"]).await, ["a-mine"]);
         assert_eq!(names::<Schedule>(&api, &["shop"]).await, ["a-mine"]);
