@@ -10,10 +10,10 @@ pub(crate) mod velero_flags;
 use std::{net::SocketAddr, num::NonZeroU64, path::PathBuf};
 
 use backup_core::{api::GoDuration, cron::Dialect, quantity, resources::RestoreOrder};
-use backup_store::{AllowedPlaces, Limits};
+use backup_store::{AllowedPlaces, Limits, StoreError};
 use clap::{ArgAction, Parser, ValueEnum};
 
-use crate::{restore::ItemMemory, volumes::data_mover::MoverSettings};
+use crate::{notify::NotifySettings, restore::ItemMemory, volumes::data_mover::MoverSettings};
 
 const HOUR: i64 = 3600;
 const SYNC_FREQUENCY: GoDuration = GoDuration::from_secs(10);
@@ -118,10 +118,10 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub object_store_plugins: Vec<String>,
 
-    /// Hosts that settings of locations may lead to (s3Url, storeEndpoint, storageAccountURI,
-    /// activeDirectoryAuthorityURI), with * for any part and commas between them, besides those of
-    /// the providers. [default: any, but tokens and passwords of locations without a credential of
-    /// their own go to hosts of their provider only]
+    /// Hosts that settings of locations (s3Url, storeEndpoint, storageAccountURI,
+    /// activeDirectoryAuthorityURI) and --notify-url may lead to, with * for any part and commas
+    /// between them, besides those of the providers of locations. [default: any, but tokens and
+    /// passwords of locations without a credential of their own go to hosts of their provider only]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub allowed_endpoints: Vec<String>,
 
@@ -204,6 +204,21 @@ pub struct Args {
     /// name none (spec.resourceModifier) and do not set spec.skipDefaultResourceModifier.
     #[arg(long, value_name = "NAME")]
     pub default_resource_modifier_configmap: Option<String>,
+
+    /// Maximum bytes per second that scheduled verifications of backups (spec.verify of Schedules)
+    /// read from stores, such as 20Mi. One backup is verified at a time.
+    #[arg(long, value_name = "SIZE", default_value = "20Mi", value_parser = rate)]
+    pub verify_read_limit: NonZeroU64,
+
+    /// URL that gets a POST with a CloudEvent for each backup or restore that ends otherwise than
+    /// Completed, and for each verification that finds faults. Without it nothing is sent.
+    #[arg(long, value_name = "URL")]
+    pub notify_url: Option<String>,
+
+    /// Secret, in the namespace of the installation, whose key `authorization` is sent to
+    /// --notify-url as the header of this name.
+    #[arg(long, value_name = "NAME", requires = "notify_url")]
+    pub notify_secret: Option<String>,
 
     /// Page size of LIST requests (objects).
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -452,6 +467,17 @@ impl Args {
                 .chain(self.kubeconfig.clone())
                 .collect(),
         }
+    }
+
+    /// Where notifications are sent; `None` if nowhere. Errors: the URL is no URL, or leads to a host
+    /// that is not allowed.
+    pub(crate) fn notify(&self) -> Result<Option<NotifySettings>, StoreError> {
+        let Some(url) = self.notify_url.as_ref().filter(|url| !url.is_empty()) else {
+            return Ok(None);
+        };
+        let url = self.allowed_places().check_url("--notify-url", url)?;
+        let secret = self.notify_secret.clone().filter(|name| !name.is_empty());
+        Ok(Some(NotifySettings { url, secret }))
     }
 
     /// What a backup may hold to be restored from.

@@ -21,6 +21,7 @@ mod job;
 mod location;
 mod location_validation;
 mod metrics;
+mod notify;
 mod recent_deletions;
 mod restore;
 mod retention;
@@ -30,6 +31,7 @@ mod startup;
 mod sync;
 #[cfg(test)]
 mod testing;
+mod verification;
 mod volumes;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
@@ -50,6 +52,7 @@ use backup_runtime::{
     leader::{Elector, Leadership},
     signal,
 };
+use backup_store::Throttle;
 use futures::{
     FutureExt as _,
     future::{BoxFuture, try_join_all},
@@ -73,6 +76,7 @@ use job::{
 use location::Locations;
 use location_validation::{LocationController, SecretVersions};
 use metrics::Metrics;
+use notify::{NotificationController, NotifySettings};
 use recent_deletions::RecentDeletions;
 use restore::{ItemMemory, Planner, Restores};
 use retention::RetentionController;
@@ -80,6 +84,7 @@ use schedule::ScheduleController;
 use server_status::ServerStatusController;
 use startup::LedgerHome;
 use sync::{SkipCache, SyncController, WatchedBackups};
+use verification::VerificationController;
 use volumes::{data_mover::DataMover, snapshot_locations::SnapshotLocations};
 
 /// Time for controllers to stop after the process was asked to end; the pod's grace period is a
@@ -105,6 +110,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
             "--features names a feature that is not known here; it changes nothing"
         );
     }
+    let notify = args.notify()?;
     let (client, silent_client) = connect::clients(args.kubeconfig.as_deref()).await?;
     let GuardedProfiles {
         profiles, unusable, ..
@@ -241,6 +247,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
     let files = download::files::serve(download.clone(), Planner::new(&job, Arc::clone(&restores)));
     let controllers = controllers(Parts {
         args,
+        notify,
         silent_client,
         guards,
         installation,
@@ -318,6 +325,8 @@ async fn drain(
 /// The parts of which the controllers are built.
 struct Parts {
     args: Args,
+    /// Where notifications are sent.
+    notify: Option<NotifySettings>,
     /// A client for connections that may be silent for hours.
     silent_client: Client,
     /// All profiles that are guarded, with their ledgers.
@@ -334,6 +343,7 @@ struct Parts {
 async fn controllers(parts: Parts) -> anyhow::Result<()> {
     let Parts {
         args,
+        notify,
         silent_client,
         guards,
         installation,
@@ -396,6 +406,14 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             zone: TimeZone::system(),
             refused_slots: Mutex::default(),
         };
+        let verification = VerificationController {
+            cluster: cluster.clone(),
+            locations: locations.clone(),
+            metrics: Arc::clone(&metrics),
+            limits: args.restore_limits(),
+            throttle: Arc::new(Throttle::new(Some(args.verify_read_limit))),
+            stop: stop.clone(),
+        };
         let server_status = ServerStatusController {
             cluster: cluster.clone(),
             plugins: plugins.clone(),
@@ -447,6 +465,19 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             "schedule",
             schedule.run(health.clone(), stop.clone()).map(Ok).boxed(),
         ));
+        all.push((
+            "verification",
+            verification.run(health.clone()).map(Ok).boxed(),
+        ));
+        if let Some(settings) = notify {
+            let notifications = NotificationController {
+                cluster: cluster.clone(),
+                metrics: Arc::clone(&metrics),
+                settings,
+                installation,
+            };
+            all.push(("notifications", notifications.run(stop.clone()).boxed()));
+        }
         if let Some(settings) = args.mover() {
             let mover = DataMover::new(cluster.clone(), locations.clone(), settings);
             all.push((

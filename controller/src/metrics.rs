@@ -69,6 +69,14 @@ fn by_outcome(series: &ControllerMetrics) -> [&Series<Counter, 1>; 5] {
     ]
 }
 
+/// Counters of the scheduled verifications: whole, and not whole.
+fn by_verdict(series: &ControllerMetrics) -> [&Series<Counter, 1>; 2] {
+    [
+        &series.schedule_verification_success,
+        &series.schedule_verification_failure,
+    ]
+}
+
 fn csi_snapshots(series: &ControllerMetrics) -> [&Series<Counter, 2>; 3] {
     [
         &series.csi_snapshot_attempt,
@@ -196,6 +204,7 @@ impl Metrics {
         series.backup_tarball_size_bytes.remove([&schedule]);
         series.backup_duration_seconds.remove([&schedule]);
         self.schedule_due(name, None, None);
+        self.forget_verification(name);
         series.schedule_usable.remove([&schedule]);
         series.schedule_paused.remove([&schedule]);
     }
@@ -232,6 +241,61 @@ impl Metrics {
             .schedule_paused
             .of([&schedule])
             .set(i64::from(paused));
+    }
+
+    /// Sets when a backup of a schedule is to be verified, and when one was last found whole. Exports
+    /// the counters from 0.
+    pub(crate) fn verification_due(
+        &self,
+        name: &str,
+        due: Option<Timestamp>,
+        whole: Option<Timestamp>,
+    ) {
+        let schedule = valid_value(name);
+        let series = &self.series;
+        series
+            .schedule_verification_due_timestamp_seconds
+            .set([&schedule], due.map(Timestamp::as_second));
+        series
+            .schedule_verification_last_success_timestamp_seconds
+            .set([&schedule], whole.map(Timestamp::as_second));
+        for counters in by_verdict(series) {
+            counters.of([&schedule]);
+        }
+    }
+
+    /// Counts a scheduled verification.
+    pub(crate) fn verified(&self, name: &str, is_whole: bool) {
+        let [success, failure] = by_verdict(&self.series);
+        let counters = if is_whole { success } else { failure };
+        counters.of([&valid_value(name)]).inc();
+    }
+
+    /// Removes the series about verifications of a schedule that asks for none.
+    pub(crate) fn forget_verification(&self, name: &str) {
+        let schedule = valid_value(name);
+        let series = &self.series;
+        for gauges in [
+            &series.schedule_verification_due_timestamp_seconds,
+            &series.schedule_verification_last_success_timestamp_seconds,
+        ] {
+            gauges.remove([&schedule]);
+        }
+        for counters in by_verdict(series) {
+            counters.remove([&schedule]);
+        }
+    }
+
+    pub(crate) fn notification_sent(&self) {
+        self.series.notifications_sent.inc();
+    }
+
+    pub(crate) fn notification_failed(&self) {
+        self.series.notifications_failed.inc();
+    }
+
+    pub(crate) fn notification_dropped(&self) {
+        self.series.notifications_dropped.inc();
     }
 
     pub(crate) fn schedule_skipped(&self, name: &str) {

@@ -101,6 +101,10 @@ mod tests {
         &["Schedule velero/nightly is not valid: spec.schedule: ", "; spec.template.csiSnapshotTimeout: ",
           "; spec.template.ttl: ", "; spec.template.datamover: "],
     )]
+    #[case::verified_by_nonsense(
+        json!({ "schedule": "@daily", "template": {}, "verify": { "every": "1s", "which": "oldest" } }),
+        &["Schedule velero/nightly is not valid: spec.verify.every: ", "; spec.verify.which: "],
+    )]
     fn a_schedule_is_refused_for_its_spec(#[case] spec: Value, #[case] expected: &[&str]) {
         let message = message(true, &spec, None);
         assert_eq!(message.is_empty(), expected.is_empty(), "{message}");

@@ -172,3 +172,36 @@ fn durations_and_booleans_are_read_as_people_write_them() {
     let error = Args::try_parse_from(["backup-controller", "--default-backup-ttl=1d"]).unwrap_err();
     assert_says!(error, "is not a duration");
 }
+
+#[test]
+fn notifications_go_to_an_allowed_host_only() {
+    let settings = |flags: &[&str]| {
+        let flags = std::iter::once(&"backup-controller").chain(flags);
+        Args::try_parse_from(flags).map(|args| args.notify())
+    };
+    let url = "--notify-url=https://hooks.example.com/x";
+    for none in [&[][..], &["--notify-url="]] {
+        assert_eq!(settings(none).unwrap().unwrap(), None);
+    }
+    let found = settings(&[url]).unwrap().unwrap().unwrap();
+    assert_eq!(found.url.as_str(), "https://hooks.example.com/x");
+    assert_eq!(found.secret, None);
+    let secret = "--notify-secret=hook";
+    let allowed = "--allowed-endpoints=minio,*.example.com";
+    let found = settings(&[url, secret, allowed]).unwrap().unwrap();
+    assert_eq!(found.unwrap().secret.as_deref(), Some("hook"));
+    let refused = settings(&[url, "--allowed-endpoints=minio"]).unwrap();
+    assert_says!(refused.unwrap_err(), "--notify-url: hooks.example.com");
+    assert!(settings(&[secret]).is_err(), "a Secret without a URL");
+}
+
+#[test]
+fn verifications_read_at_a_bounded_rate() {
+    let rate = |flags: &[&str]| {
+        let flags = std::iter::once(&"backup-controller").chain(flags);
+        Args::try_parse_from(flags).map(|args| args.verify_read_limit.get())
+    };
+    assert_eq!(rate(&[]).unwrap(), 20 << 20);
+    assert_eq!(rate(&["--verify-read-limit=1Mi"]).unwrap(), 1 << 20);
+    assert!(rate(&["--verify-read-limit=0"]).is_err());
+}

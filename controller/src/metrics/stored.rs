@@ -7,8 +7,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use backup_core::{
     api::{Backup, BackupPhase, Restore},
+    labels::{VERIFIED_ANNOTATION, annotation},
     phase::{Phase as _, Stage},
     restorability::Evidence,
+    verification::Verification,
 };
 use backup_runtime::watch::{Decoded, WatchEvent};
 use jiff::Timestamp;
@@ -114,6 +116,8 @@ pub(crate) struct StoredBackups {
 struct KnownBackup {
     schedule: String,
     end: Option<End>,
+    /// Whether its last verification has found faults.
+    is_damaged: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,9 +171,11 @@ impl StoredBackups {
         self.queue.applied(backup, backup.phase().stage());
         self.queue.publish(BACKUPS, metrics);
         let schedule = backup.schedule().unwrap_or_default().to_owned();
+        let verified = Verification::read(annotation(backup, VERIFIED_ANNOTATION));
         let now = KnownBackup {
             schedule: schedule.clone(),
             end: End::of(backup),
+            is_damaged: verified.is_some_and(|last| last.findings > 0),
         };
         let before = self.known.insert(backup.name_any(), now.clone());
         if before.as_ref() == Some(&now) {
@@ -243,14 +249,23 @@ impl StoredBackups {
         series
             .backup_last_successful_timestamp
             .set([schedule], completed);
+        let mut backups = self.of_schedule(schedule).peekable();
+        let damaged = backups.peek().is_some().then(|| {
+            let damaged = backups.filter(|known| known.is_damaged);
+            gauge(damaged.count() as u64)
+        });
+        series.backup_damaged.set([schedule], damaged);
+    }
+
+    fn of_schedule(&self, schedule: &str) -> impl Iterator<Item = &KnownBackup> {
+        self.known
+            .values()
+            .filter(move |known| known.schedule == schedule)
     }
 
     /// The ends of the backups of a schedule.
     fn ends(&self, schedule: &str) -> impl Iterator<Item = End> {
-        self.known
-            .values()
-            .filter(move |known| known.schedule == schedule)
-            .filter_map(|known| known.end)
+        self.of_schedule(schedule).filter_map(|known| known.end)
     }
 }
 
@@ -386,6 +401,38 @@ mod tests {
             gauges(&metrics, "nightly"),
             [Some(0), Some(20), Some(0), Some(1)]
         );
+    }
+
+    #[test]
+    fn backups_with_faults_are_counted_until_they_are_gone_or_found_whole() {
+        let (metrics, mut stored) = (Metrics::default(), StoredBackups::default());
+        let damaged = |schedule: &str| {
+            let text = metrics.encode();
+            let prefix = format!("velero_backup_damaged{{schedule=\"{schedule}\"}} ");
+            text.lines()
+                .find_map(|line| line.strip_prefix(&prefix)?.parse::<i64>().ok())
+        };
+        let verified = |name: &str, findings: usize| {
+            let mut one = backup(name, "nightly", "Completed", 1, 10, 0);
+            let record = format!(r#"{{"at":"2026-01-01T01:00:00Z","findings":{findings}}}"#);
+            one.metadata.annotations = Some([(VERIFIED_ANNOTATION.to_owned(), record)].into());
+            one
+        };
+        stored.listed(&names(&[]), &metrics);
+        assert_eq!(damaged("nightly"), None);
+        stored.applied(&backup("a", "nightly", "Completed", 1, 10, 0), &metrics);
+        stored.applied(&backup("d", "", "Completed", 1, 10, 0), &metrics);
+        assert_eq!(damaged("nightly"), Some(0));
+        stored.applied(&verified("a", 2), &metrics);
+        stored.applied(&verified("b", 1), &metrics);
+        stored.applied(&verified("c", 0), &metrics);
+        assert_eq!((damaged("nightly"), damaged("")), (Some(2), Some(0)));
+        stored.applied(&verified("a", 0), &metrics);
+        assert_eq!(damaged("nightly"), Some(1));
+        for name in ["b", "a", "c"] {
+            stored.gone(name, &metrics);
+        }
+        assert_eq!(damaged("nightly"), None);
     }
 
     #[test]

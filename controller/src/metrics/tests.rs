@@ -54,6 +54,9 @@ fn what_was_counted_of_a_schedule_or_a_location_goes_with_it() {
     metrics.schedule_skipped("nightly");
     metrics.schedule_due("nightly", Some(60), Some(Timestamp::UNIX_EPOCH));
     metrics.schedule_state("nightly", true, false);
+    let at = Some(Timestamp::UNIX_EPOCH);
+    metrics.verification_due("nightly", at, at);
+    metrics.verified("nightly", false);
     metrics.backup_size("nightly", 1);
     let mut backup = ended();
     backup.status.csi_volume_snapshots_attempted = 0;

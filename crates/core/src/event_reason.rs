@@ -78,6 +78,7 @@ event_reasons! {
     Unclaimed on "Backup, Restore": "it runs without a claim, beside others",
     UnknownPhase on "Backup, Restore": "a newer version wrote its phase; it counts as running",
     Unreadable on "any of `velero.io`": "it cannot be decoded; the field",
+    VerificationFailed on "Backup": "a scheduled verification has found files that are missing, damaged or changed; the first one, and what to do",
     Waiting on "Restore, DeleteBackupRequest": "what it waits for; it starts when that has ended",
 }
 

@@ -110,11 +110,19 @@ pub const STORED_SCOPE_ANNOTATION: &str = "backup-controller/stored-scope";
 /// Our annotation of a Backup: when its stored files were verified last, and how many things were
 /// wrong with them ([`crate::verification::Verification`]).
 pub const VERIFIED_ANNOTATION: &str = "backup-controller/verified";
+/// Our annotation of the Backup that is stored as metadata: digests of the other files of the
+/// backup, as JSON. A scheduled verification compares them.
+pub const DIGESTS_ANNOTATION: &str = "backup-controller/digests";
+/// Our annotation of a Backup or Restore: which notifications about it were delivered, as JSON.
+pub const NOTIFIED_ANNOTATION: &str = "backup-controller/notified";
 /// Our annotation of a DeleteBackupRequest that is InProgress and waits for the same: it works on
 /// nothing until then, and holds no place in the ledger. Any value.
 pub const DELETION_RESTS_ANNOTATION: &str = "backup-controller/deletion-rests";
 /// Our annotation of a Schedule: which slot was skipped last, and why.
 pub const SKIPPED_ANNOTATION: &str = "backup-controller/skipped";
+/// Our annotation of a Schedule: the last verification of one of its backups, as JSON
+/// ([`crate::verification::ScheduleVerification`]). Removing it makes the next one due.
+pub const VERIFICATION_ANNOTATION: &str = "backup-controller/verification";
 /// Our annotation of a Schedule: how its expression is read ([`crate::cron::Reading`]).
 pub const CRON_ANNOTATION: &str = "backup-controller/cron";
 /// Our annotation that a user sets on a Backup to cancel it, or on a Restore to stop its

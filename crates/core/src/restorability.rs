@@ -364,6 +364,7 @@ impl Evidence {
         }
         if let Some(findings) = self
             .verified
+            .as_ref()
             .map(|last| last.findings)
             .filter(|findings| *findings > 0)
         {

@@ -39,3 +39,13 @@ pub fn shortened(text: &str, chars: usize) -> String {
         None => text.to_owned(),
     }
 }
+
+/// A text of any origin on one line, without control characters: safe for a terminal and for an
+/// Event.
+pub fn plain(text: &str) -> String {
+    text.split(char::is_control)
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
+}

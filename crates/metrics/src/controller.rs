@@ -48,6 +48,13 @@ metrics! {
         "1 if the schedule makes backups, or would if it were not paused; 0 if it is not valid or never due";
     schedule_paused: Series<Gauge, 1> [schedule], "1 while the schedule is paused, else 0";
     schedule_skipped: Series<Counter, 1> [schedule], "Scheduled backups that were left out";
+    schedule_verification_due_timestamp_seconds: Series<Gauge, 1> [schedule],
+        "When a backup of the schedule is or was due to be verified, Unix time; there is none without spec.verify, or while no backup could be verified";
+    schedule_verification_last_success_timestamp_seconds: Series<Gauge, 1> [schedule],
+        "When a scheduled verification has last found a backup whole, Unix time";
+    schedule_verification_success: Series<Counter, 1> [schedule], "Scheduled verifications that have found a backup whole";
+    schedule_verification_failure: Series<Counter, 1> [schedule], "Scheduled verifications that have found faults in the files of a backup";
+    backup_damaged: Series<Gauge, 1> [schedule], "Backups whose last verification has found faults in their files";
     volume_snapshot_attempt: Series<Counter, 1> [schedule], "Snapshots of volumes that plugins were asked for";
     volume_snapshot_success: Series<Counter, 1> [schedule], "Snapshots of volumes that plugins have taken";
     volume_snapshot_failure: Series<Counter, 1> [schedule], "Snapshots of volumes that failed";
@@ -116,6 +123,9 @@ metrics! {
         "Begin of the last comparison that ended, Unix time";
     backup_sync_period_seconds: Series<Gauge, 1> [backup_location_name],
         "Between two comparisons of a location; there is none while its synchronisation is off";
+    notifications_sent: Counter [], "Notifications that --notify-url has accepted";
+    notifications_failed: Counter [], "Notifications that --notify-url has refused, or not accepted in time";
+    notifications_dropped: Counter [], "Notifications that were dropped, as too many waited";
     lock_unclaimed: Series<Gauge, 1> [profile], "Objects that run without a place in the lock, beside others";
     lock_unknown_phase: Series<Gauge, 1> [profile], "Objects in a phase that this version does not know";
     profiles_unusable: Series<Gauge, 1> [profile],

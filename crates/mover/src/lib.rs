@@ -18,7 +18,6 @@ mod run;
 mod stop;
 #[cfg(test)]
 mod tests;
-mod throttle;
 mod volume;
 
 pub use args::Args;

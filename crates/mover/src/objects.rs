@@ -8,7 +8,7 @@ use std::{num::NonZeroU64, ops::Range, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use backup_core::text::{causes, shortened};
-use backup_store::AnswerClass;
+use backup_store::{AnswerClass, Throttle};
 use bytes::Bytes;
 use futures::TryStreamExt as _;
 use object_store::{
@@ -24,7 +24,6 @@ use tokio::{
 use crate::{
     MoverError, Progress, StopFlag,
     error::{CHANGED_CONTENTS, READ},
-    throttle::Throttle,
 };
 
 /// Timeout for one attempt of one call. A pack of 16 MiB fits at 55 KB/s.

@@ -12,6 +12,7 @@ use object_store::path::Path;
 
 use crate::{
     Location, StoreError, crash,
+    digests::FileDigests,
     job::{AwaitingOperations, CommittedPlan, PendingUpload, StoredJob},
     layout::{
         ITEM_OPERATIONS, JobKeys, LOG, Layout, POD_VOLUME_BACKUPS, RESOURCE_LIST, RESULTS,
@@ -68,6 +69,10 @@ impl StoredJob for Backup {
 
     fn outcome_key(keys: &JobKeys) -> Option<Path> {
         Some(keys.metadata())
+    }
+
+    fn add_digests(metadata: &mut Backup, digests: &FileDigests) {
+        digests.annotate(metadata);
     }
 
     fn contents(keys: &JobKeys) -> Option<Path> {

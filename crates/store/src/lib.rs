@@ -15,6 +15,7 @@ extern crate backup_testkit;
 
 mod backup;
 pub mod crash;
+mod digests;
 mod download;
 mod error;
 mod file_at;
@@ -31,7 +32,9 @@ mod resource_list;
 mod restore;
 mod staging;
 pub mod tarball;
+mod throttle;
 mod upload;
+pub mod verification;
 
 #[cfg(test)]
 mod fuzz;
@@ -60,3 +63,4 @@ pub use reading::{FileIdentity, LookupResult, StoredFile};
 pub use resource_list::ResourceList;
 pub use restore::{AwaitingRestore, CommittedRestore, PendingRestore, RestoreEnd};
 pub use tarball::{Contents, ItemPath, ItemRef, Limits};
+pub use throttle::Throttle;

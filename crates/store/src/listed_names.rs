@@ -4,11 +4,11 @@ use std::{
     collections::HashSet,
     fmt,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    io::{BufReader, Read as _},
+    io::{BufReader, Read},
 };
 
 use flate2::read::MultiGzDecoder;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use crate::{Contents, Location, StoreError, layout::RESOURCE_LIST};
 
@@ -41,6 +41,18 @@ fn hash(namespace: Option<&str>, name: &str) -> u64 {
 }
 
 impl ListedNames {
+    /// Adds an item. Errors: there are more than `max`.
+    fn add(&mut self, item: &str, max: usize) -> Result<(), String> {
+        let (namespace, name) = item
+            .split_once('/')
+            .map_or((None, item), |(namespace, name)| (Some(namespace), name));
+        self.0.insert(hash(namespace, name));
+        if self.0.len() > max {
+            return Err(format!("it has more than {max} names"));
+        }
+        Ok(())
+    }
+
     /// Finds the items whose names are not in the list. Reads paths from local disk. Errors: that
     /// disk fails.
     pub fn missing_of(&self, contents: &Contents) -> Result<Option<UnlistedItems>, StoreError> {
@@ -85,13 +97,7 @@ impl Location {
         let mut names = ListedNames::default();
         let unpacked =
             MultiGzDecoder::new(&bytes[..]).take(MAX_MEAN_NAME.saturating_mul(max as u64));
-        let mut json = serde_json::Deserializer::from_reader(BufReader::new(unpacked));
-        let read = List {
-            names: &mut names,
-            max,
-        }
-        .deserialize(&mut json)
-        .and_then(|()| json.end());
+        let read = read_list(unpacked, &mut |_, item| names.add(item, max));
         read.map_err(|error| {
             self.corrupt(
                 &key,
@@ -102,13 +108,23 @@ impl Location {
     }
 }
 
-/// Collects the names while it deserializes: an object of lists, a list of names, or a name.
-struct List<'n> {
-    names: &'n mut ListedNames,
-    max: usize,
+/// Called with the type of an item, as `<apiVersion>/<Kind>`, and its name, with the namespace
+/// before it. An error ends the list.
+pub(crate) type EachItem<'e> = dyn FnMut(&str, &str) -> Result<(), String> + 'e;
+
+/// Reads an unpacked list to its end. Holds one name at a time.
+pub(crate) fn read_list(unpacked: impl Read, each: &mut EachItem<'_>) -> serde_json::Result<()> {
+    let mut json = serde_json::Deserializer::from_reader(BufReader::new(unpacked));
+    List { each }.deserialize(&mut json)?;
+    json.end()
 }
 
-impl<'de> DeserializeSeed<'de> for List<'_> {
+/// An object of lists, by type; `null` is an empty one.
+struct List<'l, 'e> {
+    each: &'l mut EachItem<'e>,
+}
+
+impl<'de> DeserializeSeed<'de> for List<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -116,11 +132,11 @@ impl<'de> DeserializeSeed<'de> for List<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for List<'_> {
+impl<'de> Visitor<'de> for List<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("lists of names")
+        f.write_str("lists of names by type")
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
@@ -128,33 +144,44 @@ impl<'de> Visitor<'de> for List<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while map.next_key::<IgnoredAny>()?.is_some() {
-            map.next_value_seed(List {
-                names: self.names,
-                max: self.max,
+        while let Some(kind) = map.next_key::<String>()? {
+            map.next_value_seed(Names {
+                kind: &kind,
+                each: &mut *self.each,
             })?;
         }
         Ok(())
     }
+}
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while list
-            .next_element_seed(List {
-                names: self.names,
-                max: self.max,
-            })?
-            .is_some()
-        {}
+/// The list of one type; `null` is an empty one.
+struct Names<'l, 'e> {
+    kind: &'l str,
+    each: &'l mut EachItem<'e>,
+}
+
+impl<'de> DeserializeSeed<'de> for Names<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Names<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of names")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
         Ok(())
     }
 
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
-        let (namespace, name) = text
-            .split_once('/')
-            .map_or((None, text), |(namespace, name)| (Some(namespace), name));
-        self.names.0.insert(hash(namespace, name));
-        if self.names.0.len() > self.max {
-            return Err(E::custom(format!("it has more than {} names", self.max)));
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while let Some(name) = list.next_element::<String>()? {
+            (self.each)(self.kind, &name).map_err(A::Error::custom)?;
         }
         Ok(())
     }

@@ -138,7 +138,8 @@ impl Location {
     }
 }
 
-fn is_of(stored: &Backup, of: FileIdentity<'_>) -> bool {
+/// Whether stored metadata belongs to this backup.
+pub(crate) fn is_of(stored: &Backup, of: FileIdentity<'_>) -> bool {
     let began = stored
         .status
         .start_timestamp

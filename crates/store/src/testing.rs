@@ -6,9 +6,12 @@ use std::{
 };
 
 use async_trait::async_trait;
-use backup_core::api::{
-    Backup, BackupPhase, BackupSpec, BackupStorageLocation, BackupStorageLocationSpec,
-    download_request::{DownloadTarget, DownloadTargetKind},
+use backup_core::{
+    api::{
+        Backup, BackupPhase, BackupSpec, BackupStorageLocation, BackupStorageLocationSpec,
+        download_request::{DownloadTarget, DownloadTargetKind},
+    },
+    labels::DIGESTS_ANNOTATION,
 };
 use futures::{
     StreamExt,
@@ -224,6 +227,15 @@ pub(crate) fn backup(uid: &str, phase: BackupPhase) -> Backup {
     backup.metadata.uid = Some(uid.to_owned());
     backup.status.phase = Some(phase);
     backup
+}
+
+/// Stored metadata without what the store has added.
+pub(crate) fn without_digests(mut metadata: Backup) -> Backup {
+    let annotations = metadata.metadata.annotations.take();
+    let mut annotations = annotations.unwrap_or_default();
+    assert!(annotations.remove(DIGESTS_ANNOTATION).is_some());
+    metadata.metadata.annotations = Some(annotations).filter(|all| !all.is_empty());
+    metadata
 }
 
 pub(crate) fn no_files() -> JobFiles {

@@ -188,7 +188,8 @@ fn show_restorable(restorable: &Restorable, now: Timestamp) -> String {
     let mut parts = vec![answer.as_str().to_owned()];
     parts.extend((!why.is_empty()).then(|| why.clone()));
     if let Some(last) = verified {
-        parts.push(format!("verified {}", ago(last.at, now)));
+        let result = plain(&last.result());
+        parts.push(format!("last verified {}: {result}", ago(last.at, now)));
     } else if matches!(answer, Answer::Yes | Answer::Partly) {
         parts.push("never verified".to_owned());
     }

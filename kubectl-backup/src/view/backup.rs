@@ -380,7 +380,11 @@ fn doubt(description: &mut Description, judged: &Restorability, evidence: &Evide
             format!("It cannot be restored now: {why}.")
         }
         Answer::Unknown => {
-            if evidence.verified.is_some_and(|last| last.findings > 0) {
+            if evidence
+                .verified
+                .as_ref()
+                .is_some_and(|last| last.findings > 0)
+            {
                 format!(
                     "When its files were verified, they were not all that they should be: `kubectl backup verify {}` says more.",
                     description.name

@@ -2,6 +2,7 @@
 //! Pure.
 
 mod obstacle;
+mod verify;
 
 use backup_core::{
     api::{Backup, BackupSpec, Schedule, schedule::SchedulePhase},
@@ -15,6 +16,7 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 
 pub(crate) use obstacle::Obstacle;
+use verify::VerifyView;
 
 use super::{
     Columns, TableKind, WorkStatus, Workload as _,
@@ -174,6 +176,9 @@ pub(crate) struct ScheduleView {
     /// Null for the server's default.
     pub(crate) ttl: Option<String>,
     pub(crate) location: Option<String>,
+    /// How the files of its backups are verified; null if they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) verify: Option<VerifyView>,
     pub(crate) backups: FetchResult<Vec<BackupLine>>,
 }
 
@@ -246,6 +251,7 @@ pub(crate) fn describe(
         scope: scope(template),
         ttl: ttl(template),
         location: template.storage_location.as_deref().map(plain),
+        verify: VerifyView::of(schedule),
         backups: backups.map(|all| lines(all, now)),
     }
 }
@@ -346,6 +352,11 @@ fn facts(view: &ScheduleView, now: Timestamp) -> Vec<(&'static str, String)> {
         view.location
             .clone()
             .map(|name| ("Stored in", format!("location {name}"))),
+    );
+    facts.extend(
+        view.verify
+            .as_ref()
+            .map(|verify| ("Verified", verify.text(now))),
     );
     facts
 }

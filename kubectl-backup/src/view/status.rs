@@ -15,6 +15,7 @@ use backup_core::{
     restorability::{Answer, Evidence, Places, Restorability},
     stored_scope,
     text::counted,
+    verification::Verification,
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
@@ -200,6 +201,8 @@ pub(crate) struct GoodBackup {
     pub(crate) began: Option<Timestamp>,
     /// Whether it can be restored: `yes`, or `partly`.
     pub(crate) restorable: Restorability,
+    /// The last verification of its files, which has found no faults; null if there was none.
+    pub(crate) verified: Option<Verification>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -474,6 +477,7 @@ fn of_namespace(
             name: good.facts.name.clone(),
             began: good.facts.began,
             restorable: good.restorable.clone(),
+            verified: good.facts.evidence.verified.clone(),
         }),
         next_run: running.filter_map(|one| one.next).min(),
         schedule: strictest.map(|one| one.name.clone()),

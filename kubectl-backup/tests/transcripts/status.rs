@@ -72,6 +72,29 @@ async fn what_is_not_protected_comes_first_with_the_reason() {
 }
 
 #[tokio::test]
+async fn last_good_backups_that_were_verified_are_counted() {
+    let api = FakeApi::start().await;
+    namespace(&api, "shop");
+    let record = r#"{"at":"2026-11-03T02:14:12Z","findings":0}"#;
+    let verified = json!({"metadata": {"annotations": {"backup-controller/verified": record}}});
+    let name = "nightly-20261103030000";
+    api.has(schedule("nightly", &["shop"]))
+        .has(with(of(name, &["shop"]), &verified))
+        .has(location("default", &json!({"phase": "Available"})))
+        .has_file(
+            "BackupResourceList",
+            name,
+            &json!({ "v1/Namespace": ["shop"] }),
+        );
+    let screen = Person::at(&api).types("status").await;
+    assert_says!(
+        screen,
+        "Verified",
+        "1 of 1 last good backup found whole, last 3h ago"
+    );
+}
+
+#[tokio::test]
 async fn a_schedule_whose_backups_are_refused_or_do_not_last_protects_nothing() {
     let api = FakeApi::start().await;
     let of_template = |name: &str, template: &Value| {

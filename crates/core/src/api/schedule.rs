@@ -5,6 +5,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
+    GoDuration,
     backup::BackupSpec,
     kind::{api_struct, column, string_enum, velero_kind},
 };
@@ -37,6 +38,28 @@ api_struct! {
         paused?: bool,
         /// Whether a backup that is due at once is left out; unset: as the server is set.
         skip_immediately?: Option<bool>,
+        /// How the stored files of its backups are verified; unset: they are not.
+        verify?: Option<VerifySpec>,
+    }
+}
+
+api_struct! {
+    /// A verification of stored files that is repeated.
+    VerifySpec {
+        /// Time between two verifications, at least one minute. Each is of one backup.
+        every?: Option<GoDuration>,
+        /// Which backup is verified: the newest (unset), a random one, or all in turn.
+        which?: Option<BackupChoice>,
+    }
+}
+
+string_enum! {
+    /// Which backup of a schedule is verified.
+    BackupChoice {
+        Newest = "newest",
+        Random = "random",
+        /// The one whose last verification is the longest ago.
+        All = "all",
     }
 }
 

@@ -66,6 +66,27 @@ pub fn undecodable_restore(object: &Value) -> Vec<Finding> {
     )
 }
 
+/// Errors in one field of a spec, as JSON: fields of it that cannot be decoded, or else the
+/// findings of `check`. An unset field has none.
+pub(super) fn raw_field<T: DeserializeOwned>(
+    path: &str,
+    value: &Value,
+    check: impl Fn(&T) -> Vec<Finding>,
+) -> Vec<Finding> {
+    if value.is_null() {
+        return Vec::new();
+    }
+    let mut found = Findings::default();
+    fields::<T>(path, value, json!({}), &Objects(&[]), &mut found);
+    if !found.0.is_empty() {
+        return found.0;
+    }
+    match serde_json::from_value::<T>(value.clone()) {
+        Ok(decoded) => check(&decoded),
+        Err(error) => vec![Finding::new(path, error.to_string())],
+    }
+}
+
 /// Adds the errors in decodable fields. Undecodable ones are treated as unset: each alone, or if
 /// that leaves no valid spec (it is required, or an item of a list) the whole field of the spec
 /// that contains it.

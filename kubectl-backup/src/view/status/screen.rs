@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::{ClusterStatus, NamespaceStatus, WorkLine};
 use crate::{
     fetched::FetchResult,
-    print::{Screen, Style, Tone, table, until},
+    print::{Screen, Style, Tone, ago, table, until},
     view::table_kind::{age, dash},
 };
 
@@ -33,7 +33,7 @@ pub(crate) fn text(
     let (tone, verdict) = verdict(status, bad.len(), unknown.len());
     let mut screen = Screen::of(style, tone, &status.namespace, &[&verdict]);
     screen.line("");
-    screen.facts(11, facts(status, style));
+    screen.facts(11, facts(status, now, style));
     let most = if all {
         usize::MAX
     } else {
@@ -80,7 +80,7 @@ fn verdict(status: &ClusterStatus, bad: usize, unknown: usize) -> (Tone, String)
     }
 }
 
-fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
+fn facts(status: &ClusterStatus, now: Timestamp, style: Style) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
     for WorkLine {
         kind,
@@ -123,6 +123,7 @@ fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
     for absence in &status.absent_namespaces {
         facts.push(("Schedule", style.tone(Tone::Warn, &absence.to_string())));
     }
+    facts.extend(verified(status, now).map(|text| ("Verified", text)));
     if !status.except.is_empty() {
         facts.push(("Left out", status.except.join(", ")));
     }
@@ -141,6 +142,29 @@ fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
             .map(|sentence| ("Note", sentence.clone())),
     );
     facts
+}
+
+/// How many of the last good backups were verified; `None` if no one was.
+fn verified(status: &ClusterStatus, now: Timestamp) -> Option<String> {
+    let good = status
+        .namespaces
+        .iter()
+        .filter_map(|one| one.last_good.as_ref());
+    // Many namespaces have one last good backup.
+    let backups: BTreeMap<&str, Option<Timestamp>> = good
+        .map(|good| {
+            let at = good.verified.as_ref().map(|verified| verified.at);
+            (good.name.as_str(), at)
+        })
+        .collect();
+    let times = backups.values().flatten();
+    let last = times.clone().max()?;
+    let count = times.count();
+    let total = counted(backups.len(), "last good backup");
+    Some(format!(
+        "{count} of {total} found whole, last {}",
+        ago(*last, now)
+    ))
 }
 
 fn section(

@@ -6,7 +6,8 @@ use super::*;
 
 const VELERO: &str = include_str!("../../../tests/velero-crd-facts.txt");
 
-/// Fields that Velero has only after 1.18.2, and `includedObjects`, which it does not have.
+/// Fields that Velero has only after 1.18.2, and those that it does not have: `includedObjects` of
+/// Restores, `verify` of Schedules.
 const MORE_FIELDS: &[&str] = &[
     "backups spec.backupType",
     "backups spec.metadata.annotations",
@@ -35,6 +36,9 @@ const MORE_FIELDS: &[&str] = &[
     "schedules spec.template.backupType",
     "schedules spec.template.metadata.annotations",
     "schedules spec.template.metadata.annotations{}",
+    "schedules spec.verify",
+    "schedules spec.verify.every",
+    "schedules spec.verify.which",
 ];
 
 /// Enum values that Velero has only after 1.18.2.

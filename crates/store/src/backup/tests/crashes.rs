@@ -121,7 +121,8 @@ async fn two_replicas_that_finish_at_once_write_the_same_bytes() {
         let mut theirs = found(&location).await;
         let (a, b) = tokio::join!(ours.publish(), theirs.publish());
         let end = backup("u1", BackupPhase::Completed);
-        assert_eq!((a.unwrap(), b.unwrap()), (end.clone(), end));
+        let stored = [a, b].map(|stored| without_digests(stored.unwrap()));
+        assert_eq!(stored, [end.clone(), end]);
         assert!(
             location.read_contents("b", Limits::DEFAULT).await.is_ok()
                 && recorder.count("overwrite") == 0

@@ -5,9 +5,12 @@ use std::{num::NonZeroU64, time::Duration};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+/// Maximum time that a transfer may be early, for those before it that timers have delayed.
+const MAX_CREDIT: Duration = Duration::from_millis(100);
+
 /// Spreads transfers so that they stay below a rate on average.
 #[derive(Debug)]
-pub(crate) struct Throttle {
+pub struct Throttle {
     /// Bytes per second; `None` is no limit.
     rate: Option<NonZeroU64>,
     /// When the next transfer may begin.
@@ -15,7 +18,7 @@ pub(crate) struct Throttle {
 }
 
 impl Throttle {
-    pub(crate) fn new(rate: Option<NonZeroU64>) -> Self {
+    pub fn new(rate: Option<NonZeroU64>) -> Self {
         Self {
             rate,
             next: Mutex::new(Instant::now()),
@@ -23,13 +26,14 @@ impl Throttle {
     }
 
     /// Waits until a transfer of this size may begin. Its time is taken from those that follow.
-    pub(crate) async fn pass(&self, bytes: u64) {
+    pub async fn pass(&self, bytes: u64) {
         let Some(rate) = self.rate else { return };
         let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(rate.get());
         let duration = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
         let begin = {
             let mut next = self.next.lock();
-            let begin = (*next).max(Instant::now());
+            let now = Instant::now();
+            let begin = (*next).max(now.checked_sub(MAX_CREDIT).unwrap_or(now));
             *next = begin + duration;
             begin
         };
@@ -51,5 +55,16 @@ mod tests {
             8,
             "four before the last, 2 s each"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn small_transfers_reach_the_rate_although_timers_round_up() {
+        let begun = Instant::now();
+        let throttle = Throttle::new(NonZeroU64::new(10 << 20));
+        for _ in 0..10 << 10 {
+            throttle.pass(1 << 10).await;
+        }
+        let milliseconds = begun.elapsed().as_millis();
+        assert!((900..1010).contains(&milliseconds), "{milliseconds}");
     }
 }

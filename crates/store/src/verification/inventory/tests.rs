@@ -4,6 +4,13 @@ use flate2::{Compression, write::GzEncoder};
 use serde_json::json;
 
 use super::*;
+use crate::tarball::MAX_TOTAL;
+
+/// The names of ConfigMaps in a list.
+type List<'a> = &'a [&'a str];
+
+const NO_ITEMS: List<'static> = &[];
+const KIND: &str = "v1/ConfigMap";
 
 fn tarball(files: &[(&str, &str)]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
@@ -25,18 +32,25 @@ const PREFERRED: &str = "resources/configmaps/v1-preferredversion/namespaces/sho
 const OTHER: &str = "resources/configmaps/v1beta1/namespaces/shop/a.json";
 const ITEM: &str = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"shop"},"data":{"b":"c"}}"#;
 
-fn list(names: &[&str]) -> ResourceList {
-    [(
-        "v1/ConfigMap".to_owned(),
-        names.iter().map(|name| (*name).to_owned()).collect(),
-    )]
-    .into()
+/// The inventory of this tarball and this list, and the findings.
+fn compared(tarball: &[u8], list: List<'_>, results: &Results) -> (String, Vec<String>) {
+    let mut inventory = Inventory::new(true, 10);
+    for item in list {
+        inventory.add_listed(KIND, item).unwrap();
+    }
+    inventory.read("b.tar.gz", tarball, MAX_TOTAL).unwrap();
+    let excused = error_words(results);
+    let needs_names = inventory.needs_names();
+    for item in list {
+        inventory.compare(KIND, item, &excused);
+    }
+    let named = inventory.missing.count + inventory.half.count;
+    assert!(needs_names || named == 0);
+    (inventory.summary(), inventory.findings())
 }
 
-fn findings(files: &[(&str, &str)], list: &ResourceList) -> Vec<String> {
-    read("b", tarball(files).as_slice())
-        .unwrap()
-        .findings(Some(list), None)
+fn findings(files: &[(&str, &str)], list: List<'_>) -> Vec<String> {
+    compared(&tarball(files), list, &Results::default()).1
 }
 
 #[test]
@@ -63,15 +77,9 @@ fn a_tarball_of_the_listed_items_has_no_findings() {
         // The first layout had no versions.
         vec![("metadata/version", "1"), (PLAIN, ITEM)],
     ] {
-        assert_eq!(
-            findings(&files, &list(&["shop/a"])),
-            Vec::<String>::new(),
-            "{files:?}"
-        );
-        assert_eq!(
-            read("b", tarball(&files).as_slice()).unwrap().summary(),
-            "1 item of 1 type"
-        );
+        let (summary, findings) = compared(&tarball(&files), &["shop/a"], &Results::default());
+        assert_eq!(findings, Vec::<String>::new(), "{files:?}");
+        assert_eq!(summary, "1 item of 1 type");
     }
 }
 
@@ -81,27 +89,27 @@ fn whatever_does_not_agree_is_told_with_its_name() {
     for (files, list, expected) in [
         (
             whole.to_vec(),
-            list(&["shop/a", "shop/z"]),
+            &["shop/a", "shop/z"][..],
             "v1/ConfigMap shop/z is listed and not in it",
         ),
         (
             whole.to_vec(),
-            list(&[]),
+            NO_ITEMS,
             "v1/ConfigMap shop/a is in it and not listed",
         ),
         (
             vec![VERSION, (PLAIN, ITEM)],
-            list(&["shop/a"]),
+            &["shop/a"][..],
             "v1/ConfigMap shop/a is there in one of its two forms only",
         ),
         (
             vec![VERSION, (PREFERRED, ITEM)],
-            list(&["shop/a"]),
+            &["shop/a"][..],
             "v1/ConfigMap shop/a is there in one of its two forms only",
         ),
         (
             whole[1..].to_vec(),
-            list(&["shop/a"]),
+            &["shop/a"][..],
             "it does not say which version its layout has (metadata/version)",
         ),
         (
@@ -109,16 +117,16 @@ fn whatever_does_not_agree_is_told_with_its_name() {
                 VERSION,
                 ("resources/configmaps/v1/namespaces/other/a.json", ITEM),
             ],
-            list(&["other/a"]),
+            &["other/a"][..],
             "v1/ConfigMap other/a lies at the path of another",
         ),
         (
             vec![VERSION, (OTHER, &ITEM[..40])],
-            list(&[]),
+            NO_ITEMS,
             "shop/a: EOF while parsing a string at line 1 column 40 is no JSON of an object",
         ),
     ] {
-        assert_eq!(findings(&files, &list), [expected]);
+        assert_eq!(findings(&files, list), [expected]);
     }
 }
 
@@ -126,7 +134,7 @@ fn whatever_does_not_agree_is_told_with_its_name() {
 fn many_names_are_counted() {
     let names = ["1", "2", "3", "4", "5", "6", "7"];
     let expected = "v1/ConfigMap 1, v1/ConfigMap 2, v1/ConfigMap 3, v1/ConfigMap 4, v1/ConfigMap 5 and 2 more are listed and not in it";
-    assert_eq!(findings(&[VERSION], &list(&names)), [expected]);
+    assert_eq!(findings(&[VERSION], &names), [expected]);
 }
 
 #[test]
@@ -135,8 +143,7 @@ fn what_an_error_of_the_backup_names_may_be_missing() {
         json!({ "errors": { "namespaces": { "shop": ["resource: /configmaps name: /web-0 message: /Error backing up item."] } } }),
     )
     .unwrap();
-    let tarball = read("b", tarball(&[VERSION]).as_slice()).unwrap();
-    let found = |name: &str| tarball.findings(Some(&list(&[name])), Some(&results));
+    let found = |name: &str| compared(&tarball(&[VERSION]), &[name], &results).1;
     assert_eq!(found("shop/web-0"), Vec::<String>::new());
     assert_eq!(
         found("shop/web"),
@@ -148,10 +155,38 @@ fn what_an_error_of_the_backup_names_may_be_missing() {
 fn a_tarball_that_is_cut_anywhere_cannot_be_read() {
     let whole = tarball(&[VERSION, (PLAIN, ITEM), (PREFERRED, ITEM)]);
     for end in 0..whole.len() {
-        let error = read("b", &whole[..end]).unwrap_err().to_string();
+        let mut inventory = Inventory::new(false, 10);
+        let read = inventory.read("b.tar.gz", &whole[..end], MAX_TOTAL);
+        let error = read.unwrap_err().to_string();
         assert!(
-            error.starts_with("the tarball of b cannot be used: entry "),
+            error.starts_with("b.tar.gz cannot be used: entry "),
             "{end}: {error}"
         );
     }
+}
+
+#[test]
+fn without_a_list_halves_are_counted_and_nothing_is_missing() {
+    let mut inventory = Inventory::new(false, 10);
+    let archive = tarball(&[VERSION, (PLAIN, ITEM)]);
+    inventory.read("b.tar.gz", &archive[..], MAX_TOTAL).unwrap();
+    assert_eq!(
+        inventory.findings(),
+        ["1 item is there in one of its two forms only"]
+    );
+}
+
+#[test]
+fn more_items_than_the_maximum_are_refused_from_either_side() {
+    let mut inventory = Inventory::new(true, 1);
+    inventory.add_listed(KIND, "shop/z").unwrap();
+    assert_says!(
+        inventory.add_listed(KIND, "shop/y").unwrap_err(),
+        "--restore-max-items"
+    );
+    let mut inventory = Inventory::new(true, 1);
+    inventory.add_listed(KIND, "shop/z").unwrap();
+    let archive = tarball(&[VERSION, (PLAIN, ITEM)]);
+    let read = inventory.read("b.tar.gz", &archive[..], MAX_TOTAL);
+    assert_says!(read.unwrap_err(), "b.tar.gz", "--restore-max-items");
 }
