@@ -15,6 +15,7 @@ mod connect;
 mod deletion;
 mod discovery;
 mod download;
+mod drill;
 mod error;
 mod hooks;
 mod job;
@@ -60,6 +61,7 @@ use futures::{
 use jiff::tz::TimeZone;
 use kube::Client;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use args::{Args, LogFormat, LogLevel, velero_flags::refusal_of_velero_flag};
@@ -68,6 +70,7 @@ use claims::ClaimsController;
 use deletion::DeletionController;
 use discovery::KnownGroups;
 use download::DownloadContext;
+use drill::DrillController;
 use hooks::exec::InCluster;
 use job::{
     JobContext, dispatcher,
@@ -414,6 +417,13 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             throttle: Arc::new(Throttle::new(Some(args.verify_read_limit))),
             stop: stop.clone(),
         };
+        let drill = DrillController {
+            cluster: cluster.clone(),
+            locations: locations.clone(),
+            metrics: Arc::clone(&metrics),
+            limits: args.restore_limits(),
+            sweep_due: Notify::default(),
+        };
         let server_status = ServerStatusController {
             cluster: cluster.clone(),
             plugins: plugins.clone(),
@@ -468,6 +478,10 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
         all.push((
             "verification",
             verification.run(health.clone()).map(Ok).boxed(),
+        ));
+        all.push((
+            "drill",
+            drill.run(health.clone(), stop.clone()).map(Ok).boxed(),
         ));
         if let Some(settings) = notify {
             let notifications = NotificationController {

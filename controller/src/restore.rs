@@ -6,11 +6,13 @@
 //! actions rewrite, `apply` creates or compares with existing objects, `hooks` runs commands in
 //! created pods, `report` keeps the results, `volume_outcomes` tells which data was not restored. A
 //! restore found running is run again: equal existing objects are left unchanged, so the result is
-//! the same. `plan` does the same work without changing anything, for users who want a preview.
+//! the same. `plan` does the same work without changing anything, for users who want a preview. For
+//! a drill, `drill` keeps items from having effects elsewhere, and `scratch` makes its namespaces.
 
 mod about;
 mod apply;
 mod calls;
+mod drill;
 mod guard;
 mod hooks;
 mod identity;
@@ -27,6 +29,7 @@ mod patches;
 mod plan;
 mod report;
 mod runner;
+mod scratch;
 mod select;
 #[cfg(test)]
 mod tests;

@@ -105,6 +105,10 @@ mod tests {
         json!({ "schedule": "@daily", "template": {}, "verify": { "every": "1s", "which": "oldest" } }),
         &["Schedule velero/nightly is not valid: spec.verify.every: ", "; spec.verify.which: "],
     )]
+    #[case::drilled_by_nonsense(
+        json!({ "schedule": "@daily", "template": {}, "drill": { "every": "1s", "checks": [{ "name": "a", "namespace": "b" }] } }),
+        &["Schedule velero/nightly is not valid: spec.drill.every: ", "; spec.drill.checks[0].job: "],
+    )]
     fn a_schedule_is_refused_for_its_spec(#[case] spec: Value, #[case] expected: &[&str]) {
         let message = message(true, &spec, None);
         assert_eq!(message.is_empty(), expected.is_empty(), "{message}");

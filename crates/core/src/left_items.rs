@@ -32,6 +32,9 @@ pub struct LeftItems {
     /// Number of further items that were left out, for other reasons.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out_otherwise: usize,
+    /// Number of items that were not restored, as the errors of the restore say.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed: usize,
 }
 
 /// Items of one kind that a restore has left out for the same reason.
@@ -92,7 +95,7 @@ impl LeftItems {
 
     /// The annotation; `None` if every item of the backup was restored, and equals it.
     pub fn annotation(&self) -> Option<String> {
-        (self.differs() || !self.left_out.is_empty())
+        (self.differs() || !self.left_out.is_empty() || self.failed > 0)
             .then(|| serde_json::to_string(self).unwrap_or_default())
     }
 
@@ -100,6 +103,12 @@ impl LeftItems {
     /// they would do harm, or the cluster makes them.
     pub fn differs(&self) -> bool {
         self.left + self.incomplete > 0
+    }
+
+    /// Number of items that were left out.
+    pub fn left_out_items(&self) -> usize {
+        let listed: usize = self.left_out.iter().map(|one| one.count).sum();
+        listed + self.left_out_otherwise
     }
 
     /// The items that were left out, a line for each kind and reason.

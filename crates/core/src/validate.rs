@@ -13,6 +13,7 @@
 //! cannot read such objects either.
 
 mod backup;
+mod drill;
 mod engine;
 mod lists;
 mod raw;

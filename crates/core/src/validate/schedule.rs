@@ -1,10 +1,13 @@
-//! Errors in the spec of a Schedule: in its cron expression, in the template of its backups, and in
-//! how their files are verified.
+//! Errors in the spec of a Schedule: in its cron expression, in the template of its backups, in how
+//! their files are verified, and in their drills.
 
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use super::{Finding, backup, engine_backup, raw::raw_field, raw_backup, undecodable_backup};
+use super::{
+    Finding, backup, drill::scheduled_drill, engine_backup, raw::raw_field, raw_backup,
+    undecodable_backup,
+};
 use crate::{
     api::{
         GoDuration,
@@ -21,23 +24,32 @@ const MIN_VERIFY_INTERVAL: GoDuration = GoDuration::from_secs(60);
 /// and leaves the rest to the controller.
 pub fn schedule(spec: &ScheduleSpec, dialects: &[Dialect]) -> Vec<Finding> {
     let mut found = with_expression(&spec.schedule, dialects, backup(&spec.template));
-    found.extend(spec.verify.iter().flat_map(verify));
+    found.extend(of_stored(spec));
+    found
+}
+
+/// Errors in what is done with stored backups.
+fn of_stored(spec: &ScheduleSpec) -> Vec<Finding> {
+    let mut found: Vec<Finding> = spec.verify.iter().flat_map(verify).collect();
+    found.extend(spec.drill.iter().flat_map(scheduled_drill));
     found
 }
 
 /// All reasons for which this engine refuses a Schedule that can be found without the cluster.
 pub fn engine_schedule(spec: &ScheduleSpec, dialects: &[Dialect]) -> Vec<Finding> {
     let mut found = with_expression(&spec.schedule, dialects, engine_backup(&spec.template));
-    found.extend(spec.verify.iter().flat_map(verify));
+    found.extend(of_stored(spec));
     found
 }
 
 /// The same for the `spec` of a whole Schedule, as JSON, including undecodable fields of the
-/// template and of `verify`.
+/// template, of `verify` and of `drill`.
 pub fn raw_schedule(object: &Value, dialects: &[Dialect]) -> Vec<Finding> {
     let expression = object["spec"]["schedule"].as_str().unwrap_or_default();
     let mut found = with_expression(expression, dialects, raw_backup(&template(object)));
     found.extend(raw_field("spec.verify", &object["spec"]["verify"], verify));
+    let drill = &object["spec"]["drill"];
+    found.extend(raw_field("spec.drill", drill, scheduled_drill));
     found
 }
 
