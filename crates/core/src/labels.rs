@@ -136,7 +136,7 @@ pub const DRILL_INSTALLATION_LABEL: &str = "backup-controller/drill-installation
 /// Our annotation of a scratch namespace: name of the Restore whose drill it is for.
 pub const DRILL_RESTORE_ANNOTATION: &str = "backup-controller/drill-restore";
 /// Our annotation of a scratch namespace: its own uid, by which a copy is told apart. A namespace
-/// without it is never removed.
+/// with another one is never removed; one without it only while its Restore names it.
 pub const SCRATCH_UID_ANNOTATION: &str = "backup-controller/scratch-uid";
 /// Our annotation of a DeleteBackupRequest that is InProgress and waits for the same: it works on
 /// nothing until then, and holds no place in the ledger. Any value.

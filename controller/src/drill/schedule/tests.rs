@@ -127,13 +127,13 @@ async fn a_drill_that_is_due_is_created_after_a_dry_run() {
         .map(|request| request.parameter("dryRun"))
         .collect();
     assert_eq!(dry_runs, ["All", ""]);
+    let line = "velero_schedule_drill_due_timestamp_seconds{schedule=\"nightly\"} 1767229200";
+    testing::assert_exported(&setup.metrics, &[line]);
 
     let writes = setup.fake.writes();
     let again = setup.reconcile().await.unwrap();
     assert_eq!(again, Action::RequeueAfter(POLL_INTERVAL));
     assert_eq!(setup.fake.writes(), writes, "it is open");
-    let line = "velero_schedule_drill_due_timestamp_seconds{schedule=\"nightly\"} 1767229200";
-    testing::assert_exported(&setup.metrics, &[line]);
 }
 
 #[tokio::test]
@@ -141,7 +141,8 @@ async fn a_drill_may_be_of_some_namespaces() {
     let setup = Setup::new();
     setup.edit(|object| object["spec"]["drill"]["includedNamespaces"] = json!(["shop"]));
     setup.reconcile().await.unwrap();
-    let spec = &setup.restores()[0]["spec"];
+    let restores = setup.restores();
+    let spec = &restores[0]["spec"];
     assert_eq!(spec["includedNamespaces"], json!(["shop"]));
     assert_eq!(spec["namespaceMapping"].as_object().unwrap().len(), 1);
 }
