@@ -3,6 +3,7 @@
 
 pub(crate) mod backup;
 pub(crate) mod description;
+pub(crate) mod drill;
 pub(crate) mod location;
 pub(crate) mod locks;
 pub(crate) mod progress;

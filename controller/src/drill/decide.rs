@@ -175,20 +175,25 @@ pub(super) fn result(
         passed: passed.count(),
         ..DrillResult::of_nothing(
             &restore.name_any(),
-            failure(restore, &left, ready, checks),
+            failure(restore, items, &left, ready, checks),
             whole_seconds(now),
         )
     }
 }
 
-/// Why a drill has failed; empty if it has not.
+/// Why a drill of this many items has failed; empty if it has not.
 fn failure(
     restore: &Restore,
+    items: usize,
     left: &LeftItems,
     ready: &Readiness,
     checks: &[(&str, CheckState)],
 ) -> String {
     let mut reasons = Vec::new();
+    if items == 0 {
+        reasons
+            .push("the backup holds nothing of these namespaces that a drill restores".to_owned());
+    }
     if restore.phase() != RestorePhase::Completed {
         let errors = counted(restore.status.errors, "error");
         let items = counted(left.failed, "item");
@@ -438,6 +443,11 @@ mod tests {
             "metadata": { "annotations": { LEFT_ITEMS_ANNOTATION: "{\"left\":0,\"items\":[],\"failed\":2}" } } }),
         vec![],
         "the restore is PartiallyFailed with 1 error, 2 items not restored"
+    )]
+    #[case::nothing_to_restore(
+        json!({ "status": { "progress": { "totalItems": 0 } } }),
+        vec![],
+        "the backup holds nothing of these namespaces that a drill restores"
     )]
     #[case::checks(
         json!({}),

@@ -88,6 +88,23 @@ async fn keeps_objects(
     connection: &Connection,
     terminal: &mut Terminal,
 ) -> Result<(), Problem> {
+    let kept = tried(restore, checked, creation, connection, terminal).await?;
+    if kept.spec.included_objects == restore.spec.included_objects {
+        return Ok(());
+    }
+    Err(Problem::other("the definition of restores.velero.io in this cluster does not know spec.includedObjects, so all of the \
+                        namespaces would be restored")
+        .with_remedy("Bring the definitions up to date: `kubectl backup upgrade`. That of a Velero server cannot do it."))
+}
+
+/// What a server would store of a restore.
+pub(super) async fn tried(
+    restore: &Restore,
+    checked: &SpecErrors,
+    creation: &CreationArgs,
+    connection: &Connection,
+    terminal: &mut Terminal,
+) -> Result<Restore, Problem> {
     let tried = CreationArgs {
         dry_run: Some(DryRun::Server),
         retry_for: creation.retry_for,
@@ -95,12 +112,7 @@ async fn keeps_objects(
     };
     let made = make(restore.clone(), checked, &tried, connection, terminal).await?;
     let (CreationOutcome::Dry(kept, _) | CreationOutcome::Stored(kept)) = made;
-    if kept.spec.included_objects == restore.spec.included_objects {
-        return Ok(());
-    }
-    Err(Problem::other("the definition of restores.velero.io in this cluster does not know spec.includedObjects, so all of the \
-                        namespaces would be restored")
-        .with_remedy("Bring the definitions up to date: `kubectl backup upgrade`. That of a Velero server cannot do it."))
+    Ok(kept)
 }
 
 /// Reports at once what the server would report later. A backup in an unknown phase is left to the
@@ -117,11 +129,17 @@ async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
         }
         found => found?,
     };
+    can_be_restored(&backup)
+}
+
+/// Fails if the backup's phase says that it cannot be restored, or not yet.
+pub(super) fn can_be_restored(backup: &Backup) -> Result<(), Problem> {
+    let name = backup.name_any();
     let status = backup.status();
     match status.stage {
         Stage::Completed | Stage::PartiallyFailed | Stage::Unknown => Ok(()),
         stage if stage.is_terminal() => {
-            let why = verdict(&backup, jiff::Timestamp::UNIX_EPOCH).sentence;
+            let why = verdict(backup, jiff::Timestamp::UNIX_EPOCH).sentence;
             Err(
                 Problem::other(format!("backup {name:?} cannot be restored: {why}"))
                     .with_remedy("`kubectl backup get` lists the others."),
@@ -137,7 +155,7 @@ async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
 
 /// The newest Completed backup of a schedule (or PartiallyFailed, if allowed), selected as by
 /// velero's own command. The schedule's backups may exist without it.
-async fn latest(
+pub(super) async fn latest(
     schedule: &str,
     allow_partially: bool,
     session: &Session,

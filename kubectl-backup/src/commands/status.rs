@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use backup_core::api::download_request::DownloadTargetKind;
+use backup_core::{api::download_request::DownloadTargetKind, labels::DRILL_LABEL};
 use backup_lock::State;
 use futures::{StreamExt as _, stream, try_join};
 use k8s_openapi::{
@@ -210,7 +210,8 @@ async fn read_list(
     (name, list, is_forbidden)
 }
 
-/// Reads the metadata of all objects of a kind.
+/// Reads the metadata of all objects of a kind. The namespaces of drills are removed again, and need
+/// no backups.
 async fn created<K>(
     session: &Session,
     word: &str,
@@ -224,7 +225,8 @@ where
     let about = About::called("list", word, plural, "");
     session
         .list(about, &api, ListParams::default(), |one| {
-            Some(cluster_object(&one))
+            let is_of_drill = one.labels().contains_key(DRILL_LABEL);
+            (!is_of_drill).then(|| cluster_object(&one))
         })
         .await
 }

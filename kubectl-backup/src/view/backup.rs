@@ -3,7 +3,8 @@
 use backup_core::{
     api::{Backup, BackupSpec, DataUpload, download_request::DownloadTargetKind},
     deletion::Waits,
-    labels::{self, DATA_ELSEWHERE_ANNOTATION, annotation},
+    drill::DrillResult,
+    labels::{self, DATA_ELSEWHERE_ANNOTATION, DRILLED_ANNOTATION, annotation},
     operation::BackupOperation,
     phase::{Phase as _, Stage},
     restorability::{Answer, Evidence, Place, Places, Restorability},
@@ -230,6 +231,7 @@ impl Workload for Backup {
             why: judged.reasons.join("; "),
             verified: evidence.verified,
         });
+        description.drilled = DrillResult::read(annotation(self, DRILLED_ANNOTATION));
         description.expires = status.expiration.as_ref().map(|at| at.0);
         let attempted = status.volume_snapshots_attempted + status.csi_volume_snapshots_attempted;
         let completed = status.volume_snapshots_completed + status.csi_volume_snapshots_completed;

@@ -2,6 +2,7 @@
 
 use backup_core::{
     api::common::HookStatus,
+    drill::DrillResult,
     left_items::LeftItems,
     restorability::{Answer, Place},
     text::counted,
@@ -35,6 +36,9 @@ pub(crate) struct Description {
     /// Whether a backup can be restored; null for a restore.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) restorable: Option<Restorable>,
+    /// The last drill of a backup.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) drilled: Option<DrillResult>,
     pub(crate) created: Option<Timestamp>,
     pub(crate) started: Option<Timestamp>,
     pub(crate) completed: Option<Timestamp>,

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::{
-    Attempts, Columns, Count, Description, Fact, TableKind, Verdict, WorkStatus, Workload,
+    Attempts, Columns, Count, Description, Fact, TableKind, Verdict, WorkStatus, Workload, drill,
     selection::{edited, filters, is_everything, list, namespaces, selectors},
     table_kind::dash,
     workload::{Files, Words, cells, work_status},
@@ -191,6 +191,10 @@ impl Workload for Restore {
         }));
         facts.extend(existing(&spec).map(|text| Fact {
             title: "Existing",
+            text,
+        }));
+        facts.extend(drill::stage(self).map(|text| Fact {
+            title: "Drill",
             text,
         }));
         facts.extend(edited(

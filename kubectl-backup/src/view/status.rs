@@ -11,6 +11,8 @@ use std::collections::HashMap;
 
 use backup_core::{
     api::{Backup, BackupStorageLocation, Schedule},
+    drill::DrillResult,
+    labels::{DRILLED_ANNOTATION, annotation},
     namespace_names::included_by_name,
     restorability::{Answer, Evidence, Places, Restorability},
     stored_scope,
@@ -71,6 +73,7 @@ pub(crate) struct BackupFacts {
     phase: String,
     began: Option<Timestamp>,
     evidence: Evidence,
+    drilled: Option<DrillResult>,
     work: Option<WorkLine>,
 }
 
@@ -145,6 +148,7 @@ impl BackupFacts {
             phase: plain(backup.phase().as_str()),
             began: began(backup),
             evidence: Evidence::of(backup),
+            drilled: DrillResult::read(annotation(backup, DRILLED_ANNOTATION)),
             work: WorkLine::of(backup, now),
         }
     }
@@ -203,6 +207,9 @@ pub(crate) struct GoodBackup {
     pub(crate) restorable: Restorability,
     /// The last verification of its files, which has found no faults; null if there was none.
     pub(crate) verified: Option<Verification>,
+    /// The last drill of it; null if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) drilled: Option<DrillResult>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -478,6 +485,7 @@ fn of_namespace(
             began: good.facts.began,
             restorable: good.restorable.clone(),
             verified: good.facts.evidence.verified.clone(),
+            drilled: good.facts.drilled.clone(),
         }),
         next_run: running.filter_map(|one| one.next).min(),
         schedule: strictest.map(|one| one.name.clone()),

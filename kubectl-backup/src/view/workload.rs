@@ -511,6 +511,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         verdict: verdict.sentence,
         causes: verdict.causes,
         restorable: None,
+        drilled: None,
         created,
         started: status.started,
         completed: status.completed,
