@@ -204,6 +204,7 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
         "backup" if path == ["debug"] => Noun::Backup,
         "restore" if path == ["debug"] => Noun::Restore,
         "from_schedule" => Noun::Schedule,
+        "schedule" if path == ["drill"] => Noun::Schedule,
         "storage_location" | "location" => Noun::Location,
         "volume_snapshot_locations" => Noun::SnapshotLocation,
         "namespace" | "namespaces" | "include_namespaces" | "exclude_namespaces" | "containing" => {
@@ -216,9 +217,9 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
         "include_cluster_scoped_resources" | "exclude_cluster_scoped_resources" => {
             Noun::ClusterType
         }
-        "include_namespace_scoped_resources" | "exclude_namespace_scoped_resources" => {
-            Noun::NamespacedType
-        }
+        "include_namespace_scoped_resources"
+        | "exclude_namespace_scoped_resources"
+        | "additional_resources" => Noun::NamespacedType,
         "context" => Noun::Context,
         "cluster" => Noun::Cluster,
         "user" => Noun::User,
@@ -253,6 +254,13 @@ mod tests {
             ("delete a ", Some(Noun::Backup), "", ""),
             ("describe a ", None, "", ""),
             ("volumes ni", Some(Noun::Backup), "ni", ""),
+            ("drill ni", Some(Noun::Backup), "ni", ""),
+            (
+                "drill --schedule=ni",
+                Some(Noun::Schedule),
+                "ni",
+                "--schedule=",
+            ),
             ("restore describe ", Some(Noun::Restore), "", ""),
             ("restores describe ", Some(Noun::Restore), "", ""),
             ("schedule pause ", Some(Noun::Schedule), "", ""),
