@@ -59,6 +59,7 @@ async fn the_policies_have_no_warnings(world: &mut World) -> TestResult {
         "backup-lock-writers",
         "backup-lock-ledger",
         "backup-lock-break-glass",
+        "backup-controller-drills",
         "backup-engine-phases",
         "backup-read-keys",
         "backup-volume-data",

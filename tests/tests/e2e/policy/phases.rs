@@ -219,6 +219,8 @@ async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) 
         "stored-scope",
         "files-missing",
         "imported",
+        "drilled",
+        "drill-state",
     ];
     for kind in KINDS {
         let ours = cast.objects(CONTROLLER, kind).await?;
