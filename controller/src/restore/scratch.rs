@@ -103,8 +103,25 @@ impl Scratch<'_> {
         self.mark(calls, name).await?;
         let policies = format!("/apis/networking.k8s.io/v1/namespaces/{name}/networkpolicies");
         create_once(calls, &policies, &self.policy()).await?;
-        let quotas = format!("{NAMESPACES}/{name}/resourcequotas");
-        Ok(create_once(calls, &quotas, &self.quota()).await?)
+        Ok(self.limit(calls, name).await?)
+    }
+
+    /// Makes the quota of a namespace. Without a status the API server would refuse everything that
+    /// the quota counts; the controller of quotas writes one a little later.
+    async fn limit(&self, calls: &Calls, namespace: &str) -> Result<(), CallError> {
+        let quotas = format!("{NAMESPACES}/{namespace}/resourcequotas");
+        let hard = self.hard();
+        create_once(calls, &quotas, &quota(&hard)).await?;
+        let found = calls.get(&quotas, NAME).await?;
+        let status = found.as_ref().and_then(|quota| quota.get("status"));
+        let has_status = status.is_some_and(|status| status["hard"].is_object());
+        if !has_status {
+            let none = |name: &String| (name.clone(), Value::from("0"));
+            let used: Object = hard.keys().map(none).collect();
+            let status = json!({ "hard": hard, "used": used });
+            calls.replace_status(&quotas, NAME, &status).await?;
+        }
+        Ok(())
     }
 
     /// Writes its uid into a namespace of this drill. Errors: there is another one of its name.
@@ -188,16 +205,21 @@ impl Scratch<'_> {
         }))
     }
 
-    fn quota(&self) -> Object {
+    /// The limits of a namespace.
+    fn hard(&self) -> BTreeMap<String, String> {
         let defaults = DEFAULT_QUOTA.map(|(name, limit)| (name.to_owned(), limit.to_owned()));
         let mut hard = BTreeMap::from(defaults);
         hard.extend(self.settings.quota.clone());
-        object(json!({
-            "apiVersion": "v1", "kind": "ResourceQuota",
-            "metadata": { "name": NAME },
-            "spec": { "hard": hard },
-        }))
+        hard
     }
+}
+
+fn quota(hard: &BTreeMap<String, String>) -> Object {
+    object(json!({
+        "apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": { "name": NAME },
+        "spec": { "hard": hard },
+    }))
 }
 
 /// Creates an object of the drill, unless an earlier attempt has done so.
@@ -272,7 +294,10 @@ mod tests {
         assert_eq!(policy["egress"].as_array().unwrap().len(), 2);
         let expected = json!({ "persistentvolumeclaims": "0", "pods": "20", "requests.cpu": "4",
             "services.loadbalancers": "0", "services.nodeports": "0" });
-        assert_eq!(fake.get(QUOTA).unwrap()["spec"]["hard"], expected);
+        let quota = fake.get(QUOTA).unwrap();
+        assert_eq!(quota["spec"]["hard"], expected);
+        assert_eq!(quota["status"]["hard"], expected);
+        assert_eq!(quota["status"]["used"]["requests.cpu"], "0");
         let writes = fake.writes();
         assert_eq!(ensured(&fake, &[]).await.outcome, Outcome::Created);
         assert_eq!(fake.writes(), writes, "a second attempt writes nothing");
@@ -303,7 +328,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_crash_at_any_write_is_made_up_by_the_next_attempt() {
-        for writes in 0..4 {
+        for writes in 0..5 {
             for last in [LastWrite::Lost, LastWrite::Unanswered] {
                 let fake = fake::server();
                 fake.crash_after(writes, last);
@@ -316,7 +341,9 @@ mod tests {
                     metadata["annotations"][SCRATCH_UID_ANNOTATION],
                     metadata["uid"]
                 );
-                assert!(fake.get(POLICY).is_some() && fake.get(QUOTA).is_some());
+                let quota = fake.get(QUOTA).unwrap();
+                assert_eq!(quota["status"]["used"]["pods"], "0");
+                assert!(fake.get(POLICY).is_some());
             }
         }
     }
