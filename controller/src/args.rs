@@ -245,6 +245,11 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value_t = GC_FREQUENCY, allow_hyphen_values = true)]
     pub garbage_collection_frequency: GoDuration,
 
+    /// Maximum share of the backups of a location that retention removes within an hour without a
+    /// user's consent, in percent, if they are more than 5; 100 turns the limit off.
+    #[arg(long, value_name = "PERCENT", default_value_t = 30, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub retention_max_share: u8,
+
     /// Whether to work only while holding the Lease `backup-controller`.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub leader_elect: bool,
@@ -266,7 +271,7 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = disableable)]
     pub disable_controllers: Vec<&'static str>,
 
-    /// Turns off backup, backup-deletion, gc and schedule.
+    /// Turns off backup, backup-deletion, gc and schedule, and copies of backups.
     #[arg(long)]
     pub restore_only: bool,
 
@@ -446,7 +451,7 @@ impl Args {
     /// Whether a controller of this name runs.
     pub(crate) fn runs(&self, controller: &str) -> bool {
         let in_restore_only =
-            !["backup", "deletion", "retention", "schedule"].contains(&controller);
+            !["backup", "copies", "deletion", "retention", "schedule"].contains(&controller);
         !self.disable_controllers.contains(&controller) && (!self.restore_only || in_restore_only)
     }
 

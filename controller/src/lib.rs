@@ -12,6 +12,7 @@ mod backup;
 mod claims;
 mod config_maps;
 mod connect;
+mod copies;
 mod deletion;
 mod discovery;
 mod download;
@@ -20,6 +21,7 @@ mod error;
 mod hooks;
 mod job;
 mod location;
+mod location_requests;
 mod location_validation;
 mod metrics;
 mod notify;
@@ -67,6 +69,7 @@ use tokio_util::sync::CancellationToken;
 pub use args::{Args, LogFormat, LogLevel, velero_flags::refusal_of_velero_flag};
 use backup::{Backups, prepare::Settings};
 use claims::ClaimsController;
+use copies::{CopyController, RunningCopies};
 use deletion::DeletionController;
 use discovery::KnownGroups;
 use download::DownloadContext;
@@ -377,6 +380,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             plugins: plugins.clone(),
         };
         let deletions = RecentDeletions::default();
+        let running_copies = RunningCopies::default();
         let backups = Backups {
             silent_client: silent_client.clone(),
             plugins: plugins.clone(),
@@ -396,11 +400,13 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             secrets: SecretVersions::default(),
             validations: Mutex::default(),
         };
-        let retention = RetentionController {
-            cluster: cluster.clone(),
-            locations: locations.clone(),
-            period: args.retention_pace().as_std(),
-        };
+        let retention = RetentionController::new(
+            cluster.clone(),
+            locations.clone(),
+            Arc::clone(&metrics),
+            args.retention_pace().as_std(),
+            retention::brake(args.retention_max_share),
+        );
         let schedule = ScheduleController {
             cluster: cluster.clone(),
             metrics: Arc::clone(&metrics),
@@ -438,7 +444,16 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             ledger,
             metrics: Arc::clone(&metrics),
             recent: deletions.clone(),
+            copies: running_copies.clone(),
             limits: args.restore_limits(),
+        };
+        let copies = CopyController {
+            cluster: cluster.clone(),
+            locations: locations.clone(),
+            metrics: Arc::clone(&metrics),
+            installation: installation.clone(),
+            running: running_copies,
+            stop: stop.clone(),
         };
         let sync = SyncController {
             cluster: cluster.clone(),
@@ -467,6 +482,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             deletion.run(health.clone(), stop.clone()).map(Ok).boxed(),
         ));
         all.push(("sync", sync.run(health.clone()).map(Ok).boxed()));
+        all.push(("copies", copies.run(health.clone()).map(Ok).boxed()));
         all.push((
             "retention",
             retention.run(health.clone(), stop.clone()).map(Ok).boxed(),

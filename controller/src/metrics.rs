@@ -150,6 +150,18 @@ impl Metrics {
         );
     }
 
+    /// Counts an attempt to copy a backup into a location, or its end.
+    pub(crate) fn copy(&self, outcome: Outcome, location: &str) {
+        let family = match outcome {
+            Outcome::Attempt => &self.series.backup_copy_attempt,
+            Outcome::Success => &self.series.backup_copy_success,
+            Outcome::PartialFailure | Outcome::Failure | Outcome::ValidationFailure => {
+                &self.series.backup_copy_failure
+            }
+        };
+        family.of([location]).inc();
+    }
+
     pub(crate) fn restore(&self, outcome: Outcome, schedule: &str) {
         let family = match outcome {
             Outcome::Attempt => &self.series.restore_attempt,
@@ -426,6 +438,13 @@ impl Metrics {
                 .of([name])
                 .set(last.as_second());
         }
+    }
+
+    /// Sets the number of expired backups that stay because they are too many at once; `None` if the
+    /// location is gone.
+    pub(crate) fn retention_refused(&self, name: &str, refused: Option<u64>) {
+        let refused = refused.map(gauge);
+        self.series.backup_retention_refused.set([name], refused);
     }
 
     /// Removes the series about the sync of a deleted location.

@@ -22,9 +22,9 @@ use backup_core::api::GoDuration;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub(crate) use backup::{
-    CancelArgs, CatArgs, CreateArgs, DeleteArgs, DeleteBackupsArgs, DeletionArgs, DescribeArgs,
-    DiffArgs, DownloadArgs, GetArgs, GetBackupsArgs, LogsArgs, LsArgs, OperationsArgs, SearchArgs,
-    Until, UntilArgs, VerifyArgs, VolumesArgs, WaitForArgs,
+    CancelArgs, CatArgs, CopyArgs, CreateArgs, DeleteArgs, DeleteBackupsArgs, DeletionArgs,
+    DescribeArgs, DiffArgs, DownloadArgs, GetArgs, GetBackupsArgs, LogsArgs, LsArgs,
+    OperationsArgs, SearchArgs, Until, UntilArgs, VerifyArgs, VolumesArgs, WaitForArgs,
 };
 pub(crate) use debug::DebugArgs;
 pub(crate) use drill::DrillArgs;
@@ -35,14 +35,16 @@ pub(crate) use installation::{
 };
 pub(crate) use locations::{
     LocationCreateArgs, LocationFlags, LocationSetArgs, LocationsCommand, ProviderFlags,
-    SnapshotLocationCreateArgs, SnapshotLocationSetArgs, SnapshotLocationsArgs,
+    RetentionArgs, SnapshotLocationCreateArgs, SnapshotLocationSetArgs, SnapshotLocationsArgs,
     SnapshotLocationsCommand, SyncArgs, TrialArgs,
 };
 pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs, Target};
 pub(crate) use output::{DocumentArgs, ListFlags, Output, OutputArgs, TableParts};
 pub(crate) use repositories::{RepositoriesCommand, RotatePasswordArgs};
 pub(crate) use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
-pub(crate) use schedules::{ScheduleCreateArgs, ScheduleSetArgs, SchedulesCommand, TriggerArgs};
+pub(crate) use schedules::{
+    KeepArgs, KeepFlags, ScheduleCreateArgs, ScheduleSetArgs, SchedulesCommand, TriggerArgs,
+};
 pub(crate) use selector::Alternatives;
 pub(crate) use spec::{
     BackupSpecArgs, CreationArgs, DryRun, FileArgs, ItemArgs, ObjectArgs, WaitArgs,
@@ -117,6 +119,8 @@ pub(crate) enum Command {
     Wait(WaitForArgs),
     /// End running backups early; what they have collected is stored
     Cancel(CancelArgs),
+    /// Copy backups into another location
+    Copy(CopyArgs),
     /// Delete backups, in the cluster and in the store, and the restores from them with their logs
     Delete(DeleteBackupsArgs),
     /// List schedules with their next runs; show, create, pause, trigger and delete them

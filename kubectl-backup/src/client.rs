@@ -63,6 +63,7 @@ impl Session {
             .to_string()
             .trim_end_matches('/')
             .to_owned();
+        let own_namespace = config.default_namespace.clone();
         let warnings = terminal.api_warnings.clone();
         let noting = MapResponseLayer::new(move |response| warnings.note(response));
         let client =
@@ -78,6 +79,7 @@ impl Session {
         Ok(Self {
             client,
             namespace,
+            own_namespace,
             server,
             request_timeout,
             part_timeout,

@@ -4,6 +4,7 @@ mod absent_namespaces;
 mod backup_volumes;
 mod cancel;
 mod changes;
+mod copy;
 mod create;
 mod debug;
 mod delete;
@@ -27,8 +28,10 @@ mod plan;
 mod poll;
 mod prelude;
 mod profiles;
+mod prune;
 mod repositories;
 mod restore;
+mod retained;
 mod schedules;
 mod selection;
 mod spec;
@@ -65,6 +68,7 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
         Command::Search(args) => Box::pin(items::search::run(args, terminal)).await,
         Command::Download(args) => Box::pin(download::run(args, terminal)).await,
         Command::Cancel(args) => Box::pin(cancel::run::<Backup>(args, terminal)).await,
+        Command::Copy(args) => Box::pin(copy::run(args, terminal)).await,
         Command::Wait(args) => Box::pin(wait::backups(args, terminal)).await,
         Command::Schedules(args) => {
             let command = args.or_list(SchedulesCommand::Get);
@@ -78,7 +82,7 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
             let command = args.or_list(RepositoriesCommand::Get);
             Box::pin(repositories::run(command, terminal)).await
         }
-        Command::Delete(args) => delete::backups(args, terminal).await,
+        Command::Delete(args) => Box::pin(delete::backups(args, terminal)).await,
         Command::Locks(args) => match args.command {
             None => Box::pin(locks::list(args.list, terminal)).await,
             Some(LocksCommand::Release(args)) => {
@@ -121,11 +125,11 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
                 )
                 .with_remedy("kubectl backup restore create --from-backup=NAME"));
             }
-            restores(command, terminal).await
+            Box::pin(restores(command, terminal)).await
         }
         Command::Restores(args) => {
             let command = args.or_list(RestoreCommand::Get);
-            restores(command, terminal).await
+            Box::pin(restores(command, terminal)).await
         }
     }
 }

@@ -17,6 +17,7 @@ mod error;
 mod fetched;
 mod home;
 mod new_file;
+mod owned;
 mod print;
 mod readable;
 mod redact;

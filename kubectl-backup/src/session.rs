@@ -38,6 +38,8 @@ pub(crate) struct Session {
     pub(crate) client: Client,
     /// Namespace of the installation.
     pub(crate) namespace: String,
+    /// Namespace of the kubeconfig's context.
+    pub(crate) own_namespace: String,
     /// URL of the API server, for messages.
     pub(crate) server: String,
     /// How long a single request may take.

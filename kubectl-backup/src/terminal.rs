@@ -233,15 +233,19 @@ impl Terminal {
 
     /// Asks for confirmation on the terminal; `None` if the user cannot answer.
     pub(crate) fn confirm(&mut self, question: &str) -> Option<bool> {
+        let answer = self.ask(&format!("{question} [y/N] "))?;
+        Some(matches!(answer.to_ascii_lowercase().as_str(), "y" | "yes"))
+    }
+
+    /// Asks on the terminal, and returns the answer without spaces around it; `None` if the user
+    /// cannot answer.
+    pub(crate) fn ask(&mut self, question: &str) -> Option<String> {
         if !self.can_ask() {
             return None;
         }
-        self.talk_raw(&format!("{question} [y/N] "));
+        self.talk_raw(question);
         let mut answer = String::new();
         self.input.read_line(&mut answer).ok()?;
-        Some(matches!(
-            answer.trim().to_ascii_lowercase().as_str(),
-            "y" | "yes"
-        ))
+        Some(answer.trim().to_owned())
     }
 }

@@ -36,6 +36,10 @@ pub const BARE_OPERATOR: &str = "otto";
 pub const VIEWER: &str = "vera";
 /// Has the role backup-reader and nothing else.
 pub const READER: &str = "rita";
+/// Has the role backup-owner and nothing else.
+pub const OWNER: &str = "oscar";
+/// An editor with the role backup-owner, which limits such a user, too.
+pub const OWNING_EDITOR: &str = "odile";
 /// An editor with the break-glass permission.
 pub const BREAKER: &str = "gwen";
 
@@ -54,13 +58,18 @@ impl<'w> People<'w> {
         };
         install::ensure_namespace(&people.admin, "elsewhere").await?;
         people
-            .grant(NAMESPACE, &[EDITOR, OPERATOR, BREAKER, STRANGER])
+            .grant(
+                NAMESPACE,
+                &[EDITOR, OPERATOR, BREAKER, STRANGER, OWNING_EDITOR],
+            )
             .await?;
         for (role, person) in [
             ("backup-lock-operator", OPERATOR),
             ("backup-lock-operator", BARE_OPERATOR),
             ("backup-lock-view", VIEWER),
             ("backup-reader", READER),
+            ("backup-owner", OWNER),
+            ("backup-owner", OWNING_EDITOR),
             ("backup-break-glass", BREAKER),
         ] {
             people.bind(NAMESPACE, role, person).await?;

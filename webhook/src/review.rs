@@ -1,5 +1,9 @@
 //! Answers AdmissionReviews.
 
+mod author;
+mod deletion;
+mod reading;
+
 use std::{sync::Arc, time::Duration};
 
 use axum::{
@@ -15,7 +19,7 @@ use backup_core::{
     profile::{Mode, OnConflict, Profile, ScopeRule, published::UnusableProfile},
 };
 use backup_lock::{
-    Footprint, ObjectKey, ObjectKind, ProtectedProfile,
+    ObjectKey, ObjectKind, ProtectedProfile,
     admission::{ClaimRequest, Running},
     ledger::Ask,
     observe::{Objects, ObserveError},
@@ -25,9 +29,9 @@ use kube::core::{
     DynamicObject, Status,
     admission::{AdmissionRequest, AdmissionResponse, Operation},
 };
-use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
+use self::author::Author;
 use crate::{
     absent_namespaces,
     admission_review::{no_review, request_of},
@@ -41,7 +45,7 @@ use crate::{
     external_leases::ExternalLeases,
     metrics::Metrics,
     peers::{self, Peers},
-    restore_rights, schedules,
+    schedules,
 };
 
 /// Every request is answered within this time; the API server waits 10 s.
@@ -95,6 +99,16 @@ impl Answer {
             refusal: None,
             warnings: vec![warning],
             decision,
+        }
+    }
+
+    /// The answer to a request that passes unless its author lacks rights; an error is a failure of
+    /// the webhook.
+    fn of_rights(lacking: Result<Option<Status>, String>) -> Self {
+        match lacking {
+            Ok(None) => Self::pass("passed"),
+            Ok(Some(status)) => Self::refuse(status, "denied"),
+            Err(why) => Self::trouble(&why),
         }
     }
 
@@ -161,25 +175,44 @@ impl Webhook {
         answer
     }
 
-    /// A Schedule in a namespace without an installation passes: nothing runs it.
+    /// The guard of Velero's kinds, if there is an installation in the namespace of this request.
+    /// Without one an object passes: nothing runs it.
+    fn velero(&self, request: &AdmissionRequest<DynamicObject>) -> Option<&ProtectedProfile> {
+        let mut all = self.claims.iter();
+        let velero = all.find(|claims| claims.protected().profile.is_velero())?;
+        velero.count(request).then(|| velero.protected())
+    }
+
     async fn schedule(
         &self,
         request: &AdmissionRequest<DynamicObject>,
         deadline: Instant,
     ) -> Answer {
-        let velero = self
-            .claims
-            .iter()
-            .find(|claims| claims.protected().profile.is_velero());
-        let Some(claims) = velero.filter(|claims| claims.count(request)) else {
+        let Some(protected) = self.velero(request) else {
             return Answer::pass("passed");
         };
-        let protected = claims.protected();
         if let Some(status) = schedules::refusal(&protected.profile, &self.dialects, request) {
             return Answer::refuse(status, "invalid");
         }
+        let lacking = Box::pin(self.lacking_for_schedule(protected, request));
+        let answer = Answer::of_rights(in_time(deadline, lacking).await);
+        if answer.refusal.is_some() {
+            return answer;
+        }
         let warning = absence_warning(protected, request, deadline).await;
-        Answer::pass("passed").and_warn(warning)
+        answer.and_warn(warning)
+    }
+
+    async fn read_request(
+        &self,
+        request: &AdmissionRequest<DynamicObject>,
+        deadline: Instant,
+    ) -> Answer {
+        let Some(protected) = self.velero(request) else {
+            return Answer::pass("passed");
+        };
+        let lacking = Box::pin(self.lacking_to_read(protected, request));
+        Answer::of_rights(in_time(deadline, lacking).await)
     }
 
     async fn answer(
@@ -234,7 +267,8 @@ impl Webhook {
             }
         };
         let footprint = in_time(deadline, objects.footprint(&key, &spec));
-        let (footprint, taken) = tokio::join!(footprint, taken);
+        let is_owner = in_time(deadline, self.is_owner(protected, &key, user));
+        let (footprint, taken, is_owner) = tokio::join!(footprint, taken, is_owner);
         // Regardless of the object that has the name: a refused one is never stored, so it needs no
         // place.
         if taken? {
@@ -244,8 +278,16 @@ impl Webhook {
             ));
         }
         let footprint = footprint?;
+        let author = Author {
+            user,
+            is_owner: is_owner?,
+        };
+        let lacking = Box::pin(self.lacking(protected, &key, &spec, &footprint, author));
+        if let Some(refusal) = in_time(deadline, lacking).await? {
+            return Ok(Answer::refuse(refusal, "denied"));
+        }
         if let Some(refusal) = self
-            .lacking(protected, &key, &spec, &footprint, user, deadline)
+            .lacking_deletion(protected, &key, &spec, &footprint, user, deadline)
             .await?
         {
             return Ok(Answer::refuse(refusal, "denied"));
@@ -370,48 +412,18 @@ impl Webhook {
                 "denied",
             ));
         }
-        let lacking = self
-            .lacking(protected, &key, &new, &after, user, deadline)
-            .await?;
+        if let Some(refusal) = self
+            .lacking_deletion(protected, &key, &new, &after, user, deadline)
+            .await?
+        {
+            return Ok(Answer::refuse(refusal, "denied"));
+        }
+        let is_owner = in_time(deadline, self.is_owner(protected, &key, user)).await?;
+        let author = Author { user, is_owner };
+        let lacking = Box::pin(self.lacking(protected, &key, &new, &after, author));
+        let lacking = in_time(deadline, lacking).await?;
         Ok(lacking.map_or(Answer::pass("passed"), |status| {
             Answer::refuse(status, "denied")
-        }))
-    }
-
-    /// The refusal of a Restore that does what its author may not do directly.
-    async fn lacking(
-        &self,
-        protected: &ProtectedProfile,
-        key: &ObjectKey,
-        spec: &Value,
-        written: &Footprint,
-        user: &UserInfo,
-        deadline: Instant,
-    ) -> Result<Option<Status>, String> {
-        let of_velero = protected.profile.is_velero() && key.kind == ObjectKind::Restore;
-        let asks = self.authorization.checks_restores
-            && !is_of_installation(name_of(user), &key.namespace);
-        if !of_velero || !asks {
-            return Ok(None);
-        }
-        // For an administrator nothing more is read.
-        if in_time(deadline, self.authorization.may_do_everything(user, "")).await? {
-            return Ok(None);
-        }
-        let unmapped = restore_rights::unmapped(spec);
-        let read = in_time(
-            deadline,
-            protected.store.objects().footprint(key, &unmapped),
-        )
-        .await?;
-        let reach = restore_rights::reach(spec, written, &read);
-        let lacking = in_time(
-            deadline,
-            restore_rights::lacking(&self.authorization, user, reach),
-        )
-        .await?;
-        Ok(lacking.map(|lacking| {
-            denial::lacks_rights(&protected.profile.group, key, name_of(user), &lacking)
         }))
     }
 
@@ -577,8 +589,12 @@ pub(crate) async fn validate(
             (kind, elsewhere(&request))
         }
     } else if schedules::is_schedule(&request) {
-        let answer = webhook.schedule(&request, deadline).await;
-        (schedules::KIND, answer)
+        (schedules::KIND, webhook.schedule(&request, deadline).await)
+    } else if reading::is_read(&request) {
+        (
+            reading::KIND,
+            webhook.read_request(&request, deadline).await,
+        )
     } else {
         let status = denial::not_guarded(&request.kind, &webhook.unusable);
         ("other", Answer::refuse(status, "invalid"))

@@ -14,11 +14,29 @@ use kube::{
         admission::{AdmissionRequest, Operation},
     },
 };
+use serde_json::Value;
 
 use crate::admit::denial;
 
 /// The kind of Schedules.
 pub(crate) const KIND: &str = "Schedule";
+
+/// Fields of the spec that namespace owners may set: the template is checked, and the others only
+/// say when. Any other field is an operator's, also one of a later version.
+const FIELDS_OF_OWNERS: [&str; 5] = [
+    "template",
+    "schedule",
+    "useOwnerReferencesInBackup",
+    "paused",
+    "skipImmediately",
+];
+
+/// The first field of this spec that only operators set, as `spec.NAME`.
+pub(crate) fn field_of_operators(spec: &Value) -> Option<String> {
+    let mut fields = spec.as_object()?.keys();
+    let field = fields.find(|field| !FIELDS_OF_OWNERS.contains(&field.as_str()))?;
+    Some(format!("spec.{field}"))
+}
 
 pub(crate) fn is_schedule(request: &AdmissionRequest<DynamicObject>) -> bool {
     request.kind.kind == KIND && request.kind.group == Schedule::group(&())
@@ -60,7 +78,7 @@ fn findings(profile: &Profile, dialects: &[Dialect], object: &DynamicObject) -> 
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 

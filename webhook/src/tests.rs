@@ -3,8 +3,10 @@
 mod absences;
 mod blockers;
 mod callers;
+mod deletion_rights;
 mod deletions;
 mod names;
+mod owners;
 mod percona;
 mod policies;
 mod refusals;

@@ -110,6 +110,8 @@ pub(crate) struct StoredBackups {
     known: HashMap<String, KnownBackup>,
     queue: Queue,
     listed: bool,
+    /// Locations with a gauge of incomplete copies.
+    copied_to: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,6 +120,8 @@ struct KnownBackup {
     end: Option<End>,
     /// Whether its last verification has found faults.
     is_damaged: bool,
+    /// Locations of copies that are due and not complete.
+    incomplete_copies: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,12 +180,23 @@ impl StoredBackups {
             schedule: schedule.clone(),
             end: End::of(backup),
             is_damaged: verified.is_some_and(|last| last.findings > 0),
+            incomplete_copies: backup
+                .incomplete_copies()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
         };
         let before = self.known.insert(backup.name_any(), now.clone());
         if before.as_ref() == Some(&now) {
             return; // most changes: progress, places in the queue
         }
         self.update(&schedule, metrics);
+        let copies_before = before
+            .as_ref()
+            .map(|known| known.incomplete_copies.as_slice());
+        if copies_before.unwrap_or_default() != now.incomplete_copies {
+            self.update_copies(metrics);
+        }
         if let Some(before) = before.filter(|before| before.schedule != schedule) {
             self.update(&before.schedule, metrics);
         }
@@ -193,6 +208,9 @@ impl StoredBackups {
         if let Some(known) = self.known.remove(name) {
             metrics.forget_backup(&known.schedule, name);
             self.update(&known.schedule, metrics);
+            if !known.incomplete_copies.is_empty() {
+                self.update_copies(metrics);
+            }
         }
     }
 
@@ -218,6 +236,27 @@ impl StoredBackups {
         metrics.series.backup_total.set(0);
         for schedule in schedules {
             self.update(&schedule, metrics);
+        }
+        self.update_copies(metrics);
+    }
+
+    /// Sets the gauges of incomplete copies, once all Backups are known. A gauge stays at zero.
+    fn update_copies(&mut self, metrics: &Metrics) {
+        if !self.listed {
+            return;
+        }
+        let mut counts: HashMap<&str, i64> = HashMap::new();
+        for known in self.known.values() {
+            for location in &known.incomplete_copies {
+                *counts.entry(location.as_str()).or_default() += 1;
+            }
+        }
+        self.copied_to
+            .extend(counts.keys().map(|location| (*location).to_owned()));
+        for location in &self.copied_to {
+            let count = counts.get(location.as_str()).copied().unwrap_or_default();
+            let series = &metrics.series.backup_copies_incomplete;
+            series.set([location.as_str()], Some(count));
         }
     }
 
@@ -381,6 +420,35 @@ mod tests {
             assert_eq!(gauges(&metrics, ""), [None; 4]);
             assert!(metrics.encode().contains("velero_backup_total 3"));
         }
+    }
+
+    #[test]
+    fn incomplete_copies_are_counted_by_location_and_fall_to_zero() {
+        let metrics = Metrics::default();
+        let mut stored = StoredBackups::default();
+        let copied = |name: &str, state: &str| {
+            let mut backup = backup(name, "", "Completed", 1, 1, 0);
+            let copies = json!([{ "location": "second" }]);
+            backup.spec.copies = serde_json::from_value(copies).unwrap();
+            let states = json!([{ "location": "second", "phase": state }]);
+            backup.status.copies = serde_json::from_value(states).unwrap();
+            backup
+        };
+        let counted = |metrics: &Metrics| {
+            let text = metrics.encode();
+            let start = "velero_backup_copies_incomplete{backup_location_name=\"second\"} ";
+            text.lines()
+                .find_map(|line| Some(line.strip_prefix(start)?.to_owned()))
+        };
+        stored.applied(&copied("a", "New"), &metrics);
+        stored.applied(&copied("b", "Failed"), &metrics);
+        assert_eq!(counted(&metrics), None, "not all Backups are known");
+        stored.listed(&names(&["a", "b"]), &metrics);
+        assert_eq!(counted(&metrics).as_deref(), Some("2"));
+        stored.applied(&copied("a", "Completed"), &metrics);
+        assert_eq!(counted(&metrics).as_deref(), Some("1"));
+        stored.gone("b", &metrics);
+        assert_eq!(counted(&metrics).as_deref(), Some("0"));
     }
 
     #[test]

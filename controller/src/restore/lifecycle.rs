@@ -1,6 +1,8 @@
 //! Implements the `Lifecycle` of `job` for Restores; the patches are in `patches`, the work is in
 //! `runner`, and `leftovers` has the cleanup.
 
+use std::fmt::Write as _;
+
 use backup_core::{
     api::{Restore, RestorePhase},
     event_reason::EventReason,
@@ -92,13 +94,9 @@ impl Lifecycle for Restores {
                 ));
             }
         }
-        let location = facts
-            .backup
-            .as_ref()
-            .and_then(|backup| backup.spec.storage_location.clone());
         Ok(JobPreparation {
+            location: facts.location_name().to_owned(),
             facts,
-            location: location.unwrap_or_default(),
             findings,
         })
     }
@@ -109,11 +107,18 @@ impl Lifecycle for Restores {
             .as_ref()
             .map(kube::ResourceExt::name_any)
             .unwrap_or_default();
-        worker.ctx.cluster.events.normal(
-            restore,
-            EventReason::Started,
-            &format!("restoring from backup {backup}"),
-        );
+        let mut note = format!("restoring from backup {backup}");
+        if let Some(copy) = facts.copy_location() {
+            let _ = write!(
+                note,
+                ": from its copy in location {copy}, as its own location cannot be read"
+            );
+        }
+        worker
+            .ctx
+            .cluster
+            .events
+            .normal(restore, EventReason::Started, &note);
     }
 
     /// Stores a log with the reason if the location accepts it. A restore that is past its items

@@ -10,7 +10,8 @@ use backup_core::{
         restore::RestoreProgress,
     },
     labels::{
-        BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION, STORED_SCOPE_ANNOTATION,
+        BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION, READ_FROM_ANNOTATION,
+        STORED_SCOPE_ANNOTATION,
     },
     left_items::LeftItems,
     operation::{Counts as Operations, RestoreOperation},
@@ -91,7 +92,9 @@ impl Patches for Restores {
             .item_operation_timeout
             .filter(|timeout| !timeout.is_zero())
             .or(Some(self.default_item_operation_timeout));
-        begin(restore, &spec, Timestamp::now())
+        let mut patch = begin(restore, &spec, Timestamp::now())?;
+        patch["metadata"]["annotations"][READ_FROM_ANNOTATION] = json!(facts.copy_location());
+        Some(patch)
     }
 
     fn refused_patch(&self, restore: &Restore, _: &Facts, findings: &[String]) -> Option<Value> {

@@ -21,6 +21,11 @@ use super::{
 use crate::job::{report, worker::WorkerError};
 use backup_plugins::log_line::{Level, LogLine};
 
+/// Maximum number of removed objects in the list of resources; the others are counted.
+const MAX_LISTED_REMOVALS: usize = 10_000;
+/// The word for a removed object in the list of resources.
+const REMOVED: &str = "removed";
+
 /// Shared by everything that works on one restore.
 #[derive(Debug)]
 pub(crate) struct Report {
@@ -189,6 +194,42 @@ impl Report {
         self.info(&format!("left out {} {:?}: {why}", about.kind, about.name));
     }
 
+    /// Records an object that was removed because the backup does not have it, or in a plan would
+    /// be. The first ones are in the list; the log has all.
+    pub(crate) fn removed(&self, about: About<'_>) {
+        let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
+        let fields = [
+            ("kind", about.kind),
+            ("namespace", about.namespace.unwrap_or_default()),
+            ("name", about.name),
+        ];
+        self.with(|inner| {
+            inner.left.removed += 1;
+            if inner.left.removed <= MAX_LISTED_REMOVALS {
+                inner.list.add(
+                    about.api_version,
+                    about.kind,
+                    about.namespace,
+                    about.name,
+                    Some(REMOVED),
+                );
+            }
+            inner
+                .report
+                .item(Level::Info, scope, REMOVED.to_owned(), &fields);
+        });
+    }
+
+    /// Number of claims whose data comes from a repository, once the sources of volumes are set.
+    pub(crate) fn moved_volumes(&self) -> usize {
+        self.with(|inner| {
+            let volumes = inner.volumes.iter();
+            volumes
+                .filter(|volume| volume.snapshot_data_moved == Some(true))
+                .count()
+        })
+    }
+
     /// Messages about items that were left out on purpose.
     pub(crate) fn left_out_sentences(&self) -> Vec<String> {
         self.with(|inner| inner.left_out.sentences())
@@ -263,5 +304,37 @@ impl Report {
             volume_info: inner.volumes,
             ..JobFiles::new(log)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removed_objects_are_all_counted_and_the_first_ones_listed() {
+        let report = Report::new().unwrap();
+        for number in 0..MAX_LISTED_REMOVALS + 2 {
+            report.removed(About {
+                api_version: "v1",
+                kind: "ConfigMap",
+                namespace: Some("shop"),
+                name: &format!("extra-{number}"),
+            });
+        }
+        assert_eq!(report.summary().left.removed, MAX_LISTED_REMOVALS + 2);
+        assert_eq!(report.progress().items_restored, 0, "they are no items");
+        assert_eq!(report.into_files().resource_list.len(), MAX_LISTED_REMOVALS);
+    }
+
+    #[test]
+    fn claims_whose_data_comes_from_a_repository_are_counted() {
+        let report = Report::new().unwrap();
+        let moved = VolumeInfo {
+            snapshot_data_moved: Some(true),
+            ..VolumeInfo::default()
+        };
+        report.volumes(vec![moved, VolumeInfo::default()]);
+        assert_eq!(report.moved_volumes(), 1);
     }
 }

@@ -163,6 +163,11 @@ impl Worker<Restores> {
             self.name,
             store.url()
         ));
+        if let Some(copy) = job.facts.copy_location() {
+            report.info(&format!(
+                "this is its copy in location {copy}, as its own location cannot be read; data outside of its files is not there"
+            ));
+        }
         for ignored in configuration
             .actions
             .ignored
@@ -215,6 +220,7 @@ impl Worker<Restores> {
         );
         let restoring = Restoring {
             restore,
+            backup,
             contents: &contents,
             claimed,
             guarded: &kind.guarded,

@@ -216,6 +216,30 @@ impl Selection {
         guard::keeps_type(group_resource) || self.guarded.iter().any(|name| name == group_resource)
     }
 
+    /// Whether namespaced objects of this type are selected.
+    pub(super) fn takes_type(&self, group_resource: &str) -> bool {
+        !self.keeps_type(group_resource) && self.takes(group_resource)[0]
+    }
+
+    /// Whether an object of a selected type in the cluster would be selected if the backup had it.
+    /// `source` is its namespace in the backup; `labels` is called only if needed.
+    pub(super) fn takes_object(
+        &self,
+        group_resource: &str,
+        source: &str,
+        name: &str,
+        labels: impl FnOnce() -> BTreeMap<String, String>,
+    ) -> bool {
+        if !self.objects.is_empty() && !self.names(group_resource, Some(source), name) {
+            return false;
+        }
+        match self.filters.rule(group_resource, Some(source)) {
+            PolicyRule::None => self.labels.selects(labels),
+            PolicyRule::Unlisted => false,
+            PolicyRule::Filter(filter) => filter.selects(name, labels),
+        }
+    }
+
     fn filtered(
         &self,
         contents: &Contents,

@@ -59,6 +59,7 @@ mod links;
 mod namespaces;
 mod plugin_turns;
 mod provisioned;
+mod prune;
 mod related_items;
 mod served_types;
 mod status;
@@ -115,6 +116,7 @@ pub(super) struct BackupMover<'a> {
 /// every step borrows it.
 pub(super) struct Restoring<'a> {
     pub(super) restore: &'a Restore,
+    pub(super) backup: &'a Backup,
     pub(super) contents: &'a Contents,
     /// The footprint of the claim: nothing is written into other namespaces.
     pub(super) claimed: &'a Footprint,
@@ -160,8 +162,9 @@ pub(super) fn rules(restore: &Restore, backup: &Backup) -> RestoreRules {
 }
 
 impl Restoring<'_> {
-    /// Restores all selected items and runs the hooks of their pods, until done or cancelled by a
-    /// user. Returns the operations that actions have started. Running it again is idempotent.
+    /// Restores all selected items, runs the hooks of their pods, and then removes what the backup
+    /// does not have if the spec says so, until done or cancelled by a user. Returns the operations
+    /// that actions have started. Running it again is idempotent.
     pub(super) async fn run(mut self) -> Result<Vec<StartedOperation>, RestoreError> {
         let (pods, restored) = mpsc::channel(POD_CHANNEL_CAPACITY);
         let label = self.rules.restore_label.clone();
@@ -206,7 +209,9 @@ impl Restoring<'_> {
             .settle(|lines| self.report.said(lines))
             .await;
         self.report_volumes();
-        done.map(|()| self.actions.started.into_inner())
+        done?;
+        self.prune().await?;
+        Ok(self.actions.started.into_inner())
     }
 
     async fn everything(&mut self, hooks: HookPlanner<'_>) -> Result<(), RestoreError> {

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use backup_core::{
     api::{Backup, Schedule},
-    labels::{self, BREAK_GLASS_ANNOTATION},
+    keep::Keep,
+    labels::{self, BREAK_GLASS_ANNOTATION, KEEP_ANNOTATION},
     names,
 };
 use jiff::Timestamp;
@@ -36,6 +37,13 @@ pub(super) fn backup(schedule: &Schedule, slot: Timestamp) -> Backup {
         &names::timestamped(&name, slot),
         schedule.spec.template.clone(),
     );
+    let mut copies = schedule.spec.copies.clone();
+    for copy in std::mem::take(&mut backup.spec.copies) {
+        if copies.iter().all(|other| other.location != copy.location) {
+            copies.push(copy);
+        }
+    }
+    backup.spec.copies = copies;
     let metadata = schedule.spec.template.metadata.clone().unwrap_or_default();
     let labels = metadata.labels.unwrap_or_else(|| schedule.labels().clone());
     let annotations = metadata
@@ -44,7 +52,11 @@ pub(super) fn backup(schedule: &Schedule, slot: Timestamp) -> Backup {
     let mut labels = inherited(labels);
     labels.insert(labels::SCHEDULE_NAME.to_owned(), labels::valid_value(&name));
     backup.metadata.labels = Some(labels);
-    backup.metadata.annotations = Some(inherited(annotations)).filter(|all| !all.is_empty());
+    let mut annotations = inherited(annotations);
+    // By these rules it is kept once the Schedule is gone, also in another cluster.
+    let keep = Keep::of(&schedule.spec);
+    annotations.extend(keep.map(|keep| (KEEP_ANNOTATION.to_owned(), keep.annotation())));
+    backup.metadata.annotations = Some(annotations).filter(|all| !all.is_empty());
     if schedule.spec.use_owner_references_in_backup == Some(true) {
         backup.metadata.owner_references = Some(vec![OwnerReference {
             api_version: schedule.api_version.clone(),
@@ -118,6 +130,17 @@ mod tests {
     }
 
     #[test]
+    fn a_backup_has_the_copies_of_its_schedule_and_of_the_template() {
+        let template = json!({ "copies": [{ "location": "third" }, { "location": "second" }] });
+        let mut schedule = schedule(&json!({}), &template);
+        schedule.spec.copies =
+            serde_json::from_value(json!([{ "location": "second", "ttl": "1h" }])).unwrap();
+        let made = backup(&schedule, slot());
+        let locations = made.spec.copies.iter().map(|copy| copy.location.as_str());
+        assert_eq!(locations.collect::<Vec<_>>(), ["second", "third"]);
+    }
+
+    #[test]
     fn tracking_labels_are_never_copied_wherever_they_come_from() {
         let tracked = json!({ "argocd.argoproj.io/instance": "x", "app.kubernetes.io/instance": "x",
             "kustomize.toolkit.fluxcd.io/name": "x", "helm.toolkit.fluxcd.io/namespace": "x", "team": "a",
@@ -158,6 +181,21 @@ mod tests {
         let made = backup(&of_both, slot());
         assert!(made.labels().contains_key("c") && !made.labels().contains_key("a"));
         assert_eq!(made.annotations()["b"], "schedule");
+    }
+
+    #[test]
+    fn a_backup_records_the_rules_that_keep_it_and_no_other_rules() {
+        let text = r#"{"rules":{"daily":9}}"#;
+        let forged = json!({ "annotations": { KEEP_ANNOTATION: text } });
+        let mut with_rules = schedule(&forged, &json!({}));
+        assert!(backup(&with_rules, slot()).metadata.annotations.is_none());
+        with_rules.spec.keep = serde_json::from_value(json!({ "daily": 7 })).unwrap();
+        with_rules.spec.schedule = "TZ=Europe/Paris @daily".to_owned();
+        let made = backup(&with_rules, slot());
+        assert_eq!(
+            made.annotations()[KEEP_ANNOTATION],
+            r#"{"rules":{"daily":7},"zone":"Europe/Paris"}"#
+        );
     }
 
     #[test]

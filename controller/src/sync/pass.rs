@@ -15,7 +15,7 @@ use backup_core::{
 };
 use backup_runtime::{
     Cluster,
-    retry::{WRITE_TIMEOUT, status_patch_in},
+    retry::{PatchOutcome, WRITE_TIMEOUT, status_patch_in},
 };
 use backup_store::{Location, StoreError};
 use jiff::Timestamp;
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::comparison::is_stored;
 use crate::{
-    backup::Leftovers, error::ReconcileError, location::Locations,
+    backup::Leftovers, copies, error::ReconcileError, location::Locations,
     recent_deletions::RecentDeletions,
 };
 
@@ -145,6 +145,44 @@ pub(super) async fn remove_orphan(
             // A restore from it is running.
             summary.note(name, NoteKind::Kept, &plain(&error));
         }
+    }
+    Ok(())
+}
+
+/// Has a copy made again that is gone from the bucket, after location and bucket were read again.
+pub(super) async fn renew_copy(
+    pass: &Pass<'_>,
+    name: &str,
+    summary: &mut Summary,
+) -> Result<(), ReconcileError> {
+    pass.current_location().await?;
+    if pass.store.inspect_folder(name).await?.has_anything {
+        return Ok(());
+    }
+    let Some(backup) = pass.backup(name).await? else {
+        return Ok(());
+    };
+    let location = pass.location.name_any();
+    let Cluster { leadership, .. } = pass.cluster;
+    let renewed = status_patch_in(
+        &pass.cluster.api(),
+        leadership,
+        READ_BUDGET,
+        &backup,
+        |now: &Backup| copies::renewed(now, &location),
+    )
+    .await?;
+    if matches!(renewed, PatchOutcome::Written(_)) {
+        tracing::warn!(
+            backup = name,
+            location,
+            "a copy is gone from the bucket; it is made again"
+        );
+        summary.note(
+            name,
+            NoteKind::CopyGone,
+            "the copy is gone from the bucket; it is made again",
+        );
     }
     Ok(())
 }

@@ -177,7 +177,7 @@ async fn nothing_is_read_from_a_location_that_is_not_available() {
     let setup = Setup::new().await;
     let location = velero_path("BackupStorageLocation", "default");
     setup.fake.edit(&location, |object| {
-        object["status"]["phase"] = json!("Unavailable")
+        object["status"]["phase"] = json!("Unavailable");
     });
     let later = setup.reconcile().await.unwrap();
     assert_eq!(later, Action::RequeueAfter(RETRY_INTERVAL));

@@ -102,8 +102,8 @@ pub const IMPORTED_ANNOTATION: &str = "backup-controller/imported";
 pub const FILES_MISSING_ANNOTATION: &str = "backup-controller/files-missing";
 /// Our annotation of a Restore that has ended: the items that were there, differ from the backup,
 /// and were left as they are, those that were stored without some of their fields, and the numbers
-/// of those that were left out on purpose, by kind and reason, and of those that failed
-/// ([`crate::left_items::LeftItems`]).
+/// of those that were left out on purpose, by kind and reason, of those that failed, and of objects
+/// that were removed ([`crate::left_items::LeftItems`]).
 pub const LEFT_ITEMS_ANNOTATION: &str = "backup-controller/left-items";
 /// Our annotation of a Backup that is stored, and of a Restore that has begun: what it was asked to
 /// hold or restore, as JSON ([`crate::stored_scope`]). An edit of its spec changes nothing of that.
@@ -141,11 +141,29 @@ pub const SCRATCH_UID_ANNOTATION: &str = "backup-controller/scratch-uid";
 /// Our annotation of a DeleteBackupRequest that is InProgress and waits for the same: it works on
 /// nothing until then, and holds no place in the ledger. Any value.
 pub const DELETION_RESTS_ANNOTATION: &str = "backup-controller/deletion-rests";
+/// Our annotation of a DeleteBackupRequest: complete copies in other locations whose time is not
+/// over stay. Any value.
+pub const KEEP_COPIES_ANNOTATION: &str = "backup-controller/keep-copies";
+/// Our annotation of a Backup that was imported from a copy: URL of the location that it was copied
+/// from.
+pub const COPY_OF_ANNOTATION: &str = "backup-controller/copy-of";
+/// Our annotation of a Restore that reads a copy of its backup: name of the location, which has the
+/// files of the restore, too. It is chosen when the restore begins.
+pub const READ_FROM_ANNOTATION: &str = "backup-controller/read-from";
 /// Our annotation of a Schedule: which slot was skipped last, and why.
 pub const SKIPPED_ANNOTATION: &str = "backup-controller/skipped";
 /// Our annotation of a Schedule: the last verification of one of its backups, as JSON
 /// ([`crate::verification::ScheduleVerification`]). Removing it makes the next one due.
 pub const VERIFICATION_ANNOTATION: &str = "backup-controller/verification";
+/// Our annotation of a Backup that a Schedule has made: the rules by which backups of the Schedule
+/// were kept then ([`crate::keep::Keep`]). They count once the Schedule is gone.
+pub const KEEP_ANNOTATION: &str = "backup-controller/keep";
+/// Our annotation of a BackupStorageLocation: what retention removed last, and what it was kept from
+/// removing ([`crate::retention::RetentionRecord`]).
+pub const RETENTION_ANNOTATION: &str = "backup-controller/retention";
+/// Our annotation that a user sets on a BackupStorageLocation to have expired backups removed now
+/// ([`crate::sync::Request`]). Removed when that is done.
+pub const RETENTION_REQUEST_ANNOTATION: &str = "backup-controller/retention-request";
 /// Our annotation of a Schedule: how its expression is read ([`crate::cron::Reading`]).
 pub const CRON_ANNOTATION: &str = "backup-controller/cron";
 /// Our annotation that a user sets on a Backup to cancel it, or on a Restore to stop its
@@ -178,6 +196,9 @@ pub const READ_UID_ANNOTATION: &str = "backup-controller/read-uid";
 /// Our annotation of a DownloadRequest in place of that uid: the spec of a Restore, as JSON; what
 /// it would do is asked for ([`crate::restore_plan`]).
 pub const PLAN_ANNOTATION: &str = "backup-controller/plan-restore";
+/// Our annotation of a DownloadRequest in place of that uid: which Backups, Restores or Schedules
+/// are to be read themselves, as JSON ([`crate::reading::ObjectQuery`]).
+pub const OBJECTS_ANNOTATION: &str = "backup-controller/read-objects";
 
 /// Label of objects outside of the installation's namespace that stand for a backup that was found
 /// in a bucket: the uid of the Backup in this cluster.

@@ -1,6 +1,6 @@
 //! Items that after a restore differ from the backup: existing items that were left unchanged,
 //! items that the API server has stored without some of their fields, and items that were left out
-//! on purpose. Pure.
+//! on purpose. Also counts objects that the restore has removed. Pure.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -32,6 +32,9 @@ pub struct LeftItems {
     /// Number of further items that were left out, for other reasons.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out_otherwise: usize,
+    /// Number of objects that were removed because the backup does not have them (`spec.prune`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub removed: usize,
     /// Number of items that were not restored, as the errors of the restore say.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: usize,
@@ -93,14 +96,16 @@ impl LeftItems {
         serde_json::from_str(annotation?).ok()
     }
 
-    /// The annotation; `None` if every item of the backup was restored, and equals it.
+    /// The annotation; `None` if every item of the backup was restored, and equals it, and nothing was
+    /// removed.
     pub fn annotation(&self) -> Option<String> {
-        (self.differs() || !self.left_out.is_empty() || self.failed > 0)
+        let has_counts = !self.left_out.is_empty() || self.removed > 0 || self.failed > 0;
+        (self.differs() || has_counts)
             .then(|| serde_json::to_string(self).unwrap_or_default())
     }
 
     /// Whether items in the cluster differ from the backup. Items that were left out do not count:
-    /// they would do harm, or the cluster makes them.
+    /// they would do harm, or the cluster makes them. Nor do removed objects.
     pub fn differs(&self) -> bool {
         self.left + self.incomplete > 0
     }
@@ -189,6 +194,18 @@ mod tests {
         assert_eq!(
             LeftItems::read(incomplete.annotation().as_deref()),
             Some(incomplete)
+        );
+        let removed = LeftItems {
+            removed: 2,
+            ..LeftItems::default()
+        };
+        assert_eq!(
+            (removed.differs(), removed.to_string()),
+            (false, String::new())
+        );
+        assert_eq!(
+            LeftItems::read(removed.annotation().as_deref()),
+            Some(removed)
         );
         (0..30).for_each(|n| left.add("ClusterRole", None, &format!("role-{n:02}")));
         let text = left.to_string();

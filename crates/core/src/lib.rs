@@ -6,9 +6,11 @@
 
 pub mod api;
 pub mod api_warnings;
+pub mod brake;
 pub mod bucket;
 pub mod cluster;
 pub mod config_map;
+pub mod copies;
 pub mod cron;
 pub mod data_movement;
 pub mod deletion;
@@ -16,6 +18,7 @@ pub mod digest;
 pub mod drill;
 pub mod event_reason;
 pub mod json_size;
+pub mod keep;
 pub mod labels;
 pub mod left_items;
 pub mod names;
@@ -32,6 +35,7 @@ pub mod resources;
 pub mod restorability;
 pub mod restore_plan;
 pub mod results;
+pub mod retention;
 pub mod selection;
 pub mod snapshot;
 pub mod stored_scope;

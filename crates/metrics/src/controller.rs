@@ -32,6 +32,12 @@ metrics! {
     backup_deletion_attempt: Series<Counter, 1> [schedule], "Deletions of backups that began";
     backup_deletion_success: Series<Counter, 1> [schedule], "Backups that were deleted";
     backup_deletion_failure: Series<Counter, 1> [schedule], "Deletions of backups that failed";
+    backup_copy_attempt: Series<Counter, 1> [backup_location_name], "Attempts to copy a backup into the location";
+    backup_copy_success: Series<Counter, 1> [backup_location_name], "Backups that were copied into the location";
+    backup_copy_failure: Series<Counter, 1> [backup_location_name],
+        "Attempts to copy a backup into the location that failed; they are repeated after an hour";
+    backup_copies_incomplete: Series<Gauge, 1> [backup_location_name],
+        "Copies of ended backups in the location that are named and not complete";
     restore_attempt: Series<Counter, 1> [schedule], "Restores that began";
     restore_success: Series<Counter, 1> [schedule], "Restores that completed";
     restore_partial_failure: Series<Counter, 1> [schedule], "Restores that miss some items";
@@ -135,6 +141,8 @@ metrics! {
     notifications_sent: Counter [], "Notifications that --notify-url has accepted";
     notifications_failed: Counter [], "Notifications that --notify-url has refused, or not accepted in time";
     notifications_dropped: Counter [], "Notifications that were dropped, as too many waited";
+    backup_retention_refused: Series<Gauge, 1> [backup_location_name],
+        "Expired backups that were not removed as too many have expired at once";
     lock_unclaimed: Series<Gauge, 1> [profile], "Objects that run without a place in the lock, beside others";
     lock_unknown_phase: Series<Gauge, 1> [profile], "Objects in a phase that this version does not know";
     profiles_unusable: Series<Gauge, 1> [profile],

@@ -23,6 +23,7 @@ use crate::{
 
 pub use abandon::Abandonment;
 pub use writer::BackupWriter;
+pub(crate) use writer::note_number;
 
 pub type PendingBackup = PendingUpload<Backup>;
 pub type CommittedBackup = CommittedPlan<Backup>;
@@ -174,7 +175,7 @@ impl Location {
         }
         let removed = found
             .into_iter()
-            .filter(|key| keys.is_private(key) && !keys.is_marker(key))
+            .filter(|key| keys.is_private(key) && !keys.is_marker(key) && *key != keys.copy_note())
             .collect();
         self.delete(removed).await
     }

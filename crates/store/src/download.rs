@@ -26,11 +26,12 @@ impl FileOwner {
     /// The kind of object that a target belongs to; `None` if this version does not know the
     /// target.
     pub fn of(kind: &Kind) -> Option<Self> {
-        match kind {
-            Kind::Unknown(_) => None,
-            restore if restore.as_str().starts_with("Restore") => Some(Self::Restore),
-            _ => Some(Self::Backup),
-        }
+        let is_of_restore = kind.is_of_restore()?;
+        Some(if is_of_restore {
+            Self::Restore
+        } else {
+            Self::Backup
+        })
     }
 }
 

@@ -222,6 +222,11 @@ impl JobKeys {
         }
     }
 
+    /// Says that the folder holds a copy of a backup that was stored elsewhere.
+    pub(crate) fn copy_note(&self) -> Path {
+        self.folder.clone().join(PRIVATE).join("copy")
+    }
+
     pub(crate) fn is_marker(&self, key: &Path) -> bool {
         *key == self.owner() || self.later_owners().number(key).is_some()
     }
@@ -386,6 +391,7 @@ mod tests {
                 ),
                 (b.owner(), "backups/n-1.2/.private/owner"),
                 (b.later_owners().key(2), "backups/n-1.2/.private/owner-2"),
+                (b.copy_note(), "backups/n-1.2/.private/copy"),
                 (b.records().key(2), "backups/n-1.2/.private/record-2"),
                 (b.operations().key(3), "backups/n-1.2/.private/operations-3"),
                 (b.journal().key(4), "backups/n-1.2/.private/journal-4"),

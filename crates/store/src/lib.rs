@@ -53,9 +53,9 @@ pub use job::{
 pub use layout::is_snapshot_id;
 pub use listed_names::{ListedNames, UnlistedItems};
 pub use location::{
-    AllowedPlaces, BUILT_IN, BackupFolder, DeletedBackup, IncompleteBackup, Location, Regions,
-    Remnant, RetainedVersions, SavedVolumes, SideFile, SnapshotNote, bucket_and_prefix,
-    is_built_in, plugin_of,
+    AllowedPlaces, BUILT_IN, BackupFolder, CopiedFile, CopyNote, DeletedBackup, IncompleteBackup,
+    Location, PendingCopy, Regions, Remnant, RetainedVersions, SavedVolumes, SideFile,
+    SnapshotNote, bucket_and_prefix, is_built_in, plugin_of,
 };
 pub use logfile::LogFile;
 pub use object_plugin::{Body, Fault, ObjectPlugin, PluginFault};

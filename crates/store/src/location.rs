@@ -18,6 +18,7 @@ mod azure;
 mod backend;
 mod bucket_api;
 mod check;
+mod copy;
 mod deletion;
 mod gcs;
 mod held_credential;
@@ -33,9 +34,11 @@ mod read;
 mod repositories;
 mod s3;
 mod settings;
+mod store_identity;
 
 pub use allowed::AllowedPlaces;
 use backend::Backend;
+pub use copy::{CopiedFile, CopyNote, PendingCopy};
 pub use deletion::{DeletedBackup, RetainedVersions};
 #[cfg(test)]
 pub(crate) use http_client::Connector;
@@ -45,6 +48,7 @@ pub(crate) use plugin_uploads::PluginBucket;
 pub use read::{BackupFolder, SavedVolumes, SideFile};
 pub use repositories::SnapshotNote;
 pub use s3::Regions;
+use store_identity::StoreIdentity;
 
 /// A store that can be read and written. Cheap to clone.
 #[derive(Clone)]
@@ -75,7 +79,7 @@ impl Location {
         ca: Option<&[u8]>,
     ) -> Result<Self, StoreError> {
         let spec = &bsl.spec;
-        let backend = match spec.provider.as_str() {
+        let mut backend = match spec.provider.as_str() {
             "aws" | "velero.io/aws" => s3::open(spec, credentials, ca)?,
             "azure" | "velero.io/azure" => azure::open(spec, credentials, ca)?,
             "gcp" | "velero.io/gcp" => gcs::open(spec, credentials, ca)?,
@@ -87,6 +91,7 @@ impl Location {
                 return Err(StoreError::config("spec.provider", message));
             }
         };
+        backend.identity = StoreIdentity::of(spec, credentials, ca);
         let location = Self::new(
             backend,
             spec.object_storage.prefix.as_deref().unwrap_or_default(),
@@ -124,6 +129,21 @@ impl Location {
         url: &str,
     ) -> Self {
         Self::new(Backend::new(store.clone(), store, url.to_owned()), prefix).unwrap()
+    }
+
+    /// The same, in a store that copies objects to other locations with this `id`.
+    #[cfg(test)]
+    pub(crate) fn in_store<S: ObjectStore + MultipartStore>(
+        store: Arc<S>,
+        prefix: &str,
+        id: String,
+    ) -> Self {
+        let mut backend = Backend::new(store.clone(), store, "s3://bucket".to_owned());
+        backend.identity = Some(StoreIdentity {
+            id,
+            bucket: "bucket".to_owned(),
+        });
+        Self::new(backend, prefix).unwrap()
     }
 
     /// `s3://bucket/prefix` or `file:///folder/prefix`, for messages.

@@ -445,8 +445,18 @@ impl ObjectStore for Recorder {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.record("copy", to);
-        self.store.copy_opts(from, to, options).await
+        let fault = self.record("copy", to);
+        match fault {
+            Some(Fault::Fail | Fault::Ignored) => return Err(lost()),
+            Some(Fault::Unsupported) => {
+                return Err(object_store::Error::NotSupported {
+                    source: "no copies".into(),
+                });
+            }
+            Some(Fault::LoseAnswer) | None => {}
+        }
+        self.store.copy_opts(from, to, options).await?;
+        if fault.is_some() { Err(lost()) } else { Ok(()) }
     }
 }
 

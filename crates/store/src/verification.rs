@@ -178,7 +178,7 @@ impl Verifier<'_> {
             .await?;
         self.contents(inventory, results).await?;
         // Files of other versions, and of other programs.
-        for key in std::mem::take(&mut self.present) {
+        for key in self.present.clone() {
             let is_packed = key.filename().is_some_and(|name| name.ends_with(".gz"));
             if is_packed {
                 self.file(&key, false, reader::unpack).await?;

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{
     BackupSpecArgs, CreationArgs, DocumentArgs, FileArgs, ListFlags, Output, OutputArgs,
-    SelectionArgs, duration, mapping, output::FormParser,
+    SelectionArgs, WaitArgs, duration, mapping, output::FormParser,
 };
 
 #[derive(Args, Debug, Default)]
@@ -192,6 +192,21 @@ pub(crate) struct CancelArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct CopyArgs {
+    /// Names
+    #[arg(required = true)]
+    pub(crate) names: Vec<String>,
+    /// Location to copy them into
+    #[arg(long, value_name = "LOCATION")]
+    pub(crate) to: String,
+    /// Time to keep the copies from the start of each backup [default: that of the backup]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) ttl: Option<GoDuration>,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct DeletionArgs {
     #[command(flatten)]
     pub(crate) selection: SelectionArgs,
@@ -220,6 +235,9 @@ pub(crate) struct DeleteBackupsArgs {
     /// delete; that data stays
     #[arg(long)]
     pub(crate) forget_data: bool,
+    /// Leave complete copies in other locations; each becomes a backup there
+    #[arg(long)]
+    pub(crate) keep_copies: bool,
 }
 
 #[derive(Args, Debug)]

@@ -95,6 +95,13 @@ pub(crate) struct RestoreCreateArgs {
     /// backup
     #[arg(long, value_name = "POLICY", value_parser = ["none", "update"], hide_possible_values = true)]
     pub(crate) existing_resource_policy: Option<String>,
+    /// Whether to remove, after all else, objects in the restored namespaces that the backup does
+    /// not have [default: false]
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) prune: Option<bool>,
+    /// Don't ask about --prune: the names of all namespaces that it removes objects from
+    #[arg(long, value_delimiter = ',', value_name = "NAMESPACES")]
+    pub(crate) yes_prune: Vec<String>,
     /// Data of volumes whose claims exist: none leaves it, full overwrites it, incremental
     /// overwrites what differs. The last two are for a restore of claims only
     /// (--include-resources=persistentvolumeclaims), and for volumes that no pod uses
@@ -137,8 +144,9 @@ pub(crate) struct RestoreCreateArgs {
     /// [default: false]
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) delete_extra_files: Option<bool>,
-    /// Show what would become of each item, and restore nothing; same as --dry-run=server
-    #[arg(long, conflicts_with_all = ["dry_run", "output", "wait", "retry_for"])]
+    /// Show what would become of each item, and restore nothing; same as --dry-run=server, and a
+    /// document with -o
+    #[arg(long, conflicts_with_all = ["dry_run", "wait", "retry_for"])]
     pub(crate) plan: bool,
     #[command(flatten)]
     pub(crate) creation: CreationArgs,

@@ -2,6 +2,7 @@
 //! creation that is refused because of a conflict is retried, at the pace that the refusal names.
 
 use backup_core::{
+    keep::Keep,
     labels, names,
     validate::{self, Finding},
 };
@@ -48,6 +49,7 @@ pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandRes
 /// labels come from the template, or else from the schedule itself.
 async fn start_from(name: &str, backup: &mut Backup, session: &Session) -> Result<(), Problem> {
     let schedule = get_named::<Schedule>(session, "trigger", name).await?;
+    let keep = Keep::of(&schedule.spec);
     backup.spec = schedule.spec.template;
     let template = backup.spec.metadata.take();
     let (template_labels, annotations) = template
@@ -59,6 +61,12 @@ async fn start_from(name: &str, backup: &mut Backup, session: &Session) -> Resul
     all.insert(labels::SCHEDULE_NAME.to_owned(), labels::valid_value(name));
     backup.metadata.labels = Some(all);
     backup.metadata.annotations = annotations;
+    if let Some(keep) = keep {
+        let rules = keep.annotation();
+        backup
+            .annotations_mut()
+            .insert(labels::KEEP_ANNOTATION.to_owned(), rules);
+    }
     Ok(())
 }
 

@@ -1,11 +1,11 @@
 //! `describe`: fetches the object, then all its parts concurrently, each within its time limit.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, collections::BTreeMap};
 
 use backup_core::{
-    api::{DeleteBackupRequest, download_request::DownloadTargetKind},
+    api::{BackupPhase, DeleteBackupRequest, download_request::DownloadTargetKind},
     labels,
-    restorability::Place,
+    restorability::{Evidence, Place, Places},
 };
 use futures::{FutureExt as _, future::LocalBoxFuture, join};
 use k8s_openapi::api::core::v1::Event;
@@ -17,7 +17,7 @@ use super::{
     messages::stored_messages,
     poll::{Look, MAX_WAIT, poll},
     prelude::*,
-    schedules, transfers,
+    retained, schedules, transfers,
     wait::until_ended,
 };
 use crate::{
@@ -93,7 +93,11 @@ async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<Workloa
     let source = async {
         let source = source(session, work.source().as_deref()).await;
         let (location, place) = match work.as_backup().or(source.value()) {
-            Some(backup) => location(session, backup).await,
+            Some(backup) => {
+                let read_from = labels::annotation(work, labels::READ_FROM_ANNOTATION);
+                let (found, place) = location(session, backup, read_from).await;
+                (found, place_of_copy(session, backup, place).await)
+            }
             None => (FetchResult::Known(None), Place::Gone),
         };
         let mut parts = parts.borrow_mut();
@@ -105,6 +109,7 @@ async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<Workloa
         source,
         deletions(session, work.as_backup()).map(|all| parts.borrow_mut().deletions = all),
         previous(session, work.as_backup()).map(|run| parts.borrow_mut().previous = run),
+        last_good(session, work.as_backup()).map(|is_last| parts.borrow_mut().last_good = is_last),
         events::<W>(session, work.meta()).map(|events| parts.borrow_mut().events = events),
         fetched(session, read_ledger(session)).map(|ledger| parts.borrow_mut().ledger = ledger),
         moved_data(session, work).map(|all| parts.borrow_mut().transfers = all),
@@ -133,16 +138,14 @@ async fn source(session: &Session, name: Option<&str>) -> FetchResult<Option<Bac
     fetched(session, async { optional(session.get(name).await) }).await
 }
 
+/// The location that the files are read from: the backup's own, unless a restore has chosen another.
 async fn location(
     session: &Session,
     backup: &Backup,
+    chosen: Option<&str>,
 ) -> (FetchResult<Option<LocationSummary>>, Place) {
-    let Some(name) = backup
-        .spec
-        .storage_location
-        .as_deref()
-        .filter(|name| !name.is_empty())
-    else {
+    let own = backup.spec.storage_location.as_deref();
+    let Some(name) = chosen.or(own).filter(|name| !name.is_empty()) else {
         return (FetchResult::Known(None), Place::Gone);
     };
     let about = About::called("get", "location", "backupstoragelocations", name);
@@ -172,6 +175,21 @@ async fn location(
     }
 }
 
+/// The place itself, or the first copy that can be read if it is unusable.
+async fn place_of_copy(session: &Session, backup: &Backup, place: Place) -> Place {
+    let copies = backup.complete_copies().filter(|_| place.is_unusable());
+    let mut places = BTreeMap::new();
+    for copy in copies {
+        let name = &copy.location;
+        if let Ok(location) = session.get::<BackupStorageLocation>(name).await {
+            places.insert(name.clone(), Place::of(&location));
+        }
+    }
+    let own = backup.spec.storage_location.clone().unwrap_or_default();
+    places.insert(own, place);
+    Places(Ok(places)).of_backup(&Evidence::of(backup))
+}
+
 async fn previous(session: &Session, backup: Option<&Backup>) -> FetchResult<Option<RunView>> {
     let Some(backup) = backup else {
         return FetchResult::Known(None);
@@ -182,6 +200,13 @@ async fn previous(session: &Session, backup: Option<&Backup>) -> FetchResult<Opt
     schedules::backups(session, schedule)
         .await
         .map(|all| backup::previous(&all, backup))
+}
+
+async fn last_good(session: &Session, backup: Option<&Backup>) -> FetchResult<bool> {
+    match backup.filter(|backup| backup.phase() == BackupPhase::Completed) {
+        Some(backup) => retained::is_last_good(session, &backup.name_any()).await,
+        None => FetchResult::Known(false),
+    }
 }
 
 async fn moved_data<W: Workload>(session: &Session, work: &W) -> FetchResult<Vec<TransferView>> {

@@ -31,10 +31,7 @@ pub(super) async fn run<W: Workload>(args: LogsArgs, terminal: &mut Terminal) ->
         return follow::<W>(&session, &args, terminal).await;
     }
     // Reads only the metadata: an object that cannot be decoded has a log, too.
-    let found = session.get_metadata::<W>(&args.name).await;
-    let meta = hinted::<W, _>(&session, "logs", &args.name, found)
-        .await?
-        .metadata;
+    let meta = get_named_metadata::<W>(&session, "logs", &args.name).await?;
     let file = StoredFile::of(W::FILES.log, &meta);
     let mut tail = Tail::default();
     tokio::select! {

@@ -2,10 +2,12 @@
 
 use backup_core::api::{Backup, Restore, Schedule};
 use futures::join;
+use kube::api::ObjectMeta;
 
 use crate::{
-    error::Problem,
+    error::{Problem, ProblemKind},
     fetched::fetched,
+    owned,
     session::Session,
     view::{TableKind, Workload as _},
 };
@@ -64,7 +66,32 @@ pub(super) async fn get_named<K: TableKind>(
     verb: &str,
     name: &str,
 ) -> Result<K, Problem> {
-    let read = session.get::<K>(name).await;
+    let read = match session.get::<K>(name).await {
+        Err(problem) if problem.kind == ProblemKind::Forbidden => {
+            let owned = Box::pin(owned::get(session, name)).await;
+            owned.unwrap_or(Err(problem))
+        }
+        read => read,
+    };
+    hinted::<K, _>(session, verb, name, read).await
+}
+
+/// The metadata of the object of this name, read as by [`get_named`]; also of an object that cannot
+/// be decoded.
+pub(super) async fn get_named_metadata<K: TableKind>(
+    session: &Session,
+    verb: &str,
+    name: &str,
+) -> Result<ObjectMeta, Problem> {
+    let read = match session.get_metadata::<K>(name).await {
+        Err(problem) if problem.kind == ProblemKind::Forbidden => {
+            let owned = Box::pin(owned::get::<K>(session, name)).await;
+            owned
+                .unwrap_or(Err(problem))
+                .map(|object| object.meta().clone())
+        }
+        read => read.map(|object| object.metadata),
+    };
     hinted::<K, _>(session, verb, name, read).await
 }
 

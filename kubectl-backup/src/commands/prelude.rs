@@ -12,7 +12,7 @@ pub(crate) use kube::{
 };
 pub(crate) use serde_json::{Value, json};
 
-pub(super) use super::named::{get_named, hinted};
+pub(super) use super::named::{get_named, get_named_metadata, hinted};
 
 pub(crate) use crate::{
     Terminal,

@@ -15,10 +15,11 @@ use super::{
     create::{Connection, CreationOutcome, SpecErrors, finish, make},
     plan,
     prelude::*,
+    prune,
     spec::{self, config_map, over, select, set},
 };
 use crate::{
-    cli::{CreationArgs, DryRun, FileArgs, RestoreCreateArgs},
+    cli::{CreationArgs, DryRun, FileArgs, Output, RestoreCreateArgs},
     view::verdict,
 };
 
@@ -28,6 +29,11 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> CommandResult {
     if args.plan {
+        if args.creation.output == Some(Output::Name) {
+            return Err(Problem::usage(
+                "--plan has no names: expected -o json or yaml",
+            ));
+        }
         args.creation.dry_run = Some(DryRun::Server);
     }
     let connection = Connection::new();
@@ -56,32 +62,52 @@ pub(crate) async fn run(
         && (args.allow_partially_failed || args.creation.dry_run != Some(DryRun::Client))
     {
         let session = connection.session(terminal).await?;
-        let newest = latest(schedule, args.allow_partially_failed, session).await?;
-        // For Completed backups the server itself selects the newest.
+        let newest = latest(schedule, args.allow_partially_failed, session).await;
+        // For Completed backups the server itself selects the newest, also for namespace owners,
+        // who may not list backups.
         if args.allow_partially_failed {
-            restore.spec.backup_name = Some(newest);
+            restore.spec.backup_name = Some(newest?);
             restore.spec.schedule_name = None;
+        } else if let Err(problem) = newest
+            && problem.kind != ProblemKind::Forbidden
+        {
+            return Err(problem);
         }
     }
     let checked = SpecErrors::new(
         validate::restore(&restore.spec),
         validate::engine_restore(&restore.spec),
     );
-    if args.creation.dry_run == Some(DryRun::Server) && args.creation.output.is_none() {
+    let is_planned = args.creation.output.is_none() || args.plan;
+    if args.creation.dry_run == Some(DryRun::Server) && is_planned {
         let made = make(restore, &checked, &args.creation, &connection, terminal).await?;
         let (CreationOutcome::Dry(restore, _) | CreationOutcome::Stored(restore)) = made;
         let session = connection.session(terminal).await?;
-        return plan::run(session, &restore, terminal).await;
+        return plan::run(session, &restore, args.creation.output, terminal).await;
     }
-    if !restore.spec.included_objects.is_empty() && args.creation.dry_run.is_none() {
-        keeps_objects(&restore, &checked, &args.creation, &connection, terminal).await?;
+    if args.creation.dry_run.is_none() {
+        let spec = &restore.spec;
+        if !spec.included_objects.is_empty() || spec.prune == Some(true) {
+            keeps_fields(&restore, &checked, &args.creation, &connection, terminal).await?;
+        }
+        if !prune::confirmed(spec, &args.yes_prune, terminal)? {
+            terminal.say("no restore was created");
+            return Ok(Exit::Failed);
+        }
     }
-    finish(restore, &checked, &args.creation, &connection, terminal).await
+    Box::pin(finish(
+        restore,
+        &checked,
+        &args.creation,
+        &connection,
+        terminal,
+    ))
+    .await
 }
 
-/// Velero's definition has no `includedObjects`: an API server would drop the field, and the
-/// restore would cover far more objects.
-async fn keeps_objects(
+/// Velero's definition has neither `includedObjects` nor `prune`: an API server would drop the
+/// field, and the restore would cover far more objects, or remove none.
+async fn keeps_fields(
     restore: &Restore,
     checked: &SpecErrors,
     creation: &CreationArgs,
@@ -127,6 +153,11 @@ async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
                 "There is a schedule of this name; of its newest backup: kubectl backup restore --from-schedule={name}"
             )));
         }
+        // Of a backup of many namespaces, owners of one restore that without seeing the others.
+        Err(Problem {
+            kind: ProblemKind::Forbidden | ProblemKind::Refused { .. },
+            ..
+        }) => return Ok(()),
         found => found?,
     };
     can_be_restored(&backup)
@@ -229,6 +260,7 @@ fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
         &mut spec.existing_resource_policy,
         args.existing_resource_policy.as_ref(),
     );
+    over(&mut spec.prune, args.prune.as_ref());
     over(
         &mut spec.existing_volume_data_policy,
         args.existing_volume_data_policy.as_ref(),

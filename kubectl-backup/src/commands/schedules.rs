@@ -1,8 +1,9 @@
 //! `schedules`: backups at scheduled times.
 
 use backup_core::{
-    api::BackupSpec,
+    api::{BackupSpec, schedule::KeepRules},
     cron::Dialect,
+    keep::Rule,
     labels::{SCHEDULE_NAME, valid_value},
     validate,
 };
@@ -14,14 +15,14 @@ use super::{
     delete, get,
     locations::change::patch_spec,
     prelude::*,
-    selection, spec,
+    retained, selection, spec,
 };
 use crate::{
     cli::{
-        CreateArgs, CreationArgs, DeleteArgs, DescribeOneArgs, ScheduleCreateArgs, ScheduleSetArgs,
-        SchedulesCommand, SelectionArgs, TriggerArgs,
+        CreateArgs, CreationArgs, DeleteArgs, DescribeOneArgs, KeepArgs, KeepFlags,
+        ScheduleCreateArgs, ScheduleSetArgs, SchedulesCommand, SelectionArgs, TriggerArgs,
     },
-    view::schedule as view,
+    view::{keep::PlannedSchedule, schedule as view},
 };
 
 pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> CommandResult {
@@ -30,6 +31,7 @@ pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> C
         SchedulesCommand::Describe(args) => describe(&args, terminal).await,
         SchedulesCommand::Create(args) => Box::pin(make(*args, terminal)).await,
         SchedulesCommand::Set(args) => Box::pin(set(&args, terminal)).await,
+        SchedulesCommand::Keep(args) => Box::pin(keep(args, terminal)).await,
         SchedulesCommand::Pause(args) => {
             change(&args, "pause", &json!({"paused": true}), terminal).await
         }
@@ -106,6 +108,7 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
         &mut schedule.spec.use_owner_references_in_backup,
         owner.as_ref(),
     );
+    keep_by(&mut schedule.spec.keep, &args.keep);
     let checked = checked(&schedule);
     let creation = CreationArgs {
         dry_run: args.dry_run,
@@ -145,9 +148,11 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
 async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     let mut flags = BackupSpec::default();
     spec::fill(&mut flags, &args.template);
+    let changes_rules = Rule::ALL.iter().any(|rule| args.keep.of(*rule).is_some());
     if flags == BackupSpec::default()
         && args.schedule.is_none()
         && args.use_owner_references_in_backup.is_none()
+        && !changes_rules
     {
         return Err(Problem::usage("nothing is to be changed")
             .with_remedy("kubectl backup schedules set --help"));
@@ -166,6 +171,7 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
         &mut after.spec.use_owner_references_in_backup,
         owner.as_ref(),
     );
+    keep_by(&mut after.spec.keep, &args.keep);
     create::check_invalid(
         &format!("schedule {name:?} would not be valid"),
         &checked(&after),
@@ -179,6 +185,68 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     terminal.say(&format!(
         "Backups that exist stay as they are. When it runs: kubectl backup schedules describe {name}"
     ));
+    if changes_rules {
+        terminal.say(&format!(
+            "How long they are kept has changed: kubectl backup schedules keep {name} --dry-run"
+        ));
+    }
+    Ok(Exit::Done)
+}
+
+/// Changes the rules that flags name. Without any rule left there are none.
+fn keep_by(rules: &mut Option<KeepRules>, flags: &KeepFlags) {
+    let given = Rule::ALL
+        .into_iter()
+        .filter_map(|rule| Some((rule, flags.of(rule)?)));
+    let mut changed = rules.clone().unwrap_or_default();
+    let mut is_changed = false;
+    for (rule, periods) in given {
+        *rule.periods_mut(&mut changed) = periods;
+        is_changed = true;
+    }
+    if is_changed {
+        *rules = Some(changed).filter(|rules| *rules != KeepRules::default());
+    }
+}
+
+/// Shows what rules would keep, or sets them.
+async fn keep(args: KeepArgs, terminal: &mut Terminal) -> CommandResult {
+    let KeepArgs {
+        name,
+        keep,
+        dry_run,
+        document,
+    } = args;
+    if !dry_run {
+        if document.output.is_some() {
+            return Err(
+                Problem::usage("-o shows what would be kept, and takes --dry-run").with_remedy(
+                    format!("kubectl backup schedules keep {name} --dry-run -o json"),
+                ),
+            );
+        }
+        let set = ScheduleSetArgs {
+            name,
+            keep,
+            ..ScheduleSetArgs::default()
+        };
+        return Box::pin(self::set(&set, terminal)).await;
+    }
+    let session = Session::connect(terminal).await?;
+    let mut schedule = get_named::<Schedule>(&session, "keep", &name).await?;
+    keep_by(&mut schedule.spec.keep, &keep);
+    let (backups, places) = futures::join!(retained::facts(&session), get::places(&session));
+    let backups = backups?;
+    let planned = PlannedSchedule {
+        schedule: &schedule,
+        backups: &backups,
+        places: &places,
+    };
+    let rules = schedule.spec.keep.clone().unwrap_or_default();
+    let plan = planned.plan(&rules, terminal.now());
+    json::show("KeepPlan", &plan, document, terminal, |now, style| {
+        plan.text(now, style)
+    })?;
     Ok(Exit::Done)
 }
 

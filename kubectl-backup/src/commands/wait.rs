@@ -304,7 +304,7 @@ async fn waits_for<W: Workload>(session: &Session, work: &W) -> Option<String> {
 async fn judge<W: Workload>(session: &Session, work: &W) -> Option<Restorability> {
     let backup = work.as_backup().filter(|_| work.status().is_whole())?;
     let evidence = Evidence::of(backup);
-    let place = places(session).await.find(&evidence.location);
+    let place = places(session).await.of_backup(&evidence);
     let is_read = !matches!(place, Place::Unread(_));
     Some(evidence.judge(is_read.then_some(&place)))
 }

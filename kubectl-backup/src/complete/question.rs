@@ -205,7 +205,7 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
         "restore" if path == ["debug"] => Noun::Restore,
         "from_schedule" => Noun::Schedule,
         "schedule" if path == ["drill"] => Noun::Schedule,
-        "storage_location" | "location" => Noun::Location,
+        "storage_location" | "location" | "to" => Noun::Location,
         "volume_snapshot_locations" => Noun::SnapshotLocation,
         "namespace" | "namespaces" | "include_namespaces" | "exclude_namespaces" | "containing" => {
             Noun::Namespace
@@ -254,6 +254,8 @@ mod tests {
             ("delete a ", Some(Noun::Backup), "", ""),
             ("describe a ", None, "", ""),
             ("volumes ni", Some(Noun::Backup), "ni", ""),
+            ("copy ni", Some(Noun::Backup), "ni", ""),
+            ("copy a --to=se", Some(Noun::Location), "se", "--to="),
             ("drill ni", Some(Noun::Backup), "ni", ""),
             (
                 "drill --schedule=ni",

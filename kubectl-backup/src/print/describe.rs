@@ -1,5 +1,6 @@
 //! The describe screen: verdict, causes, evidence, and the next command.
 
+mod copies;
 mod transfers;
 mod volume;
 
@@ -151,6 +152,13 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
             }
         },
     );
+    add("Copies", copies::line(&description.copies, now));
+    let volumes = stored
+        .volumes
+        .value()
+        .filter(|_| !description.copies.is_empty());
+    let left_behind = volumes.and_then(|volumes| copies::left_behind(volumes));
+    add("Not copied", left_behind);
     for fact in &description.facts {
         add(fact.title, Some(fact.text.clone()));
     }
@@ -392,6 +400,10 @@ pub(crate) fn sections(
             .filter(|one| details || one.succeeded == Some(false));
         let lines = shown.map(|one| volume::line(one, style)).collect();
         section(screen, "VOLUMES", lines, details);
+    }
+    if let Some(contents) = stored.contents.value() {
+        let lines = contents.removed.iter().map(|item| style.bad(item));
+        section(screen, "REMOVED", lines.collect(), details);
     }
     if let Some(contents) = stored.contents.value().filter(|_| details) {
         let lines = contents.kinds.iter().flat_map(items).collect();

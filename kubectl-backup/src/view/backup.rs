@@ -4,7 +4,9 @@ use backup_core::{
     api::{Backup, BackupSpec, DataUpload, download_request::DownloadTargetKind},
     deletion::Waits,
     drill::DrillResult,
-    labels::{self, DATA_ELSEWHERE_ANNOTATION, DRILLED_ANNOTATION, annotation},
+    labels::{
+        self, COPY_OF_ANNOTATION, DATA_ELSEWHERE_ANNOTATION, DRILLED_ANNOTATION, annotation,
+    },
     operation::BackupOperation,
     phase::{Phase as _, Stage},
     restorability::{Answer, Evidence, Place, Places, Restorability},
@@ -160,6 +162,10 @@ impl Workload for Backup {
             title: "From",
             text: format!("schedule {}", plain(name)),
         }));
+        facts.extend(annotation(self, COPY_OF_ANNOTATION).map(|source| Fact {
+            title: "Copy of",
+            text: format!("a backup in {}", plain(source)),
+        }));
         facts.push(Fact {
             title: "Scope",
             text: scope(&stored_scope::scope(self)),
@@ -233,6 +239,15 @@ impl Workload for Backup {
         });
         description.drilled = DrillResult::read(annotation(self, DRILLED_ANNOTATION));
         description.expires = status.expiration.as_ref().map(|at| at.0);
+        if description.last_good && description.expires.is_some() {
+            let scope = scope(&stored_scope::scope(self));
+            description.facts.push(Fact {
+                title: "Kept",
+                text: format!(
+                    "also beyond its time, until there is a newer good backup: it is the last one of {scope}"
+                ),
+            });
+        }
         let attempted = status.volume_snapshots_attempted + status.csi_volume_snapshots_attempted;
         let completed = status.volume_snapshots_completed + status.csi_volume_snapshots_completed;
         description.snapshots = (attempted > 0).then_some(Attempts {
@@ -297,7 +312,7 @@ impl Workload for Backup {
 /// or at all.
 fn remark(backup: &Backup, places: Option<&Places>) -> Option<String> {
     let evidence = Evidence::of(backup);
-    let place = places.map(|places| places.find(&evidence.location));
+    let place = places.map(|places| places.of_backup(&evidence));
     // If the user may not read locations, they are ignored.
     let place = place
         .as_ref()

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::{
     DeletionView, EventView, FileContents, LocationSummary, LockView, RunView,
+    copies::CopyView,
     transfer::{TransferView, are_none},
 };
 use crate::{fetched::FetchResult, print::Tone};
@@ -39,6 +40,9 @@ pub(crate) struct Description {
     /// The last drill of a backup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) drilled: Option<DrillResult>,
+    /// Whether a backup is known to be the last good one of what it protects: only users delete it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) last_good: bool,
     pub(crate) created: Option<Timestamp>,
     pub(crate) started: Option<Timestamp>,
     pub(crate) completed: Option<Timestamp>,
@@ -60,6 +64,9 @@ pub(crate) struct Description {
     /// left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) left_items: Option<LeftItems>,
+    /// Copies of a backup in other locations.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) copies: Vec<CopyView>,
     /// Facts that differ from the defaults, as title and text.
     pub(crate) facts: Vec<Fact>,
     /// Times of events, oldest first, as far as they are recorded.

@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 
 use super::{
-    Columns, TableKind, sync,
+    Columns, TableKind, retention, sync,
     table_kind::{age, dash},
 };
 use crate::print::{Screen, Style, Tone, ago_or_never, plain};
@@ -114,6 +114,9 @@ pub(crate) struct LocationDescription {
     /// The problem of the last synchronisation, in short; null if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sync_problem: Option<String>,
+    /// That retention has stopped; null if it has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) retention_problem: Option<String>,
 }
 
 pub(crate) fn describe(location: &BackupStorageLocation) -> LocationDescription {
@@ -156,6 +159,7 @@ pub(crate) fn describe(location: &BackupStorageLocation) -> LocationDescription 
                 "{refused} Backups are gone from the bucket and were not removed"
             )),
         }),
+        retention_problem: retention::stopped(location),
     }
 }
 
@@ -178,10 +182,25 @@ impl LocationDescription {
             .map_or_else(String::new, |why| format!(": {why}"));
         let synced = ago_or_never(self.synced, now);
         facts.push(("Synced", format!("{synced}{problem}")));
+        facts.extend(
+            self.retention_problem
+                .clone()
+                .map(|problem| ("Retention", problem)),
+        );
         screen.facts(13, facts);
-        if self.sync_problem.is_some() {
+        let next = [
+            self.sync_problem.as_ref().map(|_| "sync"),
+            self.retention_problem.as_ref().map(|_| "retention"),
+        ];
+        let mut next = next.into_iter().flatten().peekable();
+        if next.peek().is_some() {
             screen.section("NEXT");
-            screen.line(&format!("  kubectl backup locations sync {}", self.name));
+        }
+        for command in next {
+            screen.line(&format!(
+                "  kubectl backup locations {command} {}",
+                self.name
+            ));
         }
         screen.text
     }

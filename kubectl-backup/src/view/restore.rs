@@ -45,6 +45,7 @@ impl TableKind for Restore {
         let left = [
             items_remark(all.left, "left as they were"),
             items_remark(all.incomplete, "without some of their fields"),
+            (all.removed > 0).then(|| format!("{} removed", counted(all.removed, "object"))),
         ];
         let remarks: Vec<String> = left
             .into_iter()
@@ -193,6 +194,14 @@ impl Workload for Restore {
             title: "Existing",
             text,
         }));
+        let removed = self.left_items().map_or(0, |items| items.removed);
+        facts.extend((removed > 0).then(|| Fact {
+            title: "Removed",
+            text: format!(
+                "{} that the backup does not have",
+                counted(removed, "object")
+            ),
+        }));
         facts.extend(drill::stage(self).map(|text| Fact {
             title: "Drill",
             text,
@@ -256,13 +265,19 @@ fn mapped(spec: &RestoreSpec) -> Option<String> {
     (!pairs.is_empty()).then(|| list(&pairs))
 }
 
-/// The policy for existing objects, if it is not the default.
+/// What is done with existing objects, if it is not the default.
 fn existing(spec: &RestoreSpec) -> Option<String> {
     let policy = spec
         .existing_resource_policy
         .as_deref()
         .filter(|policy| !matches!(*policy, "" | "none"));
-    policy.map(|policy| format!("policy {}", plain(policy)))
+    let prunes = spec.prune == Some(true);
+    let parts = policy
+        .map(|policy| format!("policy {}", plain(policy)))
+        .into_iter()
+        .chain(prunes.then(|| "those that the backup does not have are removed".to_owned()));
+    let parts: Vec<String> = parts.collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// The scope of the restore, without defaults.

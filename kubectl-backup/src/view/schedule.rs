@@ -5,8 +5,12 @@ mod obstacle;
 mod verify;
 
 use backup_core::{
-    api::{Backup, BackupSpec, Schedule, schedule::SchedulePhase},
-    cron::Reading,
+    api::{
+        Backup, BackupSpec, Schedule,
+        schedule::{KeepRules, SchedulePhase},
+    },
+    cron::{Cron, Reading},
+    keep::Rule,
     labels::{CRON_ANNOTATION, SKIPPED_ANNOTATION},
     namespace_names::absence,
     restorability::Places,
@@ -136,18 +140,21 @@ pub(crate) fn difference(schedule: &Schedule, now: Timestamp) -> Option<String> 
 /// The next runs, as the controller reads the expression; with the default reading if it has not
 /// recorded one. Empty if the schedule will make no backups.
 pub(super) fn next(schedule: &Schedule, now: Timestamp) -> Vec<Timestamp> {
-    if schedule.spec.paused || schedule.status.phase == Some(SchedulePhase::FailedValidation) {
-        return Vec::new();
-    }
-    let Ok(cron) = reading(schedule)
-        .unwrap_or_default()
-        .cron(&schedule.spec.schedule)
-    else {
+    let Some(cron) = runs(schedule) else {
         return Vec::new();
     };
     std::iter::successors(cron.next(now), |at| cron.next(*at))
         .take(MAX_NEXT_RUNS)
         .collect()
+}
+
+/// The expression, by the same rules; `None` if the schedule makes no backups.
+pub(super) fn runs(schedule: &Schedule) -> Option<Cron> {
+    if schedule.spec.paused || schedule.status.phase == Some(SchedulePhase::FailedValidation) {
+        return None;
+    }
+    let reading = reading(schedule).unwrap_or_default();
+    reading.cron(&schedule.spec.schedule).ok()
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -176,6 +183,9 @@ pub(crate) struct ScheduleView {
     pub(crate) scope: String,
     /// Null for the server's default.
     pub(crate) ttl: Option<String>,
+    /// Number of periods by rule of retention.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) keep: Option<KeepRules>,
     pub(crate) location: Option<String>,
     /// How the files of its backups are verified; null if they are not.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -254,6 +264,7 @@ pub(crate) fn describe(
             .collect(),
         scope: scope(template),
         ttl: ttl(template),
+        keep: spec.keep.clone(),
         location: template.storage_location.as_deref().map(plain),
         verify: VerifyView::of(schedule),
         drill: DrillsView::of(schedule),
@@ -353,6 +364,7 @@ fn facts(view: &ScheduleView, now: Timestamp) -> Vec<(&'static str, String)> {
             .clone()
             .unwrap_or_else(|| "as the server is set".to_owned()),
     ));
+    facts.extend(view.keep.as_ref().map(|keep| ("Keeps", rules(keep))));
     facts.extend(
         view.location
             .clone()
@@ -369,6 +381,20 @@ fn facts(view: &ScheduleView, now: Timestamp) -> Vec<(&'static str, String)> {
             .map(|drills| ("Drilled", drills.text(now))),
     );
     facts
+}
+
+/// "daily 7, weekly 4"; "nothing" without a rule.
+pub(super) fn rules(keep: &KeepRules) -> String {
+    let rules = Rule::ALL.into_iter().filter_map(|rule| {
+        let periods = rule.periods(keep);
+        (periods != 0).then(|| format!("{} {periods}", rule.as_str()))
+    });
+    let rules: Vec<String> = rules.collect();
+    if rules.is_empty() {
+        "nothing".to_owned()
+    } else {
+        rules.join(", ")
+    }
 }
 
 fn line(backup: &BackupLine, now: Timestamp, style: Style) -> Vec<String> {

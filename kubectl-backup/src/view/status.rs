@@ -31,7 +31,9 @@ use held::LastGoodBackup;
 use promise::Promise;
 use scope::Scope;
 
-use super::{LocationSummary, WorkStatus, Workload, related::began, sync::tone, verdict};
+use super::{
+    LocationSummary, WorkStatus, Workload, related::began, retention, sync::tone, verdict,
+};
 use crate::{
     fetched::FetchResult,
     print::{Tone, human, plain},
@@ -88,7 +90,7 @@ impl<'a> JudgedBackup<'a> {
         let evidence = &facts.evidence;
         Self {
             facts,
-            restorable: evidence.judge(Some(&places.find(&evidence.location))),
+            restorable: evidence.judge(Some(&places.of_backup(evidence))),
         }
     }
 
@@ -210,6 +212,9 @@ pub(crate) struct GoodBackup {
     /// The last drill of it; null if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) drilled: Option<DrillResult>,
+    /// Locations of its complete copies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) copies: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -486,6 +491,13 @@ fn of_namespace(
             restorable: good.restorable.clone(),
             verified: good.facts.evidence.verified.clone(),
             drilled: good.facts.drilled.clone(),
+            copies: good
+                .facts
+                .evidence
+                .copies
+                .iter()
+                .map(|name| plain(name))
+                .collect(),
         }),
         next_run: running.filter_map(|one| one.next).min(),
         schedule: strictest.map(|one| one.name.clone()),
@@ -590,11 +602,12 @@ fn location(location: &BackupStorageLocation) -> LocationLine {
     let tone = tone(summary.phase.as_deref());
     let phase = summary.phase.unwrap_or_else(|| "New".to_owned());
     let message = summary.message.filter(|_| tone == Tone::Bad);
+    let stopped = retention::stopped(location).filter(|_| tone != Tone::Bad);
     LocationLine {
         name: summary.name,
         phase,
-        message,
-        tone,
+        tone: if stopped.is_some() { Tone::Warn } else { tone },
+        message: message.or(stopped),
     }
 }
 

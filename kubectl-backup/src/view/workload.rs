@@ -24,7 +24,7 @@ use turn::{in_the_way, waits_for_turn};
 
 use super::{
     Attempts, Count, DeletionView, Description, Fact, FileContents, HolderView, LocationSummary,
-    LockView, Moment, RunView, TableKind, Verdict,
+    LockView, Moment, RunView, TableKind, Verdict, copies,
     related::{self},
     selection::list,
     stored::{FilesState, operations::OperationView, volumes::VolumeView},
@@ -430,6 +430,8 @@ pub(crate) struct WorkloadParts {
     pub(crate) place: Place,
     pub(crate) deletions: FetchResult<Vec<DeletionView>>,
     pub(crate) previous: FetchResult<Option<RunView>>,
+    /// Whether a backup is the last good one of what it protects.
+    pub(crate) last_good: FetchResult<bool>,
     pub(crate) events: FetchResult<Vec<Event>>,
     /// The scope's ledger; `None` if it does not exist yet.
     pub(crate) ledger: FetchResult<Option<backup_lock::Ledger>>,
@@ -447,6 +449,7 @@ impl WorkloadParts {
             place: Place::Unread(WHY.to_owned()),
             deletions: FetchResult::missing(WHY),
             previous: FetchResult::missing(WHY),
+            last_good: FetchResult::missing(WHY),
             events: FetchResult::missing(WHY),
             ledger: FetchResult::missing(WHY),
             transfers: FetchResult::missing(WHY),
@@ -468,6 +471,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         place,
         deletions,
         previous,
+        last_good,
         events,
         ledger,
         transfers,
@@ -512,6 +516,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         causes: verdict.causes,
         restorable: None,
         drilled: None,
+        last_good: last_good.known().copied().unwrap_or_default(),
         created,
         started: status.started,
         completed: status.completed,
@@ -525,6 +530,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         missing_data,
         data_elsewhere: work.data_elsewhere(),
         left_items: work.left_items(),
+        copies: work.as_backup().map(copies::of).unwrap_or_default(),
         facts: work.facts(&source),
         timeline: timeline(created, &status, &stored),
         phase: status.phase,

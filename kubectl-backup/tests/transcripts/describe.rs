@@ -458,6 +458,22 @@ async fn a_completed_backup_without_the_data_of_all_volumes_says_so() {
     );
 }
 
+#[tokio::test]
+async fn a_restore_that_has_removed_objects_says_how_many_and_is_no_worse_for_it() {
+    let api = FakeApi::start().await;
+    let items = r#"{"left": 0, "items": [], "removed": 3}"#;
+    let over = json!({"metadata": {"annotations": {"backup-controller/left-items": items}}});
+    api.has(with(completed_restore("pruned", "nightly"), &over));
+    let person = Person::at(&api);
+    let seen = person.types("restore describe pruned").await;
+    assert_says!(
+        seen,
+        "Everything was restored",
+        "3 objects that the backup does not have"
+    );
+    assert_says!(person.types("restore get").await, "3 objects removed");
+}
+
 /// Volumes without data and unchanged items are reported by the controller, or only in the file.
 #[tokio::test]
 async fn a_completed_restore_that_has_not_brought_everything_says_so() {

@@ -50,7 +50,7 @@ async fn mistakes_in_the_arguments_are_told_with_exit_code_2() {
         "restore --from-backup=a --namespace-mappings=shop",
         "restore a --plan --dry-run=client",
         "restore a --plan --wait",
-        "restore a --plan -o yaml",
+        "restore a --plan -o name",
         "restore --from-backup=a --existing-resource-policy=replace",
         "cancel",
         "delete",

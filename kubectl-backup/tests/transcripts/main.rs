@@ -9,6 +9,7 @@ extern crate backup_testkit;
 
 mod cancel;
 mod complete;
+mod copy;
 mod create;
 mod debug;
 mod delete;
@@ -28,6 +29,7 @@ mod locations;
 mod locks;
 mod manifests;
 mod operations;
+mod owners;
 mod person;
 mod prelude;
 mod profiles;

@@ -303,3 +303,95 @@ async fn a_ttl_of_zero_is_the_default_of_the_server() {
     let seen = person.types("schedules get nightly -o wide").await;
     assert!(!seen.contains("0s"), "{seen}");
 }
+
+#[tokio::test]
+async fn what_rules_keep_is_shown_before_it_goes() {
+    let api = cluster().await;
+    for (name, day) in [("old", "28"), ("older", "27")] {
+        let over = json!({"metadata": {"creationTimestamp": format!("2026-10-{day}T03:00:00Z")},
+            "status": {"startTimestamp": format!("2026-10-{day}T03:00:00Z"), "expiration": "2026-11-01T03:00:00Z"}});
+        api.has(with(completed_backup(name), &over));
+    }
+    let person = Person::at(&api);
+    let seen = person.types("schedules keep nightly --dry-run").await;
+    assert_says!(
+        seen,
+        "KEPT BY",
+        "Rules of nightly: nothing (UTC). 2 backups would be removed now.",
+        "ttl, last good",
+        "--- exit 0\n"
+    );
+    let line = "schedules keep nightly --keep-daily=2 --dry-run -o json";
+    let plan = person.reads(line).await;
+    assert_eq!(plan["kind"], "KeepPlan");
+    let kept: Vec<String> = plan["backups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| {
+            format!(
+                "{} {}",
+                one["name"].as_str().unwrap(),
+                one["keptBy"].as_array().unwrap().len()
+            )
+        })
+        .collect();
+    assert_eq!(
+        kept,
+        [
+            "nightly-20261103030000 1",
+            "nightly-20261102030000 3",
+            "old 1",
+            "older 0"
+        ]
+    );
+    assert!(
+        api.stored("schedules", "nightly").unwrap()["spec"]
+            .get("keep")
+            .is_none()
+    );
+    assert!(api.seen().iter().all(|request| request.starts_with("GET")));
+
+    let seen = person
+        .types("schedules keep nightly --keep-daily=7 --keep-monthly=12")
+        .await;
+    assert_says!(seen, "schedule.velero.io/nightly changed", "--- exit 0\n");
+    let keep = || api.stored("schedules", "nightly").unwrap()["spec"]["keep"].clone();
+    assert_eq!(keep(), json!({"daily": 7, "monthly": 12}));
+    let seen = person.types("schedules describe nightly").await;
+    assert_says!(seen, "daily 7, monthly 12");
+    person
+        .types("schedules set nightly --keep-daily=0 --keep-last=3")
+        .await;
+    assert_eq!(keep(), json!({"monthly": 12, "last": 3}));
+    person
+        .types("schedules set nightly --keep-monthly=0 --keep-last=0")
+        .await;
+    assert_eq!(keep(), Value::Null);
+    for (line, exit) in [
+        ("schedules keep nightly -o json", "--- exit 2\n"),
+        ("schedules keep nightly", "--- exit 2\n"),
+        ("schedules keep nightly --keep-last=-1", "--- exit 2\n"),
+        ("schedules keep nightly --keep-last=10001", "--- exit 2\n"),
+        ("schedules keep gone --dry-run", "--- exit 1\n"),
+    ] {
+        assert_says!(person.types(line).await, exit);
+    }
+}
+
+#[tokio::test]
+async fn a_backup_made_by_hand_records_the_rules_of_its_schedule() {
+    let api = cluster().await;
+    let rules = json!({"spec": {"keep": {"weekly": 4}}});
+    api.has(with(api.stored("schedules", "nightly").unwrap(), &rules));
+    let person = Person::at(&api);
+    let seen = person.types("schedules trigger nightly").await;
+    assert_says!(seen, "--- exit 0\n");
+    let made = api
+        .stored("backups", "nightly-20261103051412-000000")
+        .unwrap();
+    assert_eq!(
+        made["metadata"]["annotations"]["backup-controller/keep"],
+        r#"{"rules":{"weekly":4},"zone":"UTC"}"#
+    );
+}

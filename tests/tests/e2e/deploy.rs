@@ -104,6 +104,7 @@ async fn an_overlay_sets_namespace_mode_and_profile_everywhere(world: &mut World
                 (Some("backup-lock-break-glass"), None),
                 (Some("backup-lock-ledger"), Some("vault")),
                 (Some("backup-lock-writers"), Some("vault")),
+                (Some("backup-owners"), Some("vault")),
                 (Some("backup-percona-ps-ends"), None),
             ]
     );

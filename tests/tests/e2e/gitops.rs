@@ -262,11 +262,14 @@ async fn a_backup_that_has_expired_is_made_again_by_git(world: &mut World) -> Te
     object["spec"]["ttl"] = "6s".into();
     let file = commit(&kubectl, repository, &[object])?;
     let mut made = Vec::new();
-    for _ in 0..2 {
+    for number in 0..2 {
         reconcile(&kubectl, repository, &file)
             .await?
             .expect_code(0)?;
         made.push(world.backup_ends(name, BackupPhase::Completed).await?.uid());
+        // The last good one would stay.
+        let newer = format!("gitops-newer-{number}");
+        world.back_up(&newer, of_namespaces(&[repository])).await?;
         world.backups().wait_gone(name, TIMEOUT).await?;
     }
     ensure!(made[0] != made[1], "{made:?}");

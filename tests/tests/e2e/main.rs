@@ -13,6 +13,7 @@ mod claims;
 mod clients;
 mod collection;
 mod collisions;
+mod copies;
 mod crash_points;
 mod csi;
 mod debug_command;
@@ -55,9 +56,11 @@ mod object_store_plugins;
 mod operation_crashes;
 mod orphaned_claims;
 mod other_operators;
+mod owners;
 mod percona;
 mod policy;
 mod prelude;
+mod pruned_namespaces;
 mod readme;
 mod repository_data;
 mod requests;
@@ -65,6 +68,7 @@ mod restore_hooks;
 mod restore_item_plugins;
 mod restore_plans;
 mod restore_rights;
+mod retention;
 mod runner;
 mod schedules;
 mod store_faults;
@@ -183,7 +187,13 @@ fn suites() -> Vec<Suite> {
         ),
         suite(
             "schedules, and backups that expire",
-            &[schedules::TESTS, deletion::TESTS, gitops::TESTS],
+            &[
+                schedules::TESTS,
+                retention::TESTS,
+                deletion::TESTS,
+                gitops::TESTS,
+                copies::TESTS,
+            ],
             World::builder().webhooks(1).controller_args(&[
                 "--garbage-collection-frequency=2s",
                 "--concurrent-backups=4",
@@ -213,9 +223,11 @@ fn suites() -> Vec<Suite> {
             "readers who reach nothing but the API server",
             &[
                 file_access::TESTS,
+                owners::TESTS,
                 describe::TESTS,
                 verify::TESTS,
                 restore_plans::TESTS,
+                pruned_namespaces::TESTS,
                 nothing_selected::TESTS,
                 disaster_recovery::TESTS,
                 debug_command::TESTS,
@@ -230,6 +242,7 @@ fn suites() -> Vec<Suite> {
             "a controller that is killed",
             &[
                 crash_points::TESTS,
+                copies::KILLED,
                 operation_crashes::TESTS,
                 changing_lists::TESTS,
             ],
@@ -310,6 +323,7 @@ fn suites() -> Vec<Suite> {
             &[
                 policy::TESTS,
                 policy::roles::TESTS,
+                policy::owners::TESTS,
                 policy::phases::TESTS,
                 policy::read_keys::TESTS,
                 policy::volume_data::TESTS,

@@ -1,10 +1,10 @@
-//! Backups that are made at given times, and expire.
+//! Backups that are made at given times.
 
 use std::collections::BTreeSet;
 
 use backup_core::{
     api::{
-        DeleteBackupRequest, Schedule,
+        Schedule,
         schedule::{SchedulePhase, ScheduleStatus},
     },
     cron::Reading,
@@ -24,12 +24,10 @@ crate::tests! {
     a_run_that_the_lock_refuses_is_skipped_with_the_reason,
     a_schedule_that_is_not_valid_says_everything_that_is_wrong,
     a_crash_after_a_scheduled_backup_makes_no_second_one,
-    expired_backups_go_by_one_request_and_unfinished_ones_stay,
-    expired_backups_in_read_only_locations_are_labelled,
 }
 
 /// Creates a schedule with these fields.
-async fn create(world: &World, name: &str, fields: Value) -> anyhow::Result<Schedule> {
+pub(super) async fn create(world: &World, name: &str, fields: Value) -> anyhow::Result<Schedule> {
     let mut object =
         json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": name } });
     json_patch::merge(&mut object, &fields);
@@ -42,7 +40,7 @@ async fn made(world: &World, schedule: &str) -> Result<Vec<Backup>, kube::Error>
     Ok(world.backups().list(&parameters).await?.items)
 }
 
-async fn remove(world: &World, schedule: &str) -> anyhow::Result<()> {
+pub(super) async fn remove(world: &World, schedule: &str) -> anyhow::Result<()> {
     world.api::<Schedule>().delete_object(schedule).await?;
     Ok(())
 }
@@ -90,7 +88,7 @@ fn slot(schedule: &str, backup: &Backup) -> anyhow::Result<Timestamp> {
     Ok(jiff::tz::TimeZone::UTC.to_timestamp(time)?)
 }
 
-fn seconds_ago(seconds: i64) -> Timestamp {
+pub(super) fn seconds_ago(seconds: i64) -> Timestamp {
     Timestamp::now() - jiff::SignedDuration::from_secs(seconds)
 }
 
@@ -456,110 +454,4 @@ async fn a_crash_after_a_scheduled_backup_makes_no_second_one(world: &mut World)
     .await?;
     ensure!(made(world, name).await?.len() == 1, "a second one was made");
     remove(world, name).await
-}
-
-/// Makes a backup expire now.
-async fn expire(world: &World, name: &str) -> anyhow::Result<()> {
-    world
-        .backups()
-        .merge_patch(name, json!({ "status": { "expiration": seconds_ago(1) } }))
-        .await?;
-    Ok(())
-}
-
-async fn expired_backups_go_by_one_request_and_unfinished_ones_stay(
-    world: &mut World,
-) -> TestResult {
-    let (name, s3) = ("expired", world.s3()?);
-    world.config_maps(name, 1).await?;
-    let mut spec = of_namespaces(&[name]);
-    spec.ttl = Some("6s".parse()?);
-    world.create_backup(name, spec.clone()).await?;
-    world.backup_ended(name).await?;
-    world.backups().wait_gone(name, TIMEOUT).await?;
-    let left: Vec<String> = s3
-        .keys(BUCKET)
-        .await?
-        .into_iter()
-        .filter(|key| key.starts_with("backups/expired/"))
-        .collect();
-    ensure!(left.is_empty(), "{left:?}");
-    eventually("its request is gone", TIMEOUT, async || {
-        let all = world.api::<DeleteBackupRequest>().list_all().await?;
-        Ok::<_, kube::Error>(when(all.is_empty(), format!("{all:?}")))
-    })
-    .await?;
-
-    // A backup whose end cannot be written expires before it has ended.
-    let name = "expired-early";
-    s3.front.set(Fault::Stall);
-    spec.ttl = Some("1s".parse()?);
-    world.create_backup(name, spec).await?;
-    tokio::time::sleep(Duration::from_secs(7)).await;
-    let backup = world.backups().get(name).await?;
-    ensure!(backup.phase().is_active(), "{:?}", backup.status);
-    ensure!(
-        world
-            .api::<DeleteBackupRequest>()
-            .list_all()
-            .await?
-            .is_empty(),
-        "its deletion was asked for"
-    );
-    s3.front.set(Fault::None);
-    world.backups().wait_gone(name, TIMEOUT).await
-}
-
-async fn expired_backups_in_read_only_locations_are_labelled(world: &mut World) -> TestResult {
-    world.config_maps("kept", 1).await?;
-    let folder = world.folder().join("kept");
-    let location = |mode: &str| json!({ "provider": "local", "accessMode": mode, "objectStorage": { "bucket": folder } });
-    world.apply_location("kept", location("ReadWrite")).await?;
-    world.location_available("kept").await?;
-    for name in ["kept", "kept-alone"] {
-        world
-            .back_up(name, into_location("kept", &["kept"]))
-            .await?;
-    }
-    let labelled = async |name: &str, value: &str| {
-        let is_so = |backup: &Backup| {
-            backup
-                .labels()
-                .get(labels::GC_FAILURE)
-                .is_some_and(|label| label == value)
-        };
-        world
-            .backups()
-            .wait_until(name, &format!("is labelled {value}"), TIMEOUT, is_so)
-            .await
-    };
-    world.apply_location("kept", location("ReadOnly")).await?;
-    expire(world, "kept").await?;
-    labelled("kept", "BSLReadOnly").await?;
-    ensure!(
-        folder.join("backups/kept/velero-backup.json").exists(),
-        "it was deleted all the same"
-    );
-    ensure!(
-        world
-            .api::<DeleteBackupRequest>()
-            .list_all()
-            .await?
-            .is_empty(),
-        "its deletion was asked for"
-    );
-
-    world.remove_location("kept").await?;
-    labelled("kept", "BSLNotFound").await?;
-    world.apply_location("kept", location("ReadWrite")).await?;
-    world.location_available("kept").await?;
-    world.backups().wait_gone("kept", TIMEOUT).await?;
-    ensure!(!folder.join("backups/kept").exists(), "its files stay");
-    let other = world.backups().get("kept-alone").await?;
-    ensure!(
-        other.phase() == BackupPhase::Completed,
-        "one that had time left is {}",
-        other.phase()
-    );
-    Ok(())
 }

@@ -637,6 +637,7 @@ async fn a_failure_that_was_recorded_before_a_crash_is_published_by_the_next_pro
     assert_eq!(claims(&ctx).await, 0);
 }
 
+mod copies;
 mod deleted;
 mod older_versions;
 mod operating;

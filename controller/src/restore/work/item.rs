@@ -503,6 +503,12 @@ impl ItemRestorer<'_> {
             let why = format!("{CHANGED} made a {kind} of it, and {why}");
             return Ok(not_restored(*about, &why));
         }
+        if self.restoring.restore.spec.prune == Some(true)
+            && let Some(namespace) = namespace
+            && (plural != of.group_resource || name != about.name)
+        {
+            self.restoring.actions.renamed.add(plural, namespace, name);
+        }
         let collection = path::collection(api_version, &resource.plural, namespace);
         // It was listed in the version that the cluster prefers.
         let as_listed = plural == of.group_resource

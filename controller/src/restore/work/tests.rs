@@ -1,4 +1,5 @@
 use backup_core::{
+    api::BackupSpec,
     resource_policy::FilterPolicies,
     resources::{DEFINITIONS, ResourceType},
     volume_info::VolumeInfo,
@@ -9,7 +10,7 @@ use futures::FutureExt as _;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::{item_coordinator::ItemCoordinator, plugin_turns::PluginTurns, *};
+use super::{item_coordinator::ItemCoordinator, plugin_turns::PluginTurns, prune::RenamedItems, *};
 use crate::{
     discovery::ServedTypes,
     hooks::tests::fake::FakePods,
@@ -176,6 +177,7 @@ struct World<'a> {
     fake: &'a FakeApi,
     calls: &'a Calls,
     claimed: &'a Footprint,
+    backup: Backup,
     plugins: Vec<Arc<dyn RestoreItemAction>>,
     resumed: bool,
     saved: SavedVolumes,
@@ -195,6 +197,7 @@ impl<'a> World<'a> {
             fake,
             calls,
             claimed,
+            backup: Backup::new("b", BackupSpec::default()),
             plugins: Vec::new(),
             resumed: false,
             saved: SavedVolumes::default(),
@@ -226,6 +229,7 @@ impl<'a> World<'a> {
         let restoring = Restoring {
             contents: &contents,
             restore: &restore,
+            backup: &self.backup,
             memory: &ItemMemory::new(256 << 20),
             actions: ActionContext {
                 plugins: self.plugins,
@@ -237,6 +241,7 @@ impl<'a> World<'a> {
                 downloads: (!self.calls.is_dry_run()).then(|| fake::downloads(fake)),
                 coordinator: ItemCoordinator::default(),
                 started: Mutex::default(),
+                renamed: RenamedItems::default(),
             },
             calls: self.calls,
             report: &report,
@@ -247,7 +252,7 @@ impl<'a> World<'a> {
             guarded: &["databaserestores.example.com".to_owned()],
             claimed: self.claimed,
             patience: Duration::from_secs(5),
-            created: self.resumed.then(|| CREATED.to_owned()),
+            created: (self.resumed || restore.spec.prune == Some(true)).then(|| CREATED.to_owned()),
             resumed: self.resumed,
             rules: RestoreRules {
                 backup_label: "b".to_owned(),
@@ -612,6 +617,7 @@ mod names;
 mod namespaces;
 mod objects;
 mod plan;
+mod prune;
 mod related;
 mod status;
 mod unreadable;

@@ -77,6 +77,9 @@ api_struct! {
         hooks?: Option<RestoreHooks>,
         /// What to do with objects that exist and differ: `none` or `update`.
         existing_resource_policy?: Option<String>,
+        /// Whether objects in the restored namespaces that the backup does not have are removed,
+        /// after everything is restored. Velero does not have this field.
+        prune?: Option<bool>,
         /// What to do with the data of volumes whose claims exist: `none` leaves it, `full`
         /// overwrites it, and `incremental` overwrites what differs (Velero after 1.18).
         existing_volume_data_policy?: Option<String>,

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
     GoDuration,
-    backup::BackupSpec,
+    backup::{BackupCopy, BackupSpec},
     drill::DrillSettings,
     kind::{api_struct, column, string_enum, velero_kind},
 };
@@ -41,6 +41,10 @@ api_struct! {
         skip_immediately?: Option<bool>,
         /// How the stored files of its backups are verified; unset: they are not.
         verify?: Option<VerifySpec>,
+        /// Which of its backups are kept beyond their ttl; unset: none.
+        keep?: Option<KeepRules>,
+        /// Copies of each backup in other locations. Not of Velero.
+        copies?: Vec<BackupCopy>,
         /// How its backups are restored on trial; unset: they are not.
         drill?: Option<ScheduledDrill>,
     }
@@ -77,6 +81,25 @@ string_enum! {
         Random = "random",
         /// The one whose last turn is the longest ago.
         All = "all",
+    }
+}
+
+api_struct! {
+    /// For each rule the newest good backup of each of the last periods that have one is kept; the
+    /// number of these periods. 0 is no rule. Not in Velero.
+    KeepRules {
+        /// Number of newest backups to keep.
+        last?: i64,
+        /// Number of hours of which to keep the newest backup.
+        hourly?: i64,
+        /// Number of days of which to keep the newest backup.
+        daily?: i64,
+        /// Number of weeks of which to keep the newest backup; weeks begin on Monday.
+        weekly?: i64,
+        /// Number of months of which to keep the newest backup.
+        monthly?: i64,
+        /// Number of years of which to keep the newest backup.
+        yearly?: i64,
     }
 }
 

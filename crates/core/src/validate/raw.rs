@@ -68,8 +68,8 @@ pub fn undecodable_restore(object: &Value) -> Vec<Finding> {
     found.0
 }
 
-/// Errors in one field of a spec, as JSON: fields of it that cannot be decoded, or else the
-/// findings of `check`. An unset field has none.
+/// Errors in one field of a spec, as JSON: fields of it that cannot be decoded, and errors in the
+/// others, which are checked as if those were not set. An unset field has none.
 pub(super) fn raw_field<T: DeserializeOwned>(
     path: &str,
     value: &Value,
@@ -80,13 +80,21 @@ pub(super) fn raw_field<T: DeserializeOwned>(
     }
     let mut found = Findings::default();
     fields::<T>(path, value, json!({}), &Objects(&[]), &mut found);
-    if !found.0.is_empty() {
-        return found.0;
+    let undecodable: Vec<String> = found.0.iter().map(|one| one.field.clone()).collect();
+    let mut others = value.clone();
+    if let Value::Object(fields) = &mut others {
+        fields.retain(|key, _| !undecodable.contains(&format!("{path}.{key}")));
     }
-    match serde_json::from_value::<T>(value.clone()) {
-        Ok(decoded) => check(&decoded),
-        Err(error) => vec![Finding::new(path, error.to_string())],
+    if let Ok(decoded) = serde_json::from_value::<T>(others) {
+        // An undecodable field is not missing, neither itself nor as a part of the whole.
+        let errors = check(&decoded).into_iter().filter(|error| {
+            !undecodable
+                .iter()
+                .any(|field| field.starts_with(&error.field))
+        });
+        found.0.extend(errors);
     }
+    found.0
 }
 
 /// Adds the errors in decodable fields. Undecodable ones are treated as unset: each alone, or if

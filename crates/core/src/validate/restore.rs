@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Container;
 use serde::Deserialize as _;
 
-use super::{Finding, Findings, drill::restore_drill, lists::Lists, selectors};
+use super::{Finding, Findings, drill::restore_drill, lists::Lists, prune, selectors};
 use crate::{
     api::{
         RestoreSpec,
@@ -69,6 +69,7 @@ pub fn restore(spec: &RestoreSpec) -> Vec<Finding> {
         let message = format!("{policy:?} is not one of \"none\" and \"update\"");
         found.say("spec.existingResourcePolicy", message);
     }
+    prune::check(spec, &mut found);
     volume_data(spec, &mut found);
     found.not_negative("spec.itemOperationTimeout", spec.item_operation_timeout);
     found.is_config_map("spec.resourceModifier", spec.resource_modifier.as_ref());

@@ -199,7 +199,7 @@ async fn nothing_is_visible_before_it_is_decided_then_contents_come_first_and_me
         let mut decided = collected.commit(&files("x"), &end).await.unwrap();
         assert_eq!(visible(keys(&location).await), 0);
         let before = recorder.operations().len();
-        assert_eq!(decided.publish().await.unwrap(), end);
+        assert_eq!(without_digests(decided.publish().await.unwrap()), end);
         let changes: Vec<String> = recorder.operations()[before..]
             .iter()
             .filter(|operation| {

@@ -150,6 +150,6 @@ impl PendingBackup {
 
 /// A number that no earlier note had: some stores (buckets with versions) refuse a key that was
 /// deleted before.
-pub(super) fn note_number() -> u64 {
+pub(crate) fn note_number() -> u64 {
     u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default()
 }

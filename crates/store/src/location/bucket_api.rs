@@ -24,6 +24,10 @@ pub(super) trait BucketApi: Send + Sync {
     async fn remove(&self, versions: &[Version]) -> Result<Vec<FailedRemoval>, BucketError>;
 
     async fn lock_of(&self, version: &Version) -> Result<Lock, BucketError>;
+
+    /// Copies an object of a bucket of the same store to a key of this one, on the condition that
+    /// the key does not exist. Returns whether the store was able to, or the key exists.
+    async fn copy(&self, bucket: &str, from: &Path, to: &Path) -> Result<bool, BucketError>;
 }
 
 /// Why a request to a bucket failed, in one line.

@@ -99,6 +99,9 @@ impl FakeApi {
             let since = request.parameter("resourceVersion").parse().unwrap_or(0);
             return watch(self.clone(), target, selection, since);
         }
+        if request.is_access_review() {
+            return status(201, self.reviewed(request.body.clone()));
+        }
         let Answer(code, body) = {
             let mut state = self.state();
             match (request.method.as_str(), &target.name) {

@@ -11,6 +11,7 @@ use super::{Finding, Topic};
 use crate::{
     commands::{known_profiles::known_profiles, prelude::*},
     print::ago,
+    view::retention,
 };
 
 const LEASE: &str = "backup-controller";
@@ -123,6 +124,7 @@ fn judge(
             findings: [finding(&location, now)]
                 .into_iter()
                 .chain(kept(&location))
+                .chain(retention_stopped(&location))
                 .collect(),
         },
         Err(error) => {
@@ -155,6 +157,14 @@ fn kept(location: &BackupStorageLocation) -> Option<Finding> {
         plain(&why)
     );
     Some(LOCATIONS.warn(text, format!("kubectl backup locations describe {name}")))
+}
+
+/// Reports that expired backups stay until a user agrees.
+fn retention_stopped(location: &BackupStorageLocation) -> Option<Finding> {
+    let why = retention::stopped(location)?;
+    let name = location.name_any();
+    let remedy = format!("kubectl backup locations retention {name}");
+    Some(LOCATIONS.warn(format!("{name}: {why}"), remedy))
 }
 
 fn finding(location: &BackupStorageLocation, now: Timestamp) -> Finding {

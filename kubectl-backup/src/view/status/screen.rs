@@ -20,6 +20,8 @@ use crate::{
 const MAX_UNPROTECTED_ROWS: usize = 20;
 /// Up to this number protected namespaces get a row each; more are counted by schedule.
 const MAX_PROTECTED_ROWS: usize = 20;
+/// Place of the column with the number of copies, which is left out if there are none.
+const COPIES_COLUMN: usize = 3;
 /// Maximum number of namespaces in a suggested command.
 const MAX_NAMES: usize = 5;
 
@@ -206,15 +208,19 @@ fn section(
         return Ok(());
     }
     screen.section(title);
-    let rows = namespaces.iter().take(most).map(|one| row(one, now));
-    screen.lines(
-        table(
-            &["NAMESPACE", "LAST GOOD BACKUP", "AGE", "NEXT RUN", "REMARK"],
-            true,
-            rows,
-        )?
-        .lines(),
-    );
+    let has_copies = namespaces.iter().any(|one| copies(one) > 0);
+    let rows = namespaces.iter().take(most).map(|one| {
+        let mut row = row(one, now);
+        if has_copies {
+            row.insert(COPIES_COLUMN, copies(one).to_string());
+        }
+        row
+    });
+    let mut headers = vec!["NAMESPACE", "LAST GOOD BACKUP", "AGE", "NEXT RUN", "REMARK"];
+    if has_copies {
+        headers.insert(COPIES_COLUMN, "COPIES");
+    }
+    screen.lines(table(&headers, true, rows)?.lines());
     if namespaces.len() > most {
         screen.line(&format!(
             "  and {} more: -o wide has them all",
@@ -222,6 +228,11 @@ fn section(
         ));
     }
     Ok(())
+}
+
+/// Number of copies of the last good backup.
+fn copies(one: &NamespaceStatus) -> usize {
+    one.last_good.as_ref().map_or(0, |good| good.copies.len())
 }
 
 fn row(one: &NamespaceStatus, now: Timestamp) -> Vec<String> {

@@ -2,6 +2,7 @@ use backup_core::labels::MISSING_DATA_ANNOTATION;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::print::Style;
 
 const NOW: &str = "2026-11-03T05:00:00Z";
 
@@ -106,6 +107,24 @@ fn daily() -> Value {
 fn changed(mut object: Value, over: &Value) -> Value {
     json_patch::merge(&mut object, over);
     object
+}
+
+#[test]
+fn complete_copies_of_the_last_good_backup_are_counted() {
+    let began = "2026-11-03T03:00:10Z";
+    let copies = json!([{ "location": "second", "phase": "Completed" }, { "location": "third", "phase": "Failed" }]);
+    let copied = json!({ "status": { "copies": copies } });
+    let copied = changed(backup("b", &[], began, "Completed"), &copied);
+    for (backup, expected) in [
+        (copied, &["second"][..]),
+        (backup("b", &[], began, "Completed"), &[][..]),
+    ] {
+        let status = judged(&[backup], &[daily()], None);
+        let good = status.namespaces[0].last_good.as_ref().unwrap();
+        assert_eq!(good.copies, expected);
+        let shown = text(&status, NOW.parse().unwrap(), Style::new(false), false).unwrap();
+        assert_eq!(shown.contains("COPIES"), !expected.is_empty(), "{shown}");
+    }
 }
 
 #[test]

@@ -444,20 +444,33 @@ fn a_wish_is_told_what_it_can_be() {
 }
 
 #[test]
-fn who_may_not_restore_is_told_what_is_lacking_and_what_may_be_done_instead() {
-    let lacking = MissingRights {
-        field: "spec.namespaceMapping",
-        everything_in: "namespace shop".to_owned(),
-        instead: "leave shop out",
-    };
-    let refused = lacks_rights(
+fn who_may_not_delete_is_told_which_right_is_lacking() {
+    let rights = "delete *.* in namespace shop";
+    let refused = lacks_deletion(
         "velero.io",
         &ObjectKey::restore("velero", "r"),
         "ann",
-        &lacking,
+        rights,
     );
+    assert_says!(refused.message, "spec.prune", rights, "or ask someone");
+    assert_eq!(
+        (refused.code, details(&refused).causes[0].field.as_str()),
+        (403, "spec.prune")
+    );
+}
+
+#[test]
+fn who_may_not_restore_is_told_what_is_lacking_and_what_may_be_done_instead() {
+    let lacking = MissingRights {
+        field: "spec.namespaceMapping".to_owned(),
+        rights: "do everything (verb * on resource *.*) in namespace shop".to_owned(),
+        instead: "leave shop out".to_owned(),
+    };
+    let act = "create Restore velero/r";
+    let refused = lacks_rights("velero.io", "restores", "r", act, "ann", &lacking);
     let (needs, instead) = (
-        "everything (verb * on resource *.*) in namespace shop",
+        "\"ann\" may not create Restore velero/r: its items are read and written with the controller's rights, and \"ann\" may \
+         not do everything (verb * on resource *.*) in namespace shop",
         "Either leave shop out, or ask",
     );
     assert_says!(refused.message, needs, instead);
