@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use backup_core::labels::CANCELLED;
 use backup_runtime::{
     clock::Clock,
     leader::{Leadership, NotLeader},
@@ -31,7 +32,7 @@ pub(crate) enum StopReason {
     #[error("the claim of the work is gone")]
     ClaimLost,
     /// The user cancelled it: nothing new is started, and running steps are completed.
-    #[error("it was cancelled")]
+    #[error("{}", CANCELLED)]
     Cancelled,
 }
 

@@ -132,3 +132,18 @@ impl Kind {
         self == Self::Restore
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use backup_core::labels::CANCELLED;
+
+    use super::Kind;
+
+    /// The command tells by this part that nothing failed.
+    #[test]
+    fn the_reason_of_what_is_cancelled_before_it_begins_says_so() {
+        for kind in [Kind::Backup, Kind::Restore] {
+            assert!(kind.cancelled().contains(CANCELLED), "{kind:?}");
+        }
+    }
+}

@@ -169,6 +169,8 @@ pub const CRON_ANNOTATION: &str = "backup-controller/cron";
 /// Our annotation that a user sets on a Backup to cancel it, or on a Restore to stop its
 /// operations. Any value.
 pub const CANCEL_ANNOTATION: &str = "backup-controller/cancel";
+/// Part of the failure reason of work that a user has cancelled.
+pub const CANCELLED: &str = "it was cancelled";
 /// Our annotation of a BackupStorageLocation: the results of the last comparison with the cluster
 /// ([`crate::sync::Summary`]).
 pub const SYNC_ANNOTATION: &str = "backup-controller/sync";

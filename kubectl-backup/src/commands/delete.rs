@@ -185,11 +185,7 @@ async fn delete_object<K: TableKind>(
     args: &DeleteArgs,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let found = session.get_metadata::<K>(name).await;
-    let uid = hinted::<K, _>(session, "delete", name, found)
-        .await?
-        .metadata
-        .uid;
+    let uid = get_named_metadata::<K>(session, "delete", name).await?.uid;
     // Deletes only the object that the user confirmed, not a newer one of the same name.
     session
         .delete::<K>(

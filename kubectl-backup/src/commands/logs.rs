@@ -30,7 +30,7 @@ pub(super) async fn run<W: Workload>(args: LogsArgs, terminal: &mut Terminal) ->
     if args.follow {
         return follow::<W>(&session, &args, terminal).await;
     }
-    // Reads only the metadata: an object that cannot be decoded has a log, too.
+    // An object that cannot be decoded has a log, too.
     let meta = get_named_metadata::<W>(&session, "logs", &args.name).await?;
     let file = StoredFile::of(W::FILES.log, &meta);
     let mut tail = Tail::default();

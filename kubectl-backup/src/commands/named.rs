@@ -95,6 +95,16 @@ pub(super) async fn get_named_metadata<K: TableKind>(
     hinted::<K, _>(session, verb, name, read).await
 }
 
+/// Its metadata alone: an object that cannot be decoded has some, too.
+pub(super) async fn get_named_metadata<K: TableKind>(
+    session: &Session,
+    verb: &str,
+    name: &str,
+) -> Result<ObjectMeta, Problem> {
+    let read = session.get_metadata::<K>(name).await;
+    Ok(hinted::<K, _>(session, verb, name, read).await?.metadata)
+}
+
 /// Sets the remedy of an object of kind `K` that does not exist, as [`get_named`] does.
 pub(super) async fn hinted<K: TableKind, T>(
     session: &Session,

@@ -303,10 +303,9 @@ async fn change(
         &all,
         terminal,
         async |name: &str, terminal: &mut Terminal| {
-            let found = session.get_metadata::<Schedule>(name).await;
-            let found = hinted::<Schedule, _>(&session, verb, name, found).await?;
+            let meta = get_named_metadata::<Schedule>(&session, verb, name).await?;
             session
-                .patch::<Schedule>(name, found.metadata.uid.as_ref(), json!({ "spec": spec }))
+                .patch::<Schedule>(name, meta.uid.as_ref(), json!({ "spec": spec }))
                 .await?;
             terminal.data(&format!("{} {verb}d\n", full_name::<Schedule>(name)))?;
             Ok(Exit::Done)

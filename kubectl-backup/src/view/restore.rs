@@ -90,7 +90,7 @@ impl Workload for Restore {
         storing: "All items are restored; the last steps are being done",
         too_late: "everything is restored, and its results are being stored",
         failed: "It failed; what it had restored by then stays.",
-        // Its counts are those of the last attempt: an earlier one may have restored items.
+        // Its counts cover the last attempt only: an earlier one may have restored items.
         cancelled_early: "It was cancelled; what it had restored by then stays",
     };
     const FILES: Files = Files {

@@ -5,7 +5,7 @@ mod turn;
 
 use backup_core::{
     api::{Backup, BackupSpec, download_request::DownloadTargetKind},
-    labels::{BLOCKED_ANNOTATION, MISSING_DATA_ANNOTATION},
+    labels::{BLOCKED_ANNOTATION, CANCELLED, MISSING_DATA_ANNOTATION},
     left_items::LeftItems,
     operation::Operation,
     phase::Stage,
@@ -220,11 +220,11 @@ impl WorkStatus<'_> {
         matches!(self.stage, Stage::Finalizing { .. })
     }
 
-    /// Whether it has failed because the user cancelled it before its first item, by the reason of
-    /// the controller (`job::kind::Kind::cancelled`).
+    /// Whether it has failed because the user cancelled it before its first item, by the
+    /// controller's reason.
     fn has_failed_by_cancellation(&self) -> bool {
         let reason = self.failure_reason.filter(|_| self.stage == Stage::Failed);
-        reason.is_some_and(|reason| reason.contains("it was cancelled"))
+        reason.is_some_and(|reason| reason.contains(CANCELLED))
     }
 
     /// Whether all files are stored, and it can be restored from.

@@ -20,9 +20,11 @@ use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::{Api, ResourceExt as _};
 
 use crate::{
-    faults::{MOVER_PROGRAM, SAVING_PODS, backups, saves_nothing, wait_for_uploads},
     installation::{PROGRAMS, rolled_out},
-    steps::{LONG, moving, uploads_of, while_data_moves, with_state},
+    steps::{
+        LONG, MOVER_PROGRAM, SAVING_PODS, backups, moving, saves_nothing, uploads_of,
+        wait_for_uploads, while_data_moves, with_state,
+    },
     volumes::{nothing_of_movers_is_left, stored_keys},
     writer::{LARGE, in_pod},
 };

@@ -6,14 +6,12 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use backup_core::{
     api::{
-        Backup, BackupPhase, BackupStorageLocation, DataUpload, LocationPhase, Restore,
-        RestorePhase, transfer::MovePhase,
+        Backup, BackupPhase, BackupStorageLocation, LocationPhase, Restore, RestorePhase,
+        transfer::MovePhase,
     },
     data_movement::{
         ATTEMPTS_ANNOTATION, FIRST_LOSS_ANNOTATION, PASSWORD_KEY, PASSWORD_SECRET, repository_path,
     },
-    labels::MISSING_DATA_ANNOTATION,
-    volume_data::MissingData,
 };
 use backup_tests::{
     api::{ApiExt as _, objects_in},
@@ -32,18 +30,18 @@ use serde_json::json;
 
 use crate::{
     installation::{FREQUENT_POLLS, SOON},
-    steps::{LONG, begin_backup, lose, moving, restore, uploads_of, while_data_moves, with_state},
+    steps::{
+        LONG, MOVER_PROGRAM, SAVING_PODS, backups, begin_backup, lose, missing_data, moving,
+        restore, restores, saves_nothing, uploads_of, wait_for_uploads, while_data_moves,
+        with_state,
+    },
     volumes::{BACKUPS, claims_are_as_before, nothing_of_movers_is_left},
-    writer::{CLAIMS, FILES, LARGE, SMALL, in_pod, is_same, listing, wait_for_application},
+    writer::{FILES, LARGE, SMALL, in_pod, is_same, listing, wait_for_application},
 };
 
 /// Flag of the controller: the time for a pod to start, so that a failure is seen soon.
 const SHORT_TIMEOUT: &str = "--controller-arg=--data-mover-prepare-timeout=30s";
 const MOVER: &str = "backup-mover";
-/// Program of a mover in its pod.
-pub(crate) const MOVER_PROGRAM: &str = "/backup-mover";
-/// Selects the pods that save volumes.
-pub(crate) const SAVING_PODS: &str = "backup-controller/mover-work=backup";
 const QUOTA: &str = "no-pods";
 
 /// The only node is drained: the next pod waits until pods may run on it again. The tests after this
@@ -338,58 +336,6 @@ async fn restore_damaged(node: &Node, backup: &str) -> anyhow::Result<()> {
         anyhow::Ok(when(volumes.len() == 1, format!("{volumes:?}")))
     })
     .await
-}
-
-/// Waits until a backup is partially failed, and checks that its description has these parts, and
-/// that the data of all volumes is missing.
-pub(crate) async fn saves_nothing(node: &Node, name: &str, parts: &[&str]) -> anyhow::Result<()> {
-    let plugin = node.kubectl_backup();
-    let describe = ["describe", name, "--details"];
-    let ended = plugin.fails(3, &["wait", name, "--timeout=2m"]).await;
-    with_state(node, &describe, ended).await?;
-    let described = plugin.succeeds(&describe).await?.stdout;
-    let backup = backups(node).get(name).await?;
-    ensure!(
-        backup.phase() == BackupPhase::PartiallyFailed,
-        "{described}"
-    );
-    for part in parts {
-        ensure!(described.contains(part), "no {part:?} in {described}");
-    }
-    let missing = missing_data(&backup).with_context(|| described.clone())?;
-    ensure!(missing.missing == CLAIMS, "{missing:?}: {described}");
-    Ok(())
-}
-
-/// Waits until all uploads of a backup fulfil a condition.
-pub(crate) async fn wait_for_uploads(
-    node: &Node,
-    backup: &str,
-    what: &str,
-    is_so: impl Fn(&DataUpload) -> bool,
-) -> anyhow::Result<()> {
-    let waited = eventually(&format!("uploads of {backup} {what}"), SOON, async || {
-        let uploads = uploads_of(node, backup).await?;
-        let states: Vec<_> = uploads.iter().map(|upload| &upload.status).collect();
-        let all = uploads.len() == CLAIMS && uploads.iter().all(&is_so);
-        anyhow::Ok(when(all, format!("{states:?}")))
-    })
-    .await;
-    with_state(node, &["describe", backup], waited).await
-}
-
-/// What an object says about missing data of volumes.
-pub(crate) fn missing_data(object: &impl kube::ResourceExt) -> anyhow::Result<MissingData> {
-    let annotation = object.annotations().get(MISSING_DATA_ANNOTATION);
-    MissingData::read(annotation.map(String::as_str)).context("no volume is named")
-}
-
-pub(crate) fn backups(node: &Node) -> Api<Backup> {
-    Api::namespaced(node.client.clone(), NAMESPACE)
-}
-
-pub(crate) fn restores(node: &Node) -> Api<Restore> {
-    Api::namespaced(node.client.clone(), NAMESPACE)
 }
 
 fn secrets(node: &Node) -> Api<Secret> {

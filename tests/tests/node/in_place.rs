@@ -17,9 +17,8 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::{Api, ResourceExt as _};
 
 use crate::{
-    faults::{missing_data, restores},
     installation::{SOON, rolled_out},
-    steps::{LONG, moving, while_data_moves, with_state},
+    steps::{LONG, missing_data, moving, restores, while_data_moves, with_state},
     volumes::{BACKUPS, claims_are_as_before, nothing_of_movers_is_left},
     writer::{CLAIMS, FILES, LARGE, has_attribute, in_pod, is_same, listing, wait_for_application},
 };

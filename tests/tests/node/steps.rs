@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use anyhow::{Context as _, ensure};
 use backup_core::{
-    api::{DataUpload, transfer::MovePhase},
-    labels::BACKUP_NAME,
+    api::{Backup, BackupPhase, DataUpload, Restore, transfer::MovePhase},
+    labels::{BACKUP_NAME, MISSING_DATA_ANNOTATION},
+    volume_data::MissingData,
 };
 use backup_tests::{
     api::{ApiExt as _, objects_in},
@@ -16,10 +18,17 @@ use backup_tests::{
 };
 use kube::{Api, ResourceExt, api::ListParams};
 
-use crate::{installation::SOON, writer::LARGE};
+use crate::{
+    installation::SOON,
+    writer::{CLAIMS, LARGE},
+};
 
 /// Timeout of a backup or restore that is disturbed.
 pub(crate) const LONG: Duration = Duration::from_mins(4);
+/// Program of a mover in its pod.
+pub(crate) const MOVER_PROGRAM: &str = "/backup-mover";
+/// Selects the pods that save volumes.
+pub(crate) const SAVING_PODS: &str = "backup-controller/mover-work=backup";
 
 /// Waits until the pod of a Deployment is ready.
 pub(crate) async fn wait_for_deployment(
@@ -143,6 +152,58 @@ pub(crate) async fn uploads_of(node: &Node, backup: &str) -> anyhow::Result<Vec<
     let uploads: Api<DataUpload> = Api::namespaced(node.client.clone(), NAMESPACE);
     let params = ListParams::default().labels(&format!("{BACKUP_NAME}={backup}"));
     Ok(uploads.list(&params).await?.items)
+}
+
+/// Waits until a backup is partially failed, and checks that its description has these parts, and
+/// that the data of all volumes is missing.
+pub(crate) async fn saves_nothing(node: &Node, name: &str, parts: &[&str]) -> anyhow::Result<()> {
+    let plugin = node.kubectl_backup();
+    let describe = ["describe", name, "--details"];
+    let ended = plugin.fails(3, &["wait", name, "--timeout=2m"]).await;
+    with_state(node, &describe, ended).await?;
+    let described = plugin.succeeds(&describe).await?.stdout;
+    let backup = backups(node).get(name).await?;
+    ensure!(
+        backup.phase() == BackupPhase::PartiallyFailed,
+        "{described}"
+    );
+    for part in parts {
+        ensure!(described.contains(part), "no {part:?} in {described}");
+    }
+    let missing = missing_data(&backup).with_context(|| described.clone())?;
+    ensure!(missing.missing == CLAIMS, "{missing:?}: {described}");
+    Ok(())
+}
+
+/// Waits until all uploads of a backup fulfil a condition.
+pub(crate) async fn wait_for_uploads(
+    node: &Node,
+    backup: &str,
+    what: &str,
+    is_so: impl Fn(&DataUpload) -> bool,
+) -> anyhow::Result<()> {
+    let waited = eventually(&format!("uploads of {backup} {what}"), SOON, async || {
+        let uploads = uploads_of(node, backup).await?;
+        let states: Vec<_> = uploads.iter().map(|upload| &upload.status).collect();
+        let all = uploads.len() == CLAIMS && uploads.iter().all(&is_so);
+        anyhow::Ok(when(all, format!("{states:?}")))
+    })
+    .await;
+    with_state(node, &["describe", backup], waited).await
+}
+
+/// What an object says about missing data of volumes.
+pub(crate) fn missing_data(object: &impl ResourceExt) -> anyhow::Result<MissingData> {
+    let annotation = object.annotations().get(MISSING_DATA_ANNOTATION);
+    MissingData::read(annotation.map(String::as_str)).context("no volume is named")
+}
+
+pub(crate) fn backups(node: &Node) -> Api<Backup> {
+    Api::namespaced(node.client.clone(), NAMESPACE)
+}
+
+pub(crate) fn restores(node: &Node) -> Api<Restore> {
+    Api::namespaced(node.client.clone(), NAMESPACE)
 }
 
 /// Adds the state to an error: the output of this command of the plugin, transfers, pods, claims

@@ -79,6 +79,15 @@ impl World {
         stdout
     }
 
+    /// Makes a repository, and saves the filled source in it. Returns the snapshot.
+    fn save(&self, more: &[&str]) -> String {
+        self.fill();
+        self.mover(&["init"]);
+        let source = self.path("source").display().to_string();
+        let args = ["backup", "--host", "shop", "--folder", &source];
+        self.mover(&[&args[..], more].concat()).snapshot.unwrap()
+    }
+
     /// Removes the index, or makes it unreadable.
     fn damage_index(&self, is_missing: bool) {
         for file in fs::read_dir(self.path("store/repository/index")).unwrap() {
@@ -156,21 +165,7 @@ impl World {
 #[test]
 fn restic_checks_and_restores_what_the_mover_saved() {
     let Some(world) = World::new() else { return };
-    world.fill();
-    world.mover(&["init"]);
-    let source = world.path("source").display().to_string();
-    let args = [
-        "backup",
-        "--host",
-        "shop",
-        "--folder",
-        &source,
-        "--tag",
-        "a",
-        "--note",
-        "uid-b/uid-1",
-    ];
-    let snapshot = world.mover(&args).snapshot.unwrap();
+    let snapshot = world.save(&["--tag", "a", "--note", "uid-b/uid-1"]);
     let notes = world.path("store/repository/uploads/uid-b/uid-1");
     assert!(notes.join(&snapshot).is_file(), "restic ignores it");
     let target = world.path("target");
@@ -204,11 +199,7 @@ fn the_mover_checks_and_restores_what_restic_saved() {
 #[test]
 fn restic_opens_a_repository_by_the_key_of_a_new_password() {
     let Some(world) = World::new() else { return };
-    world.fill();
-    world.mover(&["init"]);
-    let source = world.path("source").display().to_string();
-    let args = ["backup", "--host", "shop", "--folder", &source];
-    let snapshot = world.mover(&args).snapshot.unwrap();
+    let snapshot = world.save(&[]);
     world.mover_with("rotated", &["add-key"]);
     world.mover_with("rotated", &["remove-key"]);
     world.mover_with("rotated", &["open"]);
@@ -223,11 +214,7 @@ fn restic_opens_a_repository_by_the_key_of_a_new_password() {
 fn restic_makes_an_index_again_that_is_missing_or_unreadable() {
     for is_missing in [true, false] {
         let Some(world) = World::new() else { return };
-        world.fill();
-        world.mover(&["init"]);
-        let source = world.path("source").display().to_string();
-        let args = ["backup", "--host", "shop", "--folder", &source];
-        let snapshot = world.mover(&args).snapshot.unwrap();
+        let snapshot = world.save(&[]);
         world.damage_index(is_missing);
         let target = world.path("target").display().to_string();
         let restore = ["restore", "--snapshot", &snapshot, "--target", &target];
