@@ -115,12 +115,22 @@ async fn keeps_fields(
     terminal: &mut Terminal,
 ) -> Result<(), Problem> {
     let kept = tried(restore, checked, creation, connection, terminal).await?;
-    if kept.spec.included_objects == restore.spec.included_objects {
+    let (field, consequence) = if kept.spec.included_objects != restore.spec.included_objects {
+        (
+            "spec.includedObjects",
+            "all of the namespaces would be restored",
+        )
+    } else if kept.spec.prune != restore.spec.prune {
+        ("spec.prune", "nothing would be removed")
+    } else {
         return Ok(());
-    }
-    Err(Problem::other("the definition of restores.velero.io in this cluster does not know spec.includedObjects, so all of the \
-                        namespaces would be restored")
-        .with_remedy("Bring the definitions up to date: `kubectl backup upgrade`. That of a Velero server cannot do it."))
+    };
+    let message = format!(
+        "the definition of restores.velero.io in this cluster does not know {field}, so {consequence}"
+    );
+    Err(Problem::other(message).with_remedy(
+        "Bring the definitions up to date: `kubectl backup upgrade`. That of a Velero server cannot do it.",
+    ))
 }
 
 /// What a server would store of a restore.
@@ -136,7 +146,14 @@ pub(super) async fn tried(
         retry_for: creation.retry_for,
         ..CreationArgs::default()
     };
-    let made = make(restore.clone(), checked, &tried, connection, terminal).await?;
+    let made = Box::pin(make(
+        restore.clone(),
+        checked,
+        &tried,
+        connection,
+        terminal,
+    ))
+    .await?;
     let (CreationOutcome::Dry(kept, _) | CreationOutcome::Stored(kept)) = made;
     Ok(kept)
 }
