@@ -26,12 +26,42 @@ const BACKUPS: usize = 750;
 const LONGEST_NAME: usize = 180;
 const ALL_BYTES: usize = 240 * 1024;
 
+/// A claim of an object that was never stored stays in the ledger for as long as the slowest machine
+/// needs for a test.
+pub const LONG_GRACE: &str = "--orphan-grace=30m";
+
 /// Fills the ledger with claims of objects that were never stored.
-async fn fill(world: &World, fill: impl FnMut(&mut Ledger)) -> anyhow::Result<()> {
+async fn fill<T>(world: &World, fill: impl FnMut(&mut Ledger) -> T) -> anyhow::Result<T> {
     let store = LedgerStore::new(world.client.clone(), NAMESPACE);
     Ok(store
         .change(VELERO_SCOPE, tokio::time::Instant::now() + TIMEOUT, fill)
         .await?)
+}
+
+/// Adds backups until there are this many entries or one is refused. Few at a time: the more a
+/// change does, the likelier another writer of the ledger is faster.
+async fn fill_with_backups(
+    world: &World,
+    entries: usize,
+    name: impl Fn(usize) -> String,
+) -> anyhow::Result<()> {
+    const AT_A_TIME: usize = 50;
+    loop {
+        let added = fill(world, |ledger| {
+            let before = ledger.len();
+            _ = fill_with(
+                ledger,
+                ObjectKind::Backup,
+                entries.min(before + AT_A_TIME),
+                &name,
+            );
+            ledger.len() - before
+        })
+        .await?;
+        if added == 0 {
+            return Ok(());
+        }
+    }
 }
 
 /// Admits objects of one namespace, each of another user, until there are this many entries or one
@@ -47,6 +77,9 @@ fn fill_with(
             break;
         }
         let key = ObjectKey::new(kind, NAMESPACE, &name(n));
+        if ledger.claim(&key).is_some() {
+            continue;
+        }
         let ask = Ask {
             requester: format!("person {n}"),
             creates: true,
@@ -65,8 +98,7 @@ fn fill_with(
     None
 }
 
-/// Fills the rest completely. Few at a time: the more a change does, the likelier another writer of
-/// the ledger is faster.
+/// Fills the rest completely, few at a time.
 async fn fill_with_holds(world: &World) -> anyhow::Result<()> {
     const AT_A_TIME: usize = 20;
     let mut first = 0;
@@ -125,12 +157,7 @@ async fn the_last_entry_of_a_ledger_is_admitted_and_works_and_the_next_is_refuse
     world.config_maps("full-last", 2).await?;
     let post = PostParams::default();
     let result = async {
-        fill(world, |ledger| {
-            _ = fill_with(ledger, ObjectKind::Backup, BACKUPS - 1, |n| {
-                format!("filler-{n}")
-            });
-        })
-        .await?;
+        fill_with_backups(world, BACKUPS - 1, |n| format!("filler-{n}")).await?;
         let error = {
             let paused = world.pause_controllers()?;
             paused
@@ -194,10 +221,7 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(world: &mut Wo
         // The room of backups, except for less than three entries: the hold below, and an entry with
         // the longest name, fit into two.
         let long = |n: usize| format!("filler-{n:0>240}");
-        fill(world, |ledger| {
-            _ = fill_with(ledger, ObjectKind::Backup, BACKUPS, long);
-        })
-        .await?;
+        fill_with_backups(world, BACKUPS, long).await?;
         fill(world, |ledger| {
             for _ in 0..2 {
                 // Not the last claim of all: that may be what an earlier test has left.

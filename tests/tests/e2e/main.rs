@@ -176,9 +176,15 @@ fn suites() -> Vec<Suite> {
                 collisions::TESTS,
                 clients::TESTS,
                 locks_command::TESTS,
-                full_ledger::TESTS,
             ],
             World::builder(),
+        ),
+        suite(
+            "a full ledger",
+            &[full_ledger::TESTS],
+            World::builder()
+                .webhook_args(&[full_ledger::LONG_GRACE])
+                .controller_args(&[full_ledger::LONG_GRACE]),
         ),
         suite(
             "plugins with many operations",
