@@ -5,7 +5,7 @@
 //! 2. Workloads become ready, or their time is over. That is noted in our annotation of the Restore,
 //!    so that a restart measures no other time.
 //! 3. A Job for each check runs in a scratch namespace. Its name is derived from the check, so an
-//!    attempt after a crash finds it.
+//!    attempt after a crash finds it. When all have ended, the expressions are evaluated.
 //! 4. The result is noted in the same annotation, once. From then on the namespaces are not in use.
 //! 5. The result is written into the Backup; `schedule` takes it to the Schedule.
 //! 6. The scratch namespaces are removed, and the annotation says that the drill is over.
@@ -15,6 +15,7 @@
 
 mod checks;
 mod decide;
+mod expressions;
 mod schedule;
 mod scratch;
 #[cfg(test)]
@@ -39,7 +40,7 @@ use backup_runtime::{
     retry::{self, PatchOutcome},
     watch::{self, WatchEvent},
 };
-use backup_store::Limits;
+use backup_store::{Limits, crash};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -48,6 +49,7 @@ use k8s_openapi::{
         apps::v1::{DaemonSet, Deployment, StatefulSet},
         core::v1::Node,
     },
+    apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::{
     Api, Resource, ResourceExt as _,
@@ -182,6 +184,7 @@ impl DrillController {
             ..state.clone()
         };
         self.note(restore, state, &with_ready).await?;
+        crash::point("after-workloads");
         Ok(REQUEUE_NOW)
     }
 
@@ -233,8 +236,10 @@ impl DrillController {
     ) -> Result<Action, ReconcileError> {
         let drill = restore.spec.drill.as_ref();
         let checks = drill.map_or(&[][..], |drill| drill.settings.checks.as_slice());
+        let (with_expression, with_job): (Vec<_>, Vec<_>) =
+            checks.iter().partition(|check| check.expression.is_some());
         let mut ends = Vec::with_capacity(checks.len());
-        for check in checks {
+        for check in with_job {
             let end = checks::run(&self.cluster, restore, check, now).await?;
             ends.push((check.name.as_str(), end));
         }
@@ -243,6 +248,10 @@ impl DrillController {
             .any(|(_, end)| *end == decide::CheckState::Running)
         {
             return Ok(Action::RequeueAfter(POLL_INTERVAL));
+        }
+        for check in with_expression {
+            let end = Box::pin(expressions::run(&self.cluster, restore, check)).await?;
+            ends.push((check.name.as_str(), end));
         }
         let result = decide::result(restore, ready, &ends, now);
         self.conclude(restore, state, result).await
@@ -259,7 +268,9 @@ impl DrillController {
             result: Some(result),
             ..state.clone()
         };
+        crash::point("before-drill-result");
         self.note(restore, state, &with_result).await?;
+        crash::point("after-drill-result");
         Ok(REQUEUE_NOW)
     }
 
@@ -270,13 +281,16 @@ impl DrillController {
         state: &DrillState,
     ) -> Result<Action, ReconcileError> {
         if let Some(result) = &state.result {
-            self.publish(restore, result).await?;
+            let backup = restore.spec.backup_name.as_deref().unwrap_or_default();
+            let begun = restore.metadata.creation_timestamp.as_ref();
+            self.publish(backup, begun, result).await?;
         }
         let left = scratch::remove_all(&self.cluster, restore).await?;
         if !left.is_empty() {
             tracing::debug!(?left, "scratch namespaces are being deleted");
             return Ok(Action::RequeueAfter(POLL_INTERVAL));
         }
+        crash::point("after-scratch-removal");
         let over = DrillState {
             is_over: true,
             ..state.clone()
@@ -302,16 +316,20 @@ impl DrillController {
         Ok(())
     }
 
-    /// Writes the result into the Backup, only forwards. A Backup that is gone, or was created after
-    /// the drill, has none.
-    async fn publish(&self, restore: &Restore, result: &DrillResult) -> Result<(), ReconcileError> {
-        let name = restore.spec.backup_name.as_deref().unwrap_or_default();
+    /// Writes the result into the Backup of this name, only forwards. A Backup that is gone, or was
+    /// created after the drill had begun, has none.
+    async fn publish(
+        &self,
+        name: &str,
+        begun: Option<&Time>,
+        result: &DrillResult,
+    ) -> Result<(), ReconcileError> {
         let read = match name {
             "" => None,
             name => found(self.cluster.api::<Backup>().get(name).await, name)?,
         };
-        let created = &restore.metadata.creation_timestamp;
-        let Some(backup) = read.filter(|backup| backup.metadata.creation_timestamp <= *created)
+        let Some(backup) =
+            read.filter(|backup| backup.metadata.creation_timestamp.as_ref() <= begun)
         else {
             return Ok(());
         };
@@ -329,11 +347,13 @@ impl DrillController {
         let events = &self.cluster.events;
         let counts = result.counts();
         if result.has_failed() {
-            let remedy = format!(
-                "`kubectl backup restore describe {}` says more",
-                result.restore
-            );
-            let note = format!("{} ({counts}); {remedy}", result.failure);
+            let note = match result.restore.as_str() {
+                "" => result.failure.clone(),
+                restore => format!(
+                    "{} ({counts}); `kubectl backup restore describe {restore}` says more",
+                    result.failure
+                ),
+            };
             events.warning(&backup, EventReason::DrillFailed, &note);
             tracing::error!(
                 backup = name,

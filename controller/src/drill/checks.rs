@@ -1,4 +1,4 @@
-//! Checks of a drill: a Job for each, in a scratch namespace. Its exit code counts.
+//! Checks of a drill that are Jobs in a scratch namespace. Their exit codes count.
 
 use backup_client::errors::{found, is_transient, plain};
 use backup_core::{
@@ -28,8 +28,7 @@ pub(super) async fn run(
     now: Timestamp,
 ) -> Result<CheckState, ReconcileError> {
     let Some(namespace) = restore.spec.namespace_mapping.get(&check.namespace) else {
-        let why = format!("namespace {} is not restored", check.namespace);
-        return Ok(CheckState::Failed(why));
+        return Ok(decide::not_restored(check));
     };
     let jobs: Api<Job> = Api::namespaced(cluster.client.clone(), namespace);
     let name = job_name(check);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use backup_core::{
-    api::{Restore, RestorePhase},
+    api::{Restore, RestorePhase, drill::DrillCheck},
     drill::{DEFAULT_READY_TIMEOUT, DrillResult, DrillState, Readiness},
     labels::{DRILL_LABEL, LEFT_ITEMS_ANNOTATION, SCRATCH_UID_ANNOTATION, annotation},
     left_items::LeftItems,
@@ -121,6 +121,11 @@ pub(super) enum CheckState {
     Passed,
     /// A clause with the reason.
     Failed(String),
+}
+
+/// The end of a check in a namespace that the drill does not restore.
+pub(super) fn not_restored(check: &DrillCheck) -> CheckState {
+    CheckState::Failed(format!("namespace {} is not restored", check.namespace))
 }
 
 /// How far the Job of a check with this time limit is.

@@ -26,6 +26,7 @@ use backup_runtime::{
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, ResourceExt as _,
     api::{ApiResource, DynamicObject, PostParams},
@@ -78,7 +79,7 @@ impl DrillRestore {
 }
 
 /// The beginning of a drill.
-enum Begun {
+enum StartOutcome {
     Created,
     /// Refused for now.
     Later(String),
@@ -143,9 +144,9 @@ impl DrillController {
         let Plan::Chosen(_, chosen) = plan else {
             return Ok(Action::RequeueAfter(RETRY_INTERVAL));
         };
-        match self.begin(schedule, &chosen).await? {
-            Begun::Created => Ok(Action::RequeueAfter(POLL_INTERVAL)),
-            Begun::Later(reason) => {
+        match Box::pin(self.begin(schedule, &chosen)).await? {
+            StartOutcome::Created => Ok(Action::RequeueAfter(POLL_INTERVAL)),
+            StartOutcome::Later(reason) => {
                 tracing::info!(
                     schedule = key.name,
                     reason,
@@ -153,8 +154,10 @@ impl DrillController {
                 );
                 Ok(Action::RequeueAfter(RETRY_INTERVAL))
             }
-            Begun::Impossible(failure) => {
+            StartOutcome::Impossible(failure) => {
                 let result = DrillResult::of_nothing("", failure, whole_seconds(now));
+                self.publish(&chosen.name, Some(&Time(now)), &result)
+                    .await?;
                 self.record(schedule, last.as_ref(), &chosen.name, result)
                     .await
             }
@@ -221,7 +224,7 @@ impl DrillController {
         &self,
         schedule: &Schedule,
         chosen: &Candidate,
-    ) -> Result<Begun, ReconcileError> {
+    ) -> Result<StartOutcome, ReconcileError> {
         let spec = schedule.spec.drill.clone().unwrap_or_default();
         let (_, store) = self.locations.open(&chosen.location).await?;
         let held = store
@@ -231,17 +234,19 @@ impl DrillController {
             Ok(Some(held)) => held,
             Ok(None) => {
                 let why = "the list of the backup's items is not in its location";
-                return Ok(Begun::Impossible(why.to_owned()));
+                return Ok(StartOutcome::Impossible(why.to_owned()));
             }
-            Err(error) if error.is_transient() => return Ok(Begun::Later(error.to_string())),
-            Err(error) => return Ok(Begun::Impossible(error.to_string())),
+            Err(error) if error.is_transient() => {
+                return Ok(StartOutcome::Later(error.to_string()));
+            }
+            Err(error) => return Ok(StartOutcome::Impossible(error.to_string())),
         };
         let own = &self.cluster.namespace;
         let namespaces = match drill::namespaces(&held, &spec.included_namespaces, own) {
             Ok(namespaces) => namespaces,
             Err(why) => {
                 let field = "set spec.drill.includedNamespaces of the schedule";
-                return Ok(Begun::Impossible(format!("{why} ({field})")));
+                return Ok(StartOutcome::Impossible(format!("{why} ({field})")));
             }
         };
         let restore = restore(schedule, &spec, &chosen.name, &namespaces);
@@ -256,14 +261,16 @@ impl DrillController {
             match leadership.write(WRITE_TIMEOUT, create).await {
                 Ok(created) if created.spec.drill.is_none() => {
                     let why = "the definition of restores.velero.io does not know spec.drill; bring the definitions up to date";
-                    return Ok(Begun::Impossible(why.to_owned()));
+                    return Ok(StartOutcome::Impossible(why.to_owned()));
                 }
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {
                     return self.existing(&restore).await;
                 }
-                Err(error) if is_final(&error) => return Ok(Begun::Impossible(plain(&error))),
-                Err(error) => return Ok(Begun::Later(plain(&error))),
+                Err(error) if is_final(&error) => {
+                    return Ok(StartOutcome::Impossible(plain(&error)));
+                }
+                Err(error) => return Ok(StartOutcome::Later(plain(&error))),
             }
         }
         tracing::info!(
@@ -272,22 +279,24 @@ impl DrillController {
             restore = restore.name_any(),
             "a drill has begun"
         );
-        Ok(Begun::Created)
+        Ok(StartOutcome::Created)
     }
 
     /// A Restore of the name of this one exists: it is this one if an answer was lost.
-    async fn existing(&self, restore: &Restore) -> Result<Begun, ReconcileError> {
+    async fn existing(&self, restore: &Restore) -> Result<StartOutcome, ReconcileError> {
         let name = restore.name_any();
         let existing = found(self.cluster.api::<Restore>().get(&name).await, &name)?;
         let Some(existing) = existing else {
-            return Ok(Begun::Later("another Restore had its name".to_owned()));
+            return Ok(StartOutcome::Later(
+                "another Restore had its name".to_owned(),
+            ));
         };
         let label = |one: &Restore| one.labels().get(DRILL_SCHEDULE_LABEL).cloned();
         if existing.spec.drill.is_some() && label(&existing) == label(restore) {
-            return Ok(Begun::Created);
+            return Ok(StartOutcome::Created);
         }
         let why = format!("there is another Restore {name}, which is not of this schedule");
-        Ok(Begun::Impossible(why))
+        Ok(StartOutcome::Impossible(why))
     }
 
     /// Writes the result into the Schedule: from then on the next one is due later.

@@ -253,6 +253,83 @@ async fn a_check_whose_job_is_refused_fails() {
     assert_eq!(failure, expected);
 }
 
+/// A drill with a check by this expression over Deployments, of which two were restored, and a
+/// third one was not.
+fn with_expression(resource: &str, expression: &str) -> Setup {
+    let setup = Setup::new();
+    let check = json!({ "name": "ready", "namespace": "shop", "resource": resource, "expression": expression });
+    setup.edit(|object| object["spec"]["drill"] = json!({ "checks": [check] }));
+    let types = [("deployments", "Deployment", "Namespaced")];
+    setup.fake.put("/api", testing::discovery("", &[]));
+    setup.fake.put("/apis", testing::discovery("apps", &types));
+    for (name, restore) in [("web", "r"), ("worker", "r"), ("made", "other")] {
+        let metadata =
+            json!({ "name": name, "namespace": SHOP, "labels": { RESTORE_NAME: restore } });
+        let spec = json!({ "replicas": 2, "selector": {}, "template": {} });
+        let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{name}");
+        setup
+            .fake
+            .put(&path, json!({ "metadata": metadata, "spec": spec }));
+    }
+    setup
+}
+
+#[rstest]
+#[case::is_true(
+    "deployments.apps",
+    "objects.size() == 2 && objects.all(o, o.spec.replicas == 2)",
+    ""
+)]
+#[case::is_not_true(
+    "deployments.apps",
+    "objects.exists(o, o.metadata.name == 'made')",
+    "check ready: its expression is not true of 2 objects"
+)]
+#[case::has_no_value(
+    "deployments.apps",
+    "objects[0].status.readyReplicas > 0",
+    "check ready: an object has no field \"status\"; has() tells whether there is one"
+)]
+#[case::of_no_type(
+    "widgets.example.com",
+    "objects.size() == 0",
+    "check ready: the cluster serves no type widgets.example.com of objects in namespaces"
+)]
+#[tokio::test]
+async fn an_expression_has_to_be_true_of_the_restored_objects(
+    #[case] resource: &str,
+    #[case] expression: &str,
+    #[case] failure: &str,
+) {
+    let setup = with_expression(resource, expression);
+    setup.run_to_the_end(&Value::Null).await;
+    let result = setup.of_backup().unwrap();
+    assert_eq!(result.failure, failure);
+    assert_eq!(
+        (result.checks, result.passed),
+        (1, usize::from(failure.is_empty()))
+    );
+    assert!(setup.fake.under("/apis/batch/v1/").is_empty());
+    assert_eq!(setup.namespaces(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_expression_reads_no_more_objects_than_its_limit() {
+    let setup = with_expression("deployments.apps", "objects.size() > 0");
+    for n in 0..500 {
+        let metadata =
+            json!({ "name": format!("d-{n}"), "namespace": SHOP, "labels": { RESTORE_NAME: "r" } });
+        let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/d-{n}");
+        let spec = json!({ "selector": {}, "template": {} });
+        setup
+            .fake
+            .put(&path, json!({ "metadata": metadata, "spec": spec }));
+    }
+    setup.run_to_the_end(&Value::Null).await;
+    let failure = setup.of_backup().unwrap().failure;
+    assert_says!(failure, "its objects are more than 500");
+}
+
 #[rstest]
 #[case::failed(json!({ "phase": "Failed", "failureReason": "no bucket" }), "no bucket")]
 #[case::refused(json!({ "phase": "FailedValidation", "validationErrors": ["a", "b"] }), "a; b")]

@@ -17,6 +17,7 @@ use backup_core::{
         SCRATCH_UID_ANNOTATION,
     },
 };
+use backup_store::crash;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
@@ -44,13 +45,13 @@ const DEFAULT_QUOTA: [(&str, &str); 4] = [
 ];
 
 /// Why a scratch namespace was not made.
-enum NotMade {
+enum ScratchError {
     Stopped(StopReason),
     /// A clause.
     Refused(String),
 }
 
-impl From<CallError> for NotMade {
+impl From<CallError> for ScratchError {
     fn from(error: CallError) -> Self {
         match error.unless_stopped() {
             Ok(error) => Self::Refused(error.to_string()),
@@ -78,8 +79,8 @@ impl Scratch<'_> {
     ) -> Result<ItemResult, StopReason> {
         match self.make(calls, name, labels).await {
             Ok(()) => Ok(ItemResult::quiet(Outcome::Created)),
-            Err(NotMade::Stopped(reason)) => Err(reason),
-            Err(NotMade::Refused(why)) => Ok(ItemResult::failed(format!(
+            Err(ScratchError::Stopped(reason)) => Err(reason),
+            Err(ScratchError::Refused(why)) => Ok(ItemResult::failed(format!(
                 "scratch namespace {name:?} could not be made, so nothing was restored into it: {why}"
             ))),
         }
@@ -90,7 +91,7 @@ impl Scratch<'_> {
         calls: &Calls,
         name: &str,
         labels: &BTreeMap<String, String>,
-    ) -> Result<(), NotMade> {
+    ) -> Result<(), ScratchError> {
         let body = self.namespace(name, labels);
         if let Err(error) = calls.create(NAMESPACES, &body, None).await.0
             && !error.is_already_exists()
@@ -100,6 +101,7 @@ impl Scratch<'_> {
         if calls.is_dry_run() {
             return Ok(());
         }
+        crash::point("after-scratch-namespace");
         self.mark(calls, name).await?;
         let policies = format!("/apis/networking.k8s.io/v1/namespaces/{name}/networkpolicies");
         create_once(calls, &policies, &self.policy()).await?;
@@ -125,17 +127,17 @@ impl Scratch<'_> {
     }
 
     /// Writes its uid into a namespace of this drill. Errors: there is another one of its name.
-    async fn mark(&self, calls: &Calls, name: &str) -> Result<(), NotMade> {
+    async fn mark(&self, calls: &Calls, name: &str) -> Result<(), ScratchError> {
         for _ in 0..MAX_ATTEMPTS {
             let Some(found) = calls.get(NAMESPACES, name).await? else {
                 let why = "it was deleted at once; run another drill";
-                return Err(NotMade::Refused(why.to_owned()));
+                return Err(ScratchError::Refused(why.to_owned()));
             };
             let metadata = |key: &str| json::text(&found, &["metadata"], key).unwrap_or_default();
             let label = json::text(&found, &["metadata", "labels"], DRILL_LABEL);
             if label != Some(self.uid().as_str()) || existing::is_going(&found) {
                 let why = "there is another namespace of this name, which is not changed; run another drill";
-                return Err(NotMade::Refused(why.to_owned()));
+                return Err(ScratchError::Refused(why.to_owned()));
             }
             let uid = metadata("uid");
             let noted = json::text(&found, &["metadata", "annotations"], SCRATCH_UID_ANNOTATION);
@@ -155,7 +157,7 @@ impl Scratch<'_> {
             }
         }
         let why = "it changed each time when it was to be marked; run another drill";
-        Err(NotMade::Refused(why.to_owned()))
+        Err(ScratchError::Refused(why.to_owned()))
     }
 
     fn uid(&self) -> String {
@@ -239,7 +241,7 @@ fn object(value: Value) -> Object {
 
 #[cfg(test)]
 mod tests {
-    use backup_testkit::LastWrite;
+    use backup_testkit::{Fault, LastWrite};
 
     use super::*;
     use crate::restore::tests::fake::{self, FakeApi};
@@ -324,6 +326,29 @@ mod tests {
             assert_eq!(fake.get(NAMESPACE), before);
             assert_eq!((fake.get(POLICY), fake.get(QUOTA)), (None, None));
         }
+    }
+
+    #[tokio::test]
+    async fn the_status_of_a_quota_is_written_again_when_the_server_is_back() {
+        let fake = fake::faulty(|request| {
+            let is_status = request.is("PATCH", &format!("{QUOTA}/status"));
+            (is_status && request.earlier < 2).then(Fault::unavailable)
+        });
+        assert_eq!(ensured(&fake, &[]).await.outcome, Outcome::Created);
+        assert_eq!(fake.get(QUOTA).unwrap()["status"]["used"]["pods"], "0");
+        assert_eq!(fake.count(&format!("PATCH {QUOTA}/status")), 3);
+    }
+
+    #[tokio::test]
+    async fn the_status_that_the_controller_of_quotas_has_written_stays() {
+        let fake = fake::server();
+        fake.before("GET", QUOTA, |api| {
+            let status = json!({ "hard": { "pods": "20" }, "used": { "pods": "3" } });
+            api.edit(QUOTA, |quota| quota["status"] = status);
+        });
+        assert_eq!(ensured(&fake, &[]).await.outcome, Outcome::Created);
+        assert_eq!(fake.get(QUOTA).unwrap()["status"]["used"]["pods"], "3");
+        assert_eq!(fake.count(&format!("PATCH {QUOTA}/status")), 0);
     }
 
     #[tokio::test(start_paused = true)]

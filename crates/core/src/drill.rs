@@ -4,6 +4,8 @@
 //! namespace is mapped to a scratch one, and nothing cluster-scoped is selected. So a server that
 //! does not know the field restores a copy, and touches nothing that exists.
 
+mod expression;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -16,6 +18,7 @@ use crate::{
     names,
     text::counted,
 };
+pub use expression::Expression;
 
 /// Prefix of the names of scratch namespaces.
 const SCRATCH_PREFIX: &str = "drill-";

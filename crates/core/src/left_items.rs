@@ -100,8 +100,7 @@ impl LeftItems {
     /// removed.
     pub fn annotation(&self) -> Option<String> {
         let has_counts = !self.left_out.is_empty() || self.removed > 0 || self.failed > 0;
-        (self.differs() || has_counts)
-            .then(|| serde_json::to_string(self).unwrap_or_default())
+        (self.differs() || has_counts).then(|| serde_json::to_string(self).unwrap_or_default())
     }
 
     /// Whether items in the cluster differ from the backup. Items that were left out do not count:

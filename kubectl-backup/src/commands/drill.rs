@@ -81,14 +81,7 @@ pub(super) async fn run(args: DrillArgs, terminal: &mut Terminal) -> CommandResu
         knows_drills(&restore, &checked, creation, &connection, terminal).await?;
     }
     if !creation.wait.wait {
-        return Box::pin(finish(
-            restore,
-            &checked,
-            creation,
-            &connection,
-            terminal,
-        ))
-        .await;
+        return Box::pin(finish(restore, &checked, creation, &connection, terminal)).await;
     }
     let made = Box::pin(make(restore, &checked, creation, &connection, terminal)).await?;
     let (CreationOutcome::Dry(created, _) | CreationOutcome::Stored(created)) = made;

@@ -146,14 +146,7 @@ pub(super) async fn tried(
         retry_for: creation.retry_for,
         ..CreationArgs::default()
     };
-    let made = Box::pin(make(
-        restore.clone(),
-        checked,
-        &tried,
-        connection,
-        terminal,
-    ))
-    .await?;
+    let made = Box::pin(make(restore.clone(), checked, &tried, connection, terminal)).await?;
     let (CreationOutcome::Dry(kept, _) | CreationOutcome::Stored(kept)) = made;
     Ok(kept)
 }

@@ -4,9 +4,7 @@ use backup_core::{
     api::{Backup, BackupSpec, DataUpload, download_request::DownloadTargetKind},
     deletion::Waits,
     drill::DrillResult,
-    labels::{
-        self, COPY_OF_ANNOTATION, DATA_ELSEWHERE_ANNOTATION, DRILLED_ANNOTATION, annotation,
-    },
+    labels::{self, COPY_OF_ANNOTATION, DATA_ELSEWHERE_ANNOTATION, DRILLED_ANNOTATION, annotation},
     operation::BackupOperation,
     phase::{Phase as _, Stage},
     restorability::{Answer, Evidence, Place, Places, Restorability},

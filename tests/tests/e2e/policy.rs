@@ -2,6 +2,7 @@
 //! the permission; and those that it must not refuse. The world has no programs of ours, only the
 //! objects of `deploy/`.
 
+pub mod drills;
 pub mod owners;
 pub mod phases;
 pub mod read_keys;

@@ -266,6 +266,9 @@ async fn a_backup_without_its_list_fails_the_drill() {
     let last = setup.last().unwrap();
     assert_says!(last.result.failure, "list of the backup's items");
     assert_eq!((last.backup.as_str(), setup.restores().len()), ("b", 0));
+    let backup = setup.fake.get(&velero_path("Backup", "b")).unwrap();
+    let of_backup = backup["metadata"]["annotations"][DRILLED_ANNOTATION].as_str();
+    assert_eq!(DrillResult::read(of_backup), Some(last.result));
     let next = setup.reconcile().await.unwrap();
     assert_eq!(next, Action::RequeueAfter(MAX_SLEEP));
 }

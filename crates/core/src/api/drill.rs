@@ -31,20 +31,29 @@ api_part! {
         ready_timeout?: Option<GoDuration>,
         /// Whether workloads that are not ready in time fail the drill.
         require_ready?: bool,
-        /// Jobs that have to succeed.
+        /// Jobs that have to succeed, and expressions that have to be true.
         checks?: Vec<DrillCheck>,
     }
 }
 
 api_struct! {
-    /// A Job that has to succeed.
+    /// A Job that has to succeed, or an expression that has to be true.
     DrillCheck {
         /// Name of the check.
         name: String,
-        /// Namespace of the backup; the Job runs in its scratch namespace.
+        /// Namespace of the backup; the check is made in its scratch namespace.
         namespace: String,
+        /// Type of the restored objects that the expression is about, such as `deployments.apps`.
+        resource?: Option<String>,
+        /// CEL expression over the list `objects` of these objects, such as
+        /// `objects.all(o, o.status.readyReplicas > 0)`.
+        expression?: Option<String>,
         /// Spec of the Job, as in Kubernetes.
-        #[serde(default, deserialize_with = "null_default")]
+        #[serde(
+            default,
+            skip_serializing_if = "serde_json::Value::is_null",
+            deserialize_with = "null_default"
+        )]
         #[schemars(schema_with = "super::crd::any_object")]
         job: serde_json::Value,
         /// Time limit of the Job; unset: 5m.

@@ -11,7 +11,7 @@ use crate::{
         drill::DrillCheck,
         schedule::{BackupChoice, ScheduledDrill},
     },
-    drill::{MAX_CHECKS, MAX_NAMESPACES, id_of_scratch},
+    drill::{Expression, MAX_CHECKS, MAX_NAMESPACES, id_of_scratch},
     names::{is_dns_label, is_object_name},
     quantity,
     resources::{CLAIMS, DEFINITIONS, NAMESPACES, VOLUMES},
@@ -21,6 +21,8 @@ use crate::{
 const MIN_INTERVAL: GoDuration = GoDuration::from_secs(300);
 /// Maximum length of the name of a check, which is part of the name of its Job.
 const MAX_CHECK_NAME_CHARS: usize = 40;
+/// Objects whose values no expression reads.
+const SECRETS: &str = "secrets";
 /// Types that no drill restores.
 const NEVER_RESTORED: [&str; 4] = [CLAIMS, VOLUMES, DEFINITIONS, NAMESPACES];
 
@@ -78,6 +80,12 @@ pub(super) fn restore_drill(spec: &RestoreSpec, found: &mut Findings) {
             found.say(format!("spec.{field}"), message);
         }
     }
+    if spec.prune == Some(true) {
+        found.say(
+            "spec.prune",
+            "removes objects, and a drill has nothing to remove: its namespaces are new; unset one of them",
+        );
+    }
     if spec.hooks.is_some() && !drill.settings.hooks {
         found.say(
             "spec.hooks",
@@ -131,14 +139,7 @@ fn settings(drill: &DrillSettings, namespaces: &[String], found: &mut Findings) 
     }
     for (at, name) in drill.additional_resources.iter().enumerate() {
         let field = format!("spec.drill.additionalResources[{at}]");
-        if NEVER_RESTORED.contains(&name.as_str()) {
-            found.say(field, format!("{name} are not restored by a drill"));
-        } else if !is_object_name(name) {
-            let message = format!(
-                "{name:?} is no type; give the plural and the group, such as \"certificates.cert-manager.io\""
-            );
-            found.say(field, message);
-        }
+        restored_type(field, name, found);
     }
     positive("spec.drill.readyTimeout", drill.ready_timeout, found);
     if drill.checks.len() > MAX_CHECKS {
@@ -156,11 +157,22 @@ fn settings(drill: &DrillSettings, namespaces: &[String], found: &mut Findings) 
     }
 }
 
+/// Errors in the name of a type that a drill is to restore, or to check.
+fn restored_type(field: String, name: &str, found: &mut Findings) {
+    if NEVER_RESTORED.contains(&name) {
+        found.say(field, format!("{name} are not restored by a drill"));
+    } else if !is_object_name(name) {
+        let message = format!(
+            "{name:?} is no type; give the plural and the group, such as \"certificates.cert-manager.io\""
+        );
+        found.say(field, message);
+    }
+}
+
 fn check(field: &str, check: &DrillCheck, namespaces: &[String], found: &mut Findings) {
     let DrillCheck {
         name,
         namespace,
-        job,
         timeout,
         ..
     } = check;
@@ -177,6 +189,39 @@ fn check(field: &str, check: &DrillCheck, namespaces: &[String], found: &mut Fin
         let message = format!("{namespace:?} is not among the namespaces that are restored");
         found.say(format!("{field}.namespace"), message);
     }
+    positive(&format!("{field}.timeout"), *timeout, found);
+    if check.expression.is_some() || check.resource.is_some() {
+        expression(field, check, found);
+    } else {
+        job(field, &check.job, found);
+    }
+}
+
+/// Errors in a check by an expression.
+fn expression(field: &str, check: &DrillCheck, found: &mut Findings) {
+    if !check.job.is_null() || check.timeout.is_some() {
+        let message = "has an expression and a Job or its timeout; make two checks of it";
+        found.say(field, message);
+    }
+    match check.resource.as_deref() {
+        None => {
+            let message = "is required: give the type of the objects that the expression is about, such as \"deployments.apps\"";
+            found.say(format!("{field}.resource"), message);
+        }
+        Some(SECRETS) => {
+            let message = "values of secrets are not read by expressions; check them by a Job";
+            found.say(format!("{field}.resource"), message);
+        }
+        Some(resource) => restored_type(format!("{field}.resource"), resource, found),
+    }
+    let text = check.expression.as_deref().unwrap_or_default();
+    if let Err(why) = Expression::parse(text) {
+        found.say(format!("{field}.expression"), why);
+    }
+}
+
+/// Errors in the spec of the Job of a check.
+fn job(field: &str, job: &Value, found: &mut Findings) {
     let containers = job.pointer("/template/spec/containers");
     let has_containers = containers
         .and_then(Value::as_array)
@@ -186,7 +231,6 @@ fn check(field: &str, check: &DrillCheck, namespaces: &[String], found: &mut Fin
             "is no spec of a Job: template.spec.containers has to have the container that checks";
         found.say(format!("{field}.job"), message);
     }
-    positive(&format!("{field}.timeout"), *timeout, found);
 }
 
 fn positive(field: &str, duration: Option<GoDuration>, found: &mut Findings) {
@@ -226,8 +270,20 @@ mod tests {
     #[case::everything(
         json!({ "every": "5m", "which": "all", "includedNamespaces": ["shop"], "quota": { "pods": "20", "requests.memory": "4Gi" },
             "additionalResources": ["certificates.cert-manager.io"], "hooks": true, "readyTimeout": "1m", "requireReady": true,
-            "checks": [{ "name": "answers", "namespace": "shop", "job": job(), "timeout": "1m" }] }),
+            "checks": [{ "name": "answers", "namespace": "shop", "job": job(), "timeout": "1m" },
+                { "name": "ready", "namespace": "shop", "resource": "deployments.apps", "expression": "objects.size() > 0" }] }),
         ""
+    )]
+    #[case::expressions(
+        json!({ "every": "24h", "checks": [
+            { "name": "a", "namespace": "shop", "expression": "object.kind == 'X'", "job": job() },
+            { "name": "b", "namespace": "shop", "resource": "secrets", "expression": "" },
+            { "name": "c", "namespace": "shop", "resource": "namespaces", "expression": "true" }] }),
+        "spec.drill.checks[0]: has an expression and a Job or its timeout; make two checks of it; spec.drill.checks[0].resource: \
+         is required: give the type of the objects that the expression is about, such as \"deployments.apps\"; \
+         spec.drill.checks[0].expression: names \"object\", which does not exist; the variable is objects, the list of restored \
+         objects; spec.drill.checks[1].resource: values of secrets are not read by expressions; check them by a Job; \
+         spec.drill.checks[1].expression: is empty; spec.drill.checks[2].resource: namespaces are not restored by a drill"
     )]
     #[case::no_interval(json!({ "which": "random" }), "spec.drill.every: is required: give the time between two drills, such as \"24h\"")]
     #[case::often(json!({ "every": "4m" }), "spec.drill.every: 4m0s is less than 5m0s, the least")]
@@ -252,8 +308,8 @@ mod tests {
             { "name": "a", "namespace": "db", "job": {}, "timeout": "-1s" },
             { "name": "A b", "namespace": "", "job": job() }] }),
         "spec.drill.checks[1].name: \"a\" is the name of another one, too; spec.drill.checks[1].namespace: \"db\" is not among the \
-         namespaces that are restored; spec.drill.checks[1].job: is no spec of a Job: template.spec.containers has to have the \
-         container that checks; spec.drill.checks[1].timeout: -1s is no time to wait; give one such as \"10m\"; \
+         namespaces that are restored; spec.drill.checks[1].timeout: -1s is no time to wait; give one such as \"10m\"; \
+         spec.drill.checks[1].job: is no spec of a Job: template.spec.containers has to have the container that checks; \
          spec.drill.checks[2].name: \"A b\" cannot be the name of a check; expected up to 40 lower-case letters, digits and \
          dashes; spec.drill.checks[2].namespace: \"\" cannot be the name of a namespace"
     )]
@@ -289,11 +345,12 @@ mod tests {
     #[case::no_drill(json!({ "drill": null, "includeClusterResources": true }), "")]
     #[case::hooks(json!({ "hooks": {}, "drill": { "hooks": true } }), "")]
     #[case::everything_at_once(
-        json!({ "includeClusterResources": null, "restorePVs": null, "existingResourcePolicy": "update", "hooks": {},
+        json!({ "includeClusterResources": null, "restorePVs": null, "existingResourcePolicy": "update", "hooks": {}, "prune": true,
             "namespaceMapping": { "shop": "shop-copy" } }),
         "spec.includeClusterResources: has to be false for a drill: cluster-scoped objects have effects everywhere; spec.restorePVs: \
          has to be false for a drill, which restores no volumes: its pods get empty ones; spec.existingResourcePolicy: has to be \
-         \"none\" for a drill, which changes nothing that exists; spec.hooks: are not run by a drill unless spec.drill.hooks is \
+         \"none\" for a drill, which changes nothing that exists; spec.prune: removes objects, and a drill has nothing to remove: its \
+         namespaces are new; unset one of them; spec.hooks: are not run by a drill unless spec.drill.hooks is \
          true; set that, or remove them; spec.namespaceMapping.shop: has to be a scratch namespace: drill-, 8 hex digits, a dash \
          and a name; `kubectl backup drill` chooses them"
     )]

@@ -155,3 +155,27 @@ async fn hooks_run_in_a_drill_only_if_it_asks_for_them() {
         assert_eq!(pods.ran().len(), usize::from(hooks));
     }
 }
+
+/// An API server refuses what a quota counts until it has seen the status of the quota.
+#[tokio::test]
+async fn the_first_items_are_restored_when_the_api_server_knows_the_new_quota() {
+    let fake = fake::server();
+    let pods = format!("/api/v1/namespaces/{SCRATCH}/pods");
+    let refused = pods.clone();
+    fake.fault(move |_, request| {
+        let message = "pods \"p\" is forbidden: status unknown for quota: drill, resources: pods";
+        let is_early = request.is("POST", &refused) && request.earlier < 2;
+        is_early.then(|| Fault::refuse(403, "Forbidden", message))
+    });
+    let items = [stored_item("pods", "v1 Pod", "a/p")];
+    let report = restored_in(&fake, &items, spec(&json!({}))).await;
+    assert_eq!(report.counts().1, 0);
+    assert!(fake.get(&format!("{pods}/p")).is_some());
+    let lines = fake.log();
+    let first = |line: String| lines.iter().position(|one| *one == line).unwrap();
+    let quota = format!("/api/v1/namespaces/{SCRATCH}/resourcequotas/drill/status");
+    assert!(
+        first(format!("PATCH {quota}")) < first(format!("POST {pods}")),
+        "{lines:?}"
+    );
+}
