@@ -16,6 +16,7 @@ mod copies;
 mod deletion;
 mod discovery;
 mod download;
+mod drill;
 mod error;
 mod hooks;
 mod job;
@@ -62,6 +63,7 @@ use futures::{
 use jiff::tz::TimeZone;
 use kube::Client;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use args::{Args, LogFormat, LogLevel, velero_flags::refusal_of_velero_flag};
@@ -71,6 +73,7 @@ use copies::{CopyController, RunningCopies};
 use deletion::DeletionController;
 use discovery::KnownGroups;
 use download::DownloadContext;
+use drill::DrillController;
 use hooks::exec::InCluster;
 use job::{
     JobContext, dispatcher,
@@ -420,6 +423,13 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             throttle: Arc::new(Throttle::new(Some(args.verify_read_limit))),
             stop: stop.clone(),
         };
+        let drill = DrillController {
+            cluster: cluster.clone(),
+            locations: locations.clone(),
+            metrics: Arc::clone(&metrics),
+            limits: args.restore_limits(),
+            sweep_due: Notify::default(),
+        };
         let server_status = ServerStatusController {
             cluster: cluster.clone(),
             plugins: plugins.clone(),
@@ -484,6 +494,10 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
         all.push((
             "verification",
             verification.run(health.clone()).map(Ok).boxed(),
+        ));
+        all.push((
+            "drill",
+            drill.run(health.clone(), stop.clone()).map(Ok).boxed(),
         ));
         if let Some(settings) = notify {
             let notifications = NotificationController {

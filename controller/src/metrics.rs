@@ -9,7 +9,7 @@ use backup_core::sync::NoteKind;
 use std::{sync::Arc, time::Duration};
 
 use axum::{Router, extract::State, response::IntoResponse, routing::get};
-use backup_core::{api::Backup, labels::valid_value, sync::Summary};
+use backup_core::{api::Backup, drill::LastDrill, labels::valid_value, sync::Summary};
 use backup_metrics::{CONTENT_TYPE, ControllerMetrics, Counter, LabelValues, Series};
 use backup_runtime::leader::Leadership;
 use jiff::Timestamp;
@@ -74,6 +74,14 @@ fn by_verdict(series: &ControllerMetrics) -> [&Series<Counter, 1>; 2] {
     [
         &series.schedule_verification_success,
         &series.schedule_verification_failure,
+    ]
+}
+
+/// Counters of the scheduled drills: succeeded, and failed.
+fn by_drill(series: &ControllerMetrics) -> [&Series<Counter, 1>; 2] {
+    [
+        &series.schedule_drill_success,
+        &series.schedule_drill_failure,
     ]
 }
 
@@ -217,6 +225,7 @@ impl Metrics {
         series.backup_duration_seconds.remove([&schedule]);
         self.schedule_due(name, None, None);
         self.forget_verification(name);
+        self.forget_drill(name);
         series.schedule_usable.remove([&schedule]);
         series.schedule_paused.remove([&schedule]);
     }
@@ -294,6 +303,51 @@ impl Metrics {
             gauges.remove([&schedule]);
         }
         for counters in by_verdict(series) {
+            counters.remove([&schedule]);
+        }
+    }
+
+    /// Sets when a backup of a schedule is to be restored on trial, and what its last drill has come
+    /// to. Exports the counters from 0.
+    pub(crate) fn drill_due(&self, name: &str, due: Option<Timestamp>, last: Option<&LastDrill>) {
+        let schedule = valid_value(name);
+        let series = &self.series;
+        let success = last.and_then(|last| last.success);
+        let seconds = last
+            .filter(|last| !last.result.has_failed())
+            .map(|last| last.result.seconds);
+        let status = last.map(|last| i64::from(!last.result.has_failed()));
+        for (gauges, value) in [
+            (
+                &series.schedule_drill_due_timestamp_seconds,
+                due.map(Timestamp::as_second),
+            ),
+            (
+                &series.schedule_drill_last_success_timestamp_seconds,
+                success.map(Timestamp::as_second),
+            ),
+            (&series.schedule_drill_last_duration_seconds, seconds),
+            (&series.schedule_drill_last_status, status),
+        ] {
+            gauges.set([&schedule], value);
+        }
+        for counters in by_drill(series) {
+            counters.of([&schedule]);
+        }
+    }
+
+    /// Counts a scheduled drill.
+    pub(crate) fn drilled(&self, name: &str, has_failed: bool) {
+        let [success, failure] = by_drill(&self.series);
+        let counters = if has_failed { failure } else { success };
+        counters.of([&valid_value(name)]).inc();
+    }
+
+    /// Removes the series about drills of a schedule that asks for none.
+    pub(crate) fn forget_drill(&self, name: &str) {
+        let schedule = valid_value(name);
+        self.drill_due(name, None, None);
+        for counters in by_drill(&self.series) {
             counters.remove([&schedule]);
         }
     }

@@ -1,5 +1,5 @@
-//! Notifications: a POST to `--notify-url` about each backup or restore that has not ended well, and
-//! each verification that has found faults.
+//! Notifications: a POST to `--notify-url` about each backup or restore that has not ended well, each
+//! verification that has found faults, and each drill that has failed.
 //!
 //! Events are found by watching the objects, so that none is lost in a crash. An event that was
 //! delivered is recorded in our annotation of its object, and not sent again; a crash between both

@@ -7,11 +7,13 @@
 //! created pods, `work::prune` removes objects that the backup does not have, `report` keeps the
 //! results, `volume_outcomes` tells which data was not restored. A restore found running is run
 //! again: equal existing objects are left unchanged, so the result is the same. `plan` does the same
-//! work without changing anything, for users who want a preview.
+//! work without changing anything, for users who want a preview. For a drill, `drill` keeps items
+//! from having effects elsewhere, and `scratch` makes its namespaces.
 
 mod about;
 mod apply;
 mod calls;
+mod drill;
 mod guard;
 mod hooks;
 mod identity;
@@ -28,6 +30,7 @@ mod patches;
 mod plan;
 mod report;
 mod runner;
+mod scratch;
 mod select;
 #[cfg(test)]
 mod tests;

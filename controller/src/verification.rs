@@ -5,7 +5,7 @@
 //! our annotation of the Backup, then in that of the Schedule, which says when the next one is due.
 //! One that was cut before that is begun again. A backup that is deleted meanwhile has no result.
 
-mod decide;
+pub(crate) mod decide;
 
 use std::{collections::BTreeSet, future::ready, sync::Arc, time::Duration};
 
@@ -118,7 +118,7 @@ impl VerificationController {
                 );
                 Ok(Action::RequeueAfter(RETRY_INTERVAL))
             }
-            Plan::Verify(due, chosen) => {
+            Plan::Chosen(due, chosen) => {
                 self.metrics.verification_due(&key.name, Some(due), whole);
                 tokio::select! {
                     action = Box::pin(self.verify(&schedule, last.as_ref(), &chosen)) => action,

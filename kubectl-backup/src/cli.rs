@@ -2,6 +2,7 @@
 
 mod backup;
 mod debug;
+mod drill;
 pub(crate) mod habits;
 mod install;
 mod installation;
@@ -27,6 +28,7 @@ pub(crate) use backup::{
     OperationsArgs, SearchArgs, Until, UntilArgs, VerifyArgs, VolumesArgs, WaitForArgs,
 };
 pub(crate) use debug::DebugArgs;
+pub(crate) use drill::DrillArgs;
 pub(crate) use install::{ChoiceArgs, InstallArgs, RolloutArgs, UninstallArgs, UpgradeArgs};
 pub(crate) use installation::{
     CheckProfilesArgs, CompletionArgs, DescribeOneArgs, ProfilesArgs, ProfilesCommand, Shell,
@@ -57,7 +59,7 @@ Exit codes:
   1    an error, or a refusal
   2    invalid arguments
   3    what was waited for has ended, but is not Completed, or has saved or restored nothing;
-       what `verify` has read is damaged
+       what `verify` has read is damaged; a drill has failed
   124  the time ran out while waiting
   130  interrupted";
 
@@ -100,6 +102,9 @@ pub(crate) enum Command {
     Download(DownloadArgs),
     /// Check that the stored files of a backup are complete, agree with one another and can be read
     Verify(VerifyArgs),
+    /// Restore a backup on trial, into scratch namespaces that are removed again: does it work, and
+    /// how long does it take
+    Drill(Box<DrillArgs>),
     /// Show what differs between a backup and the cluster: what a restore of it would bring back
     Diff(Box<DiffArgs>),
     /// List what is in a backup: its namespaces, the types of items in one, or the items of a type

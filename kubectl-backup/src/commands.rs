@@ -12,6 +12,7 @@ mod describe;
 mod diff;
 mod doctor;
 mod download;
+mod drill;
 mod finding;
 mod get;
 mod install;
@@ -61,6 +62,7 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
         Command::Operations(args) => Box::pin(operations::run::<Backup>(args, terminal)).await,
         Command::Volumes(args) => Box::pin(backup_volumes::run(args, terminal)).await,
         Command::Verify(args) => Box::pin(verify::run(args, terminal)).await,
+        Command::Drill(args) => Box::pin(drill::run(*args, terminal)).await,
         Command::Diff(args) => Box::pin(diff::run(*args, terminal)).await,
         Command::Ls(args) => Box::pin(items::ls(args, terminal)).await,
         Command::Cat(args) => Box::pin(items::cat(args, terminal)).await,

@@ -21,7 +21,7 @@ pub enum Exit {
     Usage = 2,
     /// What was waited for or watched has ended, but is not `Completed`, or has saved or restored
     /// nothing; a restore that was planned would not be `Completed`; what `verify` has read is
-    /// damaged.
+    /// damaged; a drill has failed.
     NotGood = 3,
     /// Time ran out while waiting.
     TimedOut = 124,

@@ -4,6 +4,7 @@
 pub(crate) mod backup;
 pub(crate) mod copies;
 pub(crate) mod description;
+pub(crate) mod drill;
 pub(crate) mod keep;
 pub(crate) mod location;
 pub(crate) mod locks;

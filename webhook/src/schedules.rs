@@ -130,6 +130,10 @@ mod tests {
           "; spec.copies[0].location: \"first\" is the location of the backup itself", "; spec.copies[1].location: ",
           "; spec.copies[2].ttl: "],
     )]
+    #[case::drilled_by_nonsense(
+        json!({ "schedule": "@daily", "template": {}, "drill": { "every": "1s", "checks": [{ "name": "a", "namespace": "b" }] } }),
+        &["Schedule velero/nightly is not valid: spec.drill.every: ", "; spec.drill.checks[0].job: "],
+    )]
     fn a_schedule_is_refused_for_its_spec(#[case] spec: Value, #[case] expected: &[&str]) {
         let message = message(true, &spec, None);
         assert_eq!(message.is_empty(), expected.is_empty(), "{message}");

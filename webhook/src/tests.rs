@@ -5,6 +5,7 @@ mod blockers;
 mod callers;
 mod deletion_rights;
 mod deletions;
+mod drills;
 mod names;
 mod owners;
 mod percona;

@@ -7,8 +7,9 @@ use backup_core::{
     api::{Backup, BackupPhase},
     labels::{
         BLOCKED_ANNOTATION, COLLECTS_AGAIN_ANNOTATION, COPY_OF_ANNOTATION,
-        DATA_ELSEWHERE_ANNOTATION, FILES_MISSING_ANNOTATION, IMPORTED_ANNOTATION,
-        MISSING_DATA_ANNOTATION, NOTIFIED_ANNOTATION, STORED_SCOPE_ANNOTATION, VERIFIED_ANNOTATION,
+        DATA_ELSEWHERE_ANNOTATION, DRILLED_ANNOTATION, FILES_MISSING_ANNOTATION,
+        IMPORTED_ANNOTATION, MISSING_DATA_ANNOTATION, NOTIFIED_ANNOTATION, STORED_SCOPE_ANNOTATION,
+        VERIFIED_ANNOTATION,
     },
     operation::BackupOperation,
     phase::{Phase as _, Stage},
@@ -31,9 +32,10 @@ use crate::job::{decide, finalizers, operations::records, patches::Patches};
 
 /// Annotations by which the controller says what has become of a backup. A new Backup has them only
 /// if it was made from the manifest of another one, or to deceive.
-const RECORDS_OF_THE_END: [&str; 6] = [
+const RECORDS_OF_THE_END: [&str; 7] = [
     COPY_OF_ANNOTATION,
     DATA_ELSEWHERE_ANNOTATION,
+    DRILLED_ANNOTATION,
     FILES_MISSING_ANNOTATION,
     IMPORTED_ANNOTATION,
     NOTIFIED_ANNOTATION,

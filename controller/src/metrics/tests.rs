@@ -1,3 +1,4 @@
+use backup_core::drill::DrillResult;
 use serde_json::json;
 
 use super::*;
@@ -57,6 +58,10 @@ fn what_was_counted_of_a_schedule_or_a_location_goes_with_it() {
     let at = Some(Timestamp::UNIX_EPOCH);
     metrics.verification_due("nightly", at, at);
     metrics.verified("nightly", false);
+    let drill = DrillResult::of_nothing("r", String::new(), Timestamp::UNIX_EPOCH);
+    let drill = LastDrill::after(None, "b", drill);
+    metrics.drill_due("nightly", at, Some(&drill));
+    metrics.drilled("nightly", true);
     metrics.backup_size("nightly", 1);
     let mut backup = ended();
     backup.status.csi_volume_snapshots_attempted = 0;
@@ -77,7 +82,7 @@ fn what_was_counted_of_a_schedule_or_a_location_goes_with_it() {
             .count()
     };
     assert!(
-        shown("nightly") > 21 && shown("gone") > 10,
+        shown("nightly") > 27 && shown("gone") > 10,
         "{} {}",
         shown("nightly"),
         shown("\"gone\"")

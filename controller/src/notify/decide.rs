@@ -2,7 +2,11 @@
 
 use backup_core::{
     api::{Backup, NamespacedKind, Restore},
-    labels::{IMPORTED_ANNOTATION, NOTIFIED_ANNOTATION, VERIFIED_ANNOTATION, annotation},
+    drill::DrillResult,
+    labels::{
+        DRILLED_ANNOTATION, IMPORTED_ANNOTATION, NOTIFIED_ANNOTATION, VERIFIED_ANNOTATION,
+        annotation,
+    },
     phase::{Phase as _, Stage},
     text::{counted, plain, shortened},
     verification::Verification,
@@ -25,6 +29,8 @@ pub(super) enum EventKind {
     Ended,
     /// A verification has found faults in the files of a backup.
     VerificationFailed,
+    /// A drill of a backup has failed.
+    DrillFailed,
 }
 
 impl EventKind {
@@ -33,6 +39,7 @@ impl EventKind {
         match self {
             Self::Ended => "ended",
             Self::VerificationFailed => "verification-failed",
+            Self::DrillFailed => "drill-failed",
         }
     }
 }
@@ -95,6 +102,8 @@ pub(super) struct Deliveries {
     ended: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     verification_failed: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    drill_failed: Option<Timestamp>,
 }
 
 impl Deliveries {
@@ -113,6 +122,7 @@ impl Deliveries {
         match event {
             EventKind::Ended => self.ended,
             EventKind::VerificationFailed => self.verification_failed,
+            EventKind::DrillFailed => self.drill_failed,
         }
     }
 
@@ -126,6 +136,7 @@ impl Deliveries {
         match delivered.event {
             EventKind::Ended => with.ended = at,
             EventKind::VerificationFailed => with.verification_failed = at,
+            EventKind::DrillFailed => with.drill_failed = at,
         }
         Some(with)
     }
@@ -192,6 +203,14 @@ impl Reported for Backup {
                 event: EventKind::VerificationFailed,
                 at: verified.at,
                 data: data(format!("{faults} in its stored files: {}", verified.first)),
+            });
+        }
+        let drilled = DrillResult::read(annotation(self, DRILLED_ANNOTATION));
+        if let Some(drilled) = drilled.filter(DrillResult::has_failed) {
+            events.push(Notification {
+                event: EventKind::DrillFailed,
+                at: drilled.at,
+                data: data(format!("a drill of it has failed: {}", drilled.failure)),
             });
         }
         events
@@ -299,6 +318,12 @@ mod tests {
         json!({ "metadata": { "annotations": { key: value } } })
     }
 
+    /// The annotation about a drill with this failure.
+    fn drilled(failure: &str) -> String {
+        let at = "2026-11-03T04:30:00Z".parse().unwrap();
+        DrillResult::of_nothing("r", failure.to_owned(), at).annotation()
+    }
+
     /// Kind and time of each event that is due.
     fn due_events(backup: &Backup) -> Vec<(&'static str, String)> {
         let events = due(backup, now());
@@ -341,6 +366,19 @@ mod tests {
         json!({ "status": { "phase": "Completed" }, "metadata": { "annotations":
             { VERIFIED_ANNOTATION: r#"{"at":"2026-11-03T04:00:00Z","findings":1}"#,
               NOTIFIED_ANNOTATION: r#"{"verificationFailed":"2026-11-03T04:00:00Z"}"# } } }),
+        &[]
+    )]
+    #[case::drill_failed(
+        json!({ "status": { "phase": "Completed" }, "metadata": { "annotations": { DRILLED_ANNOTATION: drilled("no bucket") } } }),
+        &[("drill-failed", "2026-11-03T04:30:00Z")]
+    )]
+    #[case::drill_failed_and_delivered(
+        json!({ "status": { "phase": "Completed" }, "metadata": { "annotations": { DRILLED_ANNOTATION: drilled("no bucket"),
+            NOTIFIED_ANNOTATION: r#"{"drillFailed":"2026-11-03T04:30:00Z"}"# } } }),
+        &[]
+    )]
+    #[case::drill_succeeded(
+        json!({ "status": { "phase": "Completed" }, "metadata": { "annotations": { DRILLED_ANNOTATION: drilled("") } } }),
         &[]
     )]
     #[case::whole(

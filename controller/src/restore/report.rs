@@ -156,6 +156,7 @@ impl Report {
         let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
         self.with(|inner| {
             inner.done += 1;
+            inner.left.failed += usize::from(applied.outcome == Outcome::Failed);
             let suffix = applied.outcome.as_str();
             inner.list.add(
                 about.api_version,

@@ -23,6 +23,7 @@ use super::{
     about::About,
     apply::{ItemResult, Outcome, Policy},
     calls::Calls,
+    drill::Isolation,
     hooks::{HookContext, HookPlanner, HookRunner},
     item_memory::ItemMemory,
     names,
@@ -349,6 +350,9 @@ impl Restoring<'_> {
     ) -> ItemRestorer<'p> {
         let rules = Arc::new(self.rules.clone());
         let mut built_in = restore::built_in(&rules);
+        if !self.runs_hooks() {
+            built_in.retain(|action| action.name() != restore::INIT_HOOKS);
+        }
         built_in.extend(self.actions.configured.iter().cloned());
         if !self.contents.items(SNAPSHOTS).is_empty() {
             built_in.extend(restore::csi_actions(
@@ -392,6 +396,16 @@ impl Restoring<'_> {
         items
             .filter_map(|item| self.contents.name_of(item).ok())
             .collect()
+    }
+
+    /// Whether hooks run in restored pods.
+    fn runs_hooks(&self) -> bool {
+        self.drill().is_none_or(|drill| drill.settings().hooks)
+    }
+
+    /// The rules for items if the restore is a drill.
+    fn drill(&self) -> Option<Isolation<'_>> {
+        Isolation::of(self.restore)
     }
 
     fn policy(&self) -> Policy<'_> {

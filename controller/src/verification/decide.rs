@@ -1,8 +1,8 @@
-//! Decides which backup of a schedule is verified, and when. Pure.
+//! Decides which backup of a schedule is verified, or restored on trial, and when. Pure.
 
 use backup_core::{
     api::{
-        Backup, BackupPhase,
+        Backup, BackupPhase, GoDuration,
         schedule::{BackupChoice, ScheduleSpec},
     },
     digest::sha256,
@@ -16,38 +16,52 @@ use kube::ResourceExt as _;
 /// clock.
 const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_hours(1);
 
-/// The verifications that a schedule asks for.
+/// How often a schedule asks for a verification or a drill, and of which backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Terms {
-    pub(super) every: SignedDuration,
-    pub(super) which: BackupChoice,
+pub(crate) struct Terms {
+    pub(crate) every: SignedDuration,
+    pub(crate) which: BackupChoice,
+}
+
+impl Terms {
+    /// `None` if they are not valid.
+    pub(crate) fn of(every: Option<GoDuration>, which: Option<&BackupChoice>) -> Option<Self> {
+        let every = SignedDuration::try_from(every?.as_std()).ok()?;
+        let which = which.cloned().unwrap_or(BackupChoice::Newest);
+        let is_valid = every > SignedDuration::ZERO && !matches!(which, BackupChoice::Unknown(_));
+        is_valid.then_some(Self { every, which })
+    }
+
+    /// When the next turn is due after the last one; `None` if it is due as soon as there is a
+    /// backup.
+    pub(crate) fn next(&self, last: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
+        let last = last.filter(|last| last.duration_since(now) <= MAX_CLOCK_DIFFERENCE)?;
+        Some(last.checked_add(self.every).unwrap_or(Timestamp::MAX))
+    }
 }
 
 /// `None` if the schedule asks for no verification, or not for a valid one.
 pub(super) fn terms(spec: &ScheduleSpec) -> Option<Terms> {
     let verify = spec.verify.as_ref()?;
-    let every = SignedDuration::try_from(verify.every?.as_std()).ok()?;
-    let which = verify.which.clone().unwrap_or(BackupChoice::Newest);
-    let is_valid = every > SignedDuration::ZERO && !matches!(which, BackupChoice::Unknown(_));
-    is_valid.then_some(Terms { every, which })
+    Terms::of(verify.every, verify.which.as_ref())
 }
 
 /// A backup of the schedule that has ended with files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Candidate {
-    pub(super) name: String,
-    pub(super) uid: String,
-    pub(super) location: String,
+pub(crate) struct Candidate {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) location: String,
     /// End of the backup; its creation if that is not known.
     ended: Option<Timestamp>,
     began: Option<Timestamp>,
-    /// Time of its last verification, by anyone.
+    /// Time of its last turn: of its last verification, by anyone, or of its last drill.
     verified: Option<Timestamp>,
 }
 
 impl Candidate {
     /// `None` for a backup that has no files, or is being deleted.
-    pub(super) fn of(backup: &Backup) -> Option<Self> {
+    pub(crate) fn of(backup: &Backup) -> Option<Self> {
         if !has_files(backup) {
             return None;
         }
@@ -65,10 +79,18 @@ impl Candidate {
             verified: verified.map(|last| last.at),
         })
     }
+
+    /// The same backup, of which this was the last turn.
+    pub(crate) fn with_turn(self, last: Option<Timestamp>) -> Self {
+        Self {
+            verified: last,
+            ..self
+        }
+    }
 }
 
 /// Whether a backup has its files, and is not being deleted.
-pub(super) fn has_files(backup: &Backup) -> bool {
+pub(crate) fn has_files(backup: &Backup) -> bool {
     backup.metadata.deletion_timestamp.is_none()
         && matches!(
             backup.phase(),
@@ -82,24 +104,23 @@ pub(super) fn next(
     last: Option<&ScheduleVerification>,
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let last = last.filter(|last| last.at.duration_since(now) <= MAX_CLOCK_DIFFERENCE)?;
-    Some(last.at.checked_add(terms.every).unwrap_or(Timestamp::MAX))
+    terms.next(last.map(|last| last.at), now)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Plan {
-    /// There is no backup to verify.
+pub(crate) enum Plan {
+    /// There is no backup that has ended.
     Nothing,
     /// It has been due since then, and no backup is in a location that can be read.
     Unreadable(Timestamp),
     /// It has been due since then.
-    Verify(Timestamp, Candidate),
+    Chosen(Timestamp, Candidate),
 }
 
-/// Chooses the backup of a verification that is due: `next` is the result of [`next`]. `seed` is the
-/// same for each attempt of one verification, so that an attempt that was cut is begun again with
+/// Chooses the backup of a turn that is due: `next` is the result of [`Terms::next`]. `seed` is the
+/// same for each attempt of one turn, so that an attempt that was cut is begun again with
 /// the same backup.
-pub(super) fn decide(
+pub(crate) fn decide(
     terms: &Terms,
     next: Option<Timestamp>,
     seed: &str,
@@ -125,10 +146,10 @@ pub(super) fn decide(
     readable
         .into_iter()
         .next()
-        .map_or(Plan::Unreadable(due), |one| Plan::Verify(due, one))
+        .map_or(Plan::Unreadable(due), |one| Plan::Chosen(due, one))
 }
 
-/// Backups that were never verified come first, then the one whose verification is the longest ago;
+/// Backups that had no turn yet come first, then the one whose last turn is the longest ago;
 /// of equal ones the oldest.
 fn in_turn(one: &Candidate) -> (Option<Timestamp>, Option<Timestamp>, &str) {
     (one.verified, one.began, &one.name)
@@ -174,7 +195,7 @@ mod tests {
         match plan {
             Plan::Nothing => "nothing",
             Plan::Unreadable(_) => "unreadable",
-            Plan::Verify(_, candidate) => &candidate.name,
+            Plan::Chosen(_, candidate) => &candidate.name,
         }
     }
 
@@ -283,7 +304,7 @@ mod tests {
             |_| true,
         );
         let due = expected.map_or(at(5), at);
-        assert_eq!(plan, Plan::Verify(due, candidate("b", 7, None)));
+        assert_eq!(plan, Plan::Chosen(due, candidate("b", 7, None)));
     }
 
     #[rstest]

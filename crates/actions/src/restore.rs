@@ -41,5 +41,5 @@ pub use action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, Res
 pub use action_config::{ActionConfigs, ConfigMapData};
 pub use add_pvc_from_pod::{AddClaimsOfPods, PRIORITY_CLASSES};
 pub use built_in::{built_in, names, ordered, skip_reason};
-pub use init_hooks::{INIT_HOOK, pods_of_hook};
+pub use init_hooks::{INIT_HOOK, INIT_HOOKS, pods_of_hook};
 pub use rules::RestoreRules;

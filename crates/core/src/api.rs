@@ -11,6 +11,7 @@ pub mod common;
 pub mod crd;
 pub mod delete_backup_request;
 pub mod download_request;
+pub mod drill;
 pub mod duration;
 pub(crate) mod go_json;
 pub mod kind;
@@ -28,6 +29,7 @@ pub use backup_storage_location::{
 };
 pub use delete_backup_request::{DeleteBackupRequest, DeleteBackupRequestPhase};
 pub use download_request::DownloadRequest;
+pub use drill::{DrillSettings, DrillSpec};
 pub use duration::GoDuration;
 pub use go_json::{Extra, null_default};
 pub use kind::{NamespacedKind, VeleroKind};

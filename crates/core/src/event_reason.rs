@@ -51,6 +51,8 @@ event_reasons! {
     CopyRemoved on "Backup": "the time of one of its copies is over, and its files were removed",
     Damaged on "BackupRepository": "data of volumes is missing or was changed in the bucket; which backups cannot be restored whole",
     DeletesDenied on "BackupStorageLocation": "backups can be stored there and not deleted",
+    DrillFailed on "Backup": "a drill of it has failed; why, and where to read more",
+    DrillPassed on "Backup": "a drill has restored it; how long that took, how many items, and how many checks passed",
     Enabled on "Schedule": "it is valid; the next three times",
     Expired on "Backup": "its retention time is over; its deletion is requested",
     Failed on "Backup, Restore": "it has ended without a usable result",

@@ -103,9 +103,9 @@ pub const IMPORTED_ANNOTATION: &str = "backup-controller/imported";
 /// cluster: since when. Removed when they are there again.
 pub const FILES_MISSING_ANNOTATION: &str = "backup-controller/files-missing";
 /// Our annotation of a Restore that has ended: the items that were there, differ from the backup,
-/// and were left as they are, those that were stored without some of their fields, the number of
-/// those that were left out on purpose, by kind and reason, and the number of objects that were
-/// removed ([`crate::left_items::LeftItems`]).
+/// and were left as they are, those that were stored without some of their fields, and the numbers
+/// of those that were left out on purpose, by kind and reason, of those that failed, and of objects
+/// that were removed ([`crate::left_items::LeftItems`]).
 pub const LEFT_ITEMS_ANNOTATION: &str = "backup-controller/left-items";
 /// Our annotation of a Backup that is stored, and of a Restore that has begun: what it was asked to
 /// hold or restore, as JSON ([`crate::stored_scope`]). An edit of its spec changes nothing of that.
@@ -118,6 +118,28 @@ pub const VERIFIED_ANNOTATION: &str = "backup-controller/verified";
 pub const DIGESTS_ANNOTATION: &str = "backup-controller/digests";
 /// Our annotation of a Backup or Restore: which notifications about it were delivered, as JSON.
 pub const NOTIFIED_ANNOTATION: &str = "backup-controller/notified";
+/// Our annotation of a Backup: the result of the last drill of it, as JSON
+/// ([`crate::drill::DrillResult`]).
+pub const DRILLED_ANNOTATION: &str = "backup-controller/drilled";
+/// Our annotation of a Schedule: the last drill of one of its backups, as JSON
+/// ([`crate::drill::LastDrill`]). Removing it makes the next one due.
+pub const LAST_DRILL_ANNOTATION: &str = "backup-controller/last-drill";
+/// Our annotation of a Restore that is a drill: how far it has come after its items are restored,
+/// as JSON ([`crate::drill::DrillState`]).
+pub const DRILL_STATE_ANNOTATION: &str = "backup-controller/drill-state";
+/// Our label of a Restore that is a drill: the Schedule that the drill is for, shortened if it is
+/// longer than a label value.
+pub const DRILL_SCHEDULE_LABEL: &str = "backup-controller/drill-schedule";
+/// Our label of a scratch namespace: uid of the Restore whose drill it is for. It is set when the
+/// namespace is created, and never later.
+pub const DRILL_LABEL: &str = "backup-controller/drill";
+/// Our label of a scratch namespace: namespace of the installation that has created it.
+pub const DRILL_INSTALLATION_LABEL: &str = "backup-controller/drill-installation";
+/// Our annotation of a scratch namespace: name of the Restore whose drill it is for.
+pub const DRILL_RESTORE_ANNOTATION: &str = "backup-controller/drill-restore";
+/// Our annotation of a scratch namespace: its own uid, by which a copy is told apart. A namespace
+/// with another one is never removed; one without it only while its Restore names it.
+pub const SCRATCH_UID_ANNOTATION: &str = "backup-controller/scratch-uid";
 /// Our annotation of a DeleteBackupRequest that is InProgress and waits for the same: it works on
 /// nothing until then, and holds no place in the ledger. Any value.
 pub const DELETION_RESTS_ANNOTATION: &str = "backup-controller/deletion-rests";

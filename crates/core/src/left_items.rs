@@ -35,6 +35,9 @@ pub struct LeftItems {
     /// Number of objects that were removed because the backup does not have them (`spec.prune`).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub removed: usize,
+    /// Number of items that were not restored, as the errors of the restore say.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed: usize,
 }
 
 /// Items of one kind that a restore has left out for the same reason.
@@ -96,14 +99,20 @@ impl LeftItems {
     /// The annotation; `None` if every item of the backup was restored, and equals it, and nothing was
     /// removed.
     pub fn annotation(&self) -> Option<String> {
-        (self.differs() || !self.left_out.is_empty() || self.removed > 0)
-            .then(|| serde_json::to_string(self).unwrap_or_default())
+        let has_counts = !self.left_out.is_empty() || self.removed > 0 || self.failed > 0;
+        (self.differs() || has_counts).then(|| serde_json::to_string(self).unwrap_or_default())
     }
 
     /// Whether items in the cluster differ from the backup. Items that were left out do not count:
     /// they would do harm, or the cluster makes them. Nor do removed objects.
     pub fn differs(&self) -> bool {
         self.left + self.incomplete > 0
+    }
+
+    /// Number of items that were left out.
+    pub fn left_out_items(&self) -> usize {
+        let listed: usize = self.left_out.iter().map(|one| one.count).sum();
+        listed + self.left_out_otherwise
     }
 
     /// The items that were left out, a line for each kind and reason.

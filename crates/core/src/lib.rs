@@ -15,6 +15,7 @@ pub mod cron;
 pub mod data_movement;
 pub mod deletion;
 pub mod digest;
+pub mod drill;
 pub mod event_reason;
 pub mod json_size;
 pub mod keep;

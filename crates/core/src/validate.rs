@@ -14,6 +14,7 @@
 
 mod backup;
 mod copies;
+mod drill;
 mod engine;
 mod lists;
 mod prune;

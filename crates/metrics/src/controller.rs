@@ -60,6 +60,15 @@ metrics! {
         "When a scheduled verification has last found a backup whole, Unix time";
     schedule_verification_success: Series<Counter, 1> [schedule], "Scheduled verifications that have found a backup whole";
     schedule_verification_failure: Series<Counter, 1> [schedule], "Scheduled verifications that have found faults in the files of a backup";
+    schedule_drill_due_timestamp_seconds: Series<Gauge, 1> [schedule],
+        "When a backup of the schedule is or was due to be restored on trial, Unix time; there is none without spec.drill, or while there is no backup";
+    schedule_drill_last_success_timestamp_seconds: Series<Gauge, 1> [schedule],
+        "When a drill of the schedule has last succeeded, Unix time";
+    schedule_drill_last_duration_seconds: Series<Gauge, 1> [schedule],
+        "From the start of the last drill's restore until its workloads were ready; there is none if it has failed";
+    schedule_drill_last_status: Series<Gauge, 1> [schedule], "1 if the last drill of the schedule has succeeded, else 0";
+    schedule_drill_success: Series<Counter, 1> [schedule], "Drills of the schedule that have succeeded";
+    schedule_drill_failure: Series<Counter, 1> [schedule], "Drills of the schedule that have failed";
     backup_damaged: Series<Gauge, 1> [schedule], "Backups whose last verification has found faults in their files";
     volume_snapshot_attempt: Series<Counter, 1> [schedule], "Snapshots of volumes that plugins were asked for";
     volume_snapshot_success: Series<Counter, 1> [schedule], "Snapshots of volumes that plugins have taken";

@@ -103,6 +103,15 @@ pub const COPY_POINTS: [&str; 5] = [
     "after-copied-metadata",
 ];
 
+/// The points of a drill from its first scratch namespace to its end, in order.
+pub const DRILL_POINTS: [&str; 5] = [
+    "after-scratch-namespace",
+    "after-workloads",
+    "before-drill-result",
+    "after-drill-result",
+    "after-scratch-removal",
+];
+
 /// Marks a point; does nothing in a release build.
 pub fn point(name: &str) {
     static CRASH: LazyLock<Option<Nth>> = LazyLock::new(|| Nth::from_env("BACKUP_CRASH_AT"));

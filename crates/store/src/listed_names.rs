@@ -1,12 +1,13 @@
 //! The names in a resource list: the items a backup should hold, to be compared with its tarball.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     fmt,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     io::{BufReader, Read},
 };
 
+use backup_core::drill::listed_namespace;
 use flate2::read::MultiGzDecoder;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
@@ -90,21 +91,55 @@ impl Location {
         backup: &str,
         max: usize,
     ) -> Result<Option<ListedNames>, StoreError> {
+        let mut names = ListedNames::default();
+        let is_there = self
+            .read_listed(backup, max, &mut |_, item| names.add(item, max))
+            .await?;
+        Ok(is_there.then_some(names))
+    }
+
+    /// Reads the namespaces of the items of a backup; `None` if there is no list.
+    ///
+    /// Errors: as [`Self::listed_names`].
+    pub async fn listed_namespaces(
+        &self,
+        backup: &str,
+        max: usize,
+    ) -> Result<Option<BTreeSet<String>>, StoreError> {
+        let mut namespaces = BTreeSet::new();
+        let add = &mut |kind: &str, item: &str| {
+            if let Some(namespace) = listed_namespace(kind, item)
+                && !namespaces.contains(namespace)
+            {
+                namespaces.insert(namespace.to_owned());
+            }
+            Ok::<(), String>(())
+        };
+        let is_there = self.read_listed(backup, max, add).await?;
+        Ok(is_there.then_some(namespaces))
+    }
+
+    /// Reads the list of a backup. Returns whether there is one.
+    async fn read_listed(
+        &self,
+        backup: &str,
+        max: usize,
+        each: &mut (dyn FnMut(&str, &str) -> Result<(), String> + Send),
+    ) -> Result<bool, StoreError> {
         let key = self.layout().backup(backup)?.file(RESOURCE_LIST);
         let Some(bytes) = self.get_small(&key, MAX_LIST).await? else {
-            return Ok(None);
+            return Ok(false);
         };
-        let mut names = ListedNames::default();
         let unpacked =
             MultiGzDecoder::new(&bytes[..]).take(MAX_MEAN_NAME.saturating_mul(max as u64));
-        let read = read_list(unpacked, &mut |_, item| names.add(item, max));
+        let read = read_list(unpacked, &mut |kind, item| each(kind, item));
         read.map_err(|error| {
             self.corrupt(
                 &key,
                 format!("it is no gzipped list of items, of at most {max}: {error}"),
             )
         })?;
-        Ok(Some(names))
+        Ok(true)
     }
 }
 
@@ -251,6 +286,19 @@ mod tests {
             );
         }
         assert!(location.listed_names("other", 2).await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn the_namespaces_of_the_items_are_read() {
+        let location = memory("");
+        let list = r#"{"apps/v1/Deployment":["shop/web","db/db"],"v1/Namespace":["empty","shop"],"v1/Node":["n"],"v1/Pod":null}"#;
+        let list = crate::gzip::member(list.as_bytes()).unwrap();
+        put(&location, "backups/b/b-resource-list.json.gz", &list).await;
+        let namespaces = location.listed_namespaces("b", 100).await.unwrap();
+        let names = ["db", "empty", "shop"].map(str::to_owned);
+        assert_eq!(namespaces, Some(names.into()));
+        let none = location.listed_namespaces("other", 100).await.unwrap();
+        assert_eq!(none, None);
     }
 
     /// The compressed list is small, but the name would be in memory as a whole.

@@ -175,7 +175,7 @@ pub(crate) struct WaitArgs {
 }
 
 /// A name in a list. An empty one selects nothing.
-fn name(text: &str) -> Result<String, String> {
+pub(super) fn name(text: &str) -> Result<String, String> {
     if text.is_empty() {
         Err("expected a name; without the flag all are meant".to_owned())
     } else {

@@ -114,13 +114,7 @@ async fn keeps_fields(
     connection: &Connection,
     terminal: &mut Terminal,
 ) -> Result<(), Problem> {
-    let tried = CreationArgs {
-        dry_run: Some(DryRun::Server),
-        retry_for: creation.retry_for,
-        ..CreationArgs::default()
-    };
-    let made = make(restore.clone(), checked, &tried, connection, terminal).await?;
-    let (CreationOutcome::Dry(kept, _) | CreationOutcome::Stored(kept)) = made;
+    let kept = tried(restore, checked, creation, connection, terminal).await?;
     let (field, consequence) = if kept.spec.included_objects != restore.spec.included_objects {
         (
             "spec.includedObjects",
@@ -137,6 +131,24 @@ async fn keeps_fields(
     Err(Problem::other(message).with_remedy(
         "Bring the definitions up to date: `kubectl backup upgrade`. That of a Velero server cannot do it.",
     ))
+}
+
+/// What a server would store of a restore.
+pub(super) async fn tried(
+    restore: &Restore,
+    checked: &SpecErrors,
+    creation: &CreationArgs,
+    connection: &Connection,
+    terminal: &mut Terminal,
+) -> Result<Restore, Problem> {
+    let tried = CreationArgs {
+        dry_run: Some(DryRun::Server),
+        retry_for: creation.retry_for,
+        ..CreationArgs::default()
+    };
+    let made = Box::pin(make(restore.clone(), checked, &tried, connection, terminal)).await?;
+    let (CreationOutcome::Dry(kept, _) | CreationOutcome::Stored(kept)) = made;
+    Ok(kept)
 }
 
 /// Reports at once what the server would report later. A backup in an unknown phase is left to the
@@ -158,11 +170,17 @@ async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
         }) => return Ok(()),
         found => found?,
     };
+    can_be_restored(&backup)
+}
+
+/// Fails if the backup's phase says that it cannot be restored, or not yet.
+pub(super) fn can_be_restored(backup: &Backup) -> Result<(), Problem> {
+    let name = backup.name_any();
     let status = backup.status();
     match status.stage {
         Stage::Completed | Stage::PartiallyFailed | Stage::Unknown => Ok(()),
         stage if stage.is_terminal() => {
-            let why = verdict(&backup, jiff::Timestamp::UNIX_EPOCH).sentence;
+            let why = verdict(backup, jiff::Timestamp::UNIX_EPOCH).sentence;
             Err(
                 Problem::other(format!("backup {name:?} cannot be restored: {why}"))
                     .with_remedy("`kubectl backup get` lists the others."),
@@ -178,7 +196,7 @@ async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
 
 /// The newest Completed backup of a schedule (or PartiallyFailed, if allowed), selected as by
 /// velero's own command. The schedule's backups may exist without it.
-async fn latest(
+pub(super) async fn latest(
     schedule: &str,
     allow_partially: bool,
     session: &Session,

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use backup_core::api::download_request::DownloadTargetKind;
+use backup_core::{api::download_request::DownloadTargetKind, labels::DRILL_LABEL};
 use backup_lock::State;
 use futures::{StreamExt as _, join, stream, try_join};
 use k8s_openapi::{
@@ -283,7 +283,8 @@ async fn namespace(session: &Session, name: &str) -> Result<ClusterObject, Probl
     Ok(cluster_object(&found))
 }
 
-/// Reads the metadata of all objects of a kind, in this namespace if one is given.
+/// Reads the metadata of all objects of a kind, in this namespace if one is given. The namespaces of
+/// drills are removed again, and need no backups.
 async fn created<K>(
     session: &Session,
     within: Option<&str>,
@@ -302,7 +303,8 @@ where
     let about = About::called("list", word, plural, "");
     session
         .list(about, &api, ListParams::default(), |one| {
-            Some(cluster_object(&one))
+            let is_of_drill = one.labels().contains_key(DRILL_LABEL);
+            (!is_of_drill).then(|| cluster_object(&one))
         })
         .await
 }

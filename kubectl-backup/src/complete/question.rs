@@ -212,6 +212,7 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
         "backup" if path == ["debug"] => Noun::Backup,
         "restore" if path == ["debug"] => Noun::Restore,
         "from_schedule" => Noun::Schedule,
+        "schedule" if path == ["drill"] => Noun::Schedule,
         "storage_location" | "location" | "to" => Noun::Location,
         "volume_snapshot_locations" => Noun::SnapshotLocation,
         "namespace" | "namespaces" | "include_namespaces" | "exclude_namespaces" | "containing" => {
@@ -224,9 +225,9 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
         "include_cluster_scoped_resources" | "exclude_cluster_scoped_resources" => {
             Noun::ClusterType
         }
-        "include_namespace_scoped_resources" | "exclude_namespace_scoped_resources" => {
-            Noun::NamespacedType
-        }
+        "include_namespace_scoped_resources"
+        | "exclude_namespace_scoped_resources"
+        | "additional_resources" => Noun::NamespacedType,
         "context" => Noun::Context,
         "cluster" => Noun::Cluster,
         "user" => Noun::User,
@@ -263,6 +264,13 @@ mod tests {
             ("volumes ni", Some(Noun::Backup), "ni", ""),
             ("copy ni", Some(Noun::Backup), "ni", ""),
             ("copy a --to=se", Some(Noun::Location), "se", "--to="),
+            ("drill ni", Some(Noun::Backup), "ni", ""),
+            (
+                "drill --schedule=ni",
+                Some(Noun::Schedule),
+                "ni",
+                "--schedule=",
+            ),
             ("restore describe ", Some(Noun::Restore), "", ""),
             ("restores describe ", Some(Noun::Restore), "", ""),
             ("schedule pause ", Some(Noun::Schedule), "", ""),

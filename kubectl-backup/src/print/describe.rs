@@ -14,7 +14,7 @@ use crate::{
     fetched::FetchResult,
     view::{
         Attempts, DeletionView, Description, EventView, FileContents, LocationSummary, LockView,
-        Message, Moment, Restorable, RunView,
+        Message, Moment, Restorable, RunView, drill,
         stored::{ItemType, Messages, operations::OperationView, volumes::summary},
         transfer::TransferView,
     },
@@ -134,6 +134,8 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
             .as_ref()
             .map(|restorable| show_restorable(restorable, now)),
     );
+    let drilled = description.drilled.as_ref();
+    add("Drilled", drilled.map(|result| drill::last(result, now)));
     let place = if description.kind == "BackupDescription" {
         "Stored in"
     } else {

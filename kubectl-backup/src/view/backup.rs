@@ -3,7 +3,8 @@
 use backup_core::{
     api::{Backup, BackupSpec, DataUpload, download_request::DownloadTargetKind},
     deletion::Waits,
-    labels::{self, COPY_OF_ANNOTATION, DATA_ELSEWHERE_ANNOTATION, annotation},
+    drill::DrillResult,
+    labels::{self, COPY_OF_ANNOTATION, DATA_ELSEWHERE_ANNOTATION, DRILLED_ANNOTATION, annotation},
     operation::BackupOperation,
     phase::{Phase as _, Stage},
     restorability::{Answer, Evidence, Place, Places, Restorability},
@@ -234,6 +235,7 @@ impl Workload for Backup {
             why: judged.reasons.join("; "),
             verified: evidence.verified,
         });
+        description.drilled = DrillResult::read(annotation(self, DRILLED_ANNOTATION));
         description.expires = status.expiration.as_ref().map(|at| at.0);
         if description.last_good && description.expires.is_some() {
             let scope = scope(&stored_scope::scope(self));

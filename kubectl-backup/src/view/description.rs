@@ -2,6 +2,7 @@
 
 use backup_core::{
     api::common::HookStatus,
+    drill::DrillResult,
     left_items::LeftItems,
     restorability::{Answer, Place},
     text::counted,
@@ -36,6 +37,9 @@ pub(crate) struct Description {
     /// Whether a backup can be restored; null for a restore.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) restorable: Option<Restorable>,
+    /// The last drill of a backup.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) drilled: Option<DrillResult>,
     /// Whether a backup is known to be the last good one of what it protects: only users delete it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) last_good: bool,

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::{
-    Attempts, Columns, Count, Description, Fact, TableKind, Verdict, WorkStatus, Workload,
+    Attempts, Columns, Count, Description, Fact, TableKind, Verdict, WorkStatus, Workload, drill,
     selection::{edited, filters, is_everything, list, namespaces, selectors},
     table_kind::dash,
     workload::{Files, Words, cells, work_status},
@@ -201,6 +201,10 @@ impl Workload for Restore {
                 "{} that the backup does not have",
                 counted(removed, "object")
             ),
+        }));
+        facts.extend(drill::stage(self).map(|text| Fact {
+            title: "Drill",
+            text,
         }));
         facts.extend(edited(
             self,

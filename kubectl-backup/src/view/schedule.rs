@@ -25,6 +25,7 @@ use verify::VerifyView;
 use super::{
     Columns, TableKind, WorkStatus, Workload as _,
     backup::scope,
+    drill::DrillsView,
     related::began,
     selection::selectors,
     table_kind::{age, dash},
@@ -189,6 +190,9 @@ pub(crate) struct ScheduleView {
     /// How the files of its backups are verified; null if they are not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) verify: Option<VerifyView>,
+    /// How its backups are restored on trial; null if they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) drill: Option<DrillsView>,
     pub(crate) backups: FetchResult<Vec<BackupLine>>,
 }
 
@@ -263,6 +267,7 @@ pub(crate) fn describe(
         keep: spec.keep.clone(),
         location: template.storage_location.as_deref().map(plain),
         verify: VerifyView::of(schedule),
+        drill: DrillsView::of(schedule),
         backups: backups.map(|all| lines(all, now)),
     }
 }
@@ -369,6 +374,11 @@ fn facts(view: &ScheduleView, now: Timestamp) -> Vec<(&'static str, String)> {
         view.verify
             .as_ref()
             .map(|verify| ("Verified", verify.text(now))),
+    );
+    facts.extend(
+        view.drill
+            .as_ref()
+            .map(|drills| ("Drilled", drills.text(now))),
     );
     facts
 }

@@ -11,6 +11,8 @@ use std::collections::HashMap;
 
 use backup_core::{
     api::{Backup, BackupStorageLocation, Schedule},
+    drill::DrillResult,
+    labels::{DRILLED_ANNOTATION, annotation},
     namespace_names::included_by_name,
     restorability::{Answer, Evidence, Places, Restorability},
     stored_scope,
@@ -75,6 +77,7 @@ pub(crate) struct BackupFacts {
     phase: String,
     began: Option<Timestamp>,
     evidence: Evidence,
+    drilled: Option<DrillResult>,
     work: Option<WorkLine>,
 }
 
@@ -151,6 +154,7 @@ impl BackupFacts {
             phase: plain(backup.phase().as_str()),
             began: began(backup),
             evidence: Evidence::of(backup),
+            drilled: DrillResult::read(annotation(backup, DRILLED_ANNOTATION)),
             work: WorkLine::of(backup, now),
         }
     }
@@ -212,6 +216,9 @@ pub(crate) struct GoodBackup {
     pub(crate) restorable: Restorability,
     /// The last verification of its files, which has found no faults; null if there was none.
     pub(crate) verified: Option<Verification>,
+    /// The last drill of it; null if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) drilled: Option<DrillResult>,
     /// Locations of its complete copies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) copies: Vec<String>,
@@ -497,6 +504,7 @@ fn of_namespace(
             began: good.facts.began,
             restorable: good.restorable.clone(),
             verified: good.facts.evidence.verified.clone(),
+            drilled: good.facts.drilled.clone(),
             copies: good
                 .facts
                 .evidence

@@ -515,6 +515,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         verdict: verdict.sentence,
         causes: verdict.causes,
         restorable: None,
+        drilled: None,
         last_good: last_good.known().copied().unwrap_or_default(),
         created,
         started: status.started,

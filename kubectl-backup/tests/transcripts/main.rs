@@ -16,6 +16,7 @@ mod delete;
 mod describe;
 mod diff;
 mod doctor;
+mod drill;
 mod errors;
 mod fake_api;
 mod forms;

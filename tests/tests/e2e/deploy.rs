@@ -100,6 +100,7 @@ async fn an_overlay_sets_namespace_mode_and_profile_everywhere(world: &mut World
     ensure!(
         bindings
             == [
+                (Some("backup-controller-drills"), None),
                 (Some("backup-guard-ends"), None),
                 (Some("backup-lock-break-glass"), None),
                 (Some("backup-lock-ledger"), Some("vault")),

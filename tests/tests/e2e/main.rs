@@ -22,6 +22,7 @@ mod deletion;
 mod deploy;
 mod describe;
 mod disaster_recovery;
+mod drills;
 mod existing_objects;
 mod failing_webhooks;
 mod file_access;
@@ -233,6 +234,7 @@ fn suites() -> Vec<Suite> {
                 owners::TESTS,
                 describe::TESTS,
                 verify::TESTS,
+                drills::TESTS,
                 restore_plans::TESTS,
                 pruned_namespaces::TESTS,
                 nothing_selected::TESTS,
@@ -250,6 +252,7 @@ fn suites() -> Vec<Suite> {
             &[
                 crash_points::TESTS,
                 copies::KILLED,
+                drills::KILLED,
                 operation_crashes::TESTS,
                 changing_lists::TESTS,
             ],
@@ -331,6 +334,7 @@ fn suites() -> Vec<Suite> {
                 policy::TESTS,
                 policy::roles::TESTS,
                 policy::owners::TESTS,
+                policy::drills::TESTS,
                 policy::phases::TESTS,
                 policy::read_keys::TESTS,
                 policy::volume_data::TESTS,

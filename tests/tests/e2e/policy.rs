@@ -2,6 +2,7 @@
 //! the permission; and those that it must not refuse. The world has no programs of ours, only the
 //! objects of `deploy/`.
 
+pub mod drills;
 pub mod owners;
 pub mod phases;
 pub mod read_keys;
@@ -60,6 +61,7 @@ async fn the_policies_have_no_warnings(world: &mut World) -> TestResult {
         "backup-lock-writers",
         "backup-lock-ledger",
         "backup-lock-break-glass",
+        "backup-controller-drills",
         "backup-owners",
         "backup-engine-phases",
         "backup-read-keys",

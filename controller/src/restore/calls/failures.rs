@@ -192,6 +192,9 @@ pub(super) fn classify(error: kube::Error) -> (Retry, CallError) {
                 409 if !status.is_already_exists() && !names_version(&status) => Retry::FewTimes,
                 500 => Retry::Failed,
                 403 if is_of_start(&status) => Retry::Failed,
+                // A quota that has just been made, and that this API server has not seen with its
+                // status yet.
+                403 if status.message.contains("status unknown for quota") => Retry::FewTimes,
                 _ => Retry::Never,
             };
             (retry, CallError::Refused(status))

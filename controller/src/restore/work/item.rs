@@ -32,7 +32,7 @@ use crate::{
     restore::{
         about::About,
         apply::{self, ItemResult, Outcome, Target},
-        guard,
+        drill, guard,
         hooks::HookPlanner,
         item_memory::NoMemory,
         namespaces::Namespaces,
@@ -241,6 +241,11 @@ impl ItemRestorer<'_> {
             return Ok(false);
         }
         if let Some(why) = guard::keeps_object(group_resource, namespace, &from_backup, own) {
+            report.left_out(about, why);
+            return Ok(false);
+        }
+        let drill = self.restoring.drill();
+        if let Some(why) = drill.and_then(|drill| drill.left_out(group_resource, namespace)) {
             report.left_out(about, why);
             return Ok(false);
         }
@@ -456,6 +461,13 @@ impl ItemRestorer<'_> {
             unmodified = Some(std::mem::replace(&mut object, modified));
         }
         transform::place(&mut object, namespace, rules);
+        let drill = self.restoring.drill();
+        if drill.is_some() {
+            drill::isolate(&mut object);
+            if let Some(unmodified) = &mut unmodified {
+                drill::isolate(unmodified);
+            }
+        }
         let api_version = json::text(&object, &[], "apiVersion").unwrap_or_default();
         let kind = json::text(&object, &[], "kind").unwrap_or_default();
         let name = json::text(&object, &["metadata"], "name").unwrap_or_default();
@@ -486,6 +498,10 @@ impl ItemRestorer<'_> {
                 *about,
                 &format!("{CHANGED} made {name:?} of it, and {why}"),
             ));
+        }
+        if let Some(why) = drill.and_then(|drill| drill.left_out(plural, namespace)) {
+            let why = format!("{CHANGED} made a {kind} of it, and {why}");
+            return Ok(not_restored(*about, &why));
         }
         if self.restoring.restore.spec.prune == Some(true)
             && let Some(namespace) = namespace
@@ -526,10 +542,11 @@ impl ItemRestorer<'_> {
         self.status(target, resource, from_backup, &mut applied)
             .await?;
         self.report_left_links(target, from_backup, &object, applied.outcome);
-        if plural == PODS && applied.outcome != Outcome::Failed {
+        let may_have_hooks = plural == PODS && self.restoring.runs_hooks();
+        if may_have_hooks && applied.outcome != Outcome::Failed {
             self.hooks.restored(&object);
         }
-        if plural == PODS && applied.outcome == Outcome::Created && !calls.is_dry_run() {
+        if may_have_hooks && applied.outcome == Outcome::Created && !calls.is_dry_run() {
             self.hooks.created(&object).await;
         }
         Ok(applied)

@@ -606,6 +606,7 @@ async fn work_that_has_to_stop_writes_nothing_more() {
 
 mod action_journal;
 mod actions;
+mod drill;
 mod existing;
 mod filters;
 mod hooks;

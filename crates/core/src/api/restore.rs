@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 
 use super::{
     common::{HookErrorMode, HookStatus, LocalReference},
+    drill::DrillSpec,
     duration::GoDuration,
     go_json::null_default,
     kind::{api_struct, column, string_enum, velero_kind},
@@ -93,6 +94,9 @@ api_struct! {
         skip_default_resource_modifier?: Option<bool>,
         /// Settings of the uploader.
         uploader_config?: Option<UploaderConfigForRestore>,
+        /// Makes it a drill: what it restores has no effects outside of its scratch namespaces, is
+        /// checked, and is removed again. Velero does not have this field.
+        drill?: Option<DrillSpec>,
     }
 }
 

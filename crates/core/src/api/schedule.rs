@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{
     GoDuration,
     backup::{BackupCopy, BackupSpec},
+    drill::DrillSettings,
     kind::{api_struct, column, string_enum, velero_kind},
 };
 
@@ -44,6 +45,8 @@ api_struct! {
         keep?: Option<KeepRules>,
         /// Copies of each backup in other locations. Not of Velero.
         copies?: Vec<BackupCopy>,
+        /// How its backups are restored on trial; unset: they are not.
+        drill?: Option<ScheduledDrill>,
     }
 }
 
@@ -57,12 +60,26 @@ api_struct! {
     }
 }
 
+api_struct! {
+    /// Drills of a schedule's backups that are repeated.
+    ScheduledDrill {
+        /// Time between two drills, at least five minutes. Each is of one backup.
+        every?: Option<GoDuration>,
+        /// Which backup is restored: the newest (unset), a random one, or all in turn.
+        which?: Option<BackupChoice>,
+        /// Namespaces of the backup to restore, without globs; empty is all.
+        included_namespaces?: Vec<String>,
+        #[serde(flatten)]
+        settings: DrillSettings,
+    }
+}
+
 string_enum! {
-    /// Which backup of a schedule is verified.
+    /// Which backup of a schedule is verified, or restored on trial.
     BackupChoice {
         Newest = "newest",
         Random = "random",
-        /// The one whose last verification is the longest ago.
+        /// The one whose last turn is the longest ago.
         All = "all",
     }
 }

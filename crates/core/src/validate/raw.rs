@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Finding, Findings, copies};
 use crate::api::{
-    BackupSpec, RestoreSpec,
+    BackupSpec, DrillSpec, RestoreSpec,
     backup::{BackupCopy, BackupHooks, BackupResourceHook, BackupResourceHookSpec, ExecHook},
     restore::{
         ExecRestoreHook, InitRestoreHook, RestoreHooks, RestoreResourceHook,
@@ -58,7 +58,7 @@ pub fn raw_restore(object: &Value) -> Vec<Finding> {
 /// The undecodable fields of the `spec` of a whole Restore, as JSON.
 pub fn undecodable_restore(object: &Value) -> Vec<Finding> {
     let lists = ["postHooks"];
-    raw::<RestoreSpec, RestoreHooks, RestoreResourceHookSpec>(
+    let mut found = Findings(raw::<RestoreSpec, RestoreHooks, RestoreResourceHookSpec>(
         object,
         &lists,
         |path, hook, found| {
@@ -72,7 +72,9 @@ pub fn undecodable_restore(object: &Value) -> Vec<Finding> {
             inner::<ExecRestoreHook>(path, hook, "exec", json!({ "command": [] }), found);
             inner::<InitRestoreHook>(path, hook, "init", json!({}), found);
         },
-    )
+    ));
+    inner::<DrillSpec>("spec", &object["spec"], "drill", json!({}), &mut found);
+    found.0
 }
 
 /// All errors in copies, as JSON; `own` is the location of the backup itself, if it is known.
@@ -203,8 +205,9 @@ fn raw<Spec: DeserializeOwned, Hooks: DeserializeOwned, Resource: DeserializeOwn
     if !object.is_object() {
         found.say("", "must be an object");
     } else if !spec.is_null() {
-        // An object without a spec selects everything.
-        fields::<Spec>("spec", spec, json!({}), &Objects(&["hooks"]), &mut found);
+        // An object without a spec selects everything. No Backup has a drill.
+        let deeper = Objects(&["hooks", "drill"]);
+        fields::<Spec>("spec", spec, json!({}), &deeper, &mut found);
     }
     if hooks.is_object() {
         fields::<Hooks>(

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Container;
 use serde::Deserialize as _;
 
-use super::{Finding, Findings, lists::Lists, prune, selectors};
+use super::{Finding, Findings, drill::restore_drill, lists::Lists, prune, selectors};
 use crate::{
     api::{
         RestoreSpec,
@@ -77,6 +77,7 @@ pub fn restore(spec: &RestoreSpec) -> Vec<Finding> {
     if let Some(given) = &spec.hooks {
         hooks(given, &mut found);
     }
+    restore_drill(spec, &mut found);
     found.0
 }
 

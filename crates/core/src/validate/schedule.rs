@@ -1,11 +1,13 @@
 //! Errors in the spec of a Schedule: in its cron expression, in its rules of retention, in how the
-//! files of its backups are verified, and in the template of its backups.
+//! files of its backups are verified, in their drills, and in the template of its backups.
 
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::{
-    Finding, Findings, backup, copies, engine_backup,
+    Finding, Findings, backup, copies,
+    drill::scheduled_drill,
+    engine_backup,
     raw::{raw_copies, raw_field},
     raw_backup, undecodable_backup,
 };
@@ -36,7 +38,7 @@ pub fn engine_schedule(spec: &ScheduleSpec, dialects: &[Dialect]) -> Vec<Finding
 }
 
 /// The same for the `spec` of a whole Schedule, as JSON, including undecodable fields of the
-/// template, of the rules of retention and of `verify`.
+/// template, of the rules of retention, of `verify` and of `drill`.
 pub fn raw_schedule(object: &Value, dialects: &[Dialect]) -> Vec<Finding> {
     let spec = &object["spec"];
     let expression = spec["schedule"].as_str().unwrap_or_default();
@@ -44,6 +46,12 @@ pub fn raw_schedule(object: &Value, dialects: &[Dialect]) -> Vec<Finding> {
     let none = json!({});
     found.extend(raw_field("spec.keep", &spec["keep"], &none, keep));
     found.extend(raw_field("spec.verify", &spec["verify"], &none, verify));
+    found.extend(raw_field(
+        "spec.drill",
+        &spec["drill"],
+        &none,
+        scheduled_drill,
+    ));
     found.extend(raw_backup(&template(object)).into_iter().map(in_template));
     let own = spec["template"]["storageLocation"].as_str();
     found.extend(raw_copies("spec.copies", &spec["copies"], own));
@@ -88,6 +96,7 @@ fn all(spec: &ScheduleSpec, dialects: &[Dialect], template: Vec<Finding>) -> Vec
     let mut found = of_expression(&spec.schedule, dialects);
     found.extend(spec.keep.iter().flat_map(keep));
     found.extend(spec.verify.iter().flat_map(verify));
+    found.extend(spec.drill.iter().flat_map(scheduled_drill));
     found.extend(template.into_iter().map(in_template));
     copies::and_of_schedule(found, spec)
 }

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use backup_core::{api::DrillSpec, drill::restore_spec};
 use proptest::prelude::*;
 
 use super::*;
@@ -616,6 +617,26 @@ proptest! {
     fn overlap_is_symmetric_and_everything_overlaps_all(a in any_footprint(), b in any_footprint()) {
         prop_assert_eq!(a.overlaps(&b), b.overlaps(&a));
         prop_assert!(a.overlaps(&Footprint::everything()));
+    }
+}
+
+/// So nobody waits for a drill who works in the namespaces of its backup.
+#[test]
+fn a_drill_touches_its_scratch_namespaces_alone() {
+    let namespaces = ["shop".to_owned(), "db".to_owned()].into();
+    let spec = restore_spec("b", "0123abcd", &namespaces, DrillSpec::default());
+    let scratch = ["drill-0123abcd-db", "drill-0123abcd-shop"];
+    for source in [None, Some(backup(&[], &[]))] {
+        let drill = Footprint::of_restore(&spec, source.as_ref());
+        assert_eq!(drill, Footprint::namespaces(scratch));
+        for (names, expected) in [
+            (&["shop"][..], false),
+            (&["shop", "db"], false),
+            (&["drill-0123abcd-shop"], true),
+        ] {
+            let other = Footprint::of_backup(&backup(names, &[]));
+            assert_eq!(drill.overlaps(&other), expected, "{names:?}");
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use backup_core::{
+    drill::DrillResult,
     restorability::Answer,
     text::{counted, listed},
 };
@@ -123,6 +124,7 @@ fn facts(status: &ClusterStatus, now: Timestamp, style: Style) -> Vec<(&'static 
         facts.push(("Schedule", style.tone(Tone::Warn, &absence.to_string())));
     }
     facts.extend(verified(status, now).map(|text| ("Verified", text)));
+    facts.extend(drilled(status, now).map(|text| ("Drilled", text)));
     if !status.except.is_empty() {
         facts.push(("Left out", status.except.join(", ")));
     }
@@ -163,6 +165,32 @@ fn verified(status: &ClusterStatus, now: Timestamp) -> Option<String> {
     Some(format!(
         "{count} of {total} found whole, last {}",
         ago(*last, now)
+    ))
+}
+
+/// How many of the last good backups were restored on trial, and how many of these trials have
+/// failed; `None` if no one was.
+fn drilled(status: &ClusterStatus, now: Timestamp) -> Option<String> {
+    let good = status
+        .namespaces
+        .iter()
+        .filter_map(|one| one.last_good.as_ref());
+    let backups: BTreeMap<&str, Option<&DrillResult>> = good
+        .map(|good| (good.name.as_str(), good.drilled.as_ref()))
+        .collect();
+    let results = backups.values().copied().flatten();
+    let last = results.clone().map(|result| result.at).max()?;
+    let failed = results.clone().filter(|result| result.has_failed()).count();
+    let restored = results.count() - failed;
+    let total = counted(backups.len(), "last good backup");
+    let rest = if failed > 0 {
+        format!(", {failed} failed")
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "{restored} of {total} restored on trial{rest}, last {}",
+        ago(last, now)
     ))
 }
 

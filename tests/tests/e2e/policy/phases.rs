@@ -225,6 +225,8 @@ async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) 
         "copy-of",
         "read-from",
         "notified",
+        "drilled",
+        "drill-state",
     ];
     for kind in KINDS {
         let ours = cast.objects(CONTROLLER, kind).await?;
