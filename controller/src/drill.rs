@@ -29,7 +29,6 @@ use backup_core::{
     drill::{DrillResult, DrillState, Readiness},
     event_reason::EventReason,
     labels::{DRILL_STATE_ANNOTATION, DRILLED_ANNOTATION, RESTORE_NAME, annotation, valid_value},
-    phase::Phase as _,
     time::whole_seconds,
 };
 use backup_runtime::{

@@ -147,7 +147,7 @@ async fn restores(command: RestoreCommand, terminal: &mut Terminal) -> CommandRe
         RestoreCommand::Operations(args) => {
             Box::pin(operations::run::<Restore>(args, terminal)).await
         }
-        RestoreCommand::Cancel(args) => cancel::run::<Restore>(args, terminal).await,
+        RestoreCommand::Cancel(args) => Box::pin(cancel::run::<Restore>(args, terminal)).await,
         RestoreCommand::Wait(args) => Box::pin(wait::objects::<Restore>(&args, terminal)).await,
         RestoreCommand::Delete(args) => {
             delete::objects::<Restore>(

@@ -229,7 +229,9 @@ impl Webhook {
                 self.change(claims.protected(), *change, user, deadline)
                     .await
             }
-            Decision::Claim(claiming) => self.claim(claims, *claiming, user, deadline).await,
+            Decision::Claim(claiming) => {
+                Box::pin(self.claim(claims, *claiming, user, deadline)).await
+            }
         };
         answer.unwrap_or_else(|why| Answer::trouble(&why))
     }

@@ -28,7 +28,7 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
-    Api, ResourceExt as _,
+    Api, ResourceExt,
     api::{ApiResource, DynamicObject, PostParams},
 };
 use serde_json::json;
@@ -211,7 +211,7 @@ impl DrillController {
         let readable: BTreeSet<String> = locations
             .iter()
             .filter(|location| is_available(location))
-            .map(|location| location.name_any())
+            .map(ResourceExt::name_any)
             .collect();
         let seed = seed(schedule);
         Ok(decide::decide(terms, next, &seed, candidates, |location| {

@@ -4,7 +4,6 @@ use backup_core::{
     api::{Restore, Schedule, schedule::BackupChoice},
     drill::{DrillResult, DrillState, LastDrill},
     labels::{LAST_DRILL_ANNOTATION, annotation},
-    phase::Phase as _,
 };
 use jiff::Timestamp;
 use serde::Serialize;

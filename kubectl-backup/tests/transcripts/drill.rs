@@ -155,7 +155,7 @@ async fn a_drill_is_followed_to_its_result() {
         ),
     ] {
         let api = cluster().await;
-        let state = DrillState {
+        let ended = DrillState {
             result: Some(result(failure)),
             ..DrillState::default()
         };
@@ -173,7 +173,7 @@ async fn a_drill_is_followed_to_its_result() {
         let stages = [
             stage("InProgress", &begun),
             stage("Completed", &begun),
-            stage("Completed", &state),
+            stage("Completed", &ended),
         ];
         api.becomes(&format!("/restores/{}", name()), stages);
         let seen = Person::at(&api).types("drill nightly --wait").await;

@@ -1,13 +1,13 @@
 //! Restores that are drills, and the other objects of their namespaces.
 
-use backup_core::{api::DrillSpec, drill::restore_spec};
+use backup_core::{api::DrillSpec, drill};
 
 use super::*;
 
 /// The spec of a drill of namespace `shop`.
 fn drill() -> Value {
     let namespaces = ["shop".to_owned()].into();
-    let spec = restore_spec("old", "0123abcd", &namespaces, DrillSpec::default());
+    let spec = drill::restore_spec("old", "0123abcd", &namespaces, DrillSpec::default());
     serde_json::to_value(spec).unwrap()
 }
 

@@ -278,7 +278,7 @@ async fn a_location_that_is_not_available_makes_the_drill_late() {
     let setup = Setup::new();
     let location = velero_path("BackupStorageLocation", "default");
     setup.fake.edit(&location, |object| {
-        object["status"]["phase"] = json!("Unavailable")
+        object["status"]["phase"] = json!("Unavailable");
     });
     let later = setup.reconcile().await.unwrap();
     assert_eq!(later, Action::RequeueAfter(RETRY_INTERVAL));
