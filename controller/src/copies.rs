@@ -3,8 +3,8 @@
 //! `spec.copies` of a Backup names them, and `status.copies` has the state of each. A copy is made
 //! once the backup has ended: its state becomes InProgress with the uid of the stored backup, then
 //! the files are copied, and then it becomes Completed. After a crash at any point the copy is
-//! resumed from its beginning, which skips what is there. When its time is over, its state becomes
-//! Deleting, its files are removed, and it becomes Expired.
+//! resumed from its beginning, which skips what is there. When its time is over, and no rule of its
+//! schedule keeps it, its state becomes Deleting, its files are removed, and it becomes Expired.
 //!
 //! A deletion of the backup stops its copy first (`RunningCopies`), and removes the copies that the
 //! states name: a state has its uid before anything is written.
@@ -49,6 +49,7 @@ use crate::{
     location::{LocationError, Locations, is_available, is_read_only},
     metrics::{Metrics, Outcome},
     restore::is_another,
+    retention,
 };
 
 pub(crate) use decide::of_deletion;
@@ -61,6 +62,8 @@ const CONCURRENCY: usize = 2;
 const MAX_CONCURRENT_FILES: usize = 4;
 /// Interval between checks of a copy that waits for a location or for restores.
 const WAIT_INTERVAL: Duration = Duration::from_mins(5);
+/// Message of a complete copy whose time is over.
+const KEPT: &str = "the rules of its schedule keep it";
 /// Interval between attempts to remove versions under a legal hold, which has no date.
 const HOLD_INTERVAL: Duration = Duration::from_hours(6);
 
@@ -119,6 +122,14 @@ impl CopyController {
             return Ok(Action::AwaitChange);
         };
         let mut plan = decide::plan(&backup, now);
+        if !plan.expired.is_empty() {
+            let kept = retention::kept_copies(&self.cluster, &self.locations, &backup);
+            for location in plan.remove_expired(&Box::pin(kept).await?) {
+                let mut state = decide::state(&backup, &location);
+                KEPT.clone_into(&mut state.message);
+                self.publish(&backup, &state).await?;
+            }
+        }
         // A problem with one copy does not stop the others.
         let mut problem = None;
         for location in std::mem::take(&mut plan.remove) {

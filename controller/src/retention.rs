@@ -11,12 +11,12 @@ mod decide;
 mod index;
 mod observe;
 
-use std::{future::ready, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, future::ready, sync::Arc, time::Duration};
 
 use backup_client::errors::{found, is_conflict};
 use backup_core::{
     api::{
-        Backup, BackupStorageLocation, DeleteBackupRequest,
+        Backup, BackupStorageLocation, DeleteBackupRequest, backup::BackupCopyStatus,
         delete_backup_request::DeleteBackupRequestSpec,
     },
     brake::Brake,
@@ -451,6 +451,27 @@ pub(crate) async fn kept(
         }
     });
     Ok(why.map(|why| format!("backup {name} has expired and stays: {why} now")))
+}
+
+/// The locations of a backup's complete copies that the rules of its schedule keep now, or may keep.
+pub(crate) async fn kept_copies(
+    cluster: &Cluster,
+    locations: &Locations,
+    backup: &Backup,
+) -> Result<BTreeSet<String>, kube::Error> {
+    let Some(schedule) = backup.schedule() else {
+        return Ok(BTreeSet::new());
+    };
+    let data = RetentionData::read(cluster, locations).await?;
+    let judged = data.judge();
+    let name = backup.name_any();
+    let is_kept = |copy: &&BackupCopyStatus| {
+        let verdicts = judged.copies(&data.rules, schedule, &copy.location);
+        let verdict = verdicts.and_then(|mut all| all.remove(name.as_str()));
+        verdict.is_some_and(|verdict| verdict.is_kept_by_schedule())
+    };
+    let kept = backup.complete_copies().filter(is_kept);
+    Ok(kept.map(|copy| copy.location.clone()).collect())
 }
 
 #[cfg(test)]

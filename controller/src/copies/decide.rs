@@ -1,6 +1,6 @@
 //! Decides what to do about the copies of a backup. Pure.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use backup_core::api::{
     Backup,
@@ -11,6 +11,8 @@ use jiff::Timestamp;
 
 /// Time after which a copy that has failed is tried again.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_hours(1);
+/// Interval between checks of an expired copy that rules keep.
+const KEPT_INTERVAL: Duration = Duration::from_hours(1);
 /// Maximum time between checks of an expiration: the clock may have been wrong.
 const MAX_WAIT: Duration = Duration::from_hours(24);
 
@@ -18,7 +20,9 @@ const MAX_WAIT: Duration = Duration::from_hours(24);
 pub(super) struct Plan {
     /// Copies to make, or to resume.
     pub(super) make: Vec<BackupCopy>,
-    /// Locations of copies whose time is over.
+    /// Locations of complete copies whose time is over, and which rules may keep.
+    pub(super) expired: Vec<String>,
+    /// Locations of copies to remove.
     pub(super) remove: Vec<String>,
     /// Time until the next check.
     pub(super) next: Option<Duration>,
@@ -27,7 +31,20 @@ pub(super) struct Plan {
 impl Plan {
     /// The action if nothing is to be done now.
     pub(super) fn idle(&self) -> Option<Action> {
-        (self.make.is_empty() && self.remove.is_empty()).then(|| self.wait())
+        let is_idle = self.make.is_empty() && self.expired.is_empty() && self.remove.is_empty();
+        is_idle.then(|| self.wait())
+    }
+
+    /// Has the expired copies removed but those in the locations `kept`, which are checked again
+    /// later. Returns the locations of these.
+    pub(super) fn remove_expired(&mut self, kept: &BTreeSet<String>) -> Vec<String> {
+        let expired = std::mem::take(&mut self.expired).into_iter();
+        let (stay, go): (Vec<_>, Vec<_>) = expired.partition(|location| kept.contains(location));
+        self.remove.extend(go);
+        if !stay.is_empty() {
+            self.check_after(KEPT_INTERVAL);
+        }
+        stay
     }
 
     pub(super) fn wait(&self) -> Action {
@@ -51,7 +68,8 @@ impl Plan {
 }
 
 /// Only for a backup that has ended with files and is not being deleted. An expired copy is removed,
-/// and not made again. A copy without a time of its own lasts as long as the backup.
+/// unless it is complete and rules keep it, and is not made again. A copy without a time of its own
+/// lasts as long as the backup.
 pub(super) fn plan(backup: &Backup, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     if !backup.has_copyable_files() {
@@ -69,10 +87,12 @@ pub(super) fn plan(backup: &Backup, now: Timestamp) -> Plan {
             CopyPhase::Completed | CopyPhase::New | CopyPhase::InProgress | CopyPhase::Failed => {
                 let expiration = copy.expiration.as_ref().map(|time| time.0);
                 let expiration = expiration.filter(|_| !lasts_with_backup(&copy.location));
-                if expiration.is_some_and(|expiration| expiration <= now) {
-                    plan.remove.push(copy.location.clone());
-                } else {
+                if expiration.is_none_or(|expiration| expiration > now) {
                     plan.check_at(expiration, now);
+                } else if copy.is_complete() {
+                    plan.expired.push(copy.location.clone());
+                } else {
+                    plan.remove.push(copy.location.clone());
                 }
             }
         }
@@ -123,11 +143,16 @@ pub(super) fn state(backup: &Backup, location: &str) -> BackupCopyStatus {
     }
 }
 
-/// The copies that go with a deleted backup: all of them, or with `keep` those that are incomplete
-/// or over.
-pub(crate) fn of_deletion(backup: &Backup, keep: bool, now: Timestamp) -> Vec<&BackupCopyStatus> {
+/// The copies that go with a deleted backup: all of them if `kept` is `None`. Else complete ones stay
+/// whose time is not over, or whose location is among `kept`.
+pub(crate) fn of_deletion<'a>(
+    backup: &'a Backup,
+    kept: Option<&BTreeSet<String>>,
+    now: Timestamp,
+) -> Vec<&'a BackupCopyStatus> {
     let goes = |copy: &&BackupCopyStatus| {
-        let is_kept = keep && copy.is_complete() && !copy.has_expired(now);
+        let is_kept = copy.is_complete()
+            && kept.is_some_and(|kept| !copy.has_expired(now) || kept.contains(&copy.location));
         !is_kept && copy.phase() != CopyPhase::Expired && !copy.uid.is_empty()
     };
     backup.status.copies.iter().filter(goes).collect()
@@ -155,7 +180,8 @@ mod tests {
 
     /// The plan for one wanted copy and its state: "make", "remove", "wait 1h", "nothing".
     fn planned(backup: &Backup) -> String {
-        let plan = plan(backup, NOW.parse().unwrap());
+        let mut plan = plan(backup, NOW.parse().unwrap());
+        assert!(plan.remove_expired(&BTreeSet::new()).is_empty());
         match (plan.make.len(), plan.remove.len(), plan.next) {
             (0, 0, None) => "nothing".to_owned(),
             (0, 0, Some(wait)) => format!("wait {}m", wait.as_secs() / 60),
@@ -248,6 +274,27 @@ mod tests {
     }
 
     #[test]
+    fn an_expired_copy_that_rules_keep_stays_and_is_checked_again() {
+        let over = "2026-03-01T11:30:00Z";
+        let kept = BTreeSet::from(["second".to_owned()]);
+        for (phase, stays) in [
+            ("Completed", true),
+            ("InProgress", false),
+            ("Deleting", false),
+        ] {
+            let states = json!([{ "location": "second", "phase": phase, "expiration": over }]);
+            let backup = backup("Completed", &json!([]), &states);
+            let mut plan = plan(&backup, NOW.parse().unwrap());
+            assert_eq!(plan.idle(), None, "{phase}");
+            let staying = plan.remove_expired(&kept);
+            assert_eq!(staying.len(), usize::from(stays), "{phase}");
+            assert_eq!(plan.remove.is_empty(), stays, "{phase}");
+            let wait = stays.then_some(Action::RequeueAfter(KEPT_INTERVAL));
+            assert_eq!(plan.idle(), wait, "{phase}");
+        }
+    }
+
+    #[test]
     fn only_what_has_ended_with_files_is_copied() {
         let wanted = json!([{ "location": "second" }]);
         for phase in backup_core::api::BackupPhase::KNOWN {
@@ -277,25 +324,27 @@ mod tests {
     #[test]
     fn table_of_deletions() {
         let over = "2026-03-01T11:30:00Z";
-        for (state, all, kept) in [
-            (json!({ "phase": "Completed", "uid": "u" }), 1, 0),
+        for (state, expected) in [
+            (json!({ "phase": "Completed", "uid": "u" }), [1, 0, 0]),
             (
                 json!({ "phase": "Completed", "uid": "u", "expiration": over }),
-                1,
-                1,
+                [1, 1, 0],
             ),
-            (json!({ "phase": "InProgress", "uid": "u" }), 1, 1),
-            (json!({ "phase": "Failed", "uid": "u" }), 1, 1),
-            (json!({ "phase": "Deleting", "uid": "u" }), 1, 1),
-            (json!({ "phase": "Expired", "uid": "u" }), 0, 0),
-            (json!({ "phase": "New" }), 0, 0),
+            (json!({ "phase": "InProgress", "uid": "u" }), [1, 1, 1]),
+            (json!({ "phase": "Failed", "uid": "u" }), [1, 1, 1]),
+            (json!({ "phase": "Deleting", "uid": "u" }), [1, 1, 1]),
+            (json!({ "phase": "Expired", "uid": "u" }), [0, 0, 0]),
+            (json!({ "phase": "New" }), [0, 0, 0]),
         ] {
             let mut copy = state.clone();
             copy["location"] = json!("second");
             let backup = backup("Deleting", &json!([]), &json!([copy]));
             let now = NOW.parse().unwrap();
-            let found = [false, true].map(|keep| of_deletion(&backup, keep, now).len());
-            assert_eq!(found, [all, kept], "{state}");
+            let by_time = BTreeSet::new();
+            let by_rules = BTreeSet::from(["second".to_owned()]);
+            let found = [None, Some(&by_time), Some(&by_rules)]
+                .map(|kept| of_deletion(&backup, kept, now).len());
+            assert_eq!(found, expected, "{state}");
         }
     }
 }

@@ -270,3 +270,42 @@ async fn a_follower_copies_nothing() {
     run(Arc::new(controller)).await.unwrap_err();
     assert!(world.state().is_null() && files(world.second.path()).is_empty());
 }
+
+#[tokio::test]
+async fn an_expired_copy_stays_as_long_as_the_rules_of_its_schedule_keep_it() {
+    let world = World::new(json!([{ "location": "second", "ttl": "1000000h" }])).await;
+    world.reconcile().await.unwrap();
+    world.assert_copied("at first");
+    let nightly = json!({ "velero.io/schedule-name": "nightly" });
+    world.api.edit(&backup_path(), |backup| {
+        backup["metadata"]["labels"] = nightly.clone();
+        backup["status"]["startTimestamp"] = json!("2026-01-01T00:00:01Z");
+        backup["status"]["copies"][0]["expiration"] = json!("2020-01-01T00:00:00Z");
+    });
+    let spec = json!({ "schedule": "@daily", "template": {},
+        "copies": [{ "location": "second", "keep": { "last": 1 } }] });
+    let schedule = testing::velero("Schedule", "nightly", spec, json!({}));
+    world.api.put(&velero_path("Schedule", "nightly"), schedule);
+    let kept = Action::RequeueAfter(Duration::from_hours(1));
+    for pass in ["first", "second"] {
+        assert_eq!(world.reconcile().await.unwrap(), kept, "{pass}");
+        assert_eq!(world.state()["message"], KEPT, "{pass}");
+        world.assert_copied(pass);
+    }
+    let writes = world.api.writes();
+    world.reconcile().await.unwrap();
+    assert_eq!(world.api.writes(), writes, "nothing has changed");
+    // A newer backup has a copy there.
+    let spec = json!({ "storageLocation": "first" });
+    let copies = json!([{ "location": "second", "phase": "Completed", "uid": "v" }]);
+    let status =
+        json!({ "phase": "Completed", "startTimestamp": "2026-01-02T00:00:00Z", "copies": copies });
+    let mut newer = testing::velero("Backup", "c", spec, status);
+    newer["metadata"]["labels"] = nightly;
+    newer["metadata"]["creationTimestamp"] = json!("2026-01-02T00:00:00Z");
+    world.api.put(&velero_path("Backup", "c"), newer);
+    assert_eq!(world.reconcile().await.unwrap(), Action::AwaitChange);
+    assert_eq!(world.state()["phase"], "Expired");
+    assert!(files(world.second.path()).is_empty());
+    assert!(!files(world.first.path()).is_empty(), "the backup stays");
+}

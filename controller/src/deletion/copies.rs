@@ -1,10 +1,13 @@
 //! Copies of a deleted backup in other locations, and backups that are copies themselves.
 
+use std::collections::BTreeSet;
+
 use backup_actions::csi;
 use backup_core::{
     api::{Backup, BackupStorageLocation, DeleteBackupRequest},
     labels::{COPY_OF_ANNOTATION, KEEP_COPIES_ANNOTATION},
 };
+use backup_runtime::Cluster;
 use backup_store::{Location, RetainedVersions, StoreError};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -13,11 +16,26 @@ use super::{DeletionController, StepError};
 use crate::{
     copies::of_deletion,
     location::{LocationError, Locations},
+    retention,
 };
 
-/// Whether complete copies stay.
-pub(super) fn keeps_copies(request: &DeleteBackupRequest) -> bool {
-    request.annotations().contains_key(KEEP_COPIES_ANNOTATION)
+/// The locations of expired copies that rules keep, for [`of_deletion`]; `None` if all copies go with
+/// the backup.
+pub(super) async fn kept(
+    cluster: &Cluster,
+    locations: &Locations,
+    request: &DeleteBackupRequest,
+    backup: &Backup,
+    now: Timestamp,
+) -> Result<Option<BTreeSet<String>>, kube::Error> {
+    if !request.annotations().contains_key(KEEP_COPIES_ANNOTATION) {
+        return Ok(None);
+    }
+    if backup.complete_copies().any(|copy| copy.has_expired(now)) {
+        let kept = retention::kept_copies(cluster, locations, backup);
+        return Box::pin(kept).await.map(Some);
+    }
+    Ok(Some(BTreeSet::new()))
 }
 
 /// Whether the files of a backup are a copy: data outside of them belongs to the original.
@@ -42,7 +60,9 @@ impl DeletionController {
     ) -> Result<RetainedVersions, StepError> {
         let name = backup.name_any();
         let mut locked = RetainedVersions::default();
-        for copy in of_deletion(backup, keeps_copies(request), Timestamp::now()) {
+        let now = Timestamp::now();
+        let kept = kept(&self.cluster, &self.locations, request, backup, now).await?;
+        for copy in of_deletion(backup, kept.as_ref(), now) {
             let location = match find(&self.locations, &copy.location).await {
                 Ok(Some(location)) => location,
                 Ok(None) => {

@@ -1,6 +1,8 @@
 //! Reads the facts about a request: the backup, the restores that use it, and its store. Nothing is
 //! cached.
 
+use std::collections::BTreeSet;
+
 use backup_client::errors::found;
 use backup_core::{
     api::{
@@ -14,7 +16,7 @@ use jiff::Timestamp;
 use kube::{ResourceExt, api::DynamicObject};
 
 use super::{
-    copies::{self, keeps_copies},
+    copies,
     decide::{Facts, Store, has_files},
 };
 use crate::{
@@ -35,10 +37,13 @@ pub(super) async fn facts(
     };
     let now = Timestamp::now();
     let (users, store) = match &backup {
-        Some(backup) => (
-            users(cluster, backup).await?,
-            stores(locations, request, backup, now).await,
-        ),
+        Some(backup) => {
+            let kept = copies::kept(cluster, locations, request, backup, now).await?;
+            (
+                users(cluster, backup).await?,
+                stores(locations, backup, kept.as_ref(), now).await,
+            )
+        }
         None => (Vec::new(), Store::Ready),
     };
     Ok(Facts {
@@ -118,8 +123,8 @@ pub(super) async fn requests_for(
 /// Whether the files of the backup, and of its copies that are deleted with it, can be deleted.
 async fn stores(
     locations: &Locations,
-    request: &DeleteBackupRequest,
     backup: &Backup,
+    kept: Option<&BTreeSet<String>>,
     now: Timestamp,
 ) -> Store {
     if !has_files(backup) {
@@ -132,7 +137,7 @@ async fn stores(
     if own != Store::Ready {
         return own;
     }
-    for copy in of_deletion(backup, keeps_copies(request), now) {
+    for copy in of_deletion(backup, kept, now) {
         let of_copy = match copies::find(locations, &copy.location).await {
             // Nothing in it can be deleted.
             Ok(None) => Store::Ready,
@@ -198,7 +203,7 @@ fn phase_of(restore: &DynamicObject) -> RestorePhase {
 
 #[cfg(test)]
 mod tests {
-    use backup_core::labels::KEEP_COPIES_ANNOTATION;
+    use backup_core::labels::{KEEP_COPIES_ANNOTATION, SCHEDULE_NAME};
     use backup_testkit::{FakeApi, velero_path};
     use serde_json::json;
 
@@ -220,29 +225,67 @@ mod tests {
             serde_json::from_value(testing::velero("Backup", "b", spec, status)).unwrap();
         let cluster = testing::cluster(api.client());
         let locations = testing::locations(&cluster);
-        let mut request = DeleteBackupRequest::default();
         let now = Timestamp::now();
-        let found = async |request: &DeleteBackupRequest| {
-            let found = stores(&locations, request, &backup, now).await;
+        let found = async |kept: Option<&BTreeSet<String>>| {
+            let found = stores(&locations, &backup, kept, now).await;
             format!("{found:?}")
         };
-        assert_eq!(found(&request).await, "Ready", "its location is gone");
+        assert_eq!(found(None).await, "Ready", "its location is gone");
         location["status"]["phase"] = json!("Unavailable");
         api.put(&path("second"), location.clone());
-        let text = found(&request).await;
+        let text = found(None).await;
         assert!(text.starts_with("NotNow"), "{text}");
         assert_says!(text, "kubectl backup delete b --keep-copies");
         location["status"]["phase"] = json!("Available");
         location["spec"]["accessMode"] = json!("ReadOnly");
         api.put(&path("second"), location);
-        let text = found(&request).await;
+        let text = found(None).await;
         assert!(
             text.starts_with("Never") && text.contains("--keep-copies"),
             "{text}"
         );
-        request
-            .annotations_mut()
-            .insert(KEEP_COPIES_ANNOTATION.to_owned(), "true".to_owned());
-        assert_eq!(found(&request).await, "Ready");
+        assert_eq!(found(Some(&BTreeSet::new())).await, "Ready");
+    }
+
+    #[tokio::test]
+    async fn an_expired_copy_stays_when_the_backup_goes_if_rules_keep_it() {
+        let api = FakeApi::new();
+        let cluster = testing::cluster(api.client());
+        let locations = testing::locations(&cluster);
+        let over = "2020-01-02T00:00:00Z";
+        let copies =
+            json!([{ "location": "second", "phase": "Completed", "uid": "u", "expiration": over }]);
+        let status = json!({ "phase": "Deleting", "startTimestamp": "2026-01-01T00:00:00Z", "copies": copies });
+        let mut backup = testing::velero(
+            "Backup",
+            "b",
+            json!({ "storageLocation": "default" }),
+            status,
+        );
+        backup["metadata"]["labels"] = json!({ SCHEDULE_NAME: "nightly" });
+        api.put(&velero_path("Backup", "b"), backup.clone());
+        let backup: Backup = serde_json::from_value(backup).unwrap();
+        let spec = json!({ "schedule": "@daily", "template": {},
+            "copies": [{ "location": "second", "keep": { "last": 1 } }] });
+        let schedule = velero_path("Schedule", "nightly");
+        api.put(
+            &schedule,
+            testing::velero("Schedule", "nightly", spec, json!({})),
+        );
+        let mut request = DeleteBackupRequest::default();
+        let now = Timestamp::now();
+        let found = async |request: &DeleteBackupRequest| {
+            let kept = copies::kept(&cluster, &locations, request, &backup, now).await;
+            kept.unwrap()
+        };
+        assert_eq!(found(&request).await, None);
+        let annotations = request.annotations_mut();
+        annotations.insert(KEEP_COPIES_ANNOTATION.to_owned(), "true".to_owned());
+        let second = BTreeSet::from(["second".to_owned()]);
+        assert_eq!(found(&request).await, Some(second));
+        api.edit(&schedule, |schedule| {
+            schedule["spec"]["copies"][0]["keep"] = json!(null);
+        });
+        assert_eq!(found(&request).await, Some(BTreeSet::new()));
     }
 }

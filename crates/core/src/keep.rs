@@ -1,5 +1,5 @@
-//! Which backups of a schedule are kept beyond their ttl, by the rules of its `spec.keep`: those of
-//! `restic forget --keep-*`. Pure.
+//! Which backups of a schedule are kept beyond their ttl, by the rules of its `spec.keep`, and which
+//! copies of them, by the rules of each copy: those of `restic forget --keep-*`. Pure.
 //!
 //! - For each rule the newest backup of each of the last `n` periods that have one is kept. Periods
 //!   without a backup do not count, so an older one takes their place.
@@ -86,11 +86,20 @@ pub struct Generation {
     pub name: String,
 }
 
-/// The rules of a schedule, and the time zone of their periods.
+/// Rules, and the time zone of their periods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Keep {
     rules: KeepRules,
     zone: TimeZone,
+}
+
+/// The rules of a schedule.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ScheduleKeep {
+    /// For its backups.
+    pub backups: Option<Keep>,
+    /// For copies of its backups, by location of the copies.
+    pub copies: BTreeMap<String, Keep>,
 }
 
 /// A period of the calendar. Its numbers mean different things for each rule.
@@ -103,6 +112,9 @@ struct KeepRecord {
     rules: KeepRules,
     #[serde(default)]
     zone: String,
+    /// The rules for copies, by location of the copies.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    copies: BTreeMap<String, KeepRules>,
 }
 
 const UTC: &str = "UTC";
@@ -111,35 +123,6 @@ impl Keep {
     /// The rules in a zone. Numbers that are not valid count as 0.
     pub fn new(rules: KeepRules, zone: TimeZone) -> Self {
         Self { rules, zone }
-    }
-
-    /// The rules of a schedule; `None` if it has none.
-    pub fn of(spec: &ScheduleSpec) -> Option<Self> {
-        let rules = spec.keep.clone()?;
-        Some(Self::new(rules, zone_of(&spec.schedule)))
-    }
-
-    /// Reads the annotation; `None` if it is missing or unreadable, or keeps nothing.
-    pub fn read(annotation: Option<&str>) -> Option<Self> {
-        let record: KeepRecord = serde_json::from_str(annotation?).ok()?;
-        let zone = if record.zone == UTC || record.zone.is_empty() {
-            TimeZone::UTC
-        } else {
-            named_zone(&record.zone).ok()?
-        };
-        let keep = Self::new(record.rules, zone);
-        Rule::ALL
-            .iter()
-            .any(|rule| keep.periods(*rule) > 0)
-            .then_some(keep)
-    }
-
-    pub fn annotation(&self) -> String {
-        let record = KeepRecord {
-            rules: self.rules.clone(),
-            zone: self.zone_name().to_owned(),
-        };
-        serde_json::to_string(&record).unwrap_or_default()
     }
 
     pub fn rules(&self) -> &KeepRules {
@@ -264,6 +247,70 @@ impl Keep {
             .timestamp()
             .checked_sub(SignedDuration::from_secs(1))
             .ok()
+    }
+}
+
+impl ScheduleKeep {
+    pub fn of(spec: &ScheduleSpec) -> Self {
+        let zone = zone_of(&spec.schedule);
+        let copies = spec.copies.iter().filter_map(|one| {
+            let keep = Keep::new(one.keep.clone()?, zone.clone());
+            Some((one.copy.location.clone(), keep))
+        });
+        Self {
+            copies: copies.collect(),
+            backups: spec.keep.clone().map(|rules| Keep::new(rules, zone)),
+        }
+    }
+
+    /// Reads the annotation; no rules if it is missing or unreadable.
+    pub fn read(annotation: Option<&str>) -> Self {
+        let record = annotation.and_then(|text| serde_json::from_str::<KeepRecord>(text).ok());
+        record.and_then(KeepRecord::keep).unwrap_or_default()
+    }
+
+    /// The annotation; `None` without any rules.
+    pub fn annotation(&self) -> Option<String> {
+        let mut all = self.backups.iter().chain(self.copies.values());
+        let zone = all.next()?.zone_name().to_owned();
+        let copies = self.copies.iter();
+        let record = KeepRecord {
+            rules: self
+                .backups
+                .as_ref()
+                .map(|keep| keep.rules.clone())
+                .unwrap_or_default(),
+            zone,
+            copies: copies
+                .map(|(location, keep)| (location.clone(), keep.rules.clone()))
+                .collect(),
+        };
+        serde_json::to_string(&record).ok()
+    }
+}
+
+impl KeepRecord {
+    /// The rules that keep anything; `None` if the zone is not known.
+    fn keep(self) -> Option<ScheduleKeep> {
+        let zone = if self.zone == UTC || self.zone.is_empty() {
+            TimeZone::UTC
+        } else {
+            named_zone(&self.zone).ok()?
+        };
+        let keep = |rules: KeepRules| {
+            let keep = Keep::new(rules, zone.clone());
+            Rule::ALL
+                .iter()
+                .any(|rule| keep.periods(*rule) > 0)
+                .then_some(keep)
+        };
+        let copies = self.copies.into_iter();
+        Some(ScheduleKeep {
+            backups: keep(self.rules),
+            copies: copies
+                .filter_map(|(location, rules)| Some((location, keep(rules)?)))
+                .collect(),
+        })
     }
 }
 

@@ -158,7 +158,8 @@ pub const SKIPPED_ANNOTATION: &str = "backup-controller/skipped";
 /// ([`crate::verification::ScheduleVerification`]). Removing it makes the next one due.
 pub const VERIFICATION_ANNOTATION: &str = "backup-controller/verification";
 /// Our annotation of a Backup that a Schedule has made: the rules by which backups of the Schedule
-/// were kept then ([`crate::keep::Keep`]). They count once the Schedule is gone.
+/// and their copies were kept then ([`crate::keep::ScheduleKeep`]). They count once the Schedule is
+/// gone.
 pub const KEEP_ANNOTATION: &str = "backup-controller/keep";
 /// Our annotation of a BackupStorageLocation: what retention removed last, and what it was kept from
 /// removing ([`crate::retention::RetentionRecord`]).

@@ -86,7 +86,7 @@ pub struct Evidence {
     /// Locations of its complete copies.
     pub copies: Vec<String>,
     /// Whether it is a copy: data outside of its files belongs to the original.
-    is_copy: bool,
+    pub(crate) is_copy: bool,
     /// Volumes whose data is not in the backup.
     pub missing: Option<MissingData>,
     /// Volumes whose data only another server can read.

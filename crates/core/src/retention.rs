@@ -4,6 +4,8 @@
 //!
 //! - Backups of a schedule in one location are a series, to which the rules apply. The rules are
 //!   those of the Schedule; if it is gone, those that the newest good backup of the series records.
+//! - Copies of these backups in another location are a series, too, if the schedule has rules for
+//!   copies there: those in the states of backups, and those that were imported as backups.
 //! - A good backup without a newer good one that replaces it ([`ProtectedScope`]) is the last one.
 //!   No program removes it, wherever it is stored.
 //! - A backup that is not known to be good, and not known to be bad, is kept as if it were good, and
@@ -20,9 +22,9 @@ use kube::ResourceExt as _;
 
 use crate::{
     api::{Backup, BackupPhase},
-    keep::{Generation, Keep, Rule},
+    keep::{Generation, Keep, Rule, ScheduleKeep},
     labels::{GC_FAILURE, KEEP_ANNOTATION, annotation},
-    restorability::{Answer, Evidence, Places},
+    restorability::{Answer, Evidence, Place, Places},
 };
 
 pub use record::{RetentionDecision, RetentionLoad, RetentionRecord};
@@ -49,7 +51,7 @@ pub struct RetentionFacts {
     scope: ProtectedScope,
     evidence: Evidence,
     /// The rules that its Schedule had when it was made.
-    record: Option<Keep>,
+    record: ScheduleKeep,
 }
 
 impl RetentionFacts {
@@ -71,13 +73,24 @@ impl RetentionFacts {
             failure: backup.labels().get(GC_FAILURE).cloned(),
             scope: ProtectedScope::of(backup),
             evidence: Evidence::of(backup),
-            record: Keep::read(annotation(backup, KEEP_ANNOTATION)),
+            record: ScheduleKeep::read(annotation(backup, KEEP_ANNOTATION)),
         }
     }
 
     /// Name of its location; empty if it has none.
     pub fn location(&self) -> &str {
         &self.evidence.location
+    }
+
+    /// Whether it is a copy of a backup in another location, and was imported.
+    pub fn is_copy(&self) -> bool {
+        self.evidence.is_copy
+    }
+
+    /// Whether the location has a complete copy: the backup itself, if it was imported, or another.
+    pub fn has_copy_in(&self, location: &str) -> bool {
+        let is_here = self.is_copy() && self.location() == location;
+        is_here || self.evidence.copies.iter().any(|other| other == location)
     }
 
     /// Whether it has ended, and its time is over.
@@ -106,7 +119,7 @@ impl RetentionFacts {
     }
 }
 
-/// Why a backup is kept beyond its ttl.
+/// Why a backup, or a copy of it, is kept beyond its ttl.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetentionVerdict {
     /// The rules of its schedule that keep it.
@@ -124,14 +137,37 @@ impl RetentionVerdict {
 }
 
 /// A backup, judged by what is known of it.
+#[derive(Clone, Copy)]
 struct JudgedBackup<'a> {
     facts: &'a RetentionFacts,
+    /// Whether its removal has not been requested.
+    stays: bool,
     /// Whether it counts for the rules of its series, whatever the state of its location.
     is_good: bool,
     /// Whether older ones may go because it can be restored.
     can_replace: bool,
     /// Whether it is not known to be bad.
     may_be_good: bool,
+}
+
+impl JudgedBackup<'_> {
+    /// Judges its copy in another location.
+    fn copied(&self) -> Self {
+        // The files of the backup may be missing while those of the copy are not.
+        let place = Place::Copied(String::new());
+        let found = self.facts.evidence.judge(Some(&place));
+        // A deletion that leaves the copy may have begun, and has replaced the phase.
+        let may_be_good = match self.facts.phase {
+            BackupPhase::Completed => found.answer != Answer::No,
+            BackupPhase::Deleting => true,
+            _ => false,
+        };
+        Self {
+            is_good: self.is_good || (self.stays && found.is_good),
+            may_be_good: self.may_be_good || may_be_good,
+            ..*self
+        }
+    }
 }
 
 /// All backups of an installation, judged.
@@ -155,6 +191,7 @@ impl<'a> Retention<'a> {
             let stays = !leaves(facts);
             JudgedBackup {
                 facts,
+                stays,
                 // A comparison of its location may have found the files.
                 is_good: stays && (alone.is_good || there.is_good),
                 can_replace: stays && there.is_good,
@@ -186,7 +223,7 @@ impl<'a> Retention<'a> {
     /// The verdicts on all backups, by name.
     pub fn verdicts(&self, rules: &ScheduleRules) -> BTreeMap<&'a str, RetentionVerdict> {
         let mut verdicts = BTreeMap::new();
-        let mut series = BTreeMap::<_, Vec<&JudgedBackup<'_>>>::new();
+        let mut series = BTreeMap::<_, Vec<JudgedBackup<'a>>>::new();
         for one in &self.backups {
             let verdict = RetentionVerdict {
                 is_last_good: self.is_last(one),
@@ -195,28 +232,68 @@ impl<'a> Retention<'a> {
             verdicts.insert(one.facts.name.as_str(), verdict);
             if !one.facts.schedule.is_empty() {
                 let place = (one.facts.schedule.as_str(), one.facts.location());
-                series.entry(place).or_default().push(one);
+                series.entry(place).or_default().push(*one);
             }
         }
-        for ((schedule, _), members) in series {
-            let keep = match rules.of(schedule) {
-                Some(Ok(keep)) => keep.as_ref(),
-                None => recorded(&members),
-                Some(Err(why)) => {
-                    for one in members.iter().filter(|one| one.may_be_good) {
-                        let verdict = verdicts.entry(one.facts.name.as_str()).or_default();
-                        verdict.unknown_rules = Some(why.clone());
-                    }
-                    continue;
-                }
-            };
-            if let Some(keep) = keep {
-                for (name, rules) in kept(keep, &members) {
-                    verdicts.entry(name).or_default().rules = rules;
-                }
+        for ((schedule, location), mut members) in series {
+            let mut decided = BTreeMap::new();
+            if members.iter().any(|one| one.facts.is_copy())
+                && let Some(mut of_copies) = self.copies(rules, schedule, location)
+            {
+                members.retain(|one| {
+                    let verdict = of_copies.remove_entry(one.facts.name.as_str());
+                    decided.extend(verdict.filter(|_| one.facts.is_copy()));
+                    !one.facts.is_copy()
+                });
+            }
+            let keep = rules_of(rules, schedule, &members, |all| all.backups.as_ref());
+            decided.extend(
+                keep.into_iter()
+                    .flat_map(|keep| judged_series(keep, &members)),
+            );
+            for (name, of_series) in decided {
+                let verdict = verdicts.entry(name).or_default();
+                verdict.rules = of_series.rules;
+                verdict.unknown_rules = of_series.unknown_rules;
             }
         }
         verdicts
+    }
+
+    /// The verdicts on the copies of a schedule's backups in a location, by name of the backup;
+    /// `None` if the schedule has no rules for copies there.
+    pub fn copies(
+        &self,
+        rules: &ScheduleRules,
+        schedule: &str,
+        location: &str,
+    ) -> Option<BTreeMap<&'a str, RetentionVerdict>> {
+        let members = self.copies_in(schedule, location);
+        let keep = rules_of(rules, schedule, &members, |all| all.copies.get(location))?;
+        Some(judged_series(keep, &members))
+    }
+
+    /// The copies of a schedule's backups in a location, newest first. Each is as good as its backup.
+    fn copies_in(&self, schedule: &str, location: &str) -> Vec<JudgedBackup<'a>> {
+        let here = self
+            .backups
+            .iter()
+            .filter(|one| one.facts.schedule == schedule && one.facts.has_copy_in(location));
+        here.map(|one| {
+            if one.facts.location() == location {
+                *one
+            } else {
+                one.copied()
+            }
+        })
+        .collect()
+    }
+
+    /// The good copies of a schedule's backups in a location.
+    pub fn copied_generations(&self, schedule: &str, location: &str) -> Vec<Generation> {
+        let copies = self.copies_in(schedule, location).into_iter();
+        let good = copies.filter(|one| one.is_good);
+        good.map(|one| one.facts.generation()).collect()
     }
 
     /// The good backups of a series.
@@ -230,14 +307,54 @@ impl<'a> Retention<'a> {
     }
 }
 
-/// The rules that the newest good backup of a series records, of those that record any.
-fn recorded<'a>(members: &[&JudgedBackup<'a>]) -> Option<&'a Keep> {
-    let mut good = members.iter().filter(|one| one.is_good);
-    good.find_map(|one| one.facts.record.as_ref())
+/// The rules of a series, or why they are not known; `None` if it has none. If the schedule is gone,
+/// those that the newest good member records, of the members that record any.
+fn rules_of<'r>(
+    rules: &'r ScheduleRules,
+    schedule: &str,
+    members: &[JudgedBackup<'r>],
+    of: impl Fn(&'r ScheduleKeep) -> Option<&'r Keep>,
+) -> Option<Result<&'r Keep, &'r str>> {
+    match rules.of(schedule) {
+        Some(Ok(all)) => of(all).map(Ok),
+        Some(Err(why)) => Some(Err(why.as_str())),
+        None => {
+            let mut good = members.iter().filter(|one| one.is_good);
+            good.find_map(|one| of(&one.facts.record)).map(Ok)
+        }
+    }
+}
+
+/// The verdicts on the members of a series, by name. Rules that are not known may keep all.
+fn judged_series<'a>(
+    keep: Result<&Keep, &str>,
+    members: &[JudgedBackup<'a>],
+) -> BTreeMap<&'a str, RetentionVerdict> {
+    let keep = match keep {
+        Ok(keep) => keep,
+        Err(why) => {
+            let verdict = RetentionVerdict {
+                unknown_rules: Some(why.to_owned()),
+                ..RetentionVerdict::default()
+            };
+            let in_doubt = members.iter().filter(|one| one.may_be_good);
+            let names = in_doubt.map(|one| one.facts.name.as_str());
+            return names.map(|name| (name, verdict.clone())).collect();
+        }
+    };
+    let kept = kept(keep, members).into_iter();
+    kept.map(|(name, rules)| {
+        let verdict = RetentionVerdict {
+            rules,
+            ..RetentionVerdict::default()
+        };
+        (name, verdict)
+    })
+    .collect()
 }
 
 /// The members of a series that its rules keep, with these rules.
-fn kept<'a>(keep: &Keep, members: &[&JudgedBackup<'a>]) -> Vec<(&'a str, Vec<Rule>)> {
+fn kept<'a>(keep: &Keep, members: &[JudgedBackup<'a>]) -> Vec<(&'a str, Vec<Rule>)> {
     let good = members.iter().filter(|one| one.is_good);
     let mut generations: Vec<Generation> = good.map(|one| one.facts.generation()).collect();
     let mut kept = Vec::new();

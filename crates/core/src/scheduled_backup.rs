@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 
 use crate::{
     api::{Backup, Schedule},
-    keep::Keep,
+    keep::ScheduleKeep,
     labels::{self, BREAK_GLASS_ANNOTATION, KEEP_ANNOTATION},
 };
 
@@ -33,7 +33,8 @@ const OURS: &str = "backup-controller/";
 /// labels, annotations with the rules that keep it, and the owner.
 pub fn backup_of(schedule: &Schedule, name: &str) -> Backup {
     let mut backup = Backup::new(name, schedule.spec.template.clone());
-    let mut copies = schedule.spec.copies.clone();
+    let named = schedule.spec.copies.iter();
+    let mut copies: Vec<_> = named.map(|one| one.copy.clone()).collect();
     for copy in std::mem::take(&mut backup.spec.copies) {
         if copies.iter().all(|other| other.location != copy.location) {
             copies.push(copy);
@@ -51,8 +52,8 @@ pub fn backup_of(schedule: &Schedule, name: &str) -> Backup {
     backup.metadata.labels = Some(labels);
     let mut annotations = inherited(annotations);
     // By these rules it is kept once the Schedule is gone, also in another cluster.
-    let keep = Keep::of(&schedule.spec);
-    annotations.extend(keep.map(|keep| (KEEP_ANNOTATION.to_owned(), keep.annotation())));
+    let keep = ScheduleKeep::of(&schedule.spec).annotation();
+    annotations.extend(keep.map(|text| (KEEP_ANNOTATION.to_owned(), text)));
     backup.metadata.annotations = Some(annotations).filter(|all| !all.is_empty());
     if schedule.spec.use_owner_references_in_backup == Some(true) {
         backup.metadata.owner_references = Some(vec![OwnerReference {
@@ -129,11 +130,17 @@ mod tests {
     fn a_backup_has_the_copies_of_its_schedule_and_of_the_template() {
         let template = json!({ "copies": [{ "location": "third" }, { "location": "second" }] });
         let mut schedule = schedule(&json!({}), &template);
-        schedule.spec.copies =
-            serde_json::from_value(json!([{ "location": "second", "ttl": "1h" }])).unwrap();
+        schedule.spec.copies = serde_json::from_value(
+            json!([{ "location": "second", "ttl": "1h", "keep": { "daily": 3 } }]),
+        )
+        .unwrap();
         let made = made_by(&schedule);
-        let locations = made.spec.copies.iter().map(|copy| copy.location.as_str());
-        assert_eq!(locations.collect::<Vec<_>>(), ["second", "third"]);
+        let expected = json!([{ "location": "second", "ttl": "1h0m0s" }, { "location": "third" }]);
+        assert_eq!(serde_json::to_value(&made.spec.copies).unwrap(), expected);
+        assert_eq!(
+            made.annotations()[KEEP_ANNOTATION],
+            r#"{"rules":{},"zone":"UTC","copies":{"second":{"daily":3}}}"#
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{
     GoDuration,
     backup::{BackupCopy, BackupSpec},
     drill::DrillSettings,
-    kind::{api_struct, column, string_enum, velero_kind},
+    kind::{api_part, api_struct, column, string_enum, velero_kind},
 };
 
 velero_kind! {
@@ -44,9 +44,19 @@ api_struct! {
         /// Which of its backups are kept beyond their ttl; unset: none.
         keep?: Option<KeepRules>,
         /// Copies of each backup in other locations. Not of Velero.
-        copies?: Vec<BackupCopy>,
+        copies?: Vec<ScheduledCopy>,
         /// How its backups are restored on trial; unset: they are not.
         drill?: Option<ScheduledDrill>,
+    }
+}
+
+api_part! {
+    /// A copy of each backup, in another location.
+    ScheduledCopy {
+        #[serde(flatten)]
+        copy: BackupCopy,
+        /// Which of these copies are kept beyond their time; unset: none.
+        keep?: Option<KeepRules>,
     }
 }
 

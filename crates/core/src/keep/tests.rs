@@ -275,24 +275,40 @@ fn rules_are_recorded_with_their_zone_and_read_again() {
         // Only one library accepts it.
         ("TZ=Europe/Paris 0 3 * * FRI-MON", "Europe/Paris"),
     ] {
-        let keep = Keep::of(&spec(expression, Some(rules.clone()))).unwrap();
-        assert_eq!(keep.zone_name(), zone, "{expression}");
-        let read = Keep::read(Some(&keep.annotation()));
-        assert_eq!(read, Some(keep), "{expression}");
+        let keep = ScheduleKeep::of(&spec(expression, Some(rules.clone())));
+        let of_backups = keep.backups.as_ref().unwrap();
+        assert_eq!(of_backups.zone_name(), zone, "{expression}");
+        let read = ScheduleKeep::read(keep.annotation().as_deref());
+        assert_eq!(read, keep, "{expression}");
     }
+    let mut with_copies = spec("@daily", Some(rules));
     assert_eq!(
-        Keep::new(rules.clone(), TimeZone::UTC).annotation(),
+        ScheduleKeep::of(&with_copies).annotation().unwrap(),
         r#"{"rules":{"daily":7,"yearly":2},"zone":"UTC"}"#
     );
-    assert_eq!(Keep::of(&spec("@daily", None)), None);
+    with_copies.keep = None;
+    with_copies.copies = serde_json::from_value(serde_json::json!([
+        { "location": "offsite", "keep": { "monthly": 12 } }, { "location": "archive", "ttl": "1h" },
+    ]))
+    .unwrap();
+    let of_copies = ScheduleKeep::of(&with_copies);
+    let annotation = of_copies.annotation().unwrap();
+    assert_eq!(
+        annotation,
+        r#"{"rules":{},"zone":"UTC","copies":{"offsite":{"monthly":12}}}"#
+    );
+    assert_eq!(ScheduleKeep::read(Some(&annotation)), of_copies);
+    assert_eq!(ScheduleKeep::of(&spec("@daily", None)).annotation(), None);
     for nothing in [
         None,
         Some("daily"),
         Some(r#"{"rules":{}}"#),
         Some(r#"{"rules":{"daily":-1}}"#),
         Some(r#"{"rules":{"daily":1},"zone":"Mars/Base"}"#),
+        Some(r#"{"rules":{},"copies":{"offsite":{"daily":0}}}"#),
     ] {
-        assert_eq!(Keep::read(nothing), None, "{nothing:?}");
+        let read = ScheduleKeep::read(nothing);
+        assert_eq!(read, ScheduleKeep::default(), "{nothing:?}");
     }
 }
 
@@ -381,6 +397,20 @@ proptest! {
         let kept = names(&keep, &all);
         let left: Vec<_> = all.into_iter().filter(|one| kept.contains(&one.name)).collect();
         prop_assert_eq!(names(&keep, &left), kept);
+    }
+
+    /// As with a copy between the deletion of its backup and the import of the copy.
+    #[test]
+    fn one_that_is_missing_for_a_time_makes_no_other_go(times in any_times(), keep in any_keep(), gone in 0_usize..60) {
+        let all = backups(&times);
+        let mut less = all.clone();
+        if gone < less.len() {
+            less.remove(gone);
+        }
+        let left: BTreeSet<String> = less.iter().map(|one| one.name.clone()).collect();
+        let before = names(&keep, &all);
+        let kept: BTreeSet<String> = before.intersection(&left).cloned().collect();
+        prop_assert!(kept.is_subset(&names(&keep, &less)));
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub fn backup(spec: &BackupSpec) -> Vec<Finding> {
     found.not_negative("spec.itemOperationTimeout", spec.item_operation_timeout);
     copies::check(
         "spec.copies",
-        &spec.copies,
+        &spec.copies.iter().collect::<Vec<_>>(),
         spec.storage_location.as_deref(),
         &mut found,
     );

@@ -2,18 +2,21 @@
 
 use serde_json::Value;
 
-use super::{Finding, Findings};
+use super::{Finding, Findings, schedule::keep_of_copies};
 use crate::{
-    api::{backup::BackupCopy, schedule::ScheduleSpec},
+    api::{
+        backup::BackupCopy,
+        schedule::{ScheduleSpec, ScheduledCopy},
+    },
     names::is_object_name,
 };
 
 /// Maximum number of copies of a backup.
 const MAX_COPIES: usize = 8;
-const OF_SCHEDULE: &str = "spec.copies";
+pub(super) const OF_SCHEDULE: &str = "spec.copies";
 
 /// `own` is the location of the backup itself, if it is known.
-pub(super) fn check(field: &str, copies: &[BackupCopy], own: Option<&str>, found: &mut Findings) {
+pub(super) fn check(field: &str, copies: &[&BackupCopy], own: Option<&str>, found: &mut Findings) {
     check_number(field, copies.len(), found);
     for (at, copy) in copies.iter().enumerate() {
         let mut earlier = copies[..at].iter().map(|other| other.location.as_str());
@@ -61,7 +64,9 @@ pub(super) fn of_one(
 pub(super) fn and_of_schedule(found: Vec<Finding>, spec: &ScheduleSpec) -> Vec<Finding> {
     let mut all = Findings(found);
     let own = spec.template.storage_location.as_deref();
-    check(OF_SCHEDULE, &spec.copies, own, &mut all);
+    let copies: Vec<&BackupCopy> = spec.copies.iter().map(|one| &one.copy).collect();
+    check(OF_SCHEDULE, &copies, own, &mut all);
+    all.0.extend(keep_of_copies(&spec.copies));
     all.0
 }
 
@@ -70,8 +75,8 @@ pub(super) fn undecodable(object: &Value) -> Option<Finding> {
     decoded(object).err()
 }
 
-fn decoded(object: &Value) -> Result<Vec<BackupCopy>, Finding> {
-    let copies: Result<Option<Vec<BackupCopy>>, _> =
+fn decoded(object: &Value) -> Result<Vec<ScheduledCopy>, Finding> {
+    let copies: Result<Option<Vec<ScheduledCopy>>, _> =
         serde_json::from_value(object["spec"]["copies"].clone());
     match copies {
         Ok(copies) => Ok(copies.unwrap_or_default()),

@@ -299,7 +299,7 @@ fn fields<T: DeserializeOwned>(
 }
 
 /// The items of a list with their paths; empty if it is no list.
-fn items<'a>(path: &str, value: &'a Value) -> impl Iterator<Item = (String, &'a Value)> {
+pub(super) fn items<'a>(path: &str, value: &'a Value) -> impl Iterator<Item = (String, &'a Value)> {
     let path = path.to_owned();
     value
         .as_array()

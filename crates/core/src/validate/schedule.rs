@@ -8,18 +8,19 @@ use super::{
     Finding, Findings, backup, copies,
     drill::scheduled_drill,
     engine_backup,
-    raw::{raw_copies, raw_field},
+    raw::{items, raw_copies, raw_field},
     raw_backup, undecodable_backup,
 };
 use crate::{
     api::{
         GoDuration,
-        schedule::{BackupChoice, KeepRules, ScheduleSpec, VerifySpec},
+        schedule::{BackupChoice, KeepRules, ScheduleSpec, ScheduledCopy, VerifySpec},
     },
     cron::{Cron, Dialect},
     keep::{MAX_PERIODS, Rule},
 };
 
+const KEEP: &str = "spec.keep";
 /// Minimum time between two verifications.
 const MIN_VERIFY_INTERVAL: GoDuration = GoDuration::from_secs(60);
 /// Maximum time between two verifications: 366 days.
@@ -38,13 +39,13 @@ pub fn engine_schedule(spec: &ScheduleSpec, dialects: &[Dialect]) -> Vec<Finding
 }
 
 /// The same for the `spec` of a whole Schedule, as JSON, including undecodable fields of the
-/// template, of the rules of retention, of `verify` and of `drill`.
+/// template, of the rules of retention, of `verify`, of `drill` and of copies.
 pub fn raw_schedule(object: &Value, dialects: &[Dialect]) -> Vec<Finding> {
     let spec = &object["spec"];
     let expression = spec["schedule"].as_str().unwrap_or_default();
     let mut found = of_expression(expression, dialects);
     let none = json!({});
-    found.extend(raw_field("spec.keep", &spec["keep"], &none, keep));
+    found.extend(raw_keep(KEEP, &spec["keep"]));
     found.extend(raw_field("spec.verify", &spec["verify"], &none, verify));
     found.extend(raw_field(
         "spec.drill",
@@ -54,31 +55,54 @@ pub fn raw_schedule(object: &Value, dialects: &[Dialect]) -> Vec<Finding> {
     ));
     found.extend(raw_backup(&template(object)).into_iter().map(in_template));
     let own = spec["template"]["storageLocation"].as_str();
-    found.extend(raw_copies("spec.copies", &spec["copies"], own));
+    found.extend(raw_copies(copies::OF_SCHEDULE, &spec["copies"], own));
+    for (path, copy) in items(copies::OF_SCHEDULE, &spec["copies"]) {
+        found.extend(raw_keep(&format!("{path}.keep"), &copy["keep"]));
+    }
     found
 }
 
-/// Errors in the rules of retention.
-pub fn keep(rules: &KeepRules) -> Vec<Finding> {
+/// Errors in all rules of retention: of the backups, and of copies.
+pub fn keep(spec: &ScheduleSpec) -> Vec<Finding> {
+    let of_backups = spec.keep.iter().flat_map(|rules| rules_in(KEEP, rules));
+    of_backups.chain(keep_of_copies(&spec.copies)).collect()
+}
+
+/// Errors in the rules of retention of copies.
+pub(super) fn keep_of_copies(copies: &[ScheduledCopy]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (at, one) in copies.iter().enumerate() {
+        let field = format!("{}[{at}].keep", copies::OF_SCHEDULE);
+        found.extend(one.keep.iter().flat_map(|rules| rules_in(&field, rules)));
+    }
+    found
+}
+
+fn raw_keep(field: &str, rules: &Value) -> Vec<Finding> {
+    raw_field::<KeepRules>(field, rules, &json!({}), |rules| rules_in(field, rules))
+}
+
+/// Errors in rules of retention.
+fn rules_in(field: &str, rules: &KeepRules) -> Vec<Finding> {
     let mut found = Findings::default();
     for rule in Rule::ALL {
         let periods = rule.periods(rules);
-        let field = format!("spec.keep.{}", rule.as_str());
+        let of_rule = format!("{field}.{}", rule.as_str());
         if periods < 0 {
             found.say(
-                field,
+                of_rule,
                 format!("{periods} is negative; give the number of backups to keep, or 0 for none"),
             );
         } else if periods > MAX_PERIODS {
-            found.say(field, format!("{periods} is more than {MAX_PERIODS}"));
+            found.say(of_rule, format!("{periods} is more than {MAX_PERIODS}"));
         }
     }
     if Rule::ALL.iter().all(|rule| rule.periods(rules) == 0) {
         let names = Rule::ALL.map(Rule::as_str).join(", ");
         found.say(
-            "spec.keep",
+            field,
             format!(
-                "no rule keeps a backup; give a number to one of {names}, or leave spec.keep out"
+                "no rule keeps a backup; give a number to one of {names}, or leave {field} out"
             ),
         );
     }
@@ -94,7 +118,7 @@ pub fn undecodable_schedule(object: &Value) -> Vec<Finding> {
 
 fn all(spec: &ScheduleSpec, dialects: &[Dialect], template: Vec<Finding>) -> Vec<Finding> {
     let mut found = of_expression(&spec.schedule, dialects);
-    found.extend(spec.keep.iter().flat_map(keep));
+    found.extend(spec.keep.iter().flat_map(|rules| rules_in(KEEP, rules)));
     found.extend(spec.verify.iter().flat_map(verify));
     found.extend(spec.drill.iter().flat_map(scheduled_drill));
     found.extend(template.into_iter().map(in_template));

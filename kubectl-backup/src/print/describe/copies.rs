@@ -23,7 +23,10 @@ fn show(copy: &CopyView, now: Timestamp) -> String {
             let bytes = u64::try_from(copy.bytes).ok().filter(|bytes| *bytes > 0);
             let bytes = bytes.map_or_else(String::new, |bytes| size(bytes) + ", ");
             match copy.expires {
-                Some(at) => format!("{bytes}expires {}", until(at, now)),
+                Some(at) => {
+                    let verb = if at > now { "expires" } else { "expired" };
+                    format!("{bytes}{verb} {}", until(at, now))
+                }
                 None => format!("{bytes}never expires"),
             }
         }
@@ -69,6 +72,7 @@ mod tests {
             { "location": "c", "phase": "InProgress" },
             { "location": "d", "phase": "Expired" },
             { "location": "e", "phase": "Later" },
+            { "location": "g", "phase": "Completed", "expiration": "2026-11-02T23:00:00Z", "message": "rules keep it" },
         ]);
         let object = json!({ "spec": { "copies": wanted }, "status": { "copies": states } });
         let backup: Backup = serde_json::from_value(object).unwrap();
@@ -76,7 +80,7 @@ mod tests {
         assert_eq!(
             line(&copies::of(&backup), now).unwrap(),
             "a (2.0 KiB, expires in 24h); b (failed, tried again every hour: no room); c (being copied); d (expired); e (Later); \
-             f (not begun)"
+             g (expired 60m ago: rules keep it); f (not begun)"
         );
         assert_eq!(line(&copies::of(&Backup::default()), now), None);
     }

@@ -78,6 +78,27 @@ fn a_schedule_is_refused_for_all_of_it(#[case] fields: Value, #[case] expected: 
 }
 
 #[rstest::rstest]
+#[case::negative(json!({ "daily": -1, "last": 10_001 }), &["copies[1].keep.last", "copies[1].keep.daily"])]
+#[case::nothing(json!({}), &["copies[1].keep"])]
+#[case::zero(json!({ "yearly": 0 }), &["copies[1].keep"])]
+#[case::of_another_type(json!({ "daily": "7", "weekly": 0.5 }), &["copies[1].keep.daily", "copies[1].keep.weekly"])]
+#[case::no_object(json!([7]), &["copies[1].keep"])]
+#[case::unset(json!(null), &[])]
+#[case::good(json!({ "monthly": 12 }), &[])]
+fn rules_of_copies_are_refused_like_those_of_backups(
+    #[case] keep: Value,
+    #[case] expected: &[&str],
+) {
+    let copies =
+        json!([{ "location": "a", "keep": { "last": 1 } }, { "location": "b", "keep": keep }]);
+    let fields: Vec<String> = expected
+        .iter()
+        .map(|field| format!("spec.{field}"))
+        .collect();
+    assert_eq!(of_schedule(&json!({ "copies": copies })), fields);
+}
+
+#[rstest::rstest]
 #[case::rules_for_years(json!({ "keep": { "yearly": 10_000 } }))]
 #[case::each_minute_and_once_a_year(json!({ "verify": { "every": "1m", "which": "all" } }))]
 #[case::as_long_as_the_backup(json!({ "copies": [{ "location": "a", "ttl": "0s" }] }))]
