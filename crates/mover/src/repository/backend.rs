@@ -1,6 +1,13 @@
 //! rustic_core's view of the object store.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use object_store::PutPayload;
@@ -23,6 +30,8 @@ pub(super) struct ObjectBackend {
     target: Option<PathBuf>,
     tree_packs: PackCache,
     written_keys: Mutex<Vec<Id>>,
+    /// Set once the config was read. It is not written then: changes are for this operation only.
+    has_config: AtomicBool,
 }
 
 impl ObjectBackend {
@@ -33,6 +42,7 @@ impl ObjectBackend {
             only_key,
             target,
             written_keys: Mutex::default(),
+            has_config: AtomicBool::new(false),
         }
     }
 
@@ -88,7 +98,7 @@ impl ObjectBackend {
         match file_type {
             FileType::Pack => self.objects.upload_in_background(key, payload),
             FileType::Config => {
-                if self.objects.create(&key, &payload)? {
+                if self.has_config.load(Ordering::Relaxed) || self.objects.create(&key, &payload)? {
                     return Ok(());
                 }
                 let url = self.objects.url().to_owned();
@@ -137,9 +147,11 @@ impl ReadBackend for ObjectBackend {
     }
 
     fn read_full(&self, file_type: FileType, id: &Id) -> RusticResult<Bytes> {
-        self.objects
-            .get(&key(file_type, id), None)
-            .map_err(to_rustic)
+        let read = self.objects.get(&key(file_type, id), None);
+        if file_type == FileType::Config && read.is_ok() {
+            self.has_config.store(true, Ordering::Relaxed);
+        }
+        read.map_err(to_rustic)
     }
 
     fn read_partial(
